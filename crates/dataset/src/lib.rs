@@ -1,0 +1,1 @@
+//! Datasets, snapshots, properties, deadlists; send and receive.

@@ -1,0 +1,1 @@
+//! POSIX file operations on a filesystem dataset: walk, read, manifest, restore, diff.

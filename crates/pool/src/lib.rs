@@ -1,0 +1,1 @@
+//! The copy-on-write pool: segments, block pointers, the tree, transaction groups.

@@ -1,0 +1,1 @@
+//! The OpenZFS replication stream: records, nvlists, resume tokens, checksums and compression framings.

@@ -1,0 +1,1 @@
+//! What the bytes of a ZFS filesystem mean: ZAP, SA, directories, attributes, ACLs.
