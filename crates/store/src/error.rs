@@ -1,0 +1,148 @@
+//! What may go wrong in a store, in words that name the place and, where there is one, the remedy.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::SegmentId;
+
+/// The result of a store operation.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// Why a store refused or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The operating system reported an error.
+    #[error("cannot {op} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, as a verb.
+        op: &'static str,
+        /// What it was attempted on.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No room is left. Nothing was changed; the store goes on working.
+    #[error("{} is full: free some space there, or destroy snapshots that are no longer needed", path.display())]
+    Full {
+        /// The store.
+        path: PathBuf,
+    },
+    /// Another process owns the pool.
+    #[error("{} is in use by another snowmelt process, which holds its lock", path.display())]
+    Locked {
+        /// The pool's location.
+        path: PathBuf,
+    },
+    /// An earlier sync or publish failed, so what reached the disk since is unknown; writing on could build on
+    /// lost data.
+    #[error("{} refuses writes because an earlier write to it failed: check the disk and the system log, then open the pool again", path.display())]
+    Poisoned {
+        /// The store.
+        path: PathBuf,
+    },
+    /// There is no pool here, or one that this version cannot read.
+    #[error("{} is not a snowmelt pool: {why}", path.display())]
+    NotAPool {
+        /// What was looked at.
+        path: PathBuf,
+        /// What is missing or wrong.
+        why: String,
+    },
+    /// A read, or a reopening, beyond the end of a segment.
+    #[error("segment {segment} ends at {end}, but {len} bytes at offset {offset} were asked for")]
+    OutOfRange {
+        /// The segment.
+        segment: SegmentId,
+        /// Where the range begins.
+        offset: u64,
+        /// How long the range is, in bytes.
+        len: u64,
+        /// Where the segment ends.
+        end: u64,
+    },
+    /// The place holds something else that creating a pool would destroy.
+    #[error("{} holds {what}: choose another place, or use force to overwrite it", path.display())]
+    Foreign {
+        /// The place.
+        path: PathBuf,
+        /// What was recognised there.
+        what: String,
+    },
+    /// A segment of that name is there already.
+    #[error("segment {id} exists already")]
+    Exists {
+        /// The segment.
+        id: SegmentId,
+    },
+    /// There is no segment of that name.
+    #[error("segment {id} does not exist in {}", path.display())]
+    NoSegment {
+        /// The segment.
+        id: SegmentId,
+        /// The store.
+        path: PathBuf,
+    },
+    /// An append to a segment that is not open for appending, or not at its end.
+    #[error("append to segment {id} at {offset}, which is not its open end ({})", end.map_or_else(|| "sealed".to_owned(), |e| e.to_string()))]
+    NotAtEnd {
+        /// The segment.
+        id: SegmentId,
+        /// Where the append wanted to write.
+        offset: u64,
+        /// Where it would have been accepted; `None` when the segment is not open.
+        end: Option<u64>,
+    },
+    /// An append would make a segment longer than [`Store::segment_capacity`](crate::Store::segment_capacity).
+    #[error("segment {id} may not grow to {len} bytes: {capacity} is the most here")]
+    SegmentFull {
+        /// The segment.
+        id: SegmentId,
+        /// The length it would have had.
+        len: u64,
+        /// The longest it may be.
+        capacity: u64,
+    },
+    /// An uberblock longer than [`UBERBLOCK_MAX`](crate::UBERBLOCK_MAX).
+    #[error("an uberblock of {len} bytes is longer than the {} a store keeps", crate::UBERBLOCK_MAX)]
+    UberblockTooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A write to a store that was opened for reading.
+    #[error("{} was opened read-only", path.display())]
+    ReadOnly {
+        /// The store.
+        path: PathBuf,
+    },
+    /// What was asked for when creating or naming a pool cannot be had.
+    #[error("{}: {why}", path.display())]
+    Invalid {
+        /// The location.
+        path: PathBuf,
+        /// What is wrong with the request.
+        why: String,
+    },
+}
+
+impl StoreError {
+    /// Wraps what the system said about doing `op` to `path`; running out of space is told apart.
+    pub(crate) fn io(op: &'static str, path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path: path.to_owned() },
+            _ => Self::Io { op, path: path.to_owned(), source },
+        }
+    }
+}
+
+/// Gives an I/O result its operation and path: `file.sync_data().at("sync", &path)?`.
+pub(crate) trait At<T> {
+    /// Attaches the facts an error message needs.
+    fn at(self, op: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> At<T> for std::result::Result<T, E> {
+    fn at(self, op: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| StoreError::io(op, path, source.into()))
+    }
+}

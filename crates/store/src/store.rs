@@ -1,0 +1,209 @@
+//! The contract that every store fulfils.
+//!
+//! A store keeps append-only *segments*, a small ring of *uberblocks*, and knows nothing of what either holds. Only
+//! two calls promise anything about a power failure: [`Store::sync`] and [`Store::publish`]. After a crash,
+//! - everything that was appended or created before the last successful `sync` is there, as written;
+//! - of what came after, any part may be there, whole, torn or not at all, in any order, and a segment may be longer
+//!   than what was appended to it, with arbitrary bytes in the excess;
+//! - every published uberblock is there, except that one being published at that moment may be there or not;
+//! - a deleted segment may be back. So whoever opens a pool deletes the segments that its uberblock does not know.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::Result;
+
+/// The longest uberblock a store accepts, in bytes.
+pub const UBERBLOCK_MAX: usize = 4096;
+
+/// How many of the newest uberblocks a store keeps readable at the least.
+pub const UBERBLOCK_RING: usize = 32;
+
+/// Names a segment for ever: ids are never reused within a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u64);
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// How much a store holds and can still take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// The store's own size; `None` when only the host file system limits it.
+    pub total: Option<u64>,
+    /// What can still be written.
+    pub free: u64,
+}
+
+/// A segment as a listing shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentInfo {
+    /// Its name.
+    pub id: SegmentId,
+    /// Its length in bytes. Of a segment that was not sealed before a crash, an upper bound.
+    pub len: u64,
+}
+
+/// An uberblock as it was published; what it says is the pool's business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawUberblock {
+    /// The transaction group it was published for.
+    pub txg: u64,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+}
+
+/// Where a pool's bytes live.
+///
+/// All methods may be called from any thread at any time, but the appends to one segment must not overlap each other,
+/// its reopening or its sealing.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// The greatest length a segment may reach here, in bytes.
+    fn segment_capacity(&self) -> u64;
+
+    /// Makes an empty segment, open for appending. Not durable until [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// `Full` when there is no room, `Exists` when the id is taken (a pool deletes orphans when it is opened).
+    fn create_segment(&self, id: SegmentId) -> Result<()>;
+
+    /// Writes `data` at exactly `offset`, which must be the segment's present end. Not durable until
+    /// [`sync`](Self::sync). When it fails the end stays where it was, and the same append may be tried again.
+    ///
+    /// A segment's sectors are overwritten only if `offset` is not a multiple of 4096, so a pool pads what it syncs
+    /// to that.
+    ///
+    /// # Errors
+    /// `NotAtEnd`, `SegmentFull`, `Full`, `Poisoned`, `Io`.
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes durable whatever was created and appended before the call.
+    ///
+    /// # Errors
+    /// After any error but `ReadOnly` the store refuses all further writes with `Poisoned`: the kernel may have
+    /// dropped what it could not write and would report success the next time.
+    fn sync(&self) -> Result<()>;
+
+    /// Begins to write out what was appended so far, without waiting. A hint.
+    fn start_writeback(&self);
+
+    /// Opens an existing segment for appending at `len`; whatever lies beyond is discarded.
+    ///
+    /// # Errors
+    /// `NoSegment`; `OutOfRange` when the segment is shorter.
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()>;
+
+    /// Declares that no more appends will come, so that handles can be freed. Nothing happens to a segment that is
+    /// not open.
+    ///
+    /// # Errors
+    /// `Io` when the store keeps a record of the length and cannot write it.
+    fn seal_segment(&self, id: SegmentId) -> Result<()>;
+
+    /// Fills `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// `NoSegment`; `OutOfRange` when the segment ends before the range does; `Io`.
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// All segments in order of id: for scans, checks and salvage.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn segments(&self) -> Result<Vec<SegmentInfo>>;
+
+    /// Gives a segment's space back. Deleting what is not there succeeds. Not durable: after a crash the segment may
+    /// be back, so the caller makes sure first that no uberblock in the ring needs it.
+    ///
+    /// # Errors
+    /// `Io`, `Poisoned`.
+    fn delete_segment(&self, id: SegmentId) -> Result<()>;
+
+    /// Publishes the uberblock of `txg`, atomically and durably, and keeps at least the last [`UBERBLOCK_RING`]
+    /// readable. What it refers to must have been synced before.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync), and `UberblockTooLong`. After a failure the uberblock may or may not be found by the
+    /// next owner.
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()>;
+
+    /// All readable uberblocks, the last published last. Torn ones are left out; of several that were published for
+    /// one txg, only the last is given.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>>;
+
+    /// Size and free space.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn capacity(&self) -> Result<Capacity>;
+
+    /// How a person names this store: a path.
+    fn describe(&self) -> String;
+
+    /// Where the owner's control socket lives; `None` when nobody else can reach the store.
+    fn control_socket(&self) -> Option<PathBuf>;
+
+    /// Destroys the pool: its label is wiped, durably, so that it opens no more; then space is given back.
+    /// Afterwards all writes are refused.
+    ///
+    /// # Errors
+    /// `Io`, `ReadOnly`.
+    fn destroy(&self) -> Result<()>;
+}
+
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn segment_capacity(&self) -> u64 {
+        (**self).segment_capacity()
+    }
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        (**self).create_segment(id)
+    }
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        (**self).append(id, offset, data)
+    }
+    fn sync(&self) -> Result<()> {
+        (**self).sync()
+    }
+    fn start_writeback(&self) {
+        (**self).start_writeback();
+    }
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        (**self).reopen_segment(id, len)
+    }
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        (**self).seal_segment(id)
+    }
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read(id, offset, buf)
+    }
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        (**self).segments()
+    }
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        (**self).delete_segment(id)
+    }
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        (**self).publish(txg, uberblock)
+    }
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        (**self).uberblocks()
+    }
+    fn capacity(&self) -> Result<Capacity> {
+        (**self).capacity()
+    }
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+    fn control_socket(&self) -> Option<PathBuf> {
+        (**self).control_socket()
+    }
+    fn destroy(&self) -> Result<()> {
+        (**self).destroy()
+    }
+}
