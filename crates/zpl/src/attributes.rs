@@ -1,0 +1,230 @@
+//! The attributes of a file: what `stat` tells, and what only ZFS knows.
+
+use crate::error::ZplError;
+use crate::sa::{Attr, SaValues};
+
+/// Seconds and nanoseconds since 1970; negative seconds are before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Whole seconds.
+    pub seconds: i64,
+    /// 0 to 999,999,999, counted forwards also before 1970.
+    pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// Nanoseconds since 1970.
+    pub fn as_nanos(self) -> i128 {
+        i128::from(self.seconds) * 1_000_000_000 + i128::from(self.nanoseconds)
+    }
+}
+
+/// The type of a file, from the top bits of its mode or of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum FileKind {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    File,
+    Symlink,
+    Socket,
+    /// The entry or mode does not tell, as in directories of old ZPL versions.
+    Unknown,
+}
+
+impl FileKind {
+    /// From the four type bits of a mode, which are also the `DT_*` value of a directory entry.
+    pub fn from_type_bits(bits: u8) -> Self {
+        match bits {
+            1 => Self::Fifo,
+            2 => Self::CharDevice,
+            4 => Self::Directory,
+            6 => Self::BlockDevice,
+            8 => Self::File,
+            10 => Self::Symlink,
+            12 => Self::Socket,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The `S_IFMT` bits.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::File => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+            Self::Unknown => 0,
+        }
+    }
+}
+
+/// Flags of a znode (`zp_flags`, `ZFS_*` of `include/sys/zfs_znode.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ZfsFlags(pub u64);
+
+impl ZfsFlags {
+    /// Belongs to an extended attribute: a hidden directory or a file in one.
+    pub const XATTR: u64 = 0x1;
+    /// The ACL says no more than the mode.
+    pub const ACL_TRIVIAL: u64 = 0x4;
+    /// `chattr +i`.
+    pub const IMMUTABLE: u64 = 0x10_0000_0000;
+    /// `chattr +a`.
+    pub const APPENDONLY: u64 = 0x40_0000_0000;
+    /// `chattr +d`.
+    pub const NODUMP: u64 = 0x80_0000_0000;
+    /// Children inherit the project ID.
+    pub const PROJINHERIT: u64 = 0x4000_0000_0000;
+    /// The object has a project ID.
+    pub const PROJID: u64 = 0x8000_0000_0000;
+
+    /// All bits of `mask` are set.
+    pub fn contains(self, mask: u64) -> bool {
+        self.0 & mask == mask
+    }
+
+    /// As Linux's `FS_IOC_GETFLAGS` tells them: 0x10 immutable, 0x20 append-only, 0x40 no dump, 0x20000000 project
+    /// inheritance (`__zpl_ioctl_getflags`).
+    pub fn fs_ioc_flags(self) -> u32 {
+        [
+            (Self::IMMUTABLE, 0x10),
+            (Self::APPENDONLY, 0x20),
+            (Self::NODUMP, 0x40),
+            (Self::PROJINHERIT, 0x2000_0000),
+        ]
+        .into_iter()
+        .filter(|(flag, _)| self.contains(*flag))
+        .fold(0, |flags, (_, bit)| flags | bit)
+    }
+}
+
+/// What is known of a file besides its content and names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attributes {
+    /// Object number, which is the inode number.
+    pub object: u64,
+    /// Type and permission bits (`st_mode`).
+    pub mode: u32,
+    /// Owner as Linux shows it: the low 32 bits of [`Attributes::uid_fuid`].
+    pub uid: u32,
+    /// Group as Linux shows it.
+    pub gid: u32,
+    /// Owner as stored: above the 32 bits of the ID, the index of its domain ([`crate::FuidTable`]), 0 for plain
+    /// POSIX IDs.
+    pub uid_fuid: u64,
+    /// Group as stored.
+    pub gid_fuid: u64,
+    /// Bytes of a file or symlink target; of a directory, its entries plus two.
+    pub size: u64,
+    /// Names that lead here.
+    pub links: u64,
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub crtime: Timestamp,
+    /// Major and minor number of a device node.
+    pub rdev: Option<(u32, u32)>,
+    /// ZFS's own flags.
+    pub flags: ZfsFlags,
+    /// Project ID; 0 where there is none.
+    pub project_id: u64,
+    /// Txg of creation: tells apart files that had the same object number one after another.
+    pub generation: u64,
+    /// The directory the file is, or once was, in.
+    pub parent: u64,
+    /// The hidden directory of extended attributes, where there is one.
+    pub xattr_object: Option<u64>,
+}
+
+/// Linux's kernel-internal device numbers (`MAJOR`, `MINOR` of `include/linux/kdev_t.h`), which is what ZFS on Linux
+/// stores: `zpl_mknod` passes them on as they are.
+fn device(rdev: u64) -> (u32, u32) {
+    ((rdev >> 20) as u32 & 0xfff, rdev as u32 & 0xf_ffff)
+}
+
+impl Attributes {
+    pub(crate) fn new(object: u64, values: &SaValues<'_>) -> Result<Self, ZplError> {
+        let time = |attr| {
+            let (seconds, nanoseconds) = (values.word(attr, 0)?, values.word(attr, 1)?);
+            // Nanoseconds beyond a second could only come from a broken writer: never make up a later second.
+            Some(Timestamp { seconds: seconds as i64, nanoseconds: nanoseconds.min(999_999_999) as u32 })
+        };
+        let required = |attr| values.required(attr);
+        let mode = required(Attr::Mode)? as u32;
+        let kind = FileKind::from_type_bits((mode >> 12) as u8 & 0xf);
+        let flags = ZfsFlags(values.word(Attr::Flags, 0).unwrap_or(0));
+        let (uid_fuid, gid_fuid) = (required(Attr::Uid)?, required(Attr::Gid)?);
+        let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
+        Ok(Self {
+            object,
+            mode: mode & 0xffff,
+            uid: uid_fuid as u32,
+            gid: gid_fuid as u32,
+            uid_fuid,
+            gid_fuid,
+            size: required(Attr::Size)?,
+            links: required(Attr::Links)?,
+            atime: time(Attr::Atime).unwrap_or_default(),
+            mtime: time(Attr::Mtime).unwrap_or_default(),
+            ctime: time(Attr::Ctime).unwrap_or_default(),
+            crtime: time(Attr::Crtime).unwrap_or_default(),
+            rdev: is_device.then(|| device(values.word(Attr::Rdev, 0).unwrap_or(0))),
+            flags,
+            project_id: match flags.contains(ZfsFlags::PROJID) {
+                true => values.word(Attr::Projid, 0).unwrap_or(0),
+                false => 0,
+            },
+            generation: values.word(Attr::Gen, 0).unwrap_or(0),
+            parent: values.word(Attr::Parent, 0).unwrap_or(0),
+            xattr_object: values.word(Attr::Xattr, 0).filter(|object| *object != 0),
+        })
+    }
+
+    /// The type of the file.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_type_bits((self.mode >> 12) as u8 & 0xf)
+    }
+
+    /// Permission bits with setuid, setgid and sticky.
+    pub fn permissions(&self) -> u32 {
+        self.mode & 0o7777
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_agree_with_mode_bits() {
+        for bits in 0..16 {
+            let kind = FileKind::from_type_bits(bits);
+            if kind != FileKind::Unknown {
+                assert_eq!(kind.mode_bits(), u32::from(bits) << 12);
+            }
+        }
+    }
+
+    #[test]
+    fn times_before_the_epoch_count_forwards() {
+        let time = Timestamp { seconds: -2, nanoseconds: 500_000_000 };
+        assert_eq!(time.as_nanos(), -1_500_000_000);
+    }
+
+    #[test]
+    fn flags_map_to_linux() {
+        assert_eq!(ZfsFlags(ZfsFlags::IMMUTABLE | ZfsFlags::NODUMP).fs_ioc_flags(), 0x50);
+        assert_eq!(device(0x0080_0001), (8, 1));
+        assert_eq!(device(0x0010_0000 * 259 + 0x4_0001), (259, 0x4_0001));
+    }
+}

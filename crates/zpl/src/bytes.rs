@@ -1,0 +1,54 @@
+//! Integers out of byte slices, in either byte order and never out of bounds.
+
+/// Byte order of a structure, found from its magic number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endian {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+impl Endian {
+    /// The 16-bit integer at byte `at`, if `buf` reaches that far.
+    pub fn u16(self, buf: &[u8], at: usize) -> Option<u16> {
+        let raw = *buf.get(at..)?.first_chunk()?;
+        Some(match self {
+            Self::Little => u16::from_le_bytes(raw),
+            Self::Big => u16::from_be_bytes(raw),
+        })
+    }
+
+    /// The 32-bit integer at byte `at`, if `buf` reaches that far.
+    pub fn u32(self, buf: &[u8], at: usize) -> Option<u32> {
+        let raw = *buf.get(at..)?.first_chunk()?;
+        Some(match self {
+            Self::Little => u32::from_le_bytes(raw),
+            Self::Big => u32::from_be_bytes(raw),
+        })
+    }
+
+    /// The 64-bit integer at byte `at`, if `buf` reaches that far.
+    pub fn u64(self, buf: &[u8], at: usize) -> Option<u64> {
+        let raw = *buf.get(at..)?.first_chunk()?;
+        Some(match self {
+            Self::Little => u64::from_le_bytes(raw),
+            Self::Big => u64::from_be_bytes(raw),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_both_orders_and_stays_inside() {
+        let buf = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+        assert_eq!(Endian::Little.u16(&buf, 0), Some(0x0201));
+        assert_eq!(Endian::Big.u32(&buf, 1), Some(0x0203_0405));
+        assert_eq!(Endian::Big.u64(&buf, 1), Some(0x0203_0405_0607_0809));
+        assert_eq!(Endian::Little.u64(&buf, 2), None);
+        assert_eq!(Endian::Little.u16(&buf, usize::MAX), None);
+    }
+}

@@ -1,0 +1,38 @@
+//! How a filesystem compares names: its `casesensitivity` and `normalization` properties.
+
+use crate::normalize::NormFlags;
+use crate::zap::Matching;
+
+/// `casesensitivity`, fixed when the filesystem is created (`ZFS_CASE_*` of `include/sys/zfs_ioctl.h`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CaseSensitivity {
+    /// Case counts.
+    #[default]
+    Sensitive,
+    /// Case does not count.
+    Insensitive,
+    /// Case counts for POSIX callers, but may be asked not to.
+    Mixed,
+}
+
+/// The rules by which names of one filesystem are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamePolicy {
+    /// `casesensitivity`.
+    pub case: CaseSensitivity,
+    /// `normalization`, without the case folding.
+    pub normalization: NormFlags,
+    /// `utf8only`.
+    pub utf8_only: bool,
+}
+
+impl NamePolicy {
+    /// How a POSIX lookup compares (`zfs_dirent_lock` of `zfs_dir.c`).
+    pub fn matching(&self) -> Matching {
+        match self.case {
+            CaseSensitivity::Sensitive if self.normalization.is_none() => Matching::Exact,
+            CaseSensitivity::Sensitive | CaseSensitivity::Insensitive => Matching::Normalized,
+            CaseSensitivity::Mixed => Matching::NormalizedCaseSensitive,
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! System attributes: how the metadata of a file lies in its bonus buffer and spill block.
+//!
+//! A buffer begins with a small header naming a *layout*: a list of attribute numbers, stored once per filesystem. The
+//! *registry* tells each number's name and length; lengths of variable ones stand in the header. Follows
+//! `include/sys/sa_impl.h`, `module/zfs/sa.c`, `include/sys/zfs_sa.h` of OpenZFS. Filesystems of ZPL versions before 5
+//! have a fixed `znode_phys_t` instead, which is read as one more layout.
+
+use crate::bytes::Endian;
+use crate::error::ZplError;
+use crate::source::{DMU_OT_SA, DMU_OT_ZNODE, Dnode, Objects};
+use crate::zap::{Cursor, Zap};
+use std::collections::HashMap;
+
+/// `SA_MAGIC`.
+const MAGIC: u32 = 0x002F_505A;
+/// Magic, layout and header size.
+const HEADER_LEN: usize = 6;
+/// `ZFS_OLD_ZNODE_PHYS_SIZE`: bytes of a `znode_phys_t`, after which a symlink's target may lie.
+pub const ZNODE_LEN: usize = 0x108;
+/// Most attributes a layout may list; a layout's number and count are bounded by the ZAP value that holds it.
+const REGISTRY_MAX: usize = 4096;
+const LAYOUTS_MAX: usize = 1024;
+
+/// The attributes of the ZPL (`zpl_attr_t`), in the order of OpenZFS's `zfs_attr_table`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Attr {
+    Atime,
+    Mtime,
+    Ctime,
+    Crtime,
+    Gen,
+    Mode,
+    Size,
+    Parent,
+    Links,
+    Xattr,
+    Rdev,
+    Flags,
+    Uid,
+    Gid,
+    Pad,
+    ZnodeAcl,
+    DaclCount,
+    Symlink,
+    Scanstamp,
+    DaclAces,
+    Dxattr,
+    Projid,
+    Seq,
+}
+
+const ATTR_COUNT: usize = 23;
+
+/// Name and length in bytes of each attribute; length 0 is variable.
+const KNOWN: [(Attr, &str, u16); ATTR_COUNT] = [
+    (Attr::Atime, "ZPL_ATIME", 16),
+    (Attr::Mtime, "ZPL_MTIME", 16),
+    (Attr::Ctime, "ZPL_CTIME", 16),
+    (Attr::Crtime, "ZPL_CRTIME", 16),
+    (Attr::Gen, "ZPL_GEN", 8),
+    (Attr::Mode, "ZPL_MODE", 8),
+    (Attr::Size, "ZPL_SIZE", 8),
+    (Attr::Parent, "ZPL_PARENT", 8),
+    (Attr::Links, "ZPL_LINKS", 8),
+    (Attr::Xattr, "ZPL_XATTR", 8),
+    (Attr::Rdev, "ZPL_RDEV", 8),
+    (Attr::Flags, "ZPL_FLAGS", 8),
+    (Attr::Uid, "ZPL_UID", 8),
+    (Attr::Gid, "ZPL_GID", 8),
+    (Attr::Pad, "ZPL_PAD", 32),
+    (Attr::ZnodeAcl, "ZPL_ZNODE_ACL", 88),
+    (Attr::DaclCount, "ZPL_DACL_COUNT", 8),
+    (Attr::Symlink, "ZPL_SYMLINK", 0),
+    (Attr::Scanstamp, "ZPL_SCANSTAMP", 32),
+    (Attr::DaclAces, "ZPL_DACL_ACES", 0),
+    (Attr::Dxattr, "ZPL_DXATTR", 0),
+    (Attr::Projid, "ZPL_PROJID", 8),
+    (Attr::Seq, "ZPL_SEQ", 8),
+];
+
+/// The first sixteen make up a `znode_phys_t` and have fixed numbers (`sa_legacy_attrs`).
+const LEGACY_COUNT: usize = 16;
+
+/// One registered attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Registered {
+    /// Which of the ZPL's attributes it is; others are stepped over.
+    attr: Option<Attr>,
+    /// Bytes; 0 is variable.
+    len: u16,
+}
+
+/// The registry and layouts of one filesystem.
+#[derive(Debug, Clone, Default)]
+pub struct SaTable {
+    registry: HashMap<u16, Registered>,
+    layouts: HashMap<u16, Vec<u16>>,
+}
+
+impl SaTable {
+    /// The table of a filesystem without SA: only the `znode_phys_t` is known.
+    pub fn legacy() -> Self {
+        let known = |(number, (attr, _, len)): (usize, &(Attr, &str, u16))| {
+            (number as u16, Registered { attr: Some(*attr), len: *len })
+        };
+        let registry = KNOWN[..LEGACY_COUNT].iter().enumerate().map(known).collect();
+        Self { registry, layouts: HashMap::new() }
+    }
+
+    /// Reads the registry and the layouts below the SA master node (`SA_ATTRS` of the filesystem's master node).
+    ///
+    /// # Errors
+    /// When ZAPs cannot be read or hold something else.
+    pub fn load<O: Objects + ?Sized>(objects: &O, master: u64) -> Result<Self, ZplError> {
+        let mut table = Self::legacy();
+        let zap = Zap::open(objects, master)?;
+        if let Some(registry) = zap.lookup_u64("REGISTRY")? {
+            table.load_registry(objects, registry)?;
+        }
+        if let Some(layouts) = zap.lookup_u64("LAYOUTS")? {
+            table.load_layouts(objects, layouts)?;
+        }
+        Ok(table)
+    }
+
+    fn load_registry<O: Objects + ?Sized>(&mut self, objects: &O, object: u64) -> Result<(), ZplError> {
+        for entry in Zap::open(objects, object)?.entries(Cursor::START) {
+            let entry = entry?;
+            let (Some(name), Some(value)) = (entry.key.as_name(), entry.value.as_u64()) else {
+                return Err(ZplError::corrupt(object, "an SA registry entry is not one 64-bit integer"));
+            };
+            // ATTR_NUM, ATTR_LENGTH; the byte-swapping class between them follows from the attribute.
+            let (number, len) = (value as u16, (value >> 24) as u16);
+            let known = KNOWN.iter().find(|(_, known, _)| known.as_bytes() == name);
+            if let Some((_, name, expected)) = known.filter(|(_, _, expected)| *expected != len) {
+                let what = format!("attribute {name} is registered with {len} bytes, not {expected}");
+                return Err(ZplError::corrupt(object, what));
+            }
+            if self.registry.len() >= REGISTRY_MAX {
+                return Err(ZplError::corrupt(
+                    object,
+                    format!("more than {REGISTRY_MAX} attributes registered"),
+                ));
+            }
+            self.registry.insert(number, Registered { attr: known.map(|(attr, _, _)| *attr), len });
+        }
+        Ok(())
+    }
+
+    fn load_layouts<O: Objects + ?Sized>(&mut self, objects: &O, object: u64) -> Result<(), ZplError> {
+        for entry in Zap::open(objects, object)?.entries(Cursor::START) {
+            let entry = entry?;
+            let name = entry.key.as_name().unwrap_or_default();
+            let number = std::str::from_utf8(name).ok().and_then(|name| name.parse::<u16>().ok());
+            let Some(number) = number.filter(|number| usize::from(*number) < LAYOUTS_MAX) else {
+                let what = format!("an SA layout called {:?}", String::from_utf8_lossy(name));
+                return Err(ZplError::corrupt(object, what));
+            };
+            let layout: Vec<u16> = entry.value.integers().iter().map(|number| *number as u16).collect();
+            if let Some(number) = layout.iter().find(|number| !self.registry.contains_key(number)) {
+                let what = format!("an SA layout names attribute {number}, which is not registered");
+                return Err(ZplError::corrupt(object, what));
+            }
+            self.layouts.insert(number, layout);
+        }
+        Ok(())
+    }
+
+    /// Finds where each attribute lies in `dnode`'s bonus buffer and, where there is one, `spill`.
+    ///
+    /// # Errors
+    /// When the object carries no ZPL attributes or they are malformed.
+    pub fn parse<'b>(&self, dnode: &'b Dnode, spill: Option<&'b [u8]>) -> Result<SaValues<'b>, ZplError> {
+        let mut values = SaValues { object: dnode.object, found: [None; ATTR_COUNT], legacy: false };
+        match dnode.bonus_type {
+            DMU_OT_SA => self.parse_buffer(dnode.object, &dnode.bonus, &mut values)?,
+            DMU_OT_ZNODE => parse_znode(dnode, &mut values)?,
+            other => {
+                let what = format!("its bonus buffer (type {other}) holds no file attributes");
+                return Err(ZplError::corrupt(dnode.object, what));
+            }
+        }
+        if let Some(spill) = spill {
+            self.parse_buffer(dnode.object, spill, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    fn parse_buffer<'b>(
+        &self,
+        object: u64,
+        buf: &'b [u8],
+        values: &mut SaValues<'b>,
+    ) -> Result<(), ZplError> {
+        let corrupt = |what: String| ZplError::corrupt(object, what);
+        let endian = match Endian::Little.u32(buf, 0) {
+            Some(MAGIC) => Endian::Little,
+            // A buffer that was never given attributes.
+            Some(0) => return Ok(()),
+            Some(other) if other.swap_bytes() == MAGIC => Endian::Big,
+            other => return Err(corrupt(format!("SA magic is {:#x}, not {MAGIC:#x}", other.unwrap_or(0)))),
+        };
+        let number = endian.u16(buf, 4).unwrap_or(0) & 0x3ff;
+        let Some(layout) = self.layouts.get(&number) else {
+            // Layouts 0 and 1 are never stored; both are empty here.
+            return if number <= 1 { Ok(()) } else { Err(corrupt(format!("SA layout {number} is unknown"))) };
+        };
+        let length_of = |attr: &u16| self.registry.get(attr).map_or(0, |registered| registered.len);
+        let variable = layout.iter().filter(|attr| length_of(attr) == 0).count();
+        let mut at = (HEADER_LEN + 2 * variable).next_multiple_of(8);
+        let mut lengths = (0..variable).map(|index| endian.u16(buf, HEADER_LEN + 2 * index));
+        for number in layout {
+            let len = match length_of(number) {
+                0 => lengths.next().flatten(),
+                fixed => Some(fixed),
+            };
+            let bytes = len.and_then(|len| buf.get(at..at + usize::from(len)));
+            let Some(bytes) = bytes else {
+                return Err(corrupt(format!(
+                    "attribute {number} at byte {at} runs past an SA buffer of {}",
+                    buf.len()
+                )));
+            };
+            if let Some(attr) = self.registry.get(number).and_then(|registered| registered.attr) {
+                values.found[attr as usize] = Some((endian, bytes));
+            }
+            at = (at + bytes.len()).next_multiple_of(8);
+        }
+        Ok(())
+    }
+}
+
+/// Offset of each attribute in a `znode_phys_t` (`include/sys/zfs_sa.h`).
+const ZNODE: [(Attr, usize); LEGACY_COUNT - 1] = [
+    (Attr::Atime, 0),
+    (Attr::Mtime, 16),
+    (Attr::Ctime, 32),
+    (Attr::Crtime, 48),
+    (Attr::Gen, 64),
+    (Attr::Mode, 72),
+    (Attr::Size, 80),
+    (Attr::Parent, 88),
+    (Attr::Links, 96),
+    (Attr::Xattr, 104),
+    (Attr::Rdev, 112),
+    (Attr::Flags, 120),
+    (Attr::Uid, 128),
+    (Attr::Gid, 136),
+    (Attr::ZnodeAcl, 176),
+];
+
+fn parse_znode<'b>(dnode: &'b Dnode, values: &mut SaValues<'b>) -> Result<(), ZplError> {
+    let bonus = &dnode.bonus;
+    // No magic number here: but a mode has its file type in the low 16 bits and nothing above.
+    let mode = Endian::Little.u64(bonus, 72);
+    let endian = match mode {
+        Some(mode) if mode <= 0xffff => Endian::Little,
+        Some(mode) if mode.swap_bytes() <= 0xffff => Endian::Big,
+        _ => return Err(ZplError::corrupt(dnode.object, "its znode holds no file mode")),
+    };
+    for (attr, at) in ZNODE {
+        let len = usize::from(KNOWN[attr as usize].2);
+        let bytes = bonus.get(at..at + len).ok_or_else(|| {
+            ZplError::corrupt(dnode.object, format!("a znode of {} bytes, not {ZNODE_LEN}", bonus.len()))
+        })?;
+        values.found[attr as usize] = Some((endian, bytes));
+    }
+    values.legacy = true;
+    Ok(())
+}
+
+/// Where the attributes of one object lie.
+#[derive(Debug, Clone)]
+pub struct SaValues<'b> {
+    object: u64,
+    found: [Option<(Endian, &'b [u8])>; ATTR_COUNT],
+    legacy: bool,
+}
+
+impl<'b> SaValues<'b> {
+    /// The attributes come from a `znode_phys_t`.
+    pub fn is_legacy(&self) -> bool {
+        self.legacy
+    }
+
+    /// The raw bytes of `attr` and the order they are in.
+    pub fn bytes(&self, attr: Attr) -> Option<(Endian, &'b [u8])> {
+        self.found[attr as usize]
+    }
+
+    /// Word `index` of `attr`, which consists of 64-bit integers.
+    pub fn word(&self, attr: Attr, index: usize) -> Option<u64> {
+        let (endian, bytes) = self.bytes(attr)?;
+        endian.u64(bytes, index * 8)
+    }
+
+    /// The only word of an attribute that every file has.
+    ///
+    /// # Errors
+    /// When it is missing.
+    pub fn required(&self, attr: Attr) -> Result<u64, ZplError> {
+        self.word(attr, 0).ok_or_else(|| {
+            ZplError::corrupt(self.object, format!("attribute {} is missing", KNOWN[attr as usize].1))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

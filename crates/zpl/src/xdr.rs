@@ -1,0 +1,115 @@
+//! Just enough of packed nvlists (XDR encoding) to read what the ZPL stores in them: extended attributes and the
+//! FUID table. Follows `nvs_xdr_*` of `module/nvpair/nvpair.c`. Values are borrowed; nothing is allocated.
+
+/// `DATA_TYPE_UINT64`.
+pub(crate) const TYPE_UINT64: u32 = 8;
+/// `DATA_TYPE_STRING`.
+pub(crate) const TYPE_STRING: u32 = 9;
+/// `DATA_TYPE_BYTE_ARRAY`.
+pub(crate) const TYPE_BYTE_ARRAY: u32 = 10;
+/// `DATA_TYPE_NVLIST_ARRAY`.
+pub(crate) const TYPE_NVLIST_ARRAY: u32 = 20;
+
+/// Why a packed nvlist is no good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BadNvlist(pub(crate) &'static str);
+
+type Result<T> = std::result::Result<T, BadNvlist>;
+
+/// A place in XDR-encoded bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Xdr<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> Xdr<'b> {
+    fn u32(&mut self) -> Result<u32> {
+        let (raw, rest) = self.rest.split_first_chunk().ok_or(BadNvlist("it ends too soon"))?;
+        self.rest = rest;
+        Ok(u32::from_be_bytes(*raw))
+    }
+
+    /// `len` bytes and their padding to a multiple of four.
+    fn opaque(&mut self, len: u32) -> Result<&'b [u8]> {
+        let len = len as usize;
+        let bytes = self.rest.get(..len).ok_or(BadNvlist("a length runs past its end"))?;
+        self.rest = self.rest.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Ok(bytes)
+    }
+
+    fn string(&mut self) -> Result<&'b [u8]> {
+        let len = self.u32()?;
+        self.opaque(len)
+    }
+
+    /// The next pair of the list, `None` at the pair of zero sizes that ends it.
+    pub(crate) fn pair(&mut self) -> Result<Option<Pair<'b>>> {
+        let start = self.rest;
+        let (encoded, decoded) = (self.u32()?, self.u32()?);
+        if encoded == 0 && decoded == 0 {
+            return Ok(None);
+        }
+        let body = start.get(8..encoded as usize).ok_or(BadNvlist("a pair runs past its end"))?;
+        self.rest = start.get(encoded as usize..).unwrap_or(&[]);
+        let mut inner = Xdr { rest: body };
+        let name = inner.string()?;
+        let (kind, count) = (inner.u32()?, inner.u32()?);
+        Ok(Some(Pair { name, kind, count, value: inner }))
+    }
+
+    /// Steps over an embedded list's version and flags.
+    pub(crate) fn embedded(&mut self) -> Result<()> {
+        self.u32()?;
+        self.u32()?;
+        Ok(())
+    }
+}
+
+/// One name-value pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair<'b> {
+    pub(crate) name: &'b [u8],
+    /// `DATA_TYPE_*`.
+    pub(crate) kind: u32,
+    /// Elements in an array.
+    pub(crate) count: u32,
+    pub(crate) value: Xdr<'b>,
+}
+
+impl<'b> Pair<'b> {
+    pub(crate) fn byte_array(mut self) -> Result<&'b [u8]> {
+        if self.kind != TYPE_BYTE_ARRAY {
+            return Err(BadNvlist("a value is no byte array"));
+        }
+        self.value.opaque(self.count)
+    }
+
+    pub(crate) fn uint64(mut self) -> Result<u64> {
+        if self.kind != TYPE_UINT64 {
+            return Err(BadNvlist("a value is no 64-bit integer"));
+        }
+        Ok(u64::from(self.value.u32()?) << 32 | u64::from(self.value.u32()?))
+    }
+
+    pub(crate) fn str(mut self) -> Result<&'b [u8]> {
+        if self.kind != TYPE_STRING {
+            return Err(BadNvlist("a value is no string"));
+        }
+        self.value.string()
+    }
+}
+
+/// The pairs of a packed nvlist: checks its header.
+pub(crate) fn unpack(packed: &[u8]) -> Result<Xdr<'_>> {
+    match packed.first() {
+        Some(1) => {}
+        Some(_) => return Err(BadNvlist("it is not XDR-encoded")),
+        None => return Err(BadNvlist("it is empty")),
+    }
+    let mut xdr = Xdr { rest: packed.get(4..).ok_or(BadNvlist("it ends too soon"))? };
+    if xdr.u32()? != 0 {
+        return Err(BadNvlist("its version is unknown"));
+    }
+    xdr.u32()?;
+    Ok(xdr)
+}

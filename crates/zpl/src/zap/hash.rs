@@ -1,0 +1,80 @@
+//! Hashing and comparing names, as `zap_hash`, `zap_name_init_str` and `zap_match` do.
+
+use super::Matching;
+use crate::crc64;
+use crate::normalize::NormFlags;
+use std::borrow::Cow;
+
+/// `ZAP_FLAG_HASH64`: 48 bits of the hash count instead of 28.
+pub(crate) const FLAG_HASH64: u64 = 1 << 0;
+/// `ZAP_FLAG_UINT64_KEY`: keys are arrays of 64-bit integers.
+pub(crate) const FLAG_UINT64_KEY: u64 = 1 << 1;
+/// `ZAP_FLAG_PRE_HASHED_KEY`: the first word of such a key is its hash.
+pub(crate) const FLAG_PRE_HASHED_KEY: u64 = 1 << 2;
+
+/// How the names of one ZAP are hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hashing {
+    /// Where the CRC starts.
+    pub salt: u64,
+    /// `zap_flags_t`.
+    pub flags: u64,
+    /// What is done to names before hashing.
+    pub norm: NormFlags,
+}
+
+impl Hashing {
+    /// High bits of a hash that count: 28, or 48 with `ZAP_FLAG_HASH64`.
+    pub fn hash_bits(&self) -> u32 {
+        if self.flags & FLAG_HASH64 != 0 { 48 } else { 28 }
+    }
+
+    /// Keys are arrays of integers.
+    pub fn has_word_keys(&self) -> bool {
+        self.flags & FLAG_UINT64_KEY != 0
+    }
+
+    fn mask(&self, hash: u64) -> u64 {
+        hash & !((1 << (64 - self.hash_bits())) - 1)
+    }
+
+    /// The hash of a string, which is normalised first where the ZAP says so.
+    pub fn hash_name(&self, name: &[u8]) -> u64 {
+        self.hash_normalized(&self.norm.apply(name))
+    }
+
+    fn hash_normalized(&self, name: &[u8]) -> u64 {
+        self.mask(crc64::update(self.salt, name))
+    }
+
+    /// The hash of an array of integers.
+    pub fn hash_words(&self, words: &[u64]) -> u64 {
+        if self.flags & FLAG_PRE_HASHED_KEY != 0 {
+            return self.mask(words.first().copied().unwrap_or(0));
+        }
+        self.mask(words.iter().fold(self.salt, |crc, word| crc64::update(crc, &word.to_le_bytes())))
+    }
+}
+
+/// A name being looked for.
+pub(super) struct Wanted<'n> {
+    pub(super) hash: u64,
+    name: Cow<'n, [u8]>,
+    /// What is done to a stored name before it is compared.
+    norm: NormFlags,
+}
+
+impl<'n> Wanted<'n> {
+    pub(super) fn new(hashing: &Hashing, name: &'n [u8], matching: Matching) -> Self {
+        let norm = match matching {
+            Matching::Exact => NormFlags::NONE,
+            Matching::Normalized => hashing.norm,
+            Matching::NormalizedCaseSensitive => hashing.norm.without_case_folding(),
+        };
+        Self { hash: hashing.hash_name(name), name: norm.apply(name), norm }
+    }
+
+    pub(super) fn matches(&self, stored: &[u8]) -> bool {
+        *self.name == *self.norm.apply(stored)
+    }
+}

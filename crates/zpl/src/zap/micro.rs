@@ -1,0 +1,71 @@
+//! The micro ZAP: `mzap_phys_t` and `mzap_ent_phys_t` of `include/sys/zap_impl.h`.
+//!
+//! One block: a 64-byte header (type, salt, normalisation flags), then 64-byte slots of value, differentiator and a
+//! name of at most 49 bytes. A slot with an empty name is free.
+
+use super::hash::{Hashing, Wanted};
+use super::{Cursor, Entry, Key, Value, norm_flags};
+use crate::bytes::Endian;
+
+const OFF_SALT: usize = 8;
+const OFF_NORMFLAGS: usize = 16;
+/// `MZAP_ENT_LEN`; the header is as long.
+const SLOT_LEN: usize = 64;
+const SLOT_CD: usize = 8;
+const SLOT_NAME: usize = 14;
+
+pub(super) struct Micro {
+    block: Vec<u8>,
+    endian: Endian,
+    pub(super) hashing: Hashing,
+}
+
+struct Slot<'b> {
+    name: &'b [u8],
+    value: u64,
+    cd: u64,
+}
+
+impl Micro {
+    pub(super) fn new(block: Vec<u8>, endian: Endian) -> Self {
+        let word = |at| endian.u64(&block, at).unwrap_or(0);
+        let hashing = Hashing { salt: word(OFF_SALT), flags: 0, norm: norm_flags(word(OFF_NORMFLAGS)) };
+        Self { block, endian, hashing }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
+        self.block.chunks_exact(SLOT_LEN).skip(1).filter_map(|slot| {
+            let name = slot[SLOT_NAME..].split(|byte| *byte == 0).next()?;
+            if name.is_empty() {
+                return None;
+            }
+            let cd = self.endian.u32(slot, SLOT_CD)?;
+            Some(Slot { name, value: self.endian.u64(slot, 0)?, cd: u64::from(cd) })
+        })
+    }
+
+    fn entry(slot: &Slot<'_>, hash: u64) -> Entry {
+        let at = Cursor { hash, cd: slot.cd };
+        Entry { key: Key::Name(slot.name.to_vec()), value: Value::One(slot.value), at }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.slots().count() as u64
+    }
+
+    pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<Entry> {
+        let found = self.slots().filter(|slot| wanted.matches(slot.name)).min_by_key(|slot| slot.cd)?;
+        Some(Self::entry(&found, wanted.hash))
+    }
+
+    /// All entries from `from` on, sorted: at most one for each slot of the block.
+    pub(super) fn sorted_from(&self, from: Cursor) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self
+            .slots()
+            .map(|slot| Self::entry(&slot, self.hashing.hash_name(slot.name)))
+            .filter(|entry| entry.at >= from)
+            .collect();
+        entries.sort_by_key(|entry| entry.at);
+        entries
+    }
+}
