@@ -1,0 +1,351 @@
+//! A store in a directory: one file for each segment.
+//!
+//! Layout, durability and crash argument: `docs/format/store.md`, "The directory store".
+//!
+//! Lock order: `syncing`, then `open`, then `dirty`. No I/O happens under `open` or `dirty`.
+
+mod layout;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::At;
+use crate::gate::Gate;
+use crate::handles::Handles;
+use crate::label::{Label, PoolLabel};
+use crate::ring::Ring;
+use crate::{
+    Access, Capacity, CreateOptions, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
+};
+use crate::{UBERBLOCK_MAX, runtime, syscalls};
+
+/// Longer than any pool makes its segments, and far from overflow in anybody's sums.
+const SEGMENT_CAPACITY: u64 = 1 << 40;
+
+/// A pool's directory, open.
+#[derive(Debug)]
+pub struct DirectoryStore {
+    /// Absolute, without symbolic links.
+    path: PathBuf,
+    gate: Gate,
+    label: Mutex<Label>,
+    /// Holds the owner's lock; `None` when open for reading.
+    _lock: Option<File>,
+    ring_file: File,
+    ring: Mutex<Ring>,
+    /// Held through a sync: one that finds nothing dirty must still wait for the one that is writing it.
+    syncing: Mutex<()>,
+    open: RwLock<HashMap<SegmentId, Arc<OpenSegment>>>,
+    dirty: Mutex<Dirty>,
+    handles: Handles,
+}
+
+/// A segment that takes appends.
+#[derive(Debug)]
+struct OpenSegment {
+    file: Arc<File>,
+    path: PathBuf,
+    end: AtomicU64,
+}
+
+/// What the next sync has to make durable. Dirty files are kept open here even when they are sealed: the kernel
+/// reports a failed write to descriptors that were open when it failed.
+#[derive(Debug, Default)]
+struct Dirty {
+    segments: HashMap<SegmentId, Arc<OpenSegment>>,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl DirectoryStore {
+    /// Makes a pool in the directory `path`, which is made as well if it does not exist.
+    ///
+    /// # Errors
+    /// See [`create`](crate::create).
+    pub fn create(path: &Path, options: &CreateOptions) -> Result<Self> {
+        layout::create(path, options)?;
+        Self::open(path, Access::ReadWrite)
+    }
+
+    /// Opens the pool in the directory `path`.
+    ///
+    /// # Errors
+    /// See [`open`](crate::open).
+    pub fn open(path: &Path, access: Access) -> Result<Self> {
+        let path = std::fs::canonicalize(path).at("find", path)?;
+        let lock = match access {
+            Access::ReadWrite => Some(layout::lock(&path)?),
+            Access::ReadOnly => None,
+        };
+        // The label is read under the lock: whoever held it before may have destroyed the pool.
+        let label = layout::read_label(&path)?;
+        let ring_path = layout::ring_path(&path);
+        let ring_file = File::options()
+            .read(true)
+            .write(access == Access::ReadWrite)
+            .open(&ring_path)
+            .at("open", &ring_path)?;
+        let ring = Ring::open(&ring_file, 0, label.pool.guid).at("read", &ring_path)?;
+        Ok(Self {
+            gate: Gate::new(&path, access),
+            path,
+            label: Mutex::new(label),
+            _lock: lock,
+            ring_file,
+            ring: Mutex::new(ring),
+            syncing: Mutex::default(),
+            open: RwLock::default(),
+            dirty: Mutex::default(),
+            handles: Handles::default(),
+        })
+    }
+
+    /// The label of the pool in the directory `path`.
+    ///
+    /// # Errors
+    /// `NotAPool`, `Io`.
+    pub fn label(path: &Path) -> Result<PoolLabel> {
+        layout::read_label(path).map(|label| label.pool)
+    }
+
+    /// Gives the pool another name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that cannot be or another guid; `ReadOnly`, `Io`.
+    pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
+        self.gate.check()?;
+        let mut label = self.label.lock();
+        let renamed = label.renamed(pool, &self.path)?;
+        layout::write_label(&self.path, &renamed)?;
+        *label = renamed;
+        Ok(())
+    }
+
+    fn segment_path(&self, id: SegmentId) -> PathBuf {
+        layout::segment_path(&self.path, id)
+    }
+
+    /// Makes the file, and the directory around it if it is the first there.
+    fn create_file(&self, path: &Path) -> Result<File, io::Error> {
+        let shard = path.parent().unwrap_or(path);
+        let options = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true).mode(0o600);
+            options
+        };
+        let file = match options().open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                layout::make_directory(shard)?;
+                self.dirty.lock().directories.insert(layout::segments_path(&self.path));
+                options().open(path)?
+            }
+            other => other?,
+        };
+        self.dirty.lock().directories.insert(shard.to_owned());
+        Ok(file)
+    }
+
+    fn start(&self, id: SegmentId, file: File, path: PathBuf, end: u64) -> Arc<OpenSegment> {
+        let segment = Arc::new(OpenSegment { file: Arc::new(file), path, end: AtomicU64::new(end) });
+        self.open.write().insert(id, Arc::clone(&segment));
+        segment
+    }
+
+    fn no_segment(&self, id: SegmentId) -> StoreError {
+        StoreError::NoSegment { id, path: self.path.clone() }
+    }
+
+    /// The file of a segment that is not open for appending.
+    fn sealed(&self, id: SegmentId) -> Result<Arc<File>> {
+        if let Some(file) = self.handles.get(id) {
+            return Ok(file);
+        }
+        let path = self.segment_path(id);
+        let file = match File::open(&path) {
+            Ok(file) => Arc::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
+            Err(error) => return Err(error).at("open", &path),
+        };
+        self.handles.insert(id, Arc::clone(&file));
+        Ok(file)
+    }
+}
+
+impl Store for DirectoryStore {
+    fn segment_capacity(&self) -> u64 {
+        SEGMENT_CAPACITY
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        self.gate.check()?;
+        let path = self.segment_path(id);
+        let file = match self.create_file(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::Exists { id });
+            }
+            Err(error) => return Err(error).at("create", &path),
+        };
+        let segment = self.start(id, file, path, 0);
+        self.dirty.lock().segments.insert(id, segment);
+        Ok(())
+    }
+
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.gate.check()?;
+        let segment = self.open.read().get(&id).cloned();
+        let end = segment.as_ref().map(|s| s.end.load(Ordering::Acquire));
+        let (Some(segment), true) = (segment, end == Some(offset)) else {
+            return Err(StoreError::NotAtEnd { id, offset, end });
+        };
+        let len = offset.saturating_add(data.len() as u64);
+        if len > SEGMENT_CAPACITY {
+            return Err(StoreError::SegmentFull { id, len, capacity: SEGMENT_CAPACITY });
+        }
+        segment.file.write_all_at(data, offset).at("write", &segment.path)?;
+        segment.end.store(len, Ordering::Release);
+        // After the write: a sync that took the set in between has not promised anything about these bytes yet.
+        self.dirty.lock().segments.insert(id, segment);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _syncing = self.syncing.lock();
+        self.gate.check()?;
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        for segment in dirty.segments.values() {
+            // All at once, so that waiting for the first lets the others make progress.
+            syscalls::start_writeback(&segment.file, 0, 0);
+        }
+        for segment in dirty.segments.values() {
+            segment.file.sync_data().map_err(|e| self.gate.poison("sync", &segment.path, e))?;
+        }
+        // Names last: a name that outlives a crash then has its bytes.
+        for directory in &dirty.directories {
+            layout::sync_directory(directory).map_err(|e| self.gate.poison("sync", directory, e))?;
+        }
+        Ok(())
+    }
+
+    fn start_writeback(&self) {
+        let dirty: Vec<_> = self.dirty.lock().segments.values().cloned().collect();
+        for segment in dirty {
+            syscalls::start_writeback(&segment.file, 0, 0);
+        }
+    }
+
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        self.gate.check()?;
+        let path = self.segment_path(id);
+        let file = match File::options().read(true).write(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
+            Err(error) => return Err(error).at("open", &path),
+        };
+        let end = file.metadata().at("look at", &path)?.len();
+        if len > end {
+            return Err(StoreError::OutOfRange { segment: id, offset: len, len: 0, end });
+        }
+        file.set_len(len).at("truncate", &path)?;
+        self.handles.remove(id);
+        self.start(id, file, path, len);
+        Ok(())
+    }
+
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        self.gate.check()?;
+        let Some(segment) = self.open.write().remove(&id) else { return Ok(()) };
+        // A failed append may have left bytes beyond the end.
+        let end = segment.end.load(Ordering::Acquire);
+        segment.file.set_len(end).at("truncate", &segment.path)
+    }
+
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = buf.len() as u64;
+        let out_of_range = |end| StoreError::OutOfRange { segment: id, offset, len, end };
+        let open = self.open.read().get(&id).map(|s| (Arc::clone(&s.file), s.end.load(Ordering::Acquire)));
+        let file = match open {
+            Some((_, end)) if offset.checked_add(len).is_none_or(|last| last > end) => {
+                return Err(out_of_range(end));
+            }
+            Some((file, _)) => file,
+            None => self.sealed(id)?,
+        };
+        match file.read_exact_at(buf, offset) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(out_of_range(file.metadata().at("look at", &self.segment_path(id))?.len()))
+            }
+            Err(error) => Err(error).at("read", &self.segment_path(id)),
+        }
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        let mut found = layout::list_segments(&self.path)?;
+        let open = self.open.read();
+        for info in &mut found {
+            if let Some(segment) = open.get(&info.id) {
+                info.len = segment.end.load(Ordering::Acquire);
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        self.gate.check()?;
+        self.open.write().remove(&id);
+        self.dirty.lock().segments.remove(&id);
+        self.handles.remove(id);
+        let path = self.segment_path(id);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &path),
+            _ => Ok(()),
+        }
+    }
+
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        if uberblock.len() > UBERBLOCK_MAX {
+            return Err(StoreError::UberblockTooLong { len: uberblock.len() });
+        }
+        let mut ring = self.ring.lock();
+        self.gate.check()?;
+        ring.publish(&self.ring_file, txg, uberblock)
+            .map_err(|e| self.gate.poison("publish the uberblock in", &layout::ring_path(&self.path), e))
+    }
+
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        self.ring.lock().read(&self.ring_file).at("read", &layout::ring_path(&self.path))
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        let stat = rustix::fs::statvfs(&self.path).at("ask for the free space of", &self.path)?;
+        Ok(Capacity { total: None, free: stat.f_bavail.saturating_mul(stat.f_frsize) })
+    }
+
+    fn describe(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn control_socket(&self) -> Option<PathBuf> {
+        runtime::control_socket(&self.path)
+    }
+
+    fn destroy(&self) -> Result<()> {
+        let _syncing = self.syncing.lock();
+        self.gate.check()?;
+        self.gate.destroy();
+        self.open.write().clear();
+        *self.dirty.lock() = Dirty::default();
+        self.handles.clear();
+        layout::remove(&self.path, &self.label.lock())
+    }
+}

@@ -1,0 +1,197 @@
+//! Making, finding and wiping the fixed parts of a file store.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use crate::error::At;
+use crate::label::{self, LABEL_LEN, Label, Layout};
+use crate::ring::RING_LEN;
+use crate::{CreateOptions, Result, StoreError, lock, probe};
+
+use super::geometry::{Geometry, LABEL_A, LABEL_B, RING_BASE, SIZE_MIN, TABLE_BASE};
+
+/// Opens for writing, as the only one who does.
+pub(super) fn open_owned(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let is_device = std::fs::metadata(path).at("look at", path)?.file_type().is_block_device();
+    if is_device {
+        // Of a block device this claims the exclusive use in the kernel, too: no mount, no RAID beside us.
+        options.custom_flags(OFlags::EXCL.bits().cast_signed());
+    }
+    let file = match options.open(path) {
+        Err(error) if is_device && Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+            return Err(why_busy(path));
+        }
+        other => other.at("open", path)?,
+    };
+    lock::exclusive(&file, path)?;
+    Ok(file)
+}
+
+/// Tells another owner of the pool from a use by the kernel.
+fn why_busy(path: &Path) -> StoreError {
+    match File::open(path).at("open", path).and_then(|file| lock::exclusive(&file, path)) {
+        Ok(()) => StoreError::Foreign {
+            path: path.to_owned(),
+            what: "something that the system is using (a mounted file system, swap, RAID or LVM)".to_owned(),
+        },
+        Err(error) => error,
+    }
+}
+
+/// The size of a file or block device.
+fn size_of(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+/// The newest valid copy of the label, checked against the size of the medium.
+pub(super) fn read_label(file: &File, path: &Path) -> Result<(Label, Geometry)> {
+    let not_a_pool = |why: String| StoreError::NotAPool { path: path.to_owned(), why };
+    let mut best: Option<Label> = None;
+    let mut why = String::new();
+    for offset in [LABEL_B, LABEL_A] {
+        let mut page = vec![0; LABEL_LEN];
+        match file.read_exact_at(&mut page, offset) {
+            Ok(()) => match Label::decode(&page) {
+                Ok(label) if best.as_ref().is_none_or(|best| label.seq > best.seq) => best = Some(label),
+                Ok(_) => {}
+                Err(reason) => why = reason,
+            },
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => why = "it is too short".to_owned(),
+            // One bad sector does not hide the other copy.
+            Err(error) if best.is_some() => why = error.to_string(),
+            Err(error) if offset == LABEL_B => why = error.to_string(),
+            Err(error) => return Err(error).at("read the label of", path),
+        }
+    }
+    let label = best.ok_or_else(|| not_a_pool(why))?;
+    let Layout::File { slot_len, slot_count, slot_base } = label.layout else {
+        return Err(not_a_pool("its label belongs to a pool in a directory".to_owned()));
+    };
+    let geometry = Geometry { slot_len, slot_count, slot_base };
+    geometry.check(size_of(file).at("measure", path)?).map_err(not_a_pool)?;
+    Ok((label, geometry))
+}
+
+/// Writes one copy after the other, so that one of them is whole at every moment.
+pub(super) fn write_label(file: &File, label: &Label) -> io::Result<()> {
+    let page = label.encode();
+    for offset in [LABEL_A, LABEL_B] {
+        file.write_all_at(&page, offset)?;
+        file.sync_data()?;
+    }
+    Ok(())
+}
+
+/// Gives space back to the host, and makes it read as zeros. Says whether it could.
+pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    loop {
+        match rustix::fs::fallocate(file, mode, offset, len) {
+            Err(Errno::INTR) => {}
+            other => return other.is_ok(),
+        }
+    }
+}
+
+/// Makes an empty pool. The labels come last: without them there is no pool.
+pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
+    label::check_name(&options.label, path)?;
+    let (file, made) = open_or_make(path)?;
+    let result = create_in(&file, path, options, made);
+    if result.is_err() && made {
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+fn create_in(file: &File, path: &Path, options: &CreateOptions, made: bool) -> Result<()> {
+    if !made && !options.force {
+        if let Some(what) = probe::contents(file).at("read", path)? {
+            return Err(StoreError::Foreign { path: path.to_owned(), what });
+        }
+    }
+    let size = settle_size(file, path, options.size)?;
+    let geometry = Geometry::divide(size).ok_or_else(|| invalid(path, size))?;
+    wipe(file, &geometry).at("wipe", path)?;
+    if made {
+        sync_parent(path)?;
+    }
+    let Geometry { slot_len, slot_count, slot_base } = geometry;
+    let layout = Layout::File { slot_len, slot_count, slot_base };
+    let label = Label { pool: options.label.clone(), seq: 0, layout };
+    write_label(file, &label).at("write the label of", path)
+}
+
+fn invalid(path: &Path, size: u64) -> StoreError {
+    let why = format!("a pool needs at least {} MiB, not {size} bytes", SIZE_MIN >> 20);
+    StoreError::Invalid { path: path.to_owned(), why }
+}
+
+/// The locked file, and whether it was made just now.
+fn open_or_make(path: &Path) -> Result<(File, bool)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Ok(file) => {
+            lock::exclusive(&file, path)?;
+            Ok((file, true))
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open_owned(path)?, false)),
+        Err(error) => Err(error).at("create", path),
+    }
+}
+
+/// Gives a regular file the size asked for, and tells the size there is.
+fn settle_size(file: &File, path: &Path, wanted: Option<u64>) -> Result<u64> {
+    let size = size_of(file).at("measure", path)?;
+    let Some(wanted) = wanted else {
+        if size == 0 {
+            let why = "a new file needs a size".to_owned();
+            return Err(StoreError::Invalid { path: path.to_owned(), why });
+        }
+        return Ok(size);
+    };
+    if wanted < SIZE_MIN {
+        return Err(invalid(path, wanted));
+    }
+    if file.metadata().at("look at", path)?.file_type().is_block_device() {
+        if wanted > size {
+            let why = format!("the device has {size} bytes, fewer than the {wanted} asked for");
+            return Err(StoreError::Invalid { path: path.to_owned(), why });
+        }
+        return Ok(wanted);
+    }
+    file.set_len(wanted).at("set the size of", path)?;
+    Ok(wanted)
+}
+
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|dir| dir.sync_all()).at("sync", parent)
+}
+
+/// Removes a pool: the labels first and durably, then all it kept.
+pub(super) fn wipe(file: &File, geometry: &Geometry) -> io::Result<()> {
+    for offset in [LABEL_A, LABEL_B] {
+        file.write_all_at(&[0; LABEL_LEN], offset)?;
+    }
+    file.sync_data()?;
+    zero(file, RING_BASE, RING_LEN)?;
+    // Headers of another pool carry its guid and mean nothing to the next one, so this may fail.
+    punch(file, TABLE_BASE, geometry.table_len());
+    punch(file, geometry.slot_base, geometry.slot_len * geometry.slot_count);
+    file.sync_data()
+}
+
+/// Writes zeros rather than punching a hole: a publication is then an overwrite, which costs no metadata.
+fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+    file.write_all_at(&zeros, offset)
+}

@@ -1,0 +1,152 @@
+//! The label: which pool lives here and how it is laid out. One page, the same for directories and files.
+//!
+//! Format: `docs/format/store.md`, "The label".
+
+use std::path::Path;
+
+use crate::codec::{self, SUM_LEN};
+use crate::{Result, StoreError};
+
+/// Bytes a label takes on disk.
+pub(crate) const LABEL_LEN: usize = 4096;
+/// How a label begins; also how a file that holds a pool is recognised.
+pub(crate) const MAGIC: &[u8; 8] = b"SNOWMELT";
+/// The longest pool name in bytes, as in OpenZFS (`ZFS_MAX_DATASET_NAME_LEN` less its NUL).
+pub(crate) const NAME_MAX: usize = 255;
+
+const VERSION: u32 = 1;
+
+const OFF_MAGIC: usize = 0;
+const OFF_VERSION: usize = 8; // u32
+const OFF_KIND: usize = 12; // u32
+const OFF_GUID: usize = 16; // u64
+const OFF_SEQ: usize = 24; // u64
+const OFF_FLAGS: usize = 32; // u64
+const OFF_SLOT_LEN: usize = 40; // u64, file store: bytes of a segment slot
+const OFF_SLOT_COUNT: usize = 48; // u64, file store: how many there are
+const OFF_SLOT_BASE: usize = 56; // u64, file store: where the first begins
+const OFF_NAME_LEN: usize = 64; // u16
+const OFF_NAME: usize = 66;
+const OFF_SUM: usize = LABEL_LEN - SUM_LEN; // BLAKE3 of all bytes before it
+
+const _: () = assert!(OFF_NAME + NAME_MAX <= OFF_SUM);
+
+const FLAG_MADE_DIRECTORY: u64 = 1;
+
+/// What names a pool from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolLabel {
+    /// The pool's name.
+    pub name: String,
+    /// The pool's guid.
+    pub guid: u64,
+}
+
+/// The layout that a label describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Directory {
+        /// Whether the directory itself was made for the pool, and is to go with it.
+        made: bool,
+    },
+    File {
+        slot_len: u64,
+        slot_count: u64,
+        slot_base: u64,
+    },
+}
+
+/// A label as it is on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) pool: PoolLabel,
+    /// Of two copies, the one with the greater number counts.
+    pub(crate) seq: u64,
+    pub(crate) layout: Layout,
+}
+
+/// Checks that `label` can be written. What makes a good pool name is decided by the layers above.
+pub(crate) fn check_name(label: &PoolLabel, path: &Path) -> Result<()> {
+    let why = match label.name.len() {
+        0 => "the pool's name is empty".to_owned(),
+        len if len > NAME_MAX => {
+            format!("the pool's name is {len} bytes long, {NAME_MAX} is the most")
+        }
+        _ if label.name.contains(['/', '\0']) => "a pool's name cannot contain a slash or NUL".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(StoreError::Invalid { path: path.to_owned(), why })
+}
+
+impl Label {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut page = vec![0; LABEL_LEN];
+        let (kind, flags, [slot_len, slot_count, slot_base]) = match self.layout {
+            Layout::Directory { made } => (1u32, if made { FLAG_MADE_DIRECTORY } else { 0 }, [0; 3]),
+            Layout::File { slot_len, slot_count, slot_base } => (2, 0, [slot_len, slot_count, slot_base]),
+        };
+        codec::put(&mut page, OFF_MAGIC, MAGIC);
+        codec::put(&mut page, OFF_VERSION, &VERSION.to_le_bytes());
+        codec::put(&mut page, OFF_KIND, &kind.to_le_bytes());
+        codec::put(&mut page, OFF_GUID, &self.pool.guid.to_le_bytes());
+        codec::put(&mut page, OFF_SEQ, &self.seq.to_le_bytes());
+        codec::put(&mut page, OFF_FLAGS, &flags.to_le_bytes());
+        codec::put(&mut page, OFF_SLOT_LEN, &slot_len.to_le_bytes());
+        codec::put(&mut page, OFF_SLOT_COUNT, &slot_count.to_le_bytes());
+        codec::put(&mut page, OFF_SLOT_BASE, &slot_base.to_le_bytes());
+        codec::put(&mut page, OFF_NAME_LEN, &(self.pool.name.len() as u16).to_le_bytes());
+        codec::put(&mut page, OFF_NAME, self.pool.name.as_bytes());
+        let sum = codec::sum(&[&page[..OFF_SUM]]);
+        codec::put(&mut page, OFF_SUM, &sum);
+        page
+    }
+
+    /// This label with the name of `pool`, which must have the same guid: uberblocks carry it.
+    pub(crate) fn renamed(&self, pool: &PoolLabel, path: &Path) -> Result<Self> {
+        check_name(pool, path)?;
+        if pool.guid != self.pool.guid {
+            let why = format!("its pool has guid {}, not {}", self.pool.guid, pool.guid);
+            return Err(StoreError::Invalid { path: path.to_owned(), why });
+        }
+        Ok(Self { pool: pool.clone(), seq: self.seq.wrapping_add(1), layout: self.layout })
+    }
+
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub(crate) fn decode(page: &[u8]) -> Result<Self, String> {
+        if page.get(OFF_MAGIC..OFF_VERSION) != Some(MAGIC) {
+            return Err("it has no label".to_owned());
+        }
+        match codec::u32_at(page, OFF_VERSION) {
+            Some(VERSION) => {}
+            Some(version) => {
+                return Err(format!("its label is of version {version}, this program knows {VERSION}"));
+            }
+            None => return Err("its label is cut short".to_owned()),
+        }
+        if page.len() != LABEL_LEN || codec::bytes_at(page, OFF_SUM) != Some(codec::sum(&[&page[..OFF_SUM]]))
+        {
+            return Err("its label is damaged (checksum mismatch)".to_owned());
+        }
+        Self::decode_fields(page).ok_or_else(|| "its label makes no sense".to_owned())
+    }
+
+    fn decode_fields(page: &[u8]) -> Option<Self> {
+        let len = usize::from(codec::u16_at(page, OFF_NAME_LEN)?);
+        let name =
+            page.get(OFF_NAME..OFF_NAME.checked_add(len).filter(|&end| len <= NAME_MAX && end <= OFF_SUM)?)?;
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        let flags = codec::u64_at(page, OFF_FLAGS)?;
+        let layout = match codec::u32_at(page, OFF_KIND)? {
+            1 => Layout::Directory { made: flags & FLAG_MADE_DIRECTORY != 0 },
+            2 => Layout::File {
+                slot_len: codec::u64_at(page, OFF_SLOT_LEN)?,
+                slot_count: codec::u64_at(page, OFF_SLOT_COUNT)?,
+                slot_base: codec::u64_at(page, OFF_SLOT_BASE)?,
+            },
+            _ => return None,
+        };
+        let guid = codec::u64_at(page, OFF_GUID)?;
+        Some(Self { pool: PoolLabel { name, guid }, seq: codec::u64_at(page, OFF_SEQ)?, layout })
+    }
+}

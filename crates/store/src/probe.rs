@@ -1,0 +1,133 @@
+//! Recognises what a file or device holds already, before a pool overwrites it.
+//!
+//! Magic numbers from the documentation of each format: the kernel's `include/uapi/linux/magic.h` and on-disk format
+//! headers, OpenZFS `include/sys/uberblock_impl.h`, the UEFI and LUKS specifications, lvm2's `label.h`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+
+use crate::label;
+
+/// How much is looked at. The first ZFS label, with its uberblocks, ends at 256 KiB.
+const PROBE_LEN: usize = 1 << 20;
+
+/// Something to recognise: bytes at an offset.
+struct Magic {
+    offset: usize,
+    bytes: &'static [u8],
+    what: &'static str,
+}
+
+const fn magic(offset: usize, bytes: &'static [u8], what: &'static str) -> Magic {
+    Magic { offset, bytes, what }
+}
+
+const MAGICS: &[Magic] = &[
+    magic(0x438, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    magic(0, b"XFSB", "an XFS file system"),
+    magic(0x10040, b"_BHRfS_M", "a btrfs file system"),
+    magic(0, b"LUKS\xba\xbe", "an encrypted LUKS volume"),
+    magic(512, b"EFI PART", "a GPT partition table"),
+    magic(4096, b"EFI PART", "a GPT partition table"),
+    magic(3, b"NTFS    ", "an NTFS file system"),
+    magic(3, b"EXFAT   ", "an exFAT file system"),
+    magic(54, b"FAT12   ", "a FAT file system"),
+    magic(54, b"FAT16   ", "a FAT file system"),
+    magic(82, b"FAT32   ", "a FAT file system"),
+    magic(1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    magic(4086, b"SWAPSPACE2", "a swap area"),
+    magic(65526, b"SWAPSPACE2", "a swap area"),
+    magic(0x8001, b"CD001", "an ISO 9660 image"),
+    magic(0, b"hsqs", "a squashfs image"),
+    magic(0, b"QFI\xfb", "a qcow2 image"),
+    magic(4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux RAID"),
+    magic(0, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux RAID"),
+    magic(4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcache device"),
+    magic(4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9], "a bcachefs file system"),
+];
+
+/// What `file` holds, in words that follow "it holds"; `None` when nothing was recognised.
+///
+/// A regular file that is not blank is somebody's data even when it is not recognised; unrecognised bytes on a device
+/// are what every used disk has.
+pub(crate) fn contents(file: &File) -> io::Result<Option<String>> {
+    let head = read_head(file)?;
+    if let Some(what) = recognise(&head) {
+        return Ok(Some(what));
+    }
+    let device = file.metadata()?.file_type().is_block_device();
+    Ok((!device && head.iter().any(|&b| b != 0)).then(|| "data of a kind that was not recognised".to_owned()))
+}
+
+fn read_head(file: &File) -> io::Result<Vec<u8>> {
+    let mut head = vec![0; PROBE_LEN];
+    let mut len = 0;
+    while len < head.len() {
+        match file.read_at(&mut head[len..], len as u64) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    head.truncate(len);
+    Ok(head)
+}
+
+fn recognise(head: &[u8]) -> Option<String> {
+    if let Some(pool) = snowmelt_pool(head) {
+        return Some(pool);
+    }
+    if is_zfs(head) {
+        return Some("a ZFS pool".to_owned());
+    }
+    if is_lvm(head) {
+        return Some("an LVM physical volume".to_owned());
+    }
+    let known = MAGICS.iter().find(|m| head.get(m.offset..m.offset + m.bytes.len()) == Some(m.bytes));
+    if let Some(known) = known {
+        return Some(known.what.to_owned());
+    }
+    is_mbr(head).then(|| "an MBR partition table".to_owned())
+}
+
+fn snowmelt_pool(head: &[u8]) -> Option<String> {
+    // Either copy: the first may be what was overwritten.
+    let copies = [0, 960 << 10];
+    copies.into_iter().find_map(|offset| {
+        let page = head.get(offset..offset + label::LABEL_LEN)?;
+        if !page.starts_with(label::MAGIC) {
+            return None;
+        }
+        Some(match label::Label::decode(page) {
+            Ok(label) => format!("the pool '{}'", label.pool.name),
+            Err(_) => "a snowmelt pool with a damaged label".to_owned(),
+        })
+    })
+}
+
+/// An uberblock in the first label's ring (128 to 256 KiB), in either byte order.
+fn is_zfs(head: &[u8]) -> bool {
+    const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
+    let ring = head.get(128 << 10..256 << 10).unwrap_or_default();
+    ring.chunks_exact(1024).filter_map(|slot| slot.first_chunk::<8>()).any(|bytes| {
+        u64::from_le_bytes(*bytes) == UBERBLOCK_MAGIC || u64::from_be_bytes(*bytes) == UBERBLOCK_MAGIC
+    })
+}
+
+/// A label in one of the first four sectors.
+fn is_lvm(head: &[u8]) -> bool {
+    head.chunks_exact(512)
+        .take(4)
+        .any(|sector| sector.starts_with(b"LABELONE") && sector.get(24..32) == Some(b"LVM2 001"))
+}
+
+/// The boot signature, and at least one entry in use with a boot flag that makes sense. The signature alone is found
+/// in boot sectors of all kinds.
+fn is_mbr(head: &[u8]) -> bool {
+    let Some(entries) = head.get(446..510) else { return false };
+    head.get(510..512) == Some(&[0x55, 0xaa])
+        && entries.chunks_exact(16).all(|e| matches!(e.first(), Some(0 | 0x80)))
+        && entries.chunks_exact(16).any(|e| e.get(4).is_some_and(|&kind| kind != 0))
+}
