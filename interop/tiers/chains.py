@@ -1,0 +1,207 @@
+"""Receives every chain of the corpus and compares every snapshot with the truth; then sends what
+was received out again, and receives that."""
+import os
+
+from . import manifests
+from .report import Failed
+from .snowmelt import Snowmelt
+
+POOL = 'pond'
+# How a received dataset is sent again: name, options. Raw datasets take RAW instead.
+WAYS = (('plain', ()), ('-Lec', ('-L', '-e', '-c')))
+RAW = (('-w', ('-w',)),)
+
+
+def say(error):
+    return str(error) or type(error).__name__
+
+
+class ChainRun:
+    """One chain of one case, in one pool."""
+
+    def __init__(self, report, binary, case, name, steps, scratch):
+        self.report, self.case, self.name, self.steps = report, case, name, steps
+        self.melt = Snowmelt(binary, os.path.join(scratch, '%s-%s' % (case.name, name)))
+        self.binary, self.scratch = binary, scratch
+        self.top = '%s/%s' % (POOL, name)
+        self.seen = {}          # snapshot -> guid, in the order of arrival
+        self.locked = set()
+
+    def label(self, *words):
+        return ' '.join(('corpus', self.case.name, self.name) + words)
+
+    def run(self):
+        keep = False
+        try:
+            self.melt.create_pool(POOL)
+            for step in self.steps:
+                # the key of an encrypted dataset is of no use to a pool that keeps it raw
+                if not step.stream.startswith('key='):
+                    self.receive(step)
+            self.report.check(self.label('check'), self.melt.checked(POOL))
+            self.round_trips()
+            self.without_the_middle()
+        except (Failed, OSError) as e:
+            keep = not self.report.check(self.label('chain'), say(e))
+        if not keep:
+            self.melt.close()
+
+    def receive(self, step):
+        label = self.label(step.stream)
+        path = self.case.path(step.stream)
+        options = ['-F', '-u']
+        origin = self.case.origin_stream(step.stream)
+        try:
+            self.report.check(label + ' verify', self.outcome('stream', 'verify', stdin=path))
+            if origin:
+                self.melt.receive(POOL + '/origin', self.case.path(origin), '-u')
+                guid = self.case.streams[origin]['toguid']
+                snap = next((n for n, (g, _) in self.melt.snapshots(POOL + '/origin').items() if g == guid), None)
+                if not snap:
+                    raise Failed('the origin did not keep its guid %s' % guid)
+                options += ['-o', 'origin=' + snap]
+            self.melt.receive(self.top, path, *options)
+            self.report.check(label, None)
+        except Failed as e:
+            self.report.check(label, e)
+            raise Failed('the chain ends at %s' % step.stream) from e
+        there = self.melt.snapshots(self.top)
+        wanted = {self.top + rel: outcome for rel, outcome in step.snapshots.items()}
+        gone = [s for s in wanted if s not in there]
+        extra = [s for s in there if s not in self.seen and s not in wanted]
+        self.report.check(label + ' snapshots', None if not gone and not extra else 'missing %s, not expected %s' % (gone, extra))
+        for snap in [s for s in self.seen if s not in there]:
+            del self.seen[snap]
+        for snap, (guid, creation) in there.items():
+            if snap not in wanted:
+                continue
+            self.seen[snap] = guid
+            self.report.check('%s %s' % (label, snap[len(self.top):]), self.compare(snap, guid, creation, wanted[snap]))
+
+    def outcome(self, *args, **kw):
+        result = self.melt.run(*args, **kw)
+        return None if result.status == 0 else result
+
+    def compare(self, snap, guid, creation, outcome):
+        """The reason a snapshot is not what it was at home, or None."""
+        if guid not in self.case.by_guid:
+            return 'guid %s is none of the corpus' % guid
+        truth, born = self.case.by_guid[guid]
+        if creation != born:
+            return 'creation is %d, was %d' % (creation, born)
+        if outcome == 'locked':
+            self.locked.add(snap)
+            result = self.melt.run('manifest', snap)
+            if result.status == 0:
+                return 'an encrypted snapshot was read without its key'
+            return result.crashed() or (None if 'encrypted' in result.text() else 'does not say that it is encrypted: %s' % result)
+        return same_manifest(self.melt, snap, truth)
+
+    def round_trips(self):
+        """Every dataset of the chain, sent in full and incrementally, is the same elsewhere."""
+        datasets = {}
+        for snap in self.seen:
+            datasets.setdefault(snap.split('@')[0], []).append(snap)
+        for dataset, snaps in datasets.items():
+            for way, options in (RAW if any(s in self.locked for s in snaps) else WAYS):
+                label = self.label('again', dataset[len(self.top):], way)
+                there = Snowmelt(self.melt.binary, self.melt.top + '-again')
+                try:
+                    there.create_pool(POOL)
+                    previous = None
+                    for snap in snaps:
+                        path = os.path.join(there.top, 'stream')
+                        base = ['-i', previous] if previous else []
+                        self.melt.send(path, *options, *base, snap)
+                        there.ok('stream', 'verify', stdin=path)
+                        there.receive(POOL + '/r', path, '-u')
+                        previous = snap
+                    for (name, (guid, _)), snap in zip(there.snapshots(POOL + '/r').items(), snaps, strict=True):
+                        if guid != self.seen[snap]:
+                            raise Failed('%s has guid %s, had %s' % (name, guid, self.seen[snap]))
+                        if snap not in self.locked:
+                            why = same_manifest(there, name, self.case.by_guid[guid][0])
+                            if why:
+                                raise Failed('%s: %s' % (name, why))
+                    self.report.check(label, there.checked(POOL))
+                except (Failed, ValueError) as e:
+                    self.report.check(label, say(e))
+                there.close()
+
+    def without_the_middle(self):
+        """Destroying the second of three or more snapshots leaves the others as they are, and an
+        incremental over the gap is right."""
+        snaps = [s for s in self.seen if s.split('@')[0] == self.top and s not in self.locked]
+        if len(snaps) < 3:
+            return
+        label = self.label('without', snaps[1][len(self.top):])
+        there = Snowmelt(self.melt.binary, self.melt.top + '-gap')
+        try:
+            self.melt.ok('destroy', snaps[1])
+            kept = [snaps[0]] + snaps[2:]
+            for snap in kept:
+                why = same_manifest(self.melt, snap, self.case.by_guid[self.seen[snap]][0])
+                if why:
+                    raise Failed('%s: %s' % (snap, why))
+            there.create_pool(POOL)
+            path = os.path.join(there.top, 'stream')
+            self.melt.send(path, kept[0])
+            there.receive(POOL + '/r', path, '-u')
+            self.melt.send(path, '-i', kept[0], kept[1])
+            there.receive(POOL + '/r', path, '-u')
+            name = '%s/r@%s' % (POOL, kept[1].split('@')[1])
+            why = same_manifest(there, name, self.case.by_guid[self.seen[kept[1]]][0])
+            self.report.check(label, why or there.checked(POOL) or self.melt.checked(POOL))
+        except Failed as e:
+            self.report.check(label, say(e))
+        there.close()
+
+
+def same_manifest(melt, snap, truth):
+    result = melt.run('manifest', snap)
+    if result.status != 0:
+        return result
+    return manifests.difference(truth, result.out)
+
+
+def redacted(report, binary, case, scratch):
+    """Redacted streams stand in no chain: the truth is what real ZFS shows of one it received."""
+    for name in sorted(case.streams):
+        truth = case.path('manifest', name.replace('.zstream', '-as-received.jsonl'))
+        if not os.path.exists(truth):
+            continue
+        melt = Snowmelt(binary, os.path.join(scratch, case.name + '-' + name))
+        try:
+            melt.create_pool(POOL)
+            melt.receive(POOL + '/r', case.path(name), '-u')
+            snap = next(iter(melt.snapshots(POOL + '/r')))
+            why = same_manifest(melt, snap, truth) or melt.checked(POOL)
+            report.check('corpus %s %s' % (case.name, name), why)
+        except Failed as e:
+            report.check('corpus %s %s' % (case.name, name), say(e))
+        melt.close()
+
+
+def jobs(report, binary, cases, scratch):
+    """The work of this tier, as callables."""
+    for case in cases:
+        for name, steps in case.chains().items():
+            # a case of interrupted receives has no plain chains: see interrupted.py
+            if report.wants('corpus %s %s' % (case.name, name)) and not os.path.exists(case.path('resume.tsv')):
+                if name == 'ok':        # case 15 receives several undamaged streams one by one
+                    for i, group in enumerate(split_at_full(case, steps)):
+                        yield ChainRun(report, binary, case, '%s%d' % (name, i), group, scratch).run
+                else:
+                    yield ChainRun(report, binary, case, name, steps, scratch).run
+        if report.wants('corpus %s redacted' % case.name):
+            yield lambda case=case: redacted(report, binary, case, scratch)
+
+
+def split_at_full(case, steps):
+    groups = []
+    for step in steps:
+        info = case.streams.get(step.stream)
+        if not groups or (info and info['fromguid'] == '0'):
+            groups.append([])
+        groups[-1].append(step)
+    return groups

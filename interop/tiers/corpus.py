@@ -1,0 +1,127 @@
+"""Finds the corpus and reads what its cases say."""
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(HERE)
+
+
+def locate():
+    """The directory of the unpacked corpus. In order: $SNOWMELT_CORPUS (packed or unpacked), the
+    archives beside the checkout (../shared/streams), else made anew in the virtual machine."""
+    given = os.environ.get('SNOWMELT_CORPUS')
+    if given:
+        if not os.path.isdir(given):
+            sys.exit('SNOWMELT_CORPUS=%s is not a directory' % given)
+        return unpacked(given)
+    shared = os.path.join(os.path.dirname(ROOT), 'shared', 'streams')
+    if os.path.isdir(shared):
+        return unpacked(shared)
+    return generate()
+
+
+def cases_in(top):
+    return sorted(c for c in os.listdir(top) if os.path.isfile(os.path.join(top, c, 'index.json')))
+
+
+def unpacked(top):
+    archives = sorted(a for a in os.listdir(top) if a.endswith('.tar.xz'))
+    if cases_in(top) or not archives:
+        if not cases_in(top):
+            sys.exit('%s holds no corpus' % top)
+        return top
+    target = os.path.join(ROOT, 'target', 'corpus')
+    os.makedirs(target, exist_ok=True)
+    for archive in archives:
+        name = archive[:-len('.tar.xz')]
+        packed = os.path.join(top, archive)
+        mark = os.path.join(target, '.' + name)
+        if os.path.exists(mark) and os.path.getmtime(mark) >= os.path.getmtime(packed):
+            continue
+        subprocess.run(['tar', '-C', target, '-xJf', packed], check=True)
+        open(mark, 'w').close()
+    return target
+
+
+def generate():
+    target = os.path.join(ROOT, 'target', 'generated-corpus')
+    if not cases_in(target) if os.path.isdir(target) else True:
+        print('no corpus at hand: making one in the virtual machine (about half an hour)', flush=True)
+        vm = os.path.join(HERE, 'vm')
+        made = os.path.join(ROOT, 'target', 'generating-corpus')
+        subprocess.run([os.path.join(vm, 'build.sh')], check=True)
+        subprocess.run([os.path.join(vm, 'corpus', 'make.sh'), made, '1'], check=True)
+        packed = made + '.packed'
+        subprocess.run([os.path.join(vm, 'corpus', 'pack.sh'), made, packed], check=True)
+        os.makedirs(target, exist_ok=True)
+        for archive in sorted(os.listdir(packed)):
+            subprocess.run(['tar', '-C', target, '-xJf', os.path.join(packed, archive)], check=True)
+    return target
+
+
+def rows(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding='utf-8') as f:
+        return [line.rstrip('\n').split('\t') for line in f if line.strip()]
+
+
+class Step:
+    """One stream of a chain, and the snapshots that are new or still locked after it."""
+
+    def __init__(self, stream, gives):
+        self.stream = stream
+        self.snapshots = dict(g.rsplit('=', 1) for g in split_names(gives))
+
+
+def split_names(gives):
+    """`@a=same /b c@a=same` -> the parts; names may hold blanks, an outcome ends each."""
+    parts, word = [], ''
+    for piece in gives.split(' '):
+        word = word + ' ' + piece if word else piece
+        if word.rsplit('=', 1)[-1] in ('same', 'locked', 'DIFFERS', 'no-manifest'):
+            parts.append(word)
+            word = ''
+    return parts
+
+
+class Case:
+    """One case of the corpus."""
+
+    def __init__(self, top, name):
+        self.name, self.top = name, os.path.join(top, name)
+        self.by_guid = {}       # guid -> (manifest path, creation)
+        for guid, _, creation, manifest, *_ in rows(self.path('snapshots.tsv')):
+            self.by_guid[guid] = (self.path(manifest), int(creation))
+        with open(self.path('index.json'), encoding='utf-8') as f:
+            self.streams = {s['file']: s for s in json.load(f)['streams']}
+
+    def path(self, *names):
+        return os.path.join(self.top, *names)
+
+    def chains(self):
+        """chain name -> steps in order"""
+        out = {}
+        for name, stream, *gives in rows(self.path('chains.tsv')):
+            out.setdefault(name, []).append(Step(stream, gives[0] if gives else ''))
+        return out
+
+    def origin_stream(self, stream):
+        """The stream that carries the origin of a clone's stream, or None where it is no clone."""
+        info = self.streams.get(stream)
+        if not info or info['compound'] or not int(info['flags'], 16) & 1:
+            return None
+        for name, other in sorted(self.streams.items()):
+            if other['toguid'] == info['fromguid'] and other['fromguid'] == '0':
+                return name
+        return None
+
+
+def load(top, wanted=()):
+    names = cases_in(top)
+    for w in wanted:
+        if not any(n.startswith(w) for n in names):
+            sys.exit('no case %s in %s' % (w, top))
+    return [Case(top, n) for n in names if not wanted or any(n.startswith(w) for w in wanted)]

@@ -1,0 +1,46 @@
+"""One line per check, a count at the end."""
+import sys
+import threading
+import time
+
+
+class Report:
+    """Collects checks from several threads. `only` keeps those whose name holds that text."""
+
+    def __init__(self, only='', quiet=False):
+        self.only, self.quiet = only, quiet
+        self.passed, self.failures = 0, []
+        self.lock = threading.Lock()
+        self.begun = time.monotonic()
+
+    def wants(self, name):
+        return self.only in name
+
+    def check(self, name, why):
+        """Notes a check: `why` is None when it passed, else the reason it did not."""
+        with self.lock:
+            if why is None:
+                self.passed += 1
+                if not self.quiet:
+                    print('ok    %s' % name)
+            else:
+                self.failures.append(name)
+                print('FAIL  %s' % name)
+                for line in str(why).rstrip().split('\n')[:12]:
+                    print('        %s' % line[:400])
+            sys.stdout.flush()
+        return why is None
+
+    def end(self):
+        """Prints the totals; gives the exit status."""
+        for name in self.failures:
+            print('failed: %s' % name)
+        print('%d passed, %d failed, %.0f s' % (self.passed, len(self.failures), time.monotonic() - self.begun))
+        if self.passed + len(self.failures) == 0:
+            print('nothing was checked')
+            return 1
+        return 1 if self.failures else 0
+
+
+class Failed(Exception):
+    """A step went wrong that the rest of its check depends on."""

@@ -1,0 +1,2 @@
+# Guest entry of the VM tier: run.sh SHARE guest-tier.sh TIMEOUT
+exec python3 -SEB /scripts/guest_tier.py

@@ -1,0 +1,55 @@
+# The recipes are the steps of .ci/run: what passes here passes there.
+
+default: fmt clippy test
+
+# everything that CI does
+ci:
+    .ci/run
+
+# install what the steps need (Debian)
+setup:
+    .ci/run setup
+
+fmt:
+    .ci/run fmt
+
+clippy:
+    .ci/run clippy
+
+# licences of all dependencies
+licences:
+    .ci/run licences
+
+# bans, licences, advisories (needs cargo-deny)
+deny:
+    cargo deny check
+
+test:
+    .ci/run test
+
+# the README's first command
+quickstart:
+    .ci/run quickstart
+
+build:
+    .ci/run build
+
+# streams made by real ZFS: received, compared, sent again
+corpus: build
+    .ci/run corpus
+
+# our streams in real ZFS, in a virtual machine
+vm: build
+    .ci/run vm
+
+# the same with ZFS 2.3
+vm-trixie: build
+    SUITE=trixie .ci/run vm
+
+# one minute for each target
+fuzz:
+    .ci/run fuzz
+
+# full sizes; `just bench --quick` for small ones
+bench *args: build
+    python3 bench/run.py {{args}}
