@@ -17,6 +17,7 @@ mod name;
 mod number;
 mod parse;
 mod source;
+mod stored;
 mod table;
 
 #[cfg(test)]

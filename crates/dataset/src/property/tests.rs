@@ -378,6 +378,25 @@ fn values_of_streams_are_checked() {
 }
 
 #[test]
+fn kept_texts_are_read_back() {
+    for (name, value, text) in [
+        ("compression", Value::Number(15), "lz4"),
+        ("compression", Value::Number(4000), "4000"),
+        ("xattr", Value::Number(2), "sa"),
+        ("quota", Value::Number(0), "0"),
+        ("snapshot_limit", Value::Number(u64::MAX), "18446744073709551615"),
+        ("refreservation", Value::Number(1 << 30), "1073741824"),
+        ("mountpoint", Value::from("/a b"), "/a b"),
+    ] {
+        assert_eq!(property(name).to_stored(&value), text);
+        assert_eq!(property(name).from_stored(text), Some(value));
+    }
+    assert_eq!(property("quota").from_stored("much"), None);
+    let user = Assignment { name: "a:b".into(), value: "c".into() };
+    assert_eq!(user.to_stored(), ("a:b".to_owned(), "c".to_owned()));
+}
+
+#[test]
 fn names_are_told_apart() {
     assert!(is_user_property("com.sun:auto-snapshot"));
     assert!(is_user_property("syncoid:sync"));
