@@ -279,12 +279,16 @@ impl Store for DirectoryStore {
             Some((file, _)) => file,
             None => self.sealed(id)?,
         };
+        let path = || self.segment_path(id);
+        let real_end = || Ok(file.metadata().at("look at", &path())?.len());
+        // The system takes offsets as signed, and refuses greater ones with another error.
+        if offset.checked_add(len).is_none_or(|last| i64::try_from(last).is_err()) {
+            return Err(out_of_range(real_end()?));
+        }
         match file.read_exact_at(buf, offset) {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(out_of_range(file.metadata().at("look at", &self.segment_path(id))?.len()))
-            }
-            Err(error) => Err(error).at("read", &self.segment_path(id)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(out_of_range(real_end()?)),
+            Err(error) => Err(error).at("read", &path()),
         }
     }
 

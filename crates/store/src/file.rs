@@ -2,8 +2,7 @@
 //!
 //! Layout, durability and crash argument: `docs/format/store.md`, "The file store".
 //!
-//! Lock order: `syncing`, then `ring`, then `table`. No I/O to slots happens under `table`; slot headers are written
-//! under it, so that their order is that of the calls.
+//! Lock order: `syncing`, then `ring`, then `table`. No I/O happens under `table`.
 
 mod geometry;
 mod layout;
@@ -16,7 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::error::At;
 use crate::gate::Gate;
@@ -41,7 +40,8 @@ pub struct FileStore {
     geometry: Geometry,
     label: Mutex<Label>,
     ring: Mutex<Ring>,
-    table: Mutex<Table>,
+    guid: u64,
+    table: RwLock<Table>,
     /// Held through a sync, so that of two concurrent ones both see the error of either.
     syncing: Mutex<()>,
 }
@@ -68,8 +68,9 @@ impl FileStore {
         };
         // The label is read under the lock: whoever held it before may have destroyed the pool.
         let (label, geometry) = layout::read_label(&file, &path)?;
-        let ring = Ring::open(&file, RING_BASE, label.pool.guid).at("read the uberblocks of", &path)?;
-        let table = Table::load(&file, &geometry, label.pool.guid).at("read the slot table of", &path)?;
+        let guid = label.pool.guid;
+        let ring = Ring::open(&file, RING_BASE, guid).at("read the uberblocks of", &path)?;
+        let table = Table::load(&file, &geometry, guid).at("read the slot table of", &path)?;
         Ok(Self {
             gate: Gate::new(&path, access),
             path,
@@ -77,7 +78,8 @@ impl FileStore {
             geometry,
             label: Mutex::new(label),
             ring: Mutex::new(ring),
-            table: Mutex::new(table),
+            guid,
+            table: RwLock::new(table),
             syncing: Mutex::default(),
         })
     }
@@ -116,21 +118,25 @@ impl Store for FileStore {
 
     fn create_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
-        let mut table = self.table.lock();
-        if table.get(id).is_some() {
-            return Err(StoreError::Exists { id });
-        }
-        let Some(slot) = table.first_free() else {
-            return Err(StoreError::Full { path: self.path.clone() });
+        let entry = {
+            let mut table = self.table.write();
+            if table.get(id).is_some() {
+                return Err(StoreError::Exists { id });
+            }
+            table.start(id).ok_or_else(|| StoreError::Full { path: self.path.clone() })?
         };
-        table.write_header(&self.file, &self.geometry, slot, id).at("write a slot header of", &self.path)?;
-        table.occupy(slot, id);
-        Ok(())
+        let written = self.geometry.write_header(&self.file, self.guid, id, &entry);
+        if written.is_err() {
+            let mut table = self.table.write();
+            table.take(id);
+            table.give_back(entry.slot);
+        }
+        written.at("write a slot header of", &self.path)
     }
 
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         self.gate.check()?;
-        let (slot, end) = match self.table.lock().get(id) {
+        let (slot, end) = match self.table.read().get(id) {
             Some(entry) if entry.open => (entry.slot, entry.end),
             _ => return Err(StoreError::NotAtEnd { id, offset, end: None }),
         };
@@ -143,7 +149,7 @@ impl Store for FileStore {
             return Err(StoreError::SegmentFull { id, len, capacity });
         }
         self.file.write_all_at(data, self.geometry.slot_offset(slot) + offset).at("write", &self.path)?;
-        if let Some(entry) = self.table.lock().get_mut(id) {
+        if let Some(entry) = self.table.write().get_mut(id) {
             entry.end = len;
         }
         Ok(())
@@ -161,17 +167,14 @@ impl Store for FileStore {
 
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         self.gate.check()?;
-        let mut table = self.table.lock();
-        let entry = table.get(id).ok_or_else(|| self.no_segment(id))?;
+        let entry = self.table.read().get(id).ok_or_else(|| self.no_segment(id))?;
         if len > entry.end {
             return Err(StoreError::OutOfRange { segment: id, offset: len, len: 0, end: entry.end });
         }
         if entry.sealed {
-            table
-                .clear_seal(&self.file, &self.geometry, entry.slot)
-                .at("write a slot seal of", &self.path)?;
+            self.geometry.clear_seal(&self.file, entry.slot).at("clear a slot seal of", &self.path)?;
         }
-        if let Some(entry) = table.get_mut(id) {
+        if let Some(entry) = self.table.write().get_mut(id) {
             entry.end = len;
             entry.open = true;
             entry.sealed = false;
@@ -181,12 +184,9 @@ impl Store for FileStore {
 
     fn seal_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
-        let mut table = self.table.lock();
-        let Some(entry) = table.get(id).filter(|entry| entry.open) else { return Ok(()) };
-        table
-            .write_seal(&self.file, &self.geometry, entry.slot, id, entry.end)
-            .at("write a slot seal of", &self.path)?;
-        if let Some(entry) = table.get_mut(id) {
+        let Some(entry) = self.table.read().get(id).filter(|entry| entry.open) else { return Ok(()) };
+        self.geometry.write_seal(&self.file, self.guid, id, &entry).at("write a slot seal of", &self.path)?;
+        if let Some(entry) = self.table.write().get_mut(id) {
             entry.open = false;
             entry.sealed = true;
         }
@@ -194,7 +194,7 @@ impl Store for FileStore {
     }
 
     fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let entry = self.table.lock().get(id).ok_or_else(|| self.no_segment(id))?;
+        let entry = self.table.read().get(id).ok_or_else(|| self.no_segment(id))?;
         let len = buf.len() as u64;
         let out_of_range = || StoreError::OutOfRange { segment: id, offset, len, end: entry.end };
         if offset.checked_add(len).is_none_or(|last| last > entry.end) {
@@ -208,20 +208,20 @@ impl Store for FileStore {
     }
 
     fn segments(&self) -> Result<Vec<SegmentInfo>> {
-        Ok(self.table.lock().list())
+        Ok(self.table.read().list())
     }
 
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
-        let mut table = self.table.lock();
-        let Some(entry) = table.get(id) else { return Ok(()) };
-        table
-            .clear_header(&self.file, &self.geometry, entry.slot)
-            .at("clear a slot header of", &self.path)?;
-        // The hole is punched before the slot can be taken again. Best effort: where the medium cannot, the slot is
-        // overwritten in time.
+        let Some(entry) = self.table.write().take(id) else { return Ok(()) };
+        if let Err(error) = self.geometry.clear_header(&self.file, entry.slot) {
+            // The segment is still there, and its deletion can be tried again.
+            self.table.write().restore(id, entry);
+            return Err(error).at("clear a slot header of", &self.path);
+        }
+        // Best effort: where the medium cannot do it, the slot is overwritten in time. Nobody gets the slot before.
         layout::punch(&self.file, self.geometry.slot_offset(entry.slot), self.geometry.slot_len);
-        table.release(id);
+        self.table.write().give_back(entry.slot);
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Store for FileStore {
     }
 
     fn capacity(&self) -> Result<Capacity> {
-        let free = self.table.lock().free_slots() * self.geometry.slot_len;
+        let free = self.table.read().free_slots() * self.geometry.slot_len;
         Ok(Capacity { total: Some(self.geometry.slot_count * self.geometry.slot_len), free })
     }
 
@@ -257,8 +257,7 @@ impl Store for FileStore {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
         self.gate.destroy();
-        let mut table = self.table.lock();
-        table.release_all();
+        self.table.write().clear();
         layout::wipe(&self.file, &self.geometry).at("wipe", &self.path)
     }
 }

@@ -4,8 +4,11 @@
 //! is in `docs/format/store.md`.
 
 mod codec;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod directory;
 mod error;
+mod faulty;
 mod file;
 mod gate;
 mod handles;
@@ -21,6 +24,7 @@ mod syscalls;
 
 pub use directory::DirectoryStore;
 pub use error::{Result, StoreError};
+pub use faulty::{CrashImage, CrashImages, FaultKind, FaultStore};
 pub use file::FileStore;
 pub use label::PoolLabel;
 pub use location::{Access, CreateOptions, Location, create, label, open, set_label};

@@ -80,9 +80,14 @@ impl MemoryStore {
     /// An independent store with the same contents, in which no segment is open. Costs no copy of the segments.
     #[must_use]
     pub fn snapshot(&self) -> Self {
+        Self::from_image(self.image())
+    }
+
+    /// The contents, with no segment open.
+    pub(crate) fn image(&self) -> Image {
         let mut image = self.shared.lock().clone();
         image.close_all();
-        Self::from_image(image)
+        image
     }
 
     /// Changes one byte of a segment by exclusive or, as a failing disk might.
@@ -114,9 +119,10 @@ impl Image {
         }
     }
 
-    fn writable(&self) -> Result<()> {
+    pub(crate) fn writable(&self) -> Result<()> {
         if self.destroyed {
-            return Err(StoreError::Poisoned { path: path().to_owned() });
+            let why = "it was destroyed".to_owned();
+            return Err(StoreError::NotAPool { path: path().to_owned(), why });
         }
         Ok(())
     }
@@ -286,5 +292,42 @@ impl Store for MemoryStore {
     fn destroy(&self) -> Result<()> {
         self.shared.lock().destroy();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{self, Harness};
+
+    struct Memory;
+
+    impl Harness for Memory {
+        fn fresh(&self) -> Box<dyn Store> {
+            Box::new(MemoryStore::with_capacity(16 << 20))
+        }
+        fn reopen(&self, _: Box<dyn Store>) -> Option<Result<Box<dyn Store>>> {
+            None
+        }
+    }
+
+    #[test]
+    fn conforms() {
+        conformance::run(&Memory);
+    }
+
+    #[test]
+    fn snapshots_are_independent_and_clones_are_not() {
+        let store = MemoryStore::new();
+        store.create_segment(SegmentId(1)).unwrap();
+        store.append(SegmentId(1), 0, b"abc").unwrap();
+        let (snapshot, clone) = (store.snapshot(), store.clone());
+        store.append(SegmentId(1), 3, b"def").unwrap();
+        assert_eq!(snapshot.segments().unwrap(), [SegmentInfo { id: SegmentId(1), len: 3 }]);
+        assert_eq!(clone.segments().unwrap(), [SegmentInfo { id: SegmentId(1), len: 6 }]);
+        assert!(matches!(
+            snapshot.append(SegmentId(1), 3, b"x"),
+            Err(StoreError::NotAtEnd { end: None, .. })
+        ));
     }
 }

@@ -131,3 +131,73 @@ fn is_mbr(head: &[u8]) -> bool {
         && entries.chunks_exact(16).all(|e| matches!(e.first(), Some(0 | 0x80)))
         && entries.chunks_exact(16).any(|e| e.get(4).is_some_and(|&kind| kind != 0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn probe(build: impl FnOnce(&mut Vec<u8>)) -> Option<String> {
+        let mut image = vec![0; 2 << 20];
+        build(&mut image);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&image).unwrap();
+        contents(&file).unwrap()
+    }
+
+    fn put(image: &mut [u8], offset: usize, bytes: &[u8]) {
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    #[test]
+    fn blank_is_nothing() {
+        assert_eq!(probe(|_| {}), None);
+        assert_eq!(contents(&tempfile::tempfile().unwrap()).unwrap(), None);
+    }
+
+    #[test]
+    fn every_magic_is_recognised() {
+        for magic in MAGICS {
+            assert_eq!(probe(|i| put(i, magic.offset, magic.bytes)).as_deref(), Some(magic.what));
+        }
+    }
+
+    #[test]
+    fn tables_and_pools_are_recognised() {
+        let mbr = |i: &mut Vec<u8>| {
+            put(i, 446 + 4, &[0x83]);
+            put(i, 510, &[0x55, 0xaa]);
+        };
+        assert_eq!(probe(mbr).unwrap(), "an MBR partition table");
+        let zfs = |i: &mut Vec<u8>| put(i, (128 << 10) + 7 * 1024, &0x00ba_b10c_u64.to_be_bytes());
+        assert_eq!(probe(zfs).unwrap(), "a ZFS pool");
+        let lvm = |i: &mut Vec<u8>| {
+            put(i, 512, b"LABELONE");
+            put(i, 512 + 24, b"LVM2 001");
+        };
+        assert_eq!(probe(lvm).unwrap(), "an LVM physical volume");
+        assert_eq!(
+            probe(|i| put(i, 960 << 10, label::MAGIC)).unwrap(),
+            "a snowmelt pool with a damaged label"
+        );
+    }
+
+    #[test]
+    fn unknown_bytes_in_a_file_are_somebodys() {
+        assert!(probe(|i| put(i, 5000, b"Dear diary")).unwrap().contains("not recognised"));
+        let mut short = tempfile::tempfile().unwrap();
+        short.write_all(b"x").unwrap();
+        assert!(contents(&short).unwrap().is_some());
+    }
+
+    #[test]
+    fn real_mkfs_is_recognised() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(16 << 20).unwrap();
+        let made = std::process::Command::new("/sbin/mkfs.ext4").arg("-q").arg(file.path()).status();
+        // Where there is no mkfs the table test above has to do.
+        if made.is_ok_and(|status| status.success()) {
+            assert!(contents(file.as_file()).unwrap().unwrap().contains("ext4"));
+        }
+    }
+}

@@ -66,15 +66,15 @@ impl Ring {
         Ok(())
     }
 
-    /// The readable uberblocks, last published last; only the last one of each txg.
+    /// The readable ones of the last [`UBERBLOCK_RING`] uberblocks, last published last; only the last one of each
+    /// txg. Older ones may still be in the ring, but the pool counts on nobody going back to them.
     pub(crate) fn read(&self, file: &File) -> io::Result<Vec<RawUberblock>> {
         let mut frames = frames(file, self.base, self.guid)?;
-        frames.sort_by_key(|f| f.seq);
+        frames.sort_by_key(|f| std::cmp::Reverse(f.seq));
+        let newest = frames.first().map_or(0, |f| f.seq);
         let mut seen = std::collections::HashSet::new();
-        frames.reverse();
-        frames.retain(|f| seen.insert(f.uberblock.txg));
-        frames.reverse();
-        Ok(frames.into_iter().map(|f| f.uberblock).collect())
+        frames.retain(|f| newest - f.seq < UBERBLOCK_RING as u64 && seen.insert(f.uberblock.txg));
+        Ok(frames.into_iter().rev().map(|f| f.uberblock).collect())
     }
 }
 

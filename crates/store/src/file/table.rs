@@ -1,9 +1,12 @@
 //! The slot table: which segment is in which slot, on disk and in memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use crate::codec::{self, SUM_LEN};
 use crate::{SegmentId, SegmentInfo};
@@ -46,26 +49,25 @@ pub(super) struct Table {
     /// The next header's sequence number: of two headers for one segment the greater counts.
     next_seq: u64,
     by_id: HashMap<SegmentId, Entry>,
-    free: BTreeSet<u64>,
+    slots: Slots,
 }
 
 impl Table {
     /// Reads the table from disk.
     pub(super) fn load(file: &File, geometry: &Geometry, guid: u64) -> io::Result<Self> {
         let mut table =
-            Self { guid, next_seq: 0, by_id: HashMap::new(), free: (0..geometry.slot_count).collect() };
+            Self { guid, next_seq: 0, by_id: HashMap::new(), slots: Slots::new(geometry.slot_count) };
         let mut buf = vec![0; READ_LEN];
-        let entries = READ_LEN as u64 / ENTRY_LEN;
         let mut first = 0;
-        while first < geometry.slot_count {
-            let count = entries.min(geometry.slot_count - first);
+        while let Some(next) = skip_hole(file, first)?.filter(|&next| next < geometry.slot_count) {
+            let count = (READ_LEN as u64 / ENTRY_LEN).min(geometry.slot_count - next);
             let part = &mut buf[..(count * ENTRY_LEN) as usize];
-            file.read_exact_at(part, TABLE_BASE + first * ENTRY_LEN)?;
-            for (slot, entry) in (first..).zip(part.chunks_exact(ENTRY_LEN as usize)) {
+            file.read_exact_at(part, geometry.header_offset(next))?;
+            for (slot, entry) in (next..).zip(part.chunks_exact(ENTRY_LEN as usize)) {
                 let (header, seal) = entry.split_at(PAGE_LEN);
                 table.found(slot, header, seal, geometry.slot_len);
             }
-            first += count;
+            first = next + count;
         }
         Ok(table)
     }
@@ -79,12 +81,10 @@ impl Table {
         match self.by_id.get(&id) {
             // Left by a deletion that a crash undid; see docs/format/store.md, "Duplicate headers".
             Some(other) if other.seq > seq => return,
-            Some(other) => {
-                self.free.insert(other.slot);
-            }
+            Some(other) => self.slots.give_back(other.slot),
             None => {}
         }
-        self.free.remove(&slot);
+        self.slots.occupy(slot);
         let entry =
             Entry { slot, end: length.unwrap_or(slot_len), open: false, sealed: length.is_some(), seq };
         self.by_id.insert(id, entry);
@@ -98,13 +98,36 @@ impl Table {
         self.by_id.get_mut(&id)
     }
 
-    /// The slot that the next segment gets: the first one, so that a sparse file stays short.
-    pub(super) fn first_free(&self) -> Option<u64> {
-        self.free.first().copied()
+    /// Gives `id` the first free slot, so that a sparse file stays short; `None` when all are taken.
+    pub(super) fn start(&mut self, id: SegmentId) -> Option<Entry> {
+        let slot = self.slots.take_first()?;
+        let entry = Entry { slot, end: 0, open: true, sealed: false, seq: self.next_seq };
+        self.next_seq = self.next_seq.saturating_add(1);
+        self.by_id.insert(id, entry);
+        Some(entry)
+    }
+
+    /// Takes a segment out. Its slot stays taken until it is [given back](Self::give_back).
+    pub(super) fn take(&mut self, id: SegmentId) -> Option<Entry> {
+        self.by_id.remove(&id)
+    }
+
+    /// Undoes [`take`](Self::take).
+    pub(super) fn restore(&mut self, id: SegmentId, entry: Entry) {
+        self.by_id.insert(id, entry);
+    }
+
+    pub(super) fn give_back(&mut self, slot: u64) {
+        self.slots.give_back(slot);
+    }
+
+    /// Forgets all segments.
+    pub(super) fn clear(&mut self) {
+        self.by_id.clear();
     }
 
     pub(super) fn free_slots(&self) -> u64 {
-        self.free.len() as u64
+        self.slots.free
     }
 
     pub(super) fn list(&self) -> Vec<SegmentInfo> {
@@ -112,58 +135,95 @@ impl Table {
         list.sort_unstable();
         list
     }
+}
 
-    /// Enters a segment whose header was written.
-    pub(super) fn occupy(&mut self, slot: u64, id: SegmentId) {
-        self.free.remove(&slot);
-        let seq = self.next_seq;
-        self.next_seq = seq.saturating_add(1);
-        self.by_id.insert(id, Entry { slot, end: 0, open: true, sealed: false, seq });
+/// Which slots are taken, one bit each.
+#[derive(Debug)]
+struct Slots {
+    taken: Vec<u64>,
+    free: u64,
+    /// No word before this one has a free slot.
+    hint: usize,
+}
+
+impl Slots {
+    /// `count` is bounded by the geometry's check.
+    fn new(count: u64) -> Self {
+        let mut taken = vec![0; count.div_ceil(64) as usize];
+        if let Some(last) = taken.last_mut()
+            && !count.is_multiple_of(64)
+        {
+            *last = u64::MAX << (count % 64);
+        }
+        Self { taken, free: count, hint: 0 }
     }
 
-    /// Frees the slot of a segment.
-    pub(super) fn release(&mut self, id: SegmentId) {
-        if let Some(entry) = self.by_id.remove(&id) {
-            self.free.insert(entry.slot);
+    fn take_first(&mut self) -> Option<u64> {
+        let found = self.taken.iter().skip(self.hint).position(|&word| word != u64::MAX)?;
+        self.hint += found;
+        let bit = u64::from(self.taken.get(self.hint)?.trailing_ones());
+        let slot = self.hint as u64 * 64 + bit;
+        self.occupy(slot);
+        Some(slot)
+    }
+
+    fn occupy(&mut self, slot: u64) {
+        if let Some(word) = self.taken.get_mut((slot / 64) as usize)
+            && *word & (1 << (slot % 64)) == 0
+        {
+            *word |= 1 << (slot % 64);
+            self.free -= 1;
         }
     }
 
-    pub(super) fn release_all(&mut self) {
-        for (_, entry) in self.by_id.drain() {
-            self.free.insert(entry.slot);
+    fn give_back(&mut self, slot: u64) {
+        let index = (slot / 64) as usize;
+        if let Some(word) = self.taken.get_mut(index)
+            && *word & (1 << (slot % 64)) != 0
+        {
+            *word &= !(1 << (slot % 64));
+            self.free += 1;
+            self.hint = self.hint.min(index);
         }
     }
+}
 
-    /// Writes the header that gives `slot` to `id`, and takes away the seal of whoever was there before.
+/// The first slot from `first` on whose entry is not in a hole of a sparse file; `None` when all the rest is. Where
+/// holes are unknown, as on devices, that is `first` itself.
+fn skip_hole(file: &File, first: u64) -> io::Result<Option<u64>> {
+    let offset = TABLE_BASE + first * ENTRY_LEN;
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(data) => Ok(Some(data.saturating_sub(TABLE_BASE) / ENTRY_LEN)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(first)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Geometry {
+    /// Writes the header that gives a slot to `id`, and takes away the seal of whoever was there before.
     pub(super) fn write_header(
         &self,
         file: &File,
-        geometry: &Geometry,
-        slot: u64,
+        guid: u64,
         id: SegmentId,
+        entry: &Entry,
     ) -> io::Result<()> {
-        self.clear_seal(file, geometry, slot)?;
-        let page = encode(HEADER_MAGIC, self.guid, id, self.next_seq);
-        file.write_all_at(&page, geometry.header_offset(slot))
+        self.clear_seal(file, entry.slot)?;
+        file.write_all_at(&encode(HEADER_MAGIC, guid, id, entry.seq), self.header_offset(entry.slot))
     }
 
-    pub(super) fn clear_header(&self, file: &File, geometry: &Geometry, slot: u64) -> io::Result<()> {
-        file.write_all_at(&[0; PAGE_LEN], geometry.header_offset(slot))
+    pub(super) fn clear_header(&self, file: &File, slot: u64) -> io::Result<()> {
+        file.write_all_at(&[0; PAGE_LEN], self.header_offset(slot))
     }
 
-    pub(super) fn write_seal(
-        &self,
-        file: &File,
-        geometry: &Geometry,
-        slot: u64,
-        id: SegmentId,
-        end: u64,
-    ) -> io::Result<()> {
-        file.write_all_at(&encode(SEAL_MAGIC, self.guid, id, end), geometry.seal_offset(slot))
+    /// Records the length of a segment that will not grow any more.
+    pub(super) fn write_seal(&self, file: &File, guid: u64, id: SegmentId, entry: &Entry) -> io::Result<()> {
+        file.write_all_at(&encode(SEAL_MAGIC, guid, id, entry.end), self.seal_offset(entry.slot))
     }
 
-    pub(super) fn clear_seal(&self, file: &File, geometry: &Geometry, slot: u64) -> io::Result<()> {
-        file.write_all_at(&[0; PAGE_LEN], geometry.seal_offset(slot))
+    pub(super) fn clear_seal(&self, file: &File, slot: u64) -> io::Result<()> {
+        file.write_all_at(&[0; PAGE_LEN], self.seal_offset(slot))
     }
 }
 

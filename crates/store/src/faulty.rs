@@ -1,0 +1,337 @@
+//! A store that fails on purpose, for tests of everything above it.
+//!
+//! It works in memory and writes down every operation. From that log it makes the images that a power failure may
+//! leave at any moment ([`FaultStore::crash_images`]); it makes single operations fail ([`FaultStore::fail_after`]) and
+//! flips bits ([`FaultStore::corrupt`]). Everything follows from the seed: the same calls give the same images.
+//!
+//! Faults to be survived, as [`Store`] promises no better:
+//! - each append since the last sync lost, whole, or torn at sectors of 512 bytes, in any combination, with zeros or
+//!   garbage where bytes are missing, and garbage beyond;
+//! - each creation, deletion and truncation since the last sync lost or kept;
+//! - the uberblock being published there or not;
+//! - a write or sync that fails, with part of its effect done.
+
+mod images;
+mod rng;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::RangeBounds;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::memory::{Image, MemoryStore};
+use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX};
+
+pub use images::{CrashImage, CrashImages};
+use rng::Rng;
+
+/// A store in memory with a log and planned faults. Clones are handles on the same store.
+#[derive(Clone, Debug)]
+pub struct FaultStore {
+    shared: Arc<Mutex<State>>,
+}
+
+/// How an operation fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A write, sync or publication reports EIO, part of it done.
+    Write,
+    /// A write reports that there is no space (`Full`); a sync or publication fails with ENOSPC.
+    NoSpace,
+    /// A read reports EIO.
+    Read,
+}
+
+/// One entry of the log.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    Create(SegmentId),
+    Append {
+        id: SegmentId,
+        offset: u64,
+        data: Arc<[u8]>,
+    },
+    Reopen {
+        id: SegmentId,
+        len: u64,
+    },
+    Delete(SegmentId),
+    /// A sync that succeeded.
+    Sync,
+    /// `done` is false when the publication failed, and may have happened all the same.
+    Publish {
+        txg: u64,
+        bytes: Arc<[u8]>,
+        done: bool,
+    },
+    Corrupt {
+        id: SegmentId,
+        offset: u64,
+        xor: u8,
+    },
+}
+
+#[derive(Debug)]
+struct State {
+    seed: u64,
+    /// What was there when the log began.
+    initial: Image,
+    /// What a running process sees.
+    live: Image,
+    log: Vec<Op>,
+    poisoned: bool,
+    /// Planned faults: how many operations of their sort still succeed before.
+    faults: Vec<(FaultKind, u64)>,
+}
+
+impl FaultStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self::over(seed, &MemoryStore::new())
+    }
+
+    /// A store that begins with the contents of `store`, all of it durable: to go on from a crash image.
+    #[must_use]
+    pub fn over(seed: u64, store: &MemoryStore) -> Self {
+        let image = store.image();
+        let state = State {
+            seed,
+            initial: image.clone(),
+            live: image,
+            log: Vec::new(),
+            poisoned: false,
+            faults: Vec::new(),
+        };
+        Self { shared: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Makes one operation of that kind fail, after `n` more have succeeded. Kinds `Write` and `NoSpace` count all
+    /// that change the store, `sync` and `publish` too; `Read` counts reads. Several may be planned at once.
+    pub fn fail_after(&self, n: u64, kind: FaultKind) {
+        self.shared.lock().faults.push((kind, n));
+    }
+
+    /// Drops all faults that are still planned.
+    pub fn clear_faults(&self) {
+        self.shared.lock().faults.clear();
+    }
+
+    /// Whether a planned fault has yet to happen.
+    #[must_use]
+    pub fn fault_pending(&self) -> bool {
+        !self.shared.lock().faults.is_empty()
+    }
+
+    /// Changes a stored byte by exclusive or. Crash images from now on have it, too.
+    ///
+    /// # Errors
+    /// `NoSegment`, `OutOfRange`.
+    pub fn corrupt(&self, segment: SegmentId, offset: u64, xor: u8) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.live.corrupt(segment, offset, xor)?;
+        state.log.push(Op::Corrupt { id: segment, offset, xor });
+        Ok(())
+    }
+
+    /// How many operations were logged: the moment now, as a crash point.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.shared.lock().log.len()
+    }
+
+    /// Does what the end of the process and a new one do, without a power failure: nothing is lost, no segment is
+    /// open, and a poisoned store accepts writes again.
+    pub fn restart(&self) {
+        let mut state = self.shared.lock();
+        state.poisoned = false;
+        state.live.close_all();
+    }
+
+    /// What a running process sees, as an independent store.
+    #[must_use]
+    pub fn snapshot(&self) -> MemoryStore {
+        MemoryStore::from_image(self.shared.lock().live.clone()).snapshot()
+    }
+
+    /// `per_point` images of what a crash may leave at each moment since the store was made. The first loses all that
+    /// it may, the second nothing, the others something in between.
+    pub fn crash_images(&self, per_point: usize) -> impl Iterator<Item = MemoryStore> + use<> {
+        self.crash_points(.., per_point).map(|image| image.store)
+    }
+
+    /// As [`crash_images`](Self::crash_images), at the given points only ([`position`](Self::position) counts them),
+    /// and with what is known about each image.
+    #[must_use]
+    pub fn crash_points(&self, points: impl RangeBounds<usize>, per_point: usize) -> CrashImages {
+        let state = self.shared.lock();
+        CrashImages::new(state.seed, state.initial.clone(), state.log.clone(), points, per_point)
+    }
+}
+
+impl State {
+    fn rng(&self) -> Rng {
+        Rng::new(&[self.seed, self.log.len() as u64])
+    }
+
+    /// Counts an operation of the sort that `counts` picks, and tells whether it is to fail.
+    fn strike(&mut self, counts: impl Fn(FaultKind) -> bool) -> Option<FaultKind> {
+        let mut struck = None;
+        self.faults.retain_mut(|(kind, left)| {
+            if !counts(*kind) {
+                return true;
+            }
+            let Some(less) = left.checked_sub(1) else {
+                struck = Some(*kind);
+                return false;
+            };
+            *left = less;
+            true
+        });
+        struck
+    }
+
+    /// What every change goes through first.
+    fn begin(&mut self, op: &'static str) -> Result<()> {
+        if self.poisoned {
+            return Err(StoreError::Poisoned { path: path() });
+        }
+        match self.strike(|kind| kind != FaultKind::Read) {
+            None => Ok(()),
+            Some(FaultKind::NoSpace) => Err(StoreError::Full { path: path() }),
+            Some(_) => Err(failure(op, libc::EIO)),
+        }
+    }
+
+    /// As [`begin`](Self::begin), for what must not be tried again.
+    fn begin_durable(&mut self, op: &'static str) -> Result<()> {
+        let result = self.begin(op);
+        self.poisoned |= result.is_err();
+        match result {
+            Err(StoreError::Full { .. }) => Err(failure(op, libc::ENOSPC)),
+            other => other,
+        }
+    }
+}
+
+fn path() -> PathBuf {
+    PathBuf::from("fault store")
+}
+
+fn failure(op: &'static str, errno: i32) -> StoreError {
+    StoreError::Io { op, path: path(), source: io::Error::from_raw_os_error(errno) }
+}
+
+impl Store for FaultStore {
+    fn segment_capacity(&self) -> u64 {
+        self.shared.lock().live.segment_capacity
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("create a segment in")?;
+        state.live.create(id)?;
+        state.log.push(Op::Create(id));
+        Ok(())
+    }
+
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let mut state = self.shared.lock();
+        if let Err(error) = state.begin("write") {
+            let end = state.live.segments.get(&id).filter(|s| s.open).map(|s| s.bytes.len() as u64);
+            if !state.poisoned && end == Some(offset) {
+                // The end did not move, yet part of the data may have got to the disk.
+                let part = state.rng().below(data.len() as u64 + 1) as usize;
+                state.log.push(Op::Append { id, offset, data: data[..part].into() });
+            }
+            return Err(error);
+        }
+        state.live.append(id, offset, data)?;
+        state.log.push(Op::Append { id, offset, data: data.into() });
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.live.writable()?;
+        state.begin_durable("sync")?;
+        state.log.push(Op::Sync);
+        Ok(())
+    }
+
+    fn start_writeback(&self) {}
+
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("open a segment of")?;
+        state.live.reopen(id, len)?;
+        state.log.push(Op::Reopen { id, len });
+        Ok(())
+    }
+
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("seal a segment of")?;
+        state.live.seal(id)
+    }
+
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut state = self.shared.lock();
+        if state.strike(|kind| kind == FaultKind::Read).is_some() {
+            return Err(failure("read", libc::EIO));
+        }
+        state.live.read(id, offset, buf)
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        Ok(self.shared.lock().live.list())
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("delete a segment of")?;
+        state.live.delete(id)?;
+        state.log.push(Op::Delete(id));
+        Ok(())
+    }
+
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        let mut state = self.shared.lock();
+        if uberblock.len() > UBERBLOCK_MAX {
+            return Err(StoreError::UberblockTooLong { len: uberblock.len() });
+        }
+        state.live.writable()?;
+        let was_poisoned = state.poisoned;
+        let result = state.begin_durable("publish in");
+        if !was_poisoned {
+            state.log.push(Op::Publish { txg, bytes: uberblock.into(), done: result.is_ok() });
+        }
+        result?;
+        state.live.publish(txg, uberblock)
+    }
+
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        Ok(self.shared.lock().live.uberblocks.iter().cloned().collect())
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        Ok(self.shared.lock().live.capacity())
+    }
+
+    fn describe(&self) -> String {
+        path().display().to_string()
+    }
+
+    fn control_socket(&self) -> Option<PathBuf> {
+        None
+    }
+
+    fn destroy(&self) -> Result<()> {
+        self.shared.lock().live.destroy();
+        Ok(())
+    }
+}
