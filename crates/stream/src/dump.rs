@@ -1,0 +1,1 @@
+//! Records as text, in the form of `zstream dump -v`.

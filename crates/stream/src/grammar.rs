@@ -1,0 +1,179 @@
+//! Which record may follow which.
+//!
+//! ```text
+//! stream    = substream | package
+//! substream = BEGIN(1) record* END
+//! package   = BEGIN(2) END substream* END(zeros)
+//! ```
+//!
+//! The reader and the writer both run every record through a [`Grammar`], so that what is written is also what
+//! would be read. Packages are not nested: `zfs send` never does that (`lib/libzfs/libzfs_sendrecv.c`).
+
+use crate::error::Violation;
+use crate::record::{Begin, HeaderType, Record};
+use crate::validate::{BeginContext, validate};
+
+/// Where in a stream the next record will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nothing yet.
+    Start,
+    /// After a package's BEGIN.
+    PackageHeader,
+    /// In a package, between substreams.
+    Package,
+    /// In a substream.
+    Substream { in_package: bool, context: BeginContext },
+    /// After the last END.
+    Finished,
+}
+
+/// What an END closes; the checksum fields differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndKind {
+    /// The records of a snapshot: both checksums and the guid are set.
+    Substream,
+    /// A package's header: the stream checksum covers BEGIN and its payload, all else is zero.
+    PackageHeader,
+    /// The whole package: all zero.
+    Package,
+}
+
+/// Checks the order of records, and each record against its BEGIN.
+#[derive(Clone, Debug)]
+pub struct Grammar {
+    place: Place,
+    /// The highest object that the current substream brought.
+    last_object: Option<u64>,
+    /// First object of the last OBJECT_RANGE of the current substream.
+    range: Option<u64>,
+}
+
+impl Default for Grammar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Grammar {
+    /// Before the first record.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { place: Place::Start, last_object: None, range: None }
+    }
+
+    /// Whether the stream is complete: nothing may follow.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.place == Place::Finished
+    }
+
+    /// What an END that comes now would close, if it may come.
+    #[must_use]
+    pub fn pending_end(&self) -> Option<EndKind> {
+        match self.place {
+            Place::PackageHeader => Some(EndKind::PackageHeader),
+            Place::Package => Some(EndKind::Package),
+            Place::Substream { .. } => Some(EndKind::Substream),
+            Place::Start | Place::Finished => None,
+        }
+    }
+
+    /// The current substream's BEGIN, between it and its END.
+    #[must_use]
+    pub fn context(&self) -> Option<&BeginContext> {
+        match &self.place {
+            Place::Substream { context, .. } => Some(context),
+            _ => None,
+        }
+    }
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// The record may not come here, or breaks a rule by itself; the state is unchanged then.
+    pub fn admit(&mut self, record: &Record) -> Result<(), Violation> {
+        self.place = match (self.place, record) {
+            (Place::Start, Record::Begin(b)) => self.begin(b, false)?,
+            (Place::Start, _) => {
+                return Err(Violation::OutOfPlace { expected: "a stream starts with BEGIN" });
+            }
+            (Place::PackageHeader, Record::End(_)) => Place::Package,
+            (Place::PackageHeader, _) => {
+                return Err(Violation::OutOfPlace { expected: "a package's BEGIN is followed by END" });
+            }
+            (Place::Package, Record::Begin(b)) if b.header_type == HeaderType::Substream => {
+                self.begin(b, true)?
+            }
+            (Place::Package, Record::End(e)) => {
+                if e.to_guid != 0 {
+                    return Err(Violation::ForeignGuid { expected: 0, found: e.to_guid });
+                }
+                Place::Finished
+            }
+            (Place::Package, _) => {
+                return Err(Violation::OutOfPlace { expected: "a package holds substreams, then END" });
+            }
+            (Place::Substream { .. }, Record::Begin(_)) => {
+                return Err(Violation::OutOfPlace { expected: "the stream before has not ended" });
+            }
+            (Place::Substream { in_package, context }, record) => {
+                validate(record, &context)?;
+                self.order(record, &context)?;
+                match record {
+                    Record::End(_) if in_package => Place::Package,
+                    Record::End(_) => Place::Finished,
+                    _ => self.place,
+                }
+            }
+            (Place::Finished, _) => return Err(Violation::OutOfPlace { expected: "the stream has ended" }),
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self, begin: &Begin, in_package: bool) -> Result<Place, Violation> {
+        let context = BeginContext::of(begin);
+        validate(&Record::Begin(begin.clone()), &context)?;
+        self.last_object = None;
+        self.range = None;
+        Ok(match begin.header_type {
+            HeaderType::Compound => Place::PackageHeader,
+            HeaderType::Substream => Place::Substream { in_package, context },
+        })
+    }
+
+    /// Rules between the records of a substream that no sender breaks and no receiver could make sense of.
+    fn order(&mut self, record: &Record, context: &BeginContext) -> Result<(), Violation> {
+        match record {
+            Record::Object(o) => {
+                if context.features.contains(crate::features::Features::RAW) {
+                    self.within_range(o.object)?;
+                }
+                self.last_object = self.last_object.max(Some(o.object));
+            }
+            Record::ObjectRange(r) => self.range = Some(r.first),
+            Record::FreeObjects(f) => {
+                if let Some(object) = self.last_object
+                    && f.first <= object
+                    && object - f.first < f.count
+                {
+                    return Err(Violation::FreesSentObject { first: f.first, object });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A raw OBJECT takes its encryption parameters from the OBJECT_RANGE before it (`receive_object`).
+    fn within_range(&self, object: u64) -> Result<(), Violation> {
+        let Some(first) = self.range else {
+            return Err(Violation::OutOfPlace { expected: "a raw OBJECT comes after its OBJECT_RANGE" });
+        };
+        if object.checked_sub(first).is_some_and(|slot| slot < 32) {
+            Ok(())
+        } else {
+            Err(Violation::OutsideRange { object, first })
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Writing a stream, byte for byte as OpenZFS on a little-endian machine would.
+//!
+//! The writer pads payloads and computes every checksum; it refuses what a [`Reader`](crate::Reader) would refuse,
+//! since a stream that breaks the rules can crash the kernel of whoever receives it.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{IoSlice, Write as IoWrite};
+
+use crate::error::{StreamError, Violation};
+use crate::fletcher::Fletcher4;
+use crate::grammar::{EndKind, Grammar};
+use crate::record::{End, RECORD_LEN, Record};
+use crate::wire::{HeaderMut, OFF_CHECKSUM};
+
+/// Headers and small payloads are collected up to this many bytes.
+const BUFFER_LEN: usize = 128 << 10;
+/// Payloads of at least this many bytes are not copied.
+const DIRECT_MIN: usize = 16 << 10;
+
+/// Writes one stream (or package of streams).
+pub struct Writer<W: IoWrite> {
+    sink: W,
+    buffer: Vec<u8>,
+    grammar: Grammar,
+    sum: Fletcher4,
+    index: u64,
+    written: u64,
+}
+
+impl<W: IoWrite> Writer<W> {
+    /// A writer to `sink`. It buffers: call [`flush`](Self::flush) or [`into_inner`](Self::into_inner) at the end.
+    pub fn new(sink: W) -> Self {
+        Self {
+            sink,
+            buffer: Vec::with_capacity(BUFFER_LEN + RECORD_LEN),
+            grammar: Grammar::new(),
+            sum: Fletcher4::new(),
+            index: 0,
+            written: 0,
+        }
+    }
+
+    /// Writes a record and its payload, with or without its padding to 8 bytes.
+    ///
+    /// END's checksum is filled in, whatever `record` says; the ENDs of a package get the zeros they must have.
+    ///
+    /// # Errors
+    /// The record breaks a rule, the payload is not as long as it says (nothing was written then, and another record
+    /// may be tried), or the sink failed.
+    pub fn record(&mut self, record: &Record, payload: &[u8]) -> Result<(), StreamError> {
+        let refuse = |violation| StreamError::Record {
+            index: self.index,
+            offset: self.written,
+            kind: record.kind_name(),
+            violation,
+        };
+        let padding = padding_of(record, payload).map_err(refuse)?;
+        let end = self.grammar.pending_end();
+        self.grammar.admit(record).map_err(refuse)?;
+        let header = self.seal(record, end);
+        self.sum.update(header.bytes());
+        // A payload's last word may be half padding, so the two are folded in as if they were one.
+        let whole = if padding.is_empty() { payload.len() } else { payload.len() & !3 };
+        let mut tail = [0; 12];
+        let tail_len = payload.len() - whole + padding.len();
+        if tail_len > 0 {
+            tail[..payload.len() - whole].copy_from_slice(&payload[whole..]);
+        }
+        self.sum.update(&payload[..whole]);
+        self.sum.update(&tail[..tail_len]);
+        self.buffer.extend_from_slice(header.bytes());
+        let result = self.emit(payload, padding);
+        self.index += 1;
+        self.written += (RECORD_LEN + payload.len() + padding.len()) as u64;
+        result
+    }
+
+    /// The header with its checksums; updates the running sum up to, not including, the header itself.
+    fn seal(&mut self, record: &Record, end: Option<EndKind>) -> HeaderMut {
+        match (record, end) {
+            (Record::Begin(_), _) => {
+                self.sum = Fletcher4::new();
+                HeaderMut::encode(record)
+            }
+            (Record::End(_), Some(EndKind::Package)) => HeaderMut::encode(&Record::End(End::default())),
+            (Record::End(_), Some(EndKind::PackageHeader)) => {
+                HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), to_guid: 0 }))
+            }
+            (record, _) => {
+                let mut header = match record {
+                    Record::End(e) => {
+                        HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), ..*e }))
+                    }
+                    other => HeaderMut::encode(other),
+                };
+                let mut sum = self.sum;
+                sum.update(&header.bytes()[..OFF_CHECKSUM]);
+                header.set_checksum(&sum.state());
+                header
+            }
+        }
+    }
+
+    fn emit(&mut self, payload: &[u8], padding: &[u8]) -> Result<(), StreamError> {
+        if payload.len() >= DIRECT_MIN {
+            self.drain(payload)?;
+        } else {
+            self.buffer.extend_from_slice(payload);
+        }
+        self.buffer.extend_from_slice(padding);
+        if self.buffer.len() >= BUFFER_LEN { self.drain(&[]) } else { Ok(()) }
+    }
+
+    /// Writes the buffer and then `payload`, in as few calls as the sink allows.
+    fn drain(&mut self, payload: &[u8]) -> Result<(), StreamError> {
+        let mut slices = [IoSlice::new(&self.buffer), IoSlice::new(payload)];
+        let mut left = &mut slices[..];
+        IoSlice::advance_slices(&mut left, 0);
+        let mut offset = self.written.saturating_sub(self.buffer.len().saturating_sub(RECORD_LEN) as u64);
+        while !left.is_empty() {
+            match self.sink.write_vectored(left) {
+                Ok(0) => {
+                    return Err(StreamError::Io { offset, source: std::io::ErrorKind::WriteZero.into() });
+                }
+                Ok(n) => {
+                    offset += n as u64;
+                    let rest: usize = left.iter().map(|s| s.len()).sum();
+                    IoSlice::advance_slices(&mut left, n.min(rest));
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(StreamError::Io { offset, source }),
+            }
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Bytes of the stream so far, including those still buffered.
+    pub fn bytes_written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether the stream is complete: its last END was written.
+    pub fn is_finished(&self) -> bool {
+        self.grammar.finished()
+    }
+
+    /// Writes what is buffered, and flushes the sink.
+    ///
+    /// # Errors
+    /// The sink failed.
+    pub fn flush(&mut self) -> Result<(), StreamError> {
+        self.drain(&[])?;
+        self.sink.flush().map_err(|source| StreamError::Io { offset: self.written, source })
+    }
+
+    /// Flushes and gives the sink back.
+    ///
+    /// # Errors
+    /// The sink failed.
+    pub fn into_inner(mut self) -> Result<W, StreamError> {
+        self.flush()?;
+        Ok(self.sink)
+    }
+}
+
+/// The padding that `payload` lacks.
+fn padding_of(record: &Record, payload: &[u8]) -> Result<&'static [u8], Violation> {
+    const ZEROS: [u8; 8] = [0; 8];
+    let (content, padded, found) = (record.content_len(), record.payload_len(), payload.len() as u64);
+    if found == padded {
+        Ok(&[])
+    } else if found == content {
+        let missing = usize::try_from(padded - content).unwrap_or(0);
+        Ok(ZEROS.get(..missing).unwrap_or(&[]))
+    } else {
+        Err(Violation::PayloadLength { expected: padded, found })
+    }
+}
