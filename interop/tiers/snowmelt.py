@@ -49,11 +49,12 @@ class Snowmelt:
         self.env.update(HOME=top, XDG_DATA_HOME=os.path.join(top, 'data'), XDG_RUNTIME_DIR=run, TZ='UTC', LC_ALL='C.UTF-8')
 
     def start(self, args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE):
-        def limits():
-            resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        return subprocess.Popen([self.binary, *args], stdin=stdin, stdout=stdout, stderr=stderr, env=self.env,
-                                cwd=self.top, preexec_fn=limits)
+        child = subprocess.Popen([self.binary, *args], stdin=stdin, stdout=stdout, stderr=stderr, env=self.env, cwd=self.top)
+        try:
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+        except ProcessLookupError:
+            pass        # it has ended already
+        return child
 
     def run(self, *args, stdin=None, stdin_bytes=None, limit=None, stdout=None, timeout=300):
         """Runs to the end. `stdin` is a path, of which at most `limit` bytes are given;
