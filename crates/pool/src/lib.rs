@@ -1,1 +1,62 @@
 //! The copy-on-write pool: segments, block pointers, the tree, transaction groups.
+//!
+//! A [`Pool`] lies over a store. Work is done under a [`Hold`] on the open txg: blocks are written
+//! ([`Hold::write`]), and pointers to them put into a [`Tree`]; [`Pool::commit`] makes all of it durable at once. A crash
+//! at any moment leaves the pool as of its last commit. The format, and why that is so: `docs/format/pool.md`.
+//!
+//! ```
+//! use snowmelt_pool::{NewPool, Pool, PoolOptions};
+//! use snowmelt_store::MemoryStore;
+//!
+//! let store = MemoryStore::new();
+//! let pool = Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 7 }, PoolOptions::default())?;
+//! let hold = pool.begin()?;
+//! let tree = pool.create_tree(&hold)?;
+//! tree.insert(&hold, b"key", b"value")?;
+//! drop(hold);
+//! pool.commit()?;
+//! let id = tree.id();
+//! drop((tree, pool)); // without a close: as if the process had died
+//!
+//! let pool = Pool::open(Box::new(store.snapshot()), PoolOptions::default())?;
+//! assert_eq!(pool.tree(id)?.get(b"key")?.unwrap().value, "value");
+//! # Ok::<(), snowmelt_pool::PoolError>(())
+//! ```
+
+mod block;
+mod bytes_io;
+mod cache;
+mod commit;
+pub mod control;
+mod deadlist;
+mod error;
+mod io;
+mod open;
+mod pool;
+pub mod prefix;
+mod ptr;
+mod relocation;
+mod segment;
+mod space;
+mod tree;
+mod txg;
+mod uberblock;
+mod writer;
+
+pub use block::{BlockId, Prepared};
+pub use commit::REWIND_TXGS;
+pub use deadlist::{Dead, DeadSpace, Deadlist};
+pub use error::{PoolError, Result};
+pub use io::Counters;
+pub use open::OpenReport;
+pub use pool::{NewPool, Pool, PoolOptions};
+pub use ptr::{BLOCK_MAX, BlockPtr, COMPRESSION_OFF, EMBEDDED_MAX, StoredPtr, Txg};
+pub use segment::{FRAME_HEADER, FrameHeader, Kind};
+pub use snowmelt_store::SegmentId;
+pub use space::Space;
+pub use tree::{
+    Change, Changes, Diff, DiffIter, Entry, KEY_MAX, NodesSince, Range, Tree, TreeId, TreeStats, VALUE_MAX,
+    View,
+};
+pub use txg::Hold;
+pub use uberblock::Features;

@@ -1,0 +1,86 @@
+//! Blocks on their way in: compressed and hashed off the pool's locks.
+
+use bytes::Bytes;
+use snowmelt_stream::compress::{self, Compression};
+use std::borrow::Cow;
+
+use crate::error::{PoolError, Result};
+use crate::ptr::{BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
+
+/// Which block of which object a frame holds: for scans and salvage only, nothing is looked up by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockId {
+    /// Object number.
+    pub object: u64,
+    /// Block number within the object.
+    pub blkid: u64,
+}
+
+/// A block ready to be written: compression and hashing are done, so making one needs no lock and may happen on any
+/// thread.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(crate) payload: Vec<u8>,
+    pub(crate) lsize: u32,
+    pub(crate) compression: u8,
+    pub(crate) hash: [u8; 32],
+}
+
+impl Prepared {
+    /// A block to be stored exactly as given, e.g. the compressed record of a stream.
+    pub fn stored(payload: Vec<u8>, lsize: u32, compression: u8) -> Prepared {
+        // What goes into the pointer needs no hash: the node that carries it has one.
+        let hash = if payload.len() <= EMBEDDED_MAX { [0; 32] } else { *blake3::hash(&payload).as_bytes() };
+        Prepared { payload, lsize, compression, hash }
+    }
+
+    /// Compresses `data` as ZFS would; it is stored as it is when that saves less than an eighth.
+    pub fn compress<'a>(data: impl Into<Cow<'a, [u8]>>, codec: Compression) -> Prepared {
+        Prepared::compress_level(data, codec, 0)
+    }
+
+    /// As [`compress`](Self::compress), with a level for the algorithms that have levels; 0 is the default.
+    pub fn compress_level<'a>(data: impl Into<Cow<'a, [u8]>>, codec: Compression, level: u8) -> Prepared {
+        let data = data.into();
+        // ZFS resolves its property value "on" before a block is written.
+        let codec = if codec == Compression::On { Compression::Lz4 } else { codec };
+        let lsize = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let mut packed = Vec::new();
+        match compress::compress(codec, level, &data, &mut packed) {
+            Some(len) => {
+                packed.truncate(len);
+                Prepared::stored(packed, lsize, codec.id())
+            }
+            None => Prepared::stored(data.into_owned(), lsize, COMPRESSION_OFF),
+        }
+    }
+
+    /// Bytes that will be stored or embedded.
+    pub fn psize(&self) -> usize {
+        self.payload.len()
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let size = |what, len: u64| Err(PoolError::Size { what, len, min: 1, max: u64::from(BLOCK_MAX) });
+        if self.lsize == 0 || self.lsize > BLOCK_MAX {
+            return size("a block's logical size", u64::from(self.lsize));
+        }
+        if self.payload.is_empty() || self.payload.len() > BLOCK_MAX as usize {
+            return size("a block's stored size", self.payload.len() as u64);
+        }
+        if self.compression == COMPRESSION_OFF && self.payload.len() != self.lsize as usize {
+            return size("an uncompressed block, whose sizes differ,", self.payload.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// The `lsize` logical bytes of a stored block.
+pub(crate) fn expand(stored: Bytes, compression: u8, lsize: u32) -> Result<Bytes, compress::CompressError> {
+    if compression == COMPRESSION_OFF {
+        return Ok(stored);
+    }
+    let mut out = vec![0; lsize as usize];
+    compress::decompress(compression, &stored, &mut out)?;
+    Ok(Bytes::from(out))
+}

@@ -1,0 +1,231 @@
+//! A cache of blocks bounded in bytes: S3-FIFO (Yang et al., SOSP 2023) in independent shards.
+//!
+//! New blocks enter a small queue of a tenth of the space; those read again before they fall out of it move to the
+//! main queue, and so do those that come back soon after they fell out (the ghosts, of which only the place is
+//! remembered). So a scan passes through the small queue and leaves what is used often where it is.
+
+use parking_lot::Mutex;
+use snowmelt_store::SegmentId;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+const SHARDS: usize = 16;
+const FREQUENCY_MAX: u8 = 3;
+
+/// A block's place, which names its contents for ever: segments are never written twice.
+pub(crate) type Place = (SegmentId, u32);
+
+/// Mixes the two integers of a [`Place`]; they are our own, so nobody can choose them to collide.
+#[derive(Default)]
+pub(crate) struct PlaceHasher(u64);
+
+impl Hasher for PlaceHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(26) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type PlaceMap<V> = HashMap<Place, V, BuildHasherDefault<PlaceHasher>>;
+type PlaceSet = HashSet<Place, BuildHasherDefault<PlaceHasher>>;
+
+struct Slot<V> {
+    value: V,
+    weight: usize,
+    frequency: u8,
+    main: bool,
+}
+
+struct Shard<V> {
+    slots: PlaceMap<Slot<V>>,
+    small: VecDeque<Place>,
+    main: VecDeque<Place>,
+    small_bytes: usize,
+    main_bytes: usize,
+    ghosts: VecDeque<Place>,
+    ghost_set: PlaceSet,
+}
+
+/// A byte-bounded cache of values that are cheap to clone.
+pub(crate) struct Cache<V> {
+    shards: Vec<Mutex<Shard<V>>>,
+    shard_bytes: usize,
+}
+
+impl<V: Clone> Cache<V> {
+    /// A cache of at most `bytes`; 0 caches nothing.
+    pub(crate) fn new(bytes: usize) -> Self {
+        let shard = || {
+            Mutex::new(Shard {
+                slots: PlaceMap::default(),
+                small: VecDeque::new(),
+                main: VecDeque::new(),
+                small_bytes: 0,
+                main_bytes: 0,
+                ghosts: VecDeque::new(),
+                ghost_set: PlaceSet::default(),
+            })
+        };
+        Cache { shards: (0..SHARDS).map(|_| shard()).collect(), shard_bytes: bytes / SHARDS }
+    }
+
+    fn shard(&self, place: Place) -> &Mutex<Shard<V>> {
+        let mut hasher = PlaceHasher::default();
+        hasher.write_u64(place.0.0);
+        hasher.write_u32(place.1 / 8);
+        // The map inside uses the low bits of its own hash; take others here.
+        &self.shards[(hasher.finish() >> 40) as usize % SHARDS]
+    }
+
+    pub(crate) fn get(&self, place: Place) -> Option<V> {
+        let mut shard = self.shard(place).lock();
+        let slot = shard.slots.get_mut(&place)?;
+        slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
+        Some(slot.value.clone())
+    }
+
+    /// Remembers a value of `weight` bytes of memory. One that would fill half a shard is not kept.
+    pub(crate) fn put(&self, place: Place, value: V, weight: usize) {
+        if weight > self.shard_bytes / 2 {
+            return;
+        }
+        let mut shard = self.shard(place).lock();
+        if shard.slots.contains_key(&place) {
+            return;
+        }
+        let main = shard.ghost_set.remove(&place);
+        shard.slots.insert(place, Slot { value, weight, frequency: 0, main });
+        if main {
+            shard.main.push_back(place);
+            shard.main_bytes += weight;
+        } else {
+            shard.small.push_back(place);
+            shard.small_bytes += weight;
+        }
+        while shard.small_bytes + shard.main_bytes > self.shard_bytes {
+            if shard.small_bytes > self.shard_bytes / 10 || shard.main.is_empty() {
+                shard.evict_small();
+            } else {
+                shard.evict_main();
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |shard: &Mutex<Shard<V>>| {
+            let shard = shard.lock();
+            shard.small_bytes + shard.main_bytes
+        };
+        self.shards.iter().map(bytes).sum()
+    }
+}
+
+impl<V> Shard<V> {
+    fn evict_small(&mut self) {
+        let Some(place) = self.small.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(&place) else { return };
+        self.small_bytes -= slot.weight;
+        if slot.frequency > 0 {
+            slot.frequency = 0;
+            slot.main = true;
+            self.main_bytes += slot.weight;
+            self.main.push_back(place);
+            return;
+        }
+        self.slots.remove(&place);
+        self.ghosts.push_back(place);
+        self.ghost_set.insert(place);
+        // As many ghosts as there are blocks here, as the paper has it.
+        while self.ghosts.len() > self.slots.len().max(16) {
+            if let Some(old) = self.ghosts.pop_front() {
+                self.ghost_set.remove(&old);
+            }
+        }
+    }
+
+    fn evict_main(&mut self) {
+        let Some(place) = self.main.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(&place) else { return };
+        if slot.frequency > 0 {
+            slot.frequency -= 1;
+            self.main.push_back(place);
+            return;
+        }
+        self.main_bytes -= slot.weight;
+        self.slots.remove(&place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(n: u64) -> Place {
+        (SegmentId(n / 1000), (n % 1000) as u32 * 8)
+    }
+
+    #[test]
+    fn stays_within_its_bytes() {
+        let cache = Cache::new(16 * 1000);
+        for n in 0..10_000 {
+            cache.put(place(n), n, 10);
+            assert!(cache.bytes() <= 16 * 1000);
+        }
+        assert!(cache.bytes() > 8 * 1000, "only {} bytes used", cache.bytes());
+    }
+
+    #[test]
+    fn a_scan_does_not_push_out_what_is_used_often() {
+        let cache = Cache::new(16 * 10_000);
+        let hot = |n: u64| place(n + 1_000_000);
+        for round in 0..3 {
+            for n in 0..200 {
+                if cache.get(hot(n)).is_none() {
+                    cache.put(hot(n), n, 10);
+                }
+            }
+            assert!(round < 3);
+        }
+        for n in 0..100_000 {
+            cache.put(place(n), n, 10);
+        }
+        let kept = (0..200).filter(|&n| cache.get(hot(n)) == Some(n)).count();
+        assert!(kept > 180, "{kept} of 200 hot blocks survived the scan");
+    }
+
+    #[test]
+    fn a_block_that_comes_back_soon_is_taken_into_the_main_queue() {
+        let cache = Cache::new(16 * 1000);
+        for n in 0..2_000 {
+            cache.put(place(n), n, 10);
+        }
+        let gone: Vec<u64> = (0..2_000).filter(|&n| cache.get(place(n)).is_none()).collect();
+        let back = *gone.last().unwrap();
+        cache.put(place(back), back, 10);
+        for n in 10_000..10_300 {
+            cache.put(place(n), n, 10);
+        }
+        assert_eq!(cache.get(place(back)), Some(back));
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_kept() {
+        let cache = Cache::new(1600);
+        cache.put(place(1), 1, 60);
+        assert_eq!(cache.get(place(1)), None);
+        let none = Cache::new(0);
+        none.put(place(1), 1, 1);
+        assert_eq!(none.bytes(), 0);
+    }
+}

@@ -1,0 +1,267 @@
+//! Commit: how a txg becomes the pool's state.
+//!
+//! The order, each step durable before the next counts:
+//! 1. what is buffered goes to the store and is synced, while work goes on (so that step 5 has little to do);
+//! 2. the gate is closed and all holds end;
+//! 3. dirty trees are written bottom-up and their records put into the meta tree; then the segment records; then the
+//!    meta tree is written. Its own nodes are in no segment record, so nothing has to be written again;
+//! 4. both open segments are padded to whole sectors and given to the store; the next txg is opened, the gate too;
+//! 5. the store is synced;
+//! 6. the uberblock is published: this is the commit;
+//! 7. segments that none of the last [`REWIND_TXGS`] uberblocks and no view can reach are deleted.
+//!
+//! A crash before 6 leaves the uberblock before, all of which is still there: segments are only appended to, and
+//! deleted only in 7. A failure from 2 to 6 suspends the pool.
+
+use snowmelt_store::SegmentId;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+use crate::prefix;
+use crate::ptr::Txg;
+use crate::tree::TreeRecord;
+use crate::txg::Hold;
+use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
+
+/// So many of the newest committed txgs stay readable in full.
+pub const REWIND_TXGS: usize = 4;
+
+/// Segment ids that an uberblock claims beyond those given out, so that a crash reuses none of them.
+const SEGMENT_IDS_AHEAD: u64 = 64;
+
+/// Below this many dirty bytes a sync before the gate closes is not worth its price.
+const EARLY_SYNC_BYTES: u64 = 4 << 20;
+
+/// What one commit hands to the next.
+#[derive(Debug)]
+pub(crate) struct CommitState {
+    /// The newest committed txgs, oldest first, at most `REWIND_TXGS`.
+    pub(crate) recent: VecDeque<Txg>,
+    /// Segments that the pool does not know. They go after the first commit, whose uberblock claims their ids.
+    pub(crate) orphans: Vec<SegmentId>,
+    pub(crate) features: Features,
+    pub(crate) epoch: u64,
+    pub(crate) nonce: [u8; 16],
+}
+
+impl CommitState {
+    pub(crate) fn newest(&self) -> Txg {
+        self.recent.back().copied().unwrap_or(0)
+    }
+
+    fn push(&mut self, txg: Txg) {
+        self.recent.push_back(txg);
+        while self.recent.len() > REWIND_TXGS {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The oldest txg that must stay readable once `next` is committed.
+    fn oldest_kept(&self, next: Txg) -> Txg {
+        let drop = (self.recent.len() + 1).saturating_sub(REWIND_TXGS);
+        self.recent.get(drop).copied().unwrap_or(next)
+    }
+}
+
+/// A txg written but not yet published.
+struct Written {
+    txg: Txg,
+    uberblock: Vec<u8>,
+    dead: Vec<SegmentId>,
+}
+
+impl Pool {
+    /// Makes everything done under holds that have ended durable, and gives the txg that did. Callers that arrive
+    /// together share one commit; with nothing dirty this is the last committed txg. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// `Suspended`, and the failure that suspends the pool.
+    pub fn commit(&self) -> Result<Txg> {
+        if self.io().read_only {
+            return Ok(self.committed_txg());
+        }
+        self.sync_txg(false, None)
+    }
+
+    /// Runs `task` when all holds have ended and nobody else can change anything, and commits it together with what
+    /// was dirty: ZFS's sync task (dsl_synctask.c). The way to snapshot: nothing can slip into the txg after the
+    /// trees were frozen. `task` must use no hold but the one it is given.
+    ///
+    /// # Errors
+    /// What `task` returns (what it had done by then stays in the open txg); as [`commit`](Self::commit).
+    pub fn sync_task<T, E: From<PoolError>>(
+        &self,
+        task: impl FnOnce(&Hold<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.io().writable()?;
+        let mut result = None;
+        let mut task = Some(task);
+        let mut run = |hold: &Hold<'_>| {
+            if let Some(task) = task.take() {
+                result = Some(task(hold));
+            }
+            matches!(result, Some(Ok(_)))
+        };
+        let committed = self.sync_txg(true, Some(&mut run));
+        match result {
+            Some(Err(error)) => Err(error),
+            Some(Ok(value)) => committed.map(|_| value).map_err(E::from),
+            None => match committed {
+                Err(error) => Err(E::from(error)),
+                Ok(_) => Err(E::from(PoolError::Misuse("a sync task was not run"))),
+            },
+        }
+    }
+
+    /// Commits if enough is dirty or the oldest change has waited long enough. For bulk writers, between holds.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn maybe_commit(&self) -> Result<()> {
+        if self.dirty_bytes() >= self.options.dirty_max_bytes
+            || (self.is_dirty() && self.dirty_for() >= self.options.txg_interval)
+        {
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Commits as often as it takes to give the space of dead segments back to the store. What views still read stays.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn drain_frees(&self) -> Result<()> {
+        self.io().writable()?;
+        self.io().seal_dead()?;
+        for _ in 0..=REWIND_TXGS {
+            if !self.io().space.lock().has_dead() {
+                break;
+            }
+            self.sync_txg(true, None)?;
+        }
+        Ok(())
+    }
+
+    fn sync_txg(&self, force: bool, task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>) -> Result<Txg> {
+        let mut state = {
+            // Whoever commits while we wait for our turn may do so for us.
+            let txg = self.open_txg();
+            let dirty = self.is_dirty();
+            let state = self.commit.lock();
+            if !force && (!dirty || self.committed_txg() >= txg) {
+                self.io().writable()?;
+                return Ok(self.committed_txg());
+            }
+            state
+        };
+        self.io().writable()?;
+        if self.dirty_bytes() >= EARLY_SYNC_BYTES {
+            self.io().flush()?;
+            self.io().sync()?;
+        }
+        self.gate().close();
+        let written = self.write_txg(&state, task);
+        self.gate().open();
+        let Some(written) = written? else { return Ok(self.committed_txg()) };
+        self.publish_txg(&mut state, written)
+    }
+
+    /// Steps 3 and 4, with the gate closed.
+    fn write_txg(
+        &self,
+        state: &CommitState,
+        task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>,
+    ) -> Result<Option<Written>> {
+        self.io().writable()?;
+        let hold = Hold::of_commit(self);
+        if let Some(task) = task
+            && !task(&hold)
+        {
+            return Ok(None);
+        }
+        let written = self.write_trees(state, &hold).inspect_err(|error| self.io().suspend(error))?;
+        self.mark_clean();
+        self.io().open_txg.store(written.txg + 1, Ordering::Release);
+        Ok(Some(written))
+    }
+
+    fn write_trees(&self, state: &CommitState, hold: &Hold<'_>) -> Result<Written> {
+        let txg = hold.txg();
+        for (id, tree) in self.take_dirty_trees() {
+            if let Some(record) = tree.sync_record(txg)? {
+                self.meta().insert(hold, &TreeRecord::key(id), &record.encode())?;
+            }
+        }
+        // Writing a tree lets go of nothing, so no tree can have become dirty since.
+        debug_assert!(self.take_dirty_trees().is_empty());
+        let limit = self.io().oldest_pin().map_or(Txg::MAX, |pin| pin.saturating_sub(1));
+        let dead = self.io().space.lock().take_dead(state.oldest_kept(txg).min(limit));
+        for id in &dead {
+            self.meta().remove(hold, &segment_key(*id))?;
+        }
+        let meta = loop {
+            let records = self.io().space.lock().take_touched();
+            for (id, record) in records {
+                self.meta().insert(hold, &segment_key(id), &record.encode())?;
+            }
+            let root = self.meta().flush(txg)?;
+            if self.io().space.lock().touched().len() <= ENDS_MAX / 2 {
+                break TreeRecord { root, stats: self.meta().stats(), ..TreeRecord::default() };
+            }
+        };
+        self.io().pad()?;
+        let (ends, allocated) = {
+            let table = self.io().space.lock();
+            let end = |(id, s): (SegmentId, crate::space::Segment)| SegmentEnd {
+                id,
+                kind: s.kind,
+                open: s.open,
+                len: s.len,
+            };
+            (table.touched().into_iter().map(end).collect(), table.allocated())
+        };
+        let uberblock = Uberblock {
+            features: state.features,
+            guid: self.guid(),
+            txg,
+            time: (self.options.clock)(),
+            epoch: state.epoch,
+            nonce: state.nonce,
+            next_tree: self.next_tree.load(Ordering::Relaxed),
+            next_segment: self.io().next_segment.load(Ordering::Relaxed).saturating_add(SEGMENT_IDS_AHEAD),
+            allocated,
+            meta,
+            ends,
+        };
+        Ok(Written { txg, uberblock: uberblock.encode(), dead })
+    }
+
+    /// Steps 5 to 7, with the next txg open.
+    fn publish_txg(&self, state: &mut CommitState, written: Written) -> Result<Txg> {
+        let Written { txg, uberblock, dead } = written;
+        self.io().sync()?;
+        self.io().store.publish(txg, &uberblock).map_err(|source| {
+            let error = PoolError::Store { what: "publishing the uberblock", source };
+            self.io().suspend(&error);
+            error
+        })?;
+        state.push(txg);
+        self.committed.store(txg, Ordering::Release);
+        let orphans = std::mem::take(&mut state.orphans);
+        for id in dead.into_iter().chain(orphans) {
+            // The commit stands whether or not the space comes back now: what is left is an orphan to the next owner.
+            let _ = self.io().store.delete_segment(id);
+        }
+        self.io().refresh_room()?;
+        Ok(txg)
+    }
+}
+
+/// Key of a segment's record in the meta tree.
+pub(crate) fn segment_key(id: SegmentId) -> Vec<u8> {
+    let mut out = vec![prefix::SEGMENT];
+    out.extend_from_slice(&id.0.to_be_bytes());
+    out
+}

@@ -1,0 +1,401 @@
+//! The owner's end.
+//!
+//! Lock order: only `Shared::state` exists, and nothing blocks while it is held.
+
+use std::ffi::OsString;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use super::wire::{self, Answer, DESCRIPTORS, HEADER_LEN};
+use super::{ControlError, Result};
+
+/// How long a caller may take to say what it wants. It sends everything at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Callers that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The owner's end of a pool's control socket.
+///
+/// One thread calls [`accept`](Self::accept) in a loop; any other may [`close`](Self::close).
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Wakes the accepting thread when the listener closes.
+    wake: OwnedFd,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    /// Requests that were accepted and are still there.
+    active: usize,
+}
+
+/// A command that a caller wants done. Dropping it without a [`reply`](Self::reply) tells the caller that its owner
+/// died.
+#[derive(Debug)]
+pub struct Request {
+    /// The command line, the program's name first.
+    pub args: Vec<OsString>,
+    /// The caller's variables, of those in [`PASSED_VARIABLES`](super::PASSED_VARIABLES).
+    pub env: Vec<(OsString, OsString)>,
+    /// The caller's working directory, opened with `O_PATH`: relative paths on the command line start here.
+    pub cwd: OwnedFd,
+    /// The caller's standard input.
+    pub stdin: OwnedFd,
+    /// The caller's standard output.
+    pub stdout: OwnedFd,
+    /// The caller's standard error.
+    pub stderr: OwnedFd,
+    /// The caller's user: the owner's own, or root.
+    pub uid: u32,
+    connection: UnixStream,
+    _active: Active,
+}
+
+/// Counts a request for as long as it is there.
+#[derive(Debug)]
+struct Active(Arc<Shared>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.active -= 1;
+        if state.active == 0 {
+            self.0.idle.notify_all();
+        }
+    }
+}
+
+impl Listener {
+    /// Listens at `path`. The caller holds the pool's lock, so whatever socket is there belongs to an owner that died,
+    /// and is removed.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn bind(path: &Path) -> Result<Self> {
+        let io = |error| ControlError::io("listen on", path, error);
+        let address = SocketAddrUnix::new(path).map_err(io)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(io)?;
+        // On Linux the file inherits the mode of the socket, so that it is never open to others, not even for a moment.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ControlError::io("replace", path, error));
+            }
+            _ => {}
+        }
+        rustix::net::bind(&socket, &address).map_err(io)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(io)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io)?;
+        Ok(Self { socket, path: path.to_owned(), wake, shared: Arc::default() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for the next command; `None` when the listener was closed. Callers that may not call, or that talk
+    /// nonsense, are sent away on the way.
+    ///
+    /// # Errors
+    /// `Io` when the socket itself fails, or the process is out of descriptors.
+    pub fn accept(&self) -> Result<Option<Request>> {
+        loop {
+            if self.shared.state.lock().closed {
+                return Ok(None);
+            }
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(ControlError::io("wait on", &self.path, error)),
+            }
+            let Some(connection) = self.next_connection()? else { continue };
+            // A caller that went away or talked nonsense is its own problem.
+            if let Ok(request) = self.receive(connection) {
+                return Ok(Some(request));
+            }
+        }
+    }
+
+    /// Stops serving: once this returns no further request will be accepted, and those who still ask are told to look
+    /// for another owner. What was accepted before goes on; see [`wait_idle`](Self::wait_idle).
+    pub fn close(&self) {
+        {
+            let mut state = self.shared.state.lock();
+            if state.closed {
+                return;
+            }
+            state.closed = true;
+        }
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        // First the name, so that nobody new comes; then those who came before.
+        let _ = std::fs::remove_file(&self.path);
+        while let Ok(Some(connection)) = self.next_connection() {
+            let _ = send(&connection, Answer::Closing);
+        }
+    }
+
+    /// Waits until no accepted request is left. After [`close`](Self::close) none comes any more, and the pool can be
+    /// let go of.
+    pub fn wait_idle(&self) {
+        let mut state = self.shared.state.lock();
+        while state.active > 0 {
+            self.shared.idle.wait(&mut state);
+        }
+    }
+
+    /// How many accepted requests are being done.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.shared.state.lock().active
+    }
+
+    /// `None` when nobody is waiting any more.
+    fn next_connection(&self) -> Result<Option<UnixStream>> {
+        match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            Ok(connection) => Ok(Some(UnixStream::from(connection))),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(ControlError::io("accept on", &self.path, error)),
+        }
+    }
+
+    /// Takes the request that comes over a new connection, and answers if it cannot be served.
+    fn receive(&self, connection: UnixStream) -> Result<Request> {
+        let peer = rustix::net::sockopt::socket_peercred(&connection)
+            .map_err(|e| ControlError::io("identify the caller at", &self.path, e))?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            send(&connection, Answer::Refused)?;
+            return Err(ControlError::Stranger { path: self.path.clone(), uid: peer.uid.as_raw() });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let parts = match read_request(&connection, deadline, &self.path) {
+            Err(ControlError::Protocol(what)) => {
+                send(&connection, Answer::Malformed)?;
+                return Err(ControlError::Protocol(what));
+            }
+            Err(ControlError::Version { theirs, ours }) => {
+                send(&connection, Answer::Version(ours))?;
+                return Err(ControlError::Version { theirs, ours });
+            }
+            other => other?,
+        };
+        let active = self.accept_request(&connection)?;
+        let [cwd, stdin, stdout, stderr] = parts.descriptors;
+        Ok(Request {
+            args: parts.body.args,
+            env: parts.body.env,
+            cwd,
+            stdin,
+            stdout,
+            stderr,
+            uid: peer.uid.as_raw(),
+            connection,
+            _active: active,
+        })
+    }
+
+    /// The one point where a command becomes ours: before it the caller may go elsewhere, after it the owner does not
+    /// end before the command is done.
+    fn accept_request(&self, connection: &UnixStream) -> Result<Active> {
+        let active = {
+            let mut state = self.shared.state.lock();
+            if state.closed {
+                drop(state);
+                send(connection, Answer::Closing)?;
+                return Err(ControlError::Protocol("closing"));
+            }
+            state.active += 1;
+            Active(Arc::clone(&self.shared))
+        };
+        send(connection, Answer::Accepted)?;
+        Ok(active)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Request {
+    /// Whether the caller is gone (it was interrupted or killed), so that nobody waits for the rest.
+    #[must_use]
+    pub fn cancelled(&self) -> bool {
+        self.wait_cancelled(Duration::ZERO)
+    }
+
+    /// Waits until the caller is gone, for `timeout` at most, and tells whether it is.
+    #[must_use]
+    pub fn wait_cancelled(&self, timeout: Duration) -> bool {
+        hung_up(&self.connection, timeout)
+    }
+
+    /// Something that [watches](Watch::cancelled) for the caller to go away, to be given to other threads.
+    ///
+    /// # Errors
+    /// `Io` when the process is out of descriptors.
+    pub fn watch(&self) -> io::Result<Watch> {
+        self.connection.try_clone().map(Watch)
+    }
+
+    /// Ends the caller with this exit status.
+    ///
+    /// # Errors
+    /// `Io` when it is gone already.
+    pub fn reply(self, exit_code: u8) -> Result<()> {
+        send(&self.connection, Answer::Exit(exit_code))
+    }
+}
+
+/// Watches for the caller of a request to go away.
+#[derive(Debug)]
+pub struct Watch(UnixStream);
+
+impl Watch {
+    /// Whether the caller is gone.
+    #[must_use]
+    pub fn cancelled(&self) -> bool {
+        hung_up(&self.0, Duration::ZERO)
+    }
+}
+
+fn hung_up(connection: &UnixStream, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    let mut fds = [PollFd::new(connection, PollFlags::RDHUP)];
+    loop {
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            // Nothing is known then, and a command is not given up for that.
+            Err(_) => return false,
+        }
+    }
+    fds.iter().any(|fd| fd.revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Answers are so short that they always fit the socket's buffer.
+fn send(connection: &UnixStream, answer: Answer) -> Result<()> {
+    let bytes = answer.encode();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match rustix::net::send(connection, &bytes, flags) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(ControlError::Protocol("it does not read its answers")),
+        Err(error) => Err(ControlError::io("answer on", Path::new(""), error)),
+    }
+}
+
+struct Parts {
+    body: wire::Body,
+    descriptors: [OwnedFd; DESCRIPTORS],
+}
+
+fn read_request(connection: &UnixStream, deadline: Instant, path: &Path) -> Result<Parts> {
+    let io = |error| ControlError::io("read from", path, error);
+    let mut header = [0; HEADER_LEN];
+    set_deadline(connection, deadline).map_err(io)?;
+    let (first, descriptors) = receive_with_descriptors(connection, &mut header).map_err(io)?;
+    read_exact(connection, &mut header[first..], deadline).map_err(io)?;
+    let (theirs, len) = wire::decode_header(header).ok_or(ControlError::Protocol("it is no request"))?;
+    if theirs != wire::VERSION {
+        return Err(ControlError::Version { theirs, ours: wire::VERSION });
+    }
+    let len = len as usize;
+    if len > wire::BODY_MAX {
+        return Err(ControlError::Protocol("the request is too long"));
+    }
+    let descriptors =
+        descriptors.try_into().map_err(|_| ControlError::Protocol("it did not pass four descriptors"))?;
+    let mut body = vec![0; len];
+    read_exact(connection, &mut body, deadline).map_err(io)?;
+    connection.set_read_timeout(None).map_err(io)?;
+    let body = wire::decode_body(&body).ok_or(ControlError::Protocol("the request makes no sense"))?;
+    if body.args.is_empty() {
+        return Err(ControlError::Protocol("the request has no arguments"));
+    }
+    Ok(Parts { body, descriptors })
+}
+
+/// The first bytes of a request, and the descriptors that come with them. All that come are taken, so that those of
+/// a malformed request get closed.
+fn receive_with_descriptors(connection: &UnixStream, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut iov = [IoSliceMut::new(buf)];
+        match rustix::net::recvmsg(connection, &mut iov, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        descriptors.clear();
+    }
+    match received.bytes {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        bytes => Ok((bytes, descriptors)),
+    }
+}
+
+/// Reads to the end of `buf`, but not past the deadline, however slowly the bytes drip.
+fn read_exact(mut connection: &UnixStream, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
+    while !buf.is_empty() {
+        set_deadline(connection, deadline)?;
+        match connection.read(buf) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => buf = &mut buf[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn set_deadline(connection: &UnixStream, deadline: Instant) -> io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    connection.set_read_timeout(Some(left))
+}
+
+impl AsFd for Watch {
+    /// The connection: ready for `POLLRDHUP` when the caller is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,275 @@
+//! Deadlists: blocks that a dataset no longer refers to but a snapshot still does, by birth.
+//!
+//! As `dsl_deadlist.c` of OpenZFS, with a tree instead of a list of lists: destroying a snapshot takes the entries born
+//! after the snapshot before it, and costs what they are. Sums by birth lie beside the entries, so that `used` of any
+//! snapshot is the sum over the txgs between two snapshots, not over blocks. Bytes: `docs/format/pool.md`, "Deadlists".
+
+use snowmelt_store::SegmentId;
+use std::sync::Arc;
+
+use crate::bytes_io::Fields;
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+use crate::ptr::{StoredPtr, Txg};
+use crate::tree::{Tree, TreeId, View};
+use crate::txg::Hold;
+
+const SUM: u8 = 0;
+const BLOCK: u8 = 1;
+const END: u8 = 2;
+const VERSION: u8 = 1;
+
+/// A block in a deadlist: enough to free it and to account for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// Txg in which it was written.
+    pub birth: Txg,
+    /// Its segment.
+    pub segment: SegmentId,
+    /// Offset of its frame.
+    pub offset: u32,
+    /// Bytes taken in the segment.
+    pub asize: u64,
+    /// Stored length, bytes.
+    pub psize: u32,
+    /// Logical length, bytes.
+    pub lsize: u32,
+}
+
+impl From<&StoredPtr> for Dead {
+    fn from(ptr: &StoredPtr) -> Self {
+        Dead {
+            birth: ptr.birth,
+            segment: ptr.segment,
+            offset: ptr.offset,
+            asize: ptr.asize(),
+            psize: ptr.psize,
+            lsize: ptr.lsize,
+        }
+    }
+}
+
+impl Dead {
+    /// The entry's key.
+    pub fn encode_key(&self) -> Vec<u8> {
+        let mut out = block_key(self.birth);
+        out.extend_from_slice(&self.segment.0.to_be_bytes());
+        out.extend_from_slice(&self.offset.to_be_bytes());
+        out
+    }
+
+    /// The entry's value.
+    pub fn encode_value(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend_from_slice(&self.asize.to_le_bytes());
+        out.extend_from_slice(&self.psize.to_le_bytes());
+        out.extend_from_slice(&self.lsize.to_le_bytes());
+        out
+    }
+
+    /// Decodes an entry.
+    ///
+    /// # Errors
+    /// `Record` when key or value are none of a deadlist.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Self> {
+        let mut fields = Fields::new("deadlist key", key);
+        if fields.u8()? != BLOCK {
+            return fields.fail("not of a block");
+        }
+        let birth = u64::from_be_bytes(fields.array()?);
+        let segment = SegmentId(u64::from_be_bytes(fields.array()?));
+        let offset = u32::from_be_bytes(fields.array()?);
+        fields.end()?;
+        let mut fields = Fields::new("deadlist entry", value);
+        let version = fields.u8()?;
+        if version != VERSION {
+            return fields.fail(format!("unknown version {version}"));
+        }
+        let dead =
+            Dead { birth, segment, offset, asize: fields.u64()?, psize: fields.u32()?, lsize: fields.u32()? };
+        fields.end()?;
+        Ok(dead)
+    }
+}
+
+fn block_key(birth: Txg) -> Vec<u8> {
+    let mut out = vec![BLOCK];
+    out.extend_from_slice(&birth.to_be_bytes());
+    out
+}
+
+fn sum_key(birth: Txg) -> [u8; 9] {
+    let mut out = [SUM; 9];
+    out[1..].copy_from_slice(&birth.to_be_bytes());
+    out
+}
+
+/// What a set of dead blocks takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeadSpace {
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Bytes in segments.
+    pub physical: u64,
+    /// Logical bytes.
+    pub logical: u64,
+}
+
+impl DeadSpace {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        for word in [self.blocks, self.physical, self.logical] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    fn decode(value: &[u8]) -> Result<Self> {
+        let mut fields = Fields::new("deadlist sum", value);
+        let version = fields.u8()?;
+        if version != VERSION {
+            return fields.fail(format!("unknown version {version}"));
+        }
+        let sum = DeadSpace { blocks: fields.u64()?, physical: fields.u64()?, logical: fields.u64()? };
+        fields.end()?;
+        Ok(sum)
+    }
+
+    fn add(&mut self, other: &DeadSpace) {
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.physical = self.physical.saturating_add(other.physical);
+        self.logical = self.logical.saturating_add(other.logical);
+    }
+
+    pub(crate) fn add_dead(&mut self, dead: &Dead) {
+        let (physical, logical) = (dead.asize, u64::from(dead.lsize));
+        self.add(&DeadSpace { blocks: 1, physical, logical });
+    }
+}
+
+/// A deadlist, which is a tree of its own.
+#[derive(Clone, Debug)]
+pub struct Deadlist {
+    tree: Arc<Tree>,
+}
+
+impl Deadlist {
+    /// Makes an empty deadlist.
+    ///
+    /// # Errors
+    /// As [`Pool::create_tree`].
+    pub fn create(hold: &Hold<'_>) -> Result<Self> {
+        Ok(Deadlist { tree: hold.pool().create_tree(hold)? })
+    }
+
+    /// Opens the deadlist in tree `id`.
+    ///
+    /// # Errors
+    /// `NoTree`.
+    pub fn open(pool: &Pool, id: TreeId) -> Result<Self> {
+        Ok(Deadlist { tree: pool.tree(id)? })
+    }
+
+    /// The tree's id.
+    pub fn id(&self) -> TreeId {
+        self.tree.id()
+    }
+
+    /// Records a block.
+    ///
+    /// # Errors
+    /// `Accounting` when it is recorded already; as [`Tree::insert`], though a deadlist may always use the reserve.
+    pub fn add(&self, hold: &Hold<'_>, dead: &Dead) -> Result<()> {
+        let hold = &hold.for_frees();
+        let old = self.tree.insert(hold, &dead.encode_key(), &dead.encode_value())?;
+        if old.is_some() {
+            return Err(PoolError::Accounting { segment: dead.segment, asize: dead.asize, live: 0 });
+        }
+        let key = sum_key(dead.birth);
+        let mut sum = match self.tree.get(&key)? {
+            Some(entry) => DeadSpace::decode(&entry.value)?,
+            None => DeadSpace::default(),
+        };
+        sum.add_dead(dead);
+        self.tree.insert(hold, &key, &sum.encode())?;
+        Ok(())
+    }
+
+    /// What the blocks born after `birth` take.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub fn sum(&self, birth: Txg) -> Result<DeadSpace> {
+        self.sum_between(birth, Txg::MAX)
+    }
+
+    /// What the blocks born after `after`, up to and including `until`, take.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub fn sum_between(&self, after: Txg, until: Txg) -> Result<DeadSpace> {
+        let mut total = DeadSpace::default();
+        if until <= after {
+            return Ok(total);
+        }
+        let end = until.checked_add(1).map(sum_key);
+        let end = end.as_ref().map_or(&[BLOCK][..], |key| key);
+        for item in self.tree.view().range(&sum_key(after + 1), Some(end)) {
+            total.add(&DeadSpace::decode(&item?.1.value)?);
+        }
+        Ok(total)
+    }
+
+    /// Removes the entries born after `birth`, and gives each to `each`.
+    ///
+    /// # Errors
+    /// As [`Tree::remove_range`].
+    pub fn take_after(
+        &self,
+        hold: &Hold<'_>,
+        birth: Txg,
+        each: &mut dyn FnMut(Dead) -> Result<()>,
+    ) -> Result<()> {
+        let Some(first) = birth.checked_add(1) else { return Ok(()) };
+        self.tree.remove_range(hold, &sum_key(first), &[BLOCK], &mut |_, _| Ok(()))?;
+        self.tree.remove_range(hold, &block_key(first), &[END], &mut |key, entry| {
+            each(Dead::decode(key, &entry.value)?)
+        })
+    }
+
+    /// Takes in all entries of `other`, which is empty afterwards. Costs the smaller of the two.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn merge(&self, hold: &Hold<'_>, other: &Deadlist) -> Result<()> {
+        if self.sum(0)?.blocks < other.sum(0)?.blocks {
+            self.tree.swap(hold, &other.tree)?;
+        }
+        other.take_after(hold, 0, &mut |dead| self.add(hold, &dead))
+    }
+
+    /// The entries as they are at this moment, in order of birth.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Dead>> + use<> {
+        entries(&self.tree.view())
+    }
+}
+
+/// The entries of a deadlist in a view.
+pub(crate) fn entries(view: &View) -> impl Iterator<Item = Result<Dead>> + use<> {
+    view.range(&[BLOCK], Some(&[END])).map(|item| {
+        let (key, entry) = item?;
+        Dead::decode(&key, &entry.value)
+    })
+}
+
+/// The sums by birth of a deadlist in a view.
+pub(crate) fn sums(view: &View) -> impl Iterator<Item = Result<(Txg, DeadSpace)>> + use<> {
+    view.range(&[SUM], Some(&[BLOCK])).map(|item| {
+        let (key, entry) = item?;
+        let mut fields = Fields::new("deadlist key", &key);
+        fields.u8()?;
+        let birth = u64::from_be_bytes(fields.array()?);
+        fields.end()?;
+        Ok((birth, DeadSpace::decode(&entry.value)?))
+    })
+}

@@ -1,0 +1,497 @@
+//! What trees and views stand on: the store, the writers before it, the caches and the segment table.
+//!
+//! Lock order, outermost first: commit, a tree's `write`, a tree's `state`, a writer's tail, the segment table. Pins
+//! and cache shards are leaves.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use snowmelt_store::{SegmentId, Store, StoreError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::block::{self, Prepared};
+use crate::cache::Cache;
+use crate::error::{PoolError, Result};
+use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
+use crate::relocation;
+use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
+use crate::space::{SegmentTable, Space, slop};
+use crate::tree::{Node, Tree, TreeId, codec};
+use crate::writer::{AppendError, Ledger, Writer};
+
+/// Counts since the pool was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Tree nodes looked at by views and edits, cached or not, unless they were dirty in memory.
+    pub node_reads: u64,
+    /// Of these, how many came from the store.
+    pub node_misses: u64,
+    /// Data blocks read from the store.
+    pub block_reads: u64,
+    /// Data blocks found in the cache.
+    pub block_hits: u64,
+    /// Bytes read from the store.
+    pub bytes_read: u64,
+    /// Tree nodes written.
+    pub nodes_written: u64,
+    /// Data blocks written.
+    pub blocks_written: u64,
+    /// Bytes of frames written.
+    pub bytes_written: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct AtomicCounters {
+    pub(crate) node_reads: AtomicU64,
+    node_misses: AtomicU64,
+    block_reads: AtomicU64,
+    block_hits: AtomicU64,
+    bytes_read: AtomicU64,
+    nodes_written: AtomicU64,
+    blocks_written: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// A view's claim on everything that was reachable in its txg: segments that died later stay.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    txg: Txg,
+    pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = self.pins.lock();
+        if let Some(count) = pins.get_mut(&self.txg) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.txg);
+            }
+        }
+    }
+}
+
+/// Sizes that shape a pool's memory and segments.
+pub(crate) struct IoOptions {
+    pub(crate) node_bytes: usize,
+    pub(crate) segment_bytes: u64,
+    pub(crate) buffer_bytes: usize,
+    pub(crate) data_cache_bytes: usize,
+    pub(crate) node_cache_bytes: usize,
+    pub(crate) read_only: bool,
+}
+
+pub(crate) struct Io {
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) guid: u64,
+    pub(crate) node_bytes: usize,
+    pub(crate) read_only: bool,
+    pub(crate) segment_bytes: u64,
+    data: Writer,
+    nodes: Writer,
+    pub(crate) space: Mutex<SegmentTable>,
+    pub(crate) next_segment: AtomicU64,
+    pub(crate) open_txg: AtomicU64,
+    pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
+    data_cache: Cache<Bytes>,
+    node_cache: Cache<Arc<Node>>,
+    pub(crate) counters: AtomicCounters,
+    suspended: OnceLock<(Txg, Arc<str>)>,
+    /// Bytes that may be written before the reserve is touched; refreshed from the store now and then.
+    room: AtomicI64,
+    /// Bytes written and node memory dirtied in the open txg.
+    pub(crate) dirty_bytes: AtomicU64,
+    /// Memory of dirty nodes: will become writes.
+    pub(crate) dirty_nodes: AtomicU64,
+    meta: OnceLock<Weak<Tree>>,
+    pub(crate) relocations: AtomicBool,
+}
+
+impl std::fmt::Debug for Io {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Io").field("store", &self.store).field("guid", &self.guid).finish_non_exhaustive()
+    }
+}
+
+impl Ledger for Io {
+    fn next_id(&self) -> SegmentId {
+        SegmentId(self.next_segment.fetch_add(1, Ordering::Relaxed))
+    }
+    fn opened(&self, id: SegmentId, kind: Kind) {
+        self.space.lock().opened(id, kind);
+    }
+    fn grown(&self, id: SegmentId, len: u64) {
+        self.space.lock().grown(id, len);
+    }
+    fn sealed(&self, id: SegmentId) {
+        self.space.lock().sealed(id, self.open_txg.load(Ordering::Acquire));
+    }
+}
+
+/// A block to be framed.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) owner: TreeId,
+    pub(crate) object: u64,
+    pub(crate) blkid: u64,
+    pub(crate) block: &'a Prepared,
+}
+
+impl Io {
+    pub(crate) fn new(store: Box<dyn Store>, guid: u64, options: IoOptions) -> Self {
+        let segment_bytes = options.segment_bytes.min(store.segment_capacity()).min(u64::from(u32::MAX));
+        Io {
+            store,
+            guid,
+            node_bytes: options.node_bytes,
+            read_only: options.read_only,
+            segment_bytes,
+            data: Writer::new(Kind::Data, segment_bytes, options.buffer_bytes),
+            nodes: Writer::new(Kind::Node, segment_bytes, options.buffer_bytes),
+            space: Mutex::default(),
+            next_segment: AtomicU64::new(1),
+            open_txg: AtomicU64::new(1),
+            pins: Arc::default(),
+            data_cache: Cache::new(options.data_cache_bytes),
+            node_cache: Cache::new(options.node_cache_bytes),
+            counters: AtomicCounters::default(),
+            suspended: OnceLock::new(),
+            room: AtomicI64::new(0),
+            dirty_bytes: AtomicU64::new(0),
+            dirty_nodes: AtomicU64::new(0),
+            meta: OnceLock::new(),
+            relocations: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn set_meta(&self, meta: &Arc<Tree>) {
+        let _ = self.meta.set(Arc::downgrade(meta));
+    }
+
+    fn writer(&self, kind: Kind) -> &Writer {
+        match kind {
+            Kind::Data => &self.data,
+            Kind::Node => &self.nodes,
+        }
+    }
+
+    /// Goes on in a segment that an earlier owner left open.
+    pub(crate) fn resume(&self, kind: Kind, id: SegmentId, len: u64) {
+        self.writer(kind).resume(id, len);
+        self.space.lock().reopened(id);
+    }
+
+    /// Pins what is reachable in the open txg. Take it before looking at any root.
+    pub(crate) fn pin(&self) -> Arc<Pin> {
+        let mut pins = self.pins.lock();
+        let txg = self.open_txg.load(Ordering::Acquire);
+        *pins.entry(txg).or_default() += 1;
+        Arc::new(Pin { txg, pins: self.pins.clone() })
+    }
+
+    /// The oldest txg that a view is of.
+    pub(crate) fn oldest_pin(&self) -> Option<Txg> {
+        self.pins.lock().keys().next().copied()
+    }
+
+    /// Remembers the first failure after which nothing may be written.
+    pub(crate) fn suspend(&self, error: &PoolError) {
+        let txg = self.open_txg.load(Ordering::Acquire);
+        let _ = self.suspended.set((txg, error.chain().into()));
+    }
+
+    /// # Errors
+    /// `Suspended` after a failure, `ReadOnly`.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if let Some((txg, cause)) = self.suspended.get() {
+            return Err(PoolError::Suspended { txg: *txg, cause: cause.clone() });
+        }
+        if self.read_only {
+            return Err(PoolError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// A failed store operation, after which the pool is suspended; a full store only refuses.
+    fn failed(&self, what: &'static str, needed: u64, error: StoreError) -> PoolError {
+        if matches!(error, StoreError::Full { .. }) {
+            return PoolError::NoSpace { needed, room: 0 };
+        }
+        let error = PoolError::Store { what, source: error };
+        self.suspend(&error);
+        error
+    }
+
+    /// Refuses what would take the reserve, asking the store again before it does.
+    pub(crate) fn admit(&self, needed: u64) -> Result<()> {
+        let wanted = needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed));
+        let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+        if self.room.load(Ordering::Relaxed) >= wanted {
+            return Ok(());
+        }
+        self.refresh_room()?;
+        let room = self.room.load(Ordering::Relaxed);
+        if room >= wanted {
+            return Ok(());
+        }
+        Err(PoolError::NoSpace { needed, room: u64::try_from(room).unwrap_or(0) })
+    }
+
+    /// Asks the store how much room there is.
+    pub(crate) fn refresh_room(&self) -> Result<()> {
+        let space = self.space()?;
+        let buffered = self.data.buffered() + self.nodes.buffered();
+        let room = i64::try_from(space.free).unwrap_or(i64::MAX);
+        let buffered = i64::try_from(buffered).unwrap_or(i64::MAX);
+        self.room.store(room.saturating_sub(buffered), Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn space(&self) -> Result<Space> {
+        let capacity =
+            self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
+        let (allocated, occupied) = {
+            let table = self.space.lock();
+            (table.allocated(), table.occupied())
+        };
+        let size = capacity.total.unwrap_or_else(|| capacity.free.saturating_add(occupied));
+        let free = capacity.free.saturating_sub(slop(size));
+        Ok(Space { size: capacity.total, allocated, occupied, free })
+    }
+
+    /// Appends a block to the open segment of its kind. Nodes go to the data segment when no other is to be had.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Store` (the pool is then suspended), `Size`.
+    pub(crate) fn write(&self, out: &Outgoing<'_>, birth: Txg) -> Result<StoredPtr> {
+        let Prepared { payload, lsize, compression, hash } = out.block;
+        let psize = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = FrameHeader {
+            kind: out.kind,
+            compression: *compression,
+            lsize: *lsize,
+            psize,
+            birth,
+            owner: out.owner,
+            object: out.object,
+            blkid: out.blkid,
+            pool: self.guid,
+            hash: *hash,
+        };
+        let store = &*self.store;
+        let mut done = self.writer(out.kind).append(store, self, &header, payload);
+        if out.kind == Kind::Node && matches!(done, Err(AppendError::Store(StoreError::Full { .. }))) {
+            done = self.data.append(store, self, &header, payload);
+        }
+        let (segment, offset) = done.map_err(|error| match error {
+            AppendError::Store(error) => self.failed("appending to a segment", u64::from(psize), error),
+            AppendError::TooLarge { max } => {
+                PoolError::Size { what: "a stored block", len: u64::from(psize), min: 1, max }
+            }
+        })?;
+        let ptr = StoredPtr {
+            segment,
+            offset,
+            psize,
+            lsize: *lsize,
+            compression: *compression,
+            birth,
+            hash: *hash,
+        };
+        let asize = ptr.asize();
+        self.space.lock().add(segment, asize, out.owner == TreeId::META);
+        self.room.fetch_sub(i64::try_from(asize).unwrap_or(i64::MAX), Ordering::Relaxed);
+        count(&self.counters.bytes_written, asize);
+        match out.kind {
+            Kind::Data => count(&self.counters.blocks_written, 1),
+            Kind::Node => count(&self.counters.nodes_written, 1),
+        }
+        Ok(ptr)
+    }
+
+    /// Nothing refers to a block any more. A relocated block's space is where it went.
+    pub(crate) fn free(&self, segment: SegmentId, asize: u64, meta: bool, txg: Txg) -> Result<()> {
+        self.space.lock().sub(segment, asize, meta, txg)
+    }
+
+    /// Gives the store all that is buffered.
+    pub(crate) fn flush(&self) -> Result<()> {
+        for writer in [&self.data, &self.nodes] {
+            writer.flush(&*self.store).map_err(|e| self.failed("appending to a segment", 0, e))?;
+        }
+        Ok(())
+    }
+
+    /// Pads both open segments to whole sectors and gives the store all that is buffered.
+    pub(crate) fn pad(&self) -> Result<()> {
+        for writer in [&self.data, &self.nodes] {
+            writer.pad(&*self.store, self).map_err(|e| self.failed("appending to a segment", 0, e))?;
+        }
+        Ok(())
+    }
+
+    /// Ends open segments in which nothing is alive, so that their space can be given back.
+    pub(crate) fn seal_dead(&self) -> Result<()> {
+        for writer in [&self.data, &self.nodes] {
+            let Some(id) = writer.open_segment() else { continue };
+            let dead = self.space.lock().get(id).is_some_and(|s| s.len > 0 && s.live + s.meta == 0);
+            if dead {
+                writer.seal(&*self.store, self).map_err(|e| self.failed("sealing a segment", 0, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As the store; the pool is then suspended.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.store.sync().map_err(|source| {
+            let error = PoolError::Store { what: "making a txg durable", source };
+            self.suspend(&error);
+            error
+        })
+    }
+
+    /// The stored bytes of a block, verified.
+    fn fetch(&self, ptr: &StoredPtr, meta: bool) -> Result<Bytes> {
+        let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
+        let mut bytes = vec![0; ptr.psize as usize];
+        let (segment, offset) = self.locate(ptr, meta)?;
+        let at = u64::from(offset) + FRAME_HEADER as u64;
+        if !self.data.read(segment, at, &mut bytes) && !self.nodes.read(segment, at, &mut bytes) {
+            self.store.read(segment, at, &mut bytes).map_err(|error| match error {
+                StoreError::OutOfRange { .. } | StoreError::NoSegment { .. } => corrupt(error.to_string()),
+                source => PoolError::Store { what: "reading a block", source },
+            })?;
+        }
+        count(&self.counters.bytes_read, bytes.len() as u64);
+        if *blake3::hash(&bytes).as_bytes() != ptr.hash {
+            return Err(corrupt(format!(
+                "BLAKE3 of {} stored bytes does not match the pointer (born in txg {})",
+                ptr.psize, ptr.birth
+            )));
+        }
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Where a block is now. The meta tree's own nodes are never relocated, so this ends.
+    fn locate(&self, ptr: &StoredPtr, meta: bool) -> Result<(SegmentId, u32)> {
+        if !meta
+            && self.relocations.load(Ordering::Acquire)
+            && let Some(tree) = self.meta.get().and_then(Weak::upgrade)
+            && let Some(entry) = tree.get(&relocation::key(ptr.segment, ptr.offset))?
+        {
+            return relocation::decode(&entry.value);
+        }
+        Ok((ptr.segment, ptr.offset))
+    }
+
+    /// The stored bytes of a data block, verified.
+    pub(crate) fn read_stored(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        match ptr {
+            BlockPtr::Embedded { data, .. } => Ok(Bytes::copy_from_slice(data)),
+            BlockPtr::Stored(ptr) => {
+                count(&self.counters.block_reads, 1);
+                self.fetch(ptr, false)
+            }
+        }
+    }
+
+    /// The logical bytes of a data block.
+    pub(crate) fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        let place = match ptr {
+            BlockPtr::Stored(ptr) => (ptr.segment, ptr.offset),
+            BlockPtr::Embedded { lsize, compression, data, .. } => {
+                let stored = Bytes::copy_from_slice(data);
+                return expand(stored, *compression, *lsize, (SegmentId(0), 0));
+            }
+        };
+        if let Some(bytes) = self.data_cache.get(place)
+            && bytes.len() == ptr.lsize() as usize
+        {
+            count(&self.counters.block_hits, 1);
+            return Ok(bytes);
+        }
+        let bytes = expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), place)?;
+        self.data_cache.put(place, bytes.clone(), bytes.len() + 128);
+        Ok(bytes)
+    }
+
+    /// The node a pointer leads to; it must be of `level`, where that is known.
+    pub(crate) fn node(&self, ptr: &StoredPtr, level: Option<u8>, meta: bool) -> Result<Arc<Node>> {
+        count(&self.counters.node_reads, 1);
+        let place = (ptr.segment, ptr.offset);
+        let node = match self.node_cache.get(place) {
+            Some(node) => node,
+            None => {
+                let node = Arc::new(self.read_node(ptr, meta)?);
+                self.node_cache.put(place, node.clone(), node.memory());
+                node
+            }
+        };
+        if level.is_some_and(|level| level != node.level()) {
+            let what = format!("a node of level {} where {level:?} belongs", node.level());
+            return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
+        }
+        Ok(node)
+    }
+
+    /// Reads a node from the store, past the cache.
+    pub(crate) fn read_node(&self, ptr: &StoredPtr, meta: bool) -> Result<Node> {
+        count(&self.counters.node_misses, 1);
+        if ptr.lsize > codec::NODE_LSIZE_MAX {
+            let what = format!("a tree node of {} bytes", ptr.lsize);
+            return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
+        }
+        let place = (ptr.segment, ptr.offset);
+        let bytes = expand(self.fetch(ptr, meta)?, ptr.compression, ptr.lsize, place)?;
+        codec::decode(&bytes, ptr.birth).map_err(|error| PoolError::Corrupt {
+            segment: ptr.segment,
+            offset: ptr.offset,
+            what: error.to_string(),
+        })
+    }
+
+    pub(crate) fn remember_node(&self, ptr: &StoredPtr, node: Arc<Node>) {
+        let memory = node.memory();
+        self.node_cache.put((ptr.segment, ptr.offset), node, memory);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        Counters {
+            node_reads: get(&c.node_reads),
+            node_misses: get(&c.node_misses),
+            block_reads: get(&c.block_reads),
+            block_hits: get(&c.block_hits),
+            bytes_read: get(&c.bytes_read),
+            nodes_written: get(&c.nodes_written),
+            blocks_written: get(&c.blocks_written),
+            bytes_written: get(&c.bytes_written),
+        }
+    }
+
+    /// Bytes in the two caches: data, nodes.
+    pub(crate) fn cached(&self) -> (usize, usize) {
+        (self.data_cache.bytes(), self.node_cache.bytes())
+    }
+}
+
+fn expand(stored: Bytes, compression: u8, lsize: u32, place: (SegmentId, u32)) -> Result<Bytes> {
+    let (segment, offset) = place;
+    if compression == COMPRESSION_OFF && stored.len() != lsize as usize {
+        let what = format!("{} bytes stored uncompressed for {lsize}", stored.len());
+        return Err(PoolError::Corrupt { segment, offset, what });
+    }
+    block::expand(stored, compression, lsize).map_err(|source| PoolError::Decompress {
+        segment,
+        offset,
+        source,
+    })
+}

@@ -1,0 +1,244 @@
+//! Creating and opening a pool.
+
+use snowmelt_store::{RawUberblock, SegmentId, Store};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::commit::{CommitState, REWIND_TXGS};
+use crate::error::{PoolError, Result};
+use crate::io::{Io, IoOptions};
+use crate::pool::{NewPool, Pool, PoolOptions, property_key};
+use crate::prefix;
+use crate::ptr::Txg;
+use crate::space::{SegmentRecord, SegmentTable};
+use crate::tree::{Tree, TreeId, TreeRecord, codec};
+use crate::uberblock::{Features, Uberblock};
+
+/// How opening a pool went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The txg whose state was opened.
+    pub txg: Txg,
+    /// Seconds since 1970 when that txg was committed, by the clock of then.
+    pub time: u64,
+    /// Newer txgs that could not be opened, newest first, and why. What they held is lost.
+    pub passed_over: Vec<(Txg, String)>,
+    /// Segments that the pool does not know: left by a crash, deleted with the first commit.
+    pub orphans: Vec<SegmentId>,
+    /// Segments that the pool knows but the store does not have whole.
+    pub missing: Vec<SegmentId>,
+}
+
+impl PoolOptions {
+    fn io(&self) -> Result<IoOptions> {
+        let node_bytes = self.node_bytes;
+        if !(256..=codec::NODE_BYTES_MAX).contains(&node_bytes) {
+            return Err(PoolError::Size {
+                what: "a node",
+                len: node_bytes as u64,
+                min: 256,
+                max: codec::NODE_BYTES_MAX as u64,
+            });
+        }
+        Ok(IoOptions {
+            node_bytes,
+            segment_bytes: self.segment_bytes,
+            buffer_bytes: self.buffer_bytes,
+            data_cache_bytes: self.data_cache_bytes,
+            node_cache_bytes: self.node_cache_bytes,
+            read_only: self.read_only,
+        })
+    }
+}
+
+fn nonce() -> Result<[u8; 16]> {
+    let mut out = [0; 16];
+    let mut filled = 0;
+    while filled < out.len() {
+        match rustix::rand::getrandom(&mut out[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return Err(PoolError::Misuse("the system has no random numbers")),
+        }
+    }
+    Ok(out)
+}
+
+impl Pool {
+    /// Makes a pool on a store that holds none, and commits it.
+    ///
+    /// # Errors
+    /// `Exists`; as [`commit`](Self::commit).
+    pub fn create(store: Box<dyn Store>, new: &NewPool<'_>, options: PoolOptions) -> Result<Arc<Self>> {
+        let raw = store.uberblocks().map_err(PoolError::store("looking for a pool"))?;
+        if !raw.is_empty() {
+            return Err(PoolError::Exists { store: store.describe() });
+        }
+        let io = Arc::new(Io::new(store, new.guid, options.io()?));
+        io.writable()?;
+        io.refresh_room()?;
+        let meta = Tree::new(TreeId::META, io.clone(), TreeRecord::default());
+        let state = CommitState {
+            recent: VecDeque::new(),
+            orphans: Vec::new(),
+            features: Features::default(),
+            epoch: 1,
+            nonce: nonce()?,
+        };
+        let created = (options.clock)();
+        let pool = Pool::assemble(io, meta, options, state, OpenReport::default(), 1);
+        {
+            let hold = pool.begin_free()?;
+            pool.set_property(&hold, "name", new.name.as_bytes())?;
+            pool.set_property(&hold, "guid", &new.guid.to_le_bytes())?;
+            pool.set_property(&hold, "created", &created.to_le_bytes())?;
+        }
+        pool.commit()?;
+        Ok(pool)
+    }
+
+    /// Opens the newest txg of the pool on a store whose meta tree reads and verifies; only the last
+    /// [`REWIND_TXGS`] are tried. [`open_report`](Self::open_report) tells which it was.
+    ///
+    /// # Errors
+    /// `NoUberblock`, `Features`, `Unreadable`; when the store fails.
+    pub fn open(store: Box<dyn Store>, options: PoolOptions) -> Result<Arc<Self>> {
+        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+        let seen = raw.iter().map(|raw| raw.txg).max();
+        let Some(seen) = seen else {
+            return Err(PoolError::NoUberblock { store: store.describe() });
+        };
+        let (ring, mut failed) = decode_ring(raw);
+        let guid = match (ring.first(), failed.first()) {
+            (Some(newest), _) => newest.guid,
+            (None, Some((_, error))) => return Err(PoolError::record("uberblock", error.clone())),
+            (None, None) => return Err(PoolError::NoUberblock { store: store.describe() }),
+        };
+        let io = Arc::new(Io::new(store, guid, options.io()?));
+        let mut first_error = None;
+        let mut tried = 0;
+        for (at, uberblock) in ring.iter().enumerate().take(REWIND_TXGS) {
+            uberblock.features.check(options.read_only)?;
+            tried += 1;
+            match load(&io, uberblock) {
+                Ok(meta) => {
+                    failed.sort_by_key(|(txg, _)| std::cmp::Reverse(*txg));
+                    failed.retain(|(txg, _)| *txg > uberblock.txg);
+                    let recent = ring[at..].iter().take(REWIND_TXGS).rev().map(|u| u.txg).collect();
+                    return finish(io, meta, uberblock, recent, seen, failed, options);
+                }
+                Err(error) if error.is_corruption() => {
+                    *io.space.lock() = SegmentTable::default();
+                    failed.push((uberblock.txg, error.chain()));
+                    first_error.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let source = first_error.unwrap_or(PoolError::NoUberblock { store: io.store.describe() });
+        Err(PoolError::Unreadable { tried, source: Box::new(source) })
+    }
+}
+
+/// The uberblocks that decode, newest first, and why the others do not.
+fn decode_ring(raw: Vec<RawUberblock>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
+    let mut ring = Vec::new();
+    let mut failed = Vec::new();
+    for RawUberblock { txg, bytes } in raw {
+        match Uberblock::decode(&bytes) {
+            Ok(uberblock) if uberblock.txg == txg => ring.push(uberblock),
+            Ok(uberblock) => failed.push((txg, format!("it says it is of txg {}", uberblock.txg))),
+            Err(error) => failed.push((txg, error.chain())),
+        }
+    }
+    ring.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.txg));
+    (ring, failed)
+}
+
+/// Reads what an open pool keeps in memory: the segment table. This verifies all inner nodes of the meta tree.
+fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
+    // Views made here see the state of this txg.
+    io.open_txg.store(uberblock.txg + 1, Ordering::Release);
+    let meta = Tree::new(TreeId::META, io.clone(), uberblock.meta.clone());
+    let view = meta.view();
+    // The root's own bytes are verified even if it is all there is.
+    view.get(&property_key("name"))?;
+    for item in view.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])) {
+        let (key, entry) = item?;
+        let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+        let Some(id) = id else { return Err(PoolError::record("segment record", "key of a wrong length")) };
+        io.space.lock().load(SegmentId(id), SegmentRecord::decode(&entry.value)?);
+    }
+    for end in &uberblock.ends {
+        io.space.lock().load_end(end.id, end.kind, end.len);
+    }
+    for ptr in view.nodes_since(0) {
+        let ptr = ptr?;
+        let mut table = io.space.lock();
+        if table.get(ptr.segment).is_none_or(|s| u64::from(ptr.offset) + ptr.asize() > s.len) {
+            let what = "a node of the meta tree lies beyond its segment".to_owned();
+            return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
+        }
+        table.add(ptr.segment, ptr.asize(), true);
+    }
+    let relocated = view.range(&[prefix::RELOCATION], Some(&[prefix::RELOCATION + 1])).next();
+    io.relocations.store(relocated.transpose()?.is_some(), Ordering::Release);
+    io.space.lock().loaded(uberblock.txg);
+    Ok(meta)
+}
+
+fn finish(
+    io: Arc<Io>,
+    meta: Arc<Tree>,
+    uberblock: &Uberblock,
+    recent: VecDeque<Txg>,
+    seen: Txg,
+    passed_over: Vec<(Txg, String)>,
+    options: PoolOptions,
+) -> Result<Arc<Pool>> {
+    let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
+    let mut report =
+        OpenReport { txg: uberblock.txg, time: uberblock.time, passed_over, ..OpenReport::default() };
+    {
+        let table = io.space.lock();
+        let whole: BTreeSet<SegmentId> = stored
+            .iter()
+            .filter(|info| table.get(info.id).is_some_and(|segment| segment.len <= info.len))
+            .map(|info| info.id)
+            .collect();
+        report.missing = table.iter().map(|(id, _)| id).filter(|id| !whole.contains(id)).collect();
+        // After passing over a txg, what only it referred to is kept for whoever wants to look.
+        if report.passed_over.is_empty() {
+            let orphan = stored.iter().map(|info| info.id).filter(|id| table.get(*id).is_none());
+            report.orphans = orphan.collect();
+        }
+    }
+    let newest = stored.iter().map(|info| info.id.0).max().unwrap_or(0);
+    io.next_segment.store(uberblock.next_segment.max(newest.saturating_add(1)), Ordering::Relaxed);
+    io.open_txg.store(seen.saturating_add(1), Ordering::Release);
+    if !options.read_only {
+        io.refresh_room()?;
+        if report.passed_over.is_empty() {
+            resume_segments(&io, uberblock);
+        }
+    }
+    let state = CommitState {
+        recent,
+        orphans: report.orphans.clone(),
+        features: uberblock.features,
+        epoch: uberblock.epoch.saturating_add(1),
+        nonce: nonce()?,
+    };
+    Ok(Pool::assemble(io, meta, options, state, report, uberblock.next_tree))
+}
+
+/// Goes on in the segments that were open, so that a short session does not cost a segment. What cannot be reopened
+/// is sealed as it is.
+fn resume_segments(io: &Io, uberblock: &Uberblock) {
+    for end in uberblock.ends.iter().filter(|end| end.open && end.len < io.segment_bytes) {
+        if io.store.reopen_segment(end.id, end.len).is_ok() {
+            io.resume(end.kind, end.id, end.len);
+        }
+    }
+}

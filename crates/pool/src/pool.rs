@@ -1,0 +1,386 @@
+//! The pool: what holds a store, its trees and its txgs together.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use snowmelt_store::{SegmentId, Store};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::commit::CommitState;
+use crate::error::{PoolError, Result};
+use crate::io::{Counters, Io};
+use crate::open::OpenReport;
+use crate::ptr::{BlockPtr, StoredPtr, Txg};
+use crate::space::Space;
+use crate::tree::{Tree, TreeId, TreeRecord, View};
+use crate::txg::{Gate, Hold};
+use crate::{prefix, relocation};
+
+/// Clean trees kept open beyond this number are dropped when nobody else has them.
+const TREES_MAX: usize = 4096;
+
+/// Sizes and times; the defaults are for production.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Nodes are split above this encoded size, bytes.
+    pub node_bytes: usize,
+    /// Segments are sealed at this length, bytes, or at what the store can take if that is less.
+    pub segment_bytes: u64,
+    /// Appended blocks are given to the store in pieces of about this many bytes.
+    pub buffer_bytes: usize,
+    /// Bound of the cache of decompressed data blocks, bytes.
+    pub data_cache_bytes: usize,
+    /// Bound of the cache of tree nodes, bytes.
+    pub node_cache_bytes: usize,
+    /// [`Pool::maybe_commit`] commits when this many bytes are dirty …
+    pub dirty_max_bytes: u64,
+    /// … or when the oldest change is this old.
+    pub txg_interval: Duration,
+    /// Seconds since 1970, for the uberblock.
+    pub clock: fn() -> u64,
+    /// Open for reading only: nothing is written, nothing is deleted.
+    pub read_only: bool,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        PoolOptions {
+            node_bytes: 32 << 10,
+            segment_bytes: 64 << 20,
+            buffer_bytes: 1 << 20,
+            data_cache_bytes: 64 << 20,
+            node_cache_bytes: 64 << 20,
+            dirty_max_bytes: 256 << 20,
+            txg_interval: Duration::from_secs(5),
+            clock: || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            read_only: false,
+        }
+    }
+}
+
+/// Identity of a pool to be created.
+#[derive(Clone, Copy, Debug)]
+pub struct NewPool<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its guid; not 0.
+    pub guid: u64,
+}
+
+/// A pool, open. Dropping it without [`close`](Self::close) loses what was not committed, as a crash would.
+#[derive(Debug)]
+pub struct Pool {
+    io: Arc<Io>,
+    meta: Arc<Tree>,
+    trees: Mutex<HashMap<TreeId, Arc<Tree>>>,
+    dirty_trees: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
+    dirty: AtomicBool,
+    dirty_since: Mutex<Option<Instant>>,
+    gate: Gate,
+    pub(crate) commit: Mutex<CommitState>,
+    pub(crate) committed: AtomicU64,
+    pub(crate) next_tree: AtomicU64,
+    pub(crate) options: PoolOptions,
+    report: OpenReport,
+}
+
+impl Pool {
+    pub(crate) fn assemble(
+        io: Arc<Io>,
+        meta: Arc<Tree>,
+        options: PoolOptions,
+        commit: CommitState,
+        report: OpenReport,
+        next_tree: u64,
+    ) -> Arc<Self> {
+        io.set_meta(&meta);
+        Arc::new(Pool {
+            io,
+            meta,
+            trees: Mutex::default(),
+            dirty_trees: Mutex::default(),
+            dirty: AtomicBool::new(false),
+            dirty_since: Mutex::default(),
+            gate: Gate::default(),
+            committed: AtomicU64::new(commit.newest()),
+            commit: Mutex::new(commit),
+            next_tree: AtomicU64::new(next_tree),
+            options,
+            report,
+        })
+    }
+
+    pub(crate) fn io(&self) -> &Arc<Io> {
+        &self.io
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// The pool's guid.
+    pub fn guid(&self) -> u64 {
+        self.io.guid
+    }
+
+    /// How opening went.
+    pub fn open_report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &dyn Store {
+        &*self.io.store
+    }
+
+    /// Takes a share in the open txg; waits while a commit collects the one before. The thread must have no other
+    /// hold.
+    ///
+    /// # Errors
+    /// `Suspended`, `ReadOnly`.
+    pub fn begin(&self) -> Result<Hold<'_>> {
+        Hold::enter(self, false)
+    }
+
+    /// As [`begin`](Self::begin), for work that gives space back: it may use the reserve while doing so.
+    ///
+    /// # Errors
+    /// `Suspended`, `ReadOnly`.
+    pub fn begin_free(&self) -> Result<Hold<'_>> {
+        Hold::enter(self, true)
+    }
+
+    /// Number of the open txg.
+    pub fn open_txg(&self) -> Txg {
+        self.io.open_txg.load(Ordering::Acquire)
+    }
+
+    /// Number of the last durable txg.
+    pub fn committed_txg(&self) -> Txg {
+        self.committed.load(Ordering::Acquire)
+    }
+
+    /// Bytes written and memory dirtied in the open txg.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.io.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn mark_dirty(&self) {
+        if !self.dirty.swap(true, Ordering::AcqRel) {
+            *self.dirty_since.lock() = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::Acquire)
+    }
+
+    /// With the gate closed: nothing is dirty any more.
+    pub(crate) fn mark_clean(&self) {
+        self.dirty.store(false, Ordering::Release);
+        *self.dirty_since.lock() = None;
+        self.io.dirty_bytes.store(0, Ordering::Relaxed);
+        self.io.dirty_nodes.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the oldest uncommitted change has waited.
+    pub(crate) fn dirty_for(&self) -> Duration {
+        self.dirty_since.lock().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Node memory was dirtied.
+    pub(crate) fn dirtied(&self, bytes: usize) {
+        self.io.dirty_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.io.dirty_nodes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.mark_dirty();
+    }
+
+    /// A tree's record is behind.
+    pub(crate) fn tree_is_dirty(&self, tree: &Weak<Tree>) {
+        if let Some(tree) = tree.upgrade()
+            && tree.id() != TreeId::META
+        {
+            self.dirty_trees.lock().insert(tree.id(), tree);
+        }
+    }
+
+    pub(crate) fn take_dirty_trees(&self) -> BTreeMap<TreeId, Arc<Tree>> {
+        std::mem::take(&mut *self.dirty_trees.lock())
+    }
+
+    /// The meta tree. Keys that begin with a byte below [`prefix::FIRST_FREE`] are the pool's own.
+    pub fn meta(&self) -> &Arc<Tree> {
+        &self.meta
+    }
+
+    /// Makes an empty tree.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`].
+    pub fn create_tree(&self, hold: &Hold<'_>) -> Result<Arc<Tree>> {
+        hold.check(&self.io)?;
+        let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
+        let record = TreeRecord::default();
+        self.meta.insert(hold, &TreeRecord::key(id), &record.encode())?;
+        let tree = Tree::new(id, self.io.clone(), record);
+        self.trees.lock().insert(id, tree.clone());
+        Ok(tree)
+    }
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    /// `NoTree`; when the meta tree cannot be read.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if id == TreeId::META {
+            return Ok(self.meta.clone());
+        }
+        // Held while the record is read, so that a tree is never opened twice.
+        let mut trees = self.trees.lock();
+        if let Some(tree) = trees.get(&id) {
+            return Ok(tree.clone());
+        }
+        let entry = self.meta.get(&TreeRecord::key(id))?.ok_or(PoolError::NoTree(id))?;
+        let tree = Tree::new(id, self.io.clone(), TreeRecord::decode(&entry.value)?);
+        if trees.len() >= TREES_MAX {
+            trees.retain(|_, tree| Arc::strong_count(tree) > 1 || tree.is_dirty());
+        }
+        trees.insert(id, tree.clone());
+        Ok(tree)
+    }
+
+    /// Frees every node of a tree that was born after `born_after`, and forgets the tree. Its data blocks are the
+    /// caller's business, as are nodes shared with snapshots (up to `born_after`).
+    ///
+    /// # Errors
+    /// `NoTree`; when a node cannot be read.
+    pub fn destroy_tree(&self, hold: &Hold<'_>, id: TreeId, born_after: Txg) -> Result<()> {
+        hold.check(&self.io)?;
+        if id == TreeId::META {
+            return Err(PoolError::Misuse("the meta tree cannot be destroyed"));
+        }
+        let tree = self.tree(id)?;
+        self.meta.remove(hold, &TreeRecord::key(id))?;
+        let view = tree.view();
+        tree.destroyed();
+        self.dirty_trees.lock().remove(&id);
+        self.trees.lock().remove(&id);
+        for ptr in view.nodes_since(born_after) {
+            let ptr = ptr?;
+            self.free(hold, ptr.segment, ptr.offset, ptr.asize())?;
+        }
+        Ok(())
+    }
+
+    /// A frozen root, to be read.
+    pub fn view(&self, root: Option<StoredPtr>) -> View {
+        View::of_root(self.io.clone(), root, false)
+    }
+
+    /// A stored block is referred to by nothing any more: by no tree, snapshot or deadlist.
+    ///
+    /// # Errors
+    /// `Accounting` when the segment has fewer bytes alive.
+    pub fn free(&self, hold: &Hold<'_>, segment: SegmentId, offset: u32, asize: u64) -> Result<()> {
+        hold.check(&self.io)?;
+        self.free_at(hold, segment, offset, asize, false)
+    }
+
+    pub(crate) fn free_at(
+        &self,
+        hold: &Hold<'_>,
+        segment: SegmentId,
+        offset: u32,
+        asize: u64,
+        meta: bool,
+    ) -> Result<()> {
+        let mut place = segment;
+        if !meta
+            && self.io.relocations.load(Ordering::Acquire)
+            && let Some(entry) = self.meta.remove(hold, &relocation::key(segment, offset))?
+        {
+            place = relocation::decode(&entry.value)?.0;
+        }
+        self.mark_dirty();
+        self.io.free(place, asize, meta, hold.txg())
+    }
+
+    /// The stored (maybe compressed) bytes of a block, verified.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Store`.
+    pub fn read_stored(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        self.io.read_stored(ptr)
+    }
+
+    /// The logical bytes of a block, verified and decompressed, through the block cache.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Decompress`, `Store`.
+    pub fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        self.io.read(ptr)
+    }
+
+    /// How full the pool is.
+    ///
+    /// # Errors
+    /// When the store cannot tell.
+    pub fn space(&self) -> Result<Space> {
+        self.io.space()
+    }
+
+    /// Counts since the pool was opened.
+    pub fn counters(&self) -> Counters {
+        self.io.counters()
+    }
+
+    /// Bytes in the block cache: of data, of nodes.
+    pub fn cached_bytes(&self) -> (usize, usize) {
+        self.io.cached()
+    }
+
+    /// A property of the pool itself, e.g. `name` or `created`.
+    ///
+    /// # Errors
+    /// When the meta tree cannot be read.
+    pub fn property(&self, name: &str) -> Result<Option<Bytes>> {
+        Ok(self.meta.get(&property_key(name))?.map(|entry| entry.value))
+    }
+
+    /// Sets a property of the pool itself.
+    ///
+    /// # Errors
+    /// As [`Tree::insert`].
+    pub fn set_property(&self, hold: &Hold<'_>, name: &str, value: &[u8]) -> Result<()> {
+        self.meta.insert(hold, &property_key(name), value).map(drop)
+    }
+
+    /// The pool's name.
+    ///
+    /// # Errors
+    /// When the meta tree cannot be read or the name is not UTF-8.
+    pub fn name(&self) -> Result<String> {
+        let bytes = self.property("name")?.unwrap_or_default();
+        String::from_utf8(bytes.to_vec()).map_err(|_| PoolError::record("pool name", "not UTF-8"))
+    }
+
+    /// Commits what is dirty and gives dead segments back. Views may outlive this; they read on.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn close(self: Arc<Self>) -> Result<()> {
+        if self.io.read_only {
+            return Ok(());
+        }
+        self.commit()?;
+        self.drain_frees()
+    }
+}
+
+pub(crate) fn property_key(name: &str) -> Vec<u8> {
+    let mut out = vec![prefix::PROPERTY];
+    out.extend_from_slice(name.as_bytes());
+    out
+}

@@ -1,0 +1,190 @@
+//! Block pointers: where a block is, how large, how compressed, born when, and the hash of what is stored.
+//!
+//! Bytes: `docs/format/pool.md`, "Block pointer".
+
+use snowmelt_store::SegmentId;
+
+use crate::bytes_io::Fields;
+use crate::error::Result;
+use crate::segment;
+
+/// A transaction group's number. Txg 0 is never used by a block.
+pub type Txg = u64;
+
+/// Largest payload that is embedded in the pointer instead of being stored, bytes.
+pub const EMBEDDED_MAX: usize = 112;
+
+/// Largest block, bytes: the largest record of ZFS (`SPA_MAXBLOCKSIZE`, spa.h).
+pub const BLOCK_MAX: u32 = 16 << 20;
+
+/// ZFS's id of "stored as it is" (`enum zio_compress`, zio.h).
+pub const COMPRESSION_OFF: u8 = 2;
+
+/// Encoded length of a [`StoredPtr`], bytes, without a tag.
+pub(crate) const STORED_LEN: usize = 61;
+
+const TAG_STORED: u8 = 1;
+const TAG_EMBEDDED: u8 = 2;
+
+/// A pointer to a block in a segment. Once written it stays valid for as long as anything refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPtr {
+    /// Segment that holds the block.
+    pub segment: SegmentId,
+    /// Offset of the block's frame in the segment, bytes; a multiple of 8.
+    pub offset: u32,
+    /// Stored length, bytes.
+    pub psize: u32,
+    /// Logical length, bytes.
+    pub lsize: u32,
+    /// `enum zio_compress` of ZFS; 2 = stored as it is.
+    pub compression: u8,
+    /// Txg in which the block was written.
+    pub birth: Txg,
+    /// BLAKE3 of the stored bytes.
+    pub hash: [u8; 32],
+}
+
+impl StoredPtr {
+    /// Bytes the block takes in its segment: frame header and payload, rounded up to 8.
+    pub fn asize(&self) -> u64 {
+        segment::frame_len(self.psize)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.segment.0.to_le_bytes());
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.psize.to_le_bytes());
+        out.extend_from_slice(&self.lsize.to_le_bytes());
+        out.push(self.compression);
+        out.extend_from_slice(&self.birth.to_le_bytes());
+        out.extend_from_slice(&self.hash);
+    }
+
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Self> {
+        let ptr = StoredPtr {
+            segment: SegmentId(fields.u64()?),
+            offset: fields.u32()?,
+            psize: fields.u32()?,
+            lsize: fields.u32()?,
+            compression: fields.u8()?,
+            birth: fields.u64()?,
+            hash: fields.array()?,
+        };
+        if ptr.psize == 0 || ptr.psize > BLOCK_MAX || ptr.lsize == 0 || ptr.lsize > BLOCK_MAX {
+            return fields.fail(format!("sizes out of range: psize {}, lsize {}", ptr.psize, ptr.lsize));
+        }
+        if ptr.offset % 8 != 0 || ptr.birth == 0 {
+            return fields.fail(format!("offset {} or birth {} is illegal", ptr.offset, ptr.birth));
+        }
+        if ptr.compression == COMPRESSION_OFF && ptr.psize != ptr.lsize {
+            return fields.fail(format!("not compressed, yet psize {} of lsize {}", ptr.psize, ptr.lsize));
+        }
+        Ok(ptr)
+    }
+}
+
+/// A pointer to a block, or the block itself when it is very small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockPtr {
+    /// The block is in a segment.
+    Stored(StoredPtr),
+    /// The block is here.
+    Embedded {
+        /// Logical length, bytes.
+        lsize: u32,
+        /// `enum zio_compress` of ZFS.
+        compression: u8,
+        /// Txg in which the pointer was made.
+        birth: Txg,
+        /// The stored bytes, 1 to [`EMBEDDED_MAX`].
+        data: Box<[u8]>,
+    },
+}
+
+impl BlockPtr {
+    /// Appends the encoded pointer to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            BlockPtr::Stored(ptr) => {
+                out.push(TAG_STORED);
+                ptr.encode(out);
+            }
+            BlockPtr::Embedded { lsize, compression, birth, data } => {
+                debug_assert!(!data.is_empty() && data.len() <= EMBEDDED_MAX);
+                out.push(TAG_EMBEDDED);
+                out.push(*compression);
+                out.extend_from_slice(&birth.to_le_bytes());
+                out.extend_from_slice(&lsize.to_le_bytes());
+                out.push(u8::try_from(data.len()).unwrap_or(u8::MAX));
+                out.extend_from_slice(data);
+            }
+        }
+    }
+
+    /// Takes one pointer off the front of `bytes`.
+    ///
+    /// # Errors
+    /// `PoolError::Record` when the bytes end early, the tag is unknown or a field is out of range; `bytes` is then
+    /// unchanged.
+    pub fn decode(bytes: &mut &[u8]) -> Result<Self> {
+        let mut fields = Fields::new("block pointer", bytes);
+        let ptr = match fields.u8()? {
+            TAG_STORED => BlockPtr::Stored(StoredPtr::decode(&mut fields)?),
+            TAG_EMBEDDED => {
+                let compression = fields.u8()?;
+                let birth = fields.u64()?;
+                let lsize = fields.u32()?;
+                let len = usize::from(fields.u8()?);
+                if len == 0 || len > EMBEDDED_MAX || lsize == 0 || lsize > BLOCK_MAX || birth == 0 {
+                    return fields.fail(format!("embedded: length {len}, lsize {lsize}, birth {birth}"));
+                }
+                let data = fields.take(len)?.into();
+                BlockPtr::Embedded { lsize, compression, birth, data }
+            }
+            tag => return fields.fail(format!("unknown tag {tag}")),
+        };
+        *bytes = fields.rest();
+        Ok(ptr)
+    }
+
+    /// Txg in which the block was written.
+    pub fn birth(&self) -> Txg {
+        match self {
+            BlockPtr::Stored(ptr) => ptr.birth,
+            BlockPtr::Embedded { birth, .. } => *birth,
+        }
+    }
+
+    /// Logical length, bytes.
+    pub fn lsize(&self) -> u32 {
+        match self {
+            BlockPtr::Stored(ptr) => ptr.lsize,
+            BlockPtr::Embedded { lsize, .. } => *lsize,
+        }
+    }
+
+    /// Stored length, bytes (of the embedded bytes, for an embedded block).
+    pub fn psize(&self) -> u32 {
+        match self {
+            BlockPtr::Stored(ptr) => ptr.psize,
+            BlockPtr::Embedded { data, .. } => u32::try_from(data.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Bytes taken in a segment; 0 for an embedded block.
+    pub fn asize(&self) -> u64 {
+        match self {
+            BlockPtr::Stored(ptr) => ptr.asize(),
+            BlockPtr::Embedded { .. } => 0,
+        }
+    }
+
+    /// `enum zio_compress` of ZFS.
+    pub fn compression(&self) -> u8 {
+        match self {
+            BlockPtr::Stored(ptr) => ptr.compression,
+            BlockPtr::Embedded { compression, .. } => *compression,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Segments and the space in them: how long each is, how much of it is alive, and when a dead one may go.
+//!
+//! The live bytes of a segment are kept in two sums. `live` counts data blocks and the nodes of all trees but the meta
+//! tree; it is recorded in the meta tree. `meta` counts the meta tree's own nodes and is never recorded: writing the
+//! record would change it. It is counted when the pool is opened, which takes only the inner nodes of the meta tree
+//! (`docs/format/pool.md`, "Segment records").
+
+use snowmelt_store::SegmentId;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bytes_io::Fields;
+use crate::error::{PoolError, Result};
+use crate::ptr::Txg;
+use crate::segment::Kind;
+
+/// How full a pool is, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Size of the store; `None` when the host's filesystem is the limit.
+    pub size: Option<u64>,
+    /// Bytes of blocks that something refers to.
+    pub allocated: u64,
+    /// Bytes of all segments: besides what is allocated, dead blocks not yet given back, and padding.
+    pub occupied: u64,
+    /// Bytes that can still be written, without the reserve.
+    pub free: u64,
+}
+
+/// The recorded part of a segment's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentRecord {
+    pub(crate) kind: Kind,
+    pub(crate) len: u64,
+    pub(crate) live: u64,
+}
+
+const VERSION: u8 = 1;
+
+impl SegmentRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, self.kind.id()];
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.live.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut fields = Fields::new("segment record", bytes);
+        let version = fields.u8()?;
+        let kind = fields.u8()?;
+        let (VERSION, Some(kind)) = (version, Kind::from_id(kind)) else {
+            return fields.fail(format!("version {version} or kind {kind} is unknown"));
+        };
+        let record = SegmentRecord { kind, len: fields.u64()?, live: fields.u64()? };
+        fields.end()?;
+        Ok(record)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) kind: Kind,
+    pub(crate) len: u64,
+    pub(crate) live: u64,
+    pub(crate) meta: u64,
+    pub(crate) open: bool,
+    /// First txg that refers to nothing in it.
+    pub(crate) dead_since: Option<Txg>,
+}
+
+/// All segments of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentTable {
+    segments: BTreeMap<SegmentId, Segment>,
+    /// Segments whose record in the meta tree is behind.
+    touched: BTreeSet<SegmentId>,
+    dead: BTreeSet<(Txg, SegmentId)>,
+    allocated: u64,
+    occupied: u64,
+}
+
+impl SegmentTable {
+    /// A segment as recorded, when the pool is opened.
+    pub(crate) fn load(&mut self, id: SegmentId, record: SegmentRecord) {
+        let SegmentRecord { kind, len, live } = record;
+        self.allocated += live;
+        self.occupied += len;
+        self.segments.insert(id, Segment { kind, len, live, meta: 0, open: false, dead_since: None });
+    }
+
+    /// A segment's end as the uberblock has it, which is newer than the record.
+    pub(crate) fn load_end(&mut self, id: SegmentId, kind: Kind, len: u64) {
+        let segment = self.segments.entry(id).or_insert(Segment {
+            kind,
+            len: 0,
+            live: 0,
+            meta: 0,
+            open: false,
+            dead_since: None,
+        });
+        self.occupied = self.occupied - segment.len + len;
+        segment.len = len;
+        self.touched.insert(id);
+    }
+
+    /// After loading: what is dead has been so since `txg` at the latest.
+    pub(crate) fn loaded(&mut self, txg: Txg) {
+        let ids: Vec<SegmentId> = self.segments.keys().copied().collect();
+        for id in ids {
+            self.settle(id, txg);
+        }
+    }
+
+    pub(crate) fn opened(&mut self, id: SegmentId, kind: Kind) {
+        self.segments.insert(id, Segment { kind, len: 0, live: 0, meta: 0, open: true, dead_since: None });
+        self.touched.insert(id);
+    }
+
+    /// A segment of an earlier owner is appended to again.
+    pub(crate) fn reopened(&mut self, id: SegmentId) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.open = true;
+            if let Some(txg) = segment.dead_since.take() {
+                self.dead.remove(&(txg, id));
+            }
+        }
+    }
+
+    pub(crate) fn grown(&mut self, id: SegmentId, len: u64) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            self.occupied = self.occupied - segment.len + len;
+            if segment.len != len {
+                self.touched.insert(id);
+            }
+            segment.len = len;
+        }
+    }
+
+    pub(crate) fn sealed(&mut self, id: SegmentId, txg: Txg) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.open = false;
+        }
+        self.settle(id, txg);
+    }
+
+    /// A block was written; `meta` when it is a node of the meta tree.
+    pub(crate) fn add(&mut self, id: SegmentId, asize: u64, meta: bool) {
+        if let Some(segment) = self.segments.get_mut(&id) {
+            self.allocated += asize;
+            if meta {
+                segment.meta += asize;
+            } else {
+                segment.live += asize;
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    /// Nothing refers to a block any more, from `txg` on.
+    pub(crate) fn sub(&mut self, id: SegmentId, asize: u64, meta: bool, txg: Txg) -> Result<()> {
+        let missing = PoolError::Accounting { segment: id, asize, live: 0 };
+        let segment = self.segments.get_mut(&id).ok_or(missing)?;
+        let live = if meta { &mut segment.meta } else { &mut segment.live };
+        *live = live.checked_sub(asize).ok_or(PoolError::Accounting { segment: id, asize, live: *live })?;
+        self.allocated -= asize;
+        if !meta {
+            self.touched.insert(id);
+        }
+        self.settle(id, txg);
+        Ok(())
+    }
+
+    fn settle(&mut self, id: SegmentId, txg: Txg) {
+        if let Some(segment) = self.segments.get_mut(&id)
+            && segment.live == 0
+            && segment.meta == 0
+            && !segment.open
+            && segment.dead_since.is_none()
+        {
+            segment.dead_since = Some(txg);
+            self.dead.insert((txg, id));
+        }
+    }
+
+    /// Takes out the segments that are dead since `txg` or longer.
+    pub(crate) fn take_dead(&mut self, txg: Txg) -> Vec<SegmentId> {
+        let dead: Vec<(Txg, SegmentId)> = self.dead.range(..=(txg, SegmentId(u64::MAX))).copied().collect();
+        for (since, id) in &dead {
+            self.dead.remove(&(*since, *id));
+            self.touched.remove(id);
+            if let Some(segment) = self.segments.remove(id) {
+                self.occupied -= segment.len;
+            }
+        }
+        dead.into_iter().map(|(_, id)| id).collect()
+    }
+
+    pub(crate) fn has_dead(&self) -> bool {
+        !self.dead.is_empty()
+    }
+
+    /// Takes the records that are behind, to be written.
+    pub(crate) fn take_touched(&mut self) -> Vec<(SegmentId, SegmentRecord)> {
+        let touched = std::mem::take(&mut self.touched);
+        let record = |id| {
+            let Segment { kind, len, live, .. } = *self.segments.get(&id)?;
+            Some((id, SegmentRecord { kind, len, live }))
+        };
+        touched.into_iter().filter_map(record).collect()
+    }
+
+    /// Segments whose record is behind: id, state.
+    pub(crate) fn touched(&self) -> Vec<(SegmentId, Segment)> {
+        let pair = |id: &SegmentId| Some((*id, self.segments.get(id)?.clone()));
+        self.touched.iter().filter_map(pair).collect()
+    }
+
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.segments.get(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        self.segments.iter().map(|(id, segment)| (*id, segment))
+    }
+
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    pub(crate) fn occupied(&self) -> u64 {
+        self.occupied
+    }
+}
+
+/// What only frees may use: a thirty-second of the pool, at least 8 MiB (a quarter of a very small pool), at most
+/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files.
+pub(crate) fn slop(size: u64) -> u64 {
+    (size / 32).max((8 << 20).min(size / 4)).min(128 << 30)
+}

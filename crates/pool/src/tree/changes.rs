@@ -1,0 +1,130 @@
+//! What changed since a txg, when the old root is gone: the walk behind an incremental stream from a bookmark.
+
+use std::sync::Arc;
+
+use super::key::Key;
+use super::node::{Link, Node};
+use super::{Entry, View};
+use crate::error::Result;
+use crate::ptr::Txg;
+
+/// One item of a walk over what changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A leaf born after the txg is entered; it covers the keys `[low, high)` (`None`: to the end). Any key of this
+    /// range that is not among the entries that follow is absent, and may have been removed since. Outside such ranges
+    /// nothing was removed or changed.
+    Leaf {
+        /// Lower bound; empty for the first leaf, or where the walk began.
+        low: Vec<u8>,
+        /// Upper bound.
+        high: Option<Vec<u8>>,
+    },
+    /// An entry of that leaf, new or not: its birth tells.
+    Entry {
+        /// Its key.
+        key: Vec<u8>,
+        /// Birth and value.
+        entry: Entry,
+    },
+}
+
+/// Walks what changed, in key order. After an error it ends.
+#[derive(Debug)]
+pub struct Changes {
+    view: View,
+    since: Txg,
+    from: Key,
+    started: bool,
+    /// The path: node, next index in it, upper bound of the node's range.
+    stack: Vec<(Arc<Node>, usize, Option<Key>)>,
+}
+
+impl Changes {
+    pub(super) fn new(view: View, since: Txg, from: Key) -> Self {
+        Changes { view, since, from, started: false, stack: Vec::new() }
+    }
+
+    /// Enters the node behind a link if it changed; gives the item for a leaf.
+    fn enter(
+        &mut self,
+        link: &Link,
+        level: Option<u8>,
+        low: &[u8],
+        high: Option<Key>,
+    ) -> Result<Option<Change>> {
+        if matches!(link, Link::Disk(ptr) if ptr.birth <= self.since) {
+            return Ok(None);
+        }
+        let node = self.view.node(link, level)?;
+        let (at, item) = match &*node {
+            Node::Leaf(leaf) => {
+                let item = Change::Leaf {
+                    low: low.max(self.from.as_slice()).to_vec(),
+                    high: high.as_ref().map(|high| high.as_slice().to_vec()),
+                };
+                (leaf.lower_bound(self.from.as_slice()), Some(item))
+            }
+            Node::Inner(inner) => (inner.child_index(self.from.as_slice()), None),
+        };
+        self.stack.push((node, at, high));
+        Ok(item)
+    }
+
+    fn step(&mut self) -> Result<Option<Change>> {
+        if !self.started {
+            self.started = true;
+            let item = match self.view.root.clone() {
+                Some(root) => self.enter(&root, None, &[], None)?,
+                // Nothing is left that could tell when it was removed.
+                None => Some(Change::Leaf { low: self.from.as_slice().to_vec(), high: None }),
+            };
+            if item.is_some() {
+                return Ok(item);
+            }
+        }
+        while let Some((node, at, high)) = self.stack.last_mut() {
+            let index = *at;
+            *at += 1;
+            let node = node.clone();
+            match &*node {
+                Node::Leaf(leaf) => {
+                    if let Some(entry) = leaf.entries.get(index) {
+                        let key = entry.key.as_slice().to_vec();
+                        return Ok(Some(Change::Entry { key, entry: Entry::from(entry) }));
+                    }
+                    self.stack.pop();
+                }
+                Node::Inner(inner) => match inner.entries.get(index) {
+                    Some(child) => {
+                        let high = match inner.entries.get(index + 1) {
+                            Some(next) => Some(next.key.clone()),
+                            None => high.clone(),
+                        };
+                        let level = Some(inner.level - 1);
+                        let item = self.enter(&child.link, level, child.key.as_slice(), high)?;
+                        if item.is_some() {
+                            return Ok(item);
+                        }
+                    }
+                    None => drop(self.stack.pop()),
+                },
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.step() {
+            Ok(item) => item.map(Ok),
+            Err(error) => {
+                self.stack.clear();
+                Some(Err(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Changing a tree in memory: making a path dirty, inserting with splits, removing with merges.
+//!
+//! The removal invariant, on which incremental streams from bookmarks rest: *every key range in which a key was
+//! removed in txg T is covered, as of T, by a leaf born in T or later.* Removing dirties the leaf; a leaf that
+//! vanishes leaves its range to a neighbour, which is dirtied with the whole path to it (`touch_edge`); a merge dirties
+//! both. When a neighbour cannot be read, the emptied leaf simply stays: it is dirty, so the invariant holds.
+
+use std::sync::Arc;
+
+use super::key::{Key, separator};
+use super::node::{Child, Inner, LEVEL_MAX, Leaf, LeafEntry, Link, Node};
+use crate::error::{PoolError, Result};
+use crate::io::Io;
+use crate::ptr::StoredPtr;
+
+/// One change of one tree: what it needs, and what it leaves to be accounted for.
+pub(crate) struct Edit<'a> {
+    pub(crate) io: &'a Io,
+    pub(crate) meta: bool,
+    pub(crate) node_bytes: usize,
+    /// Nodes on disk that the tree no longer refers to.
+    pub(crate) released: Vec<StoredPtr>,
+    /// Memory newly dirtied, bytes.
+    pub(crate) dirtied: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Left,
+    Right,
+}
+
+impl Edit<'_> {
+    fn load(&self, ptr: &StoredPtr, level: Option<u8>) -> Result<Arc<Node>> {
+        self.io.node(ptr, level, self.meta)
+    }
+
+    /// The node behind a link, to be changed; from now on the link is dirty.
+    fn dirty<'n>(&mut self, link: &'n mut Link, level: Option<u8>) -> Result<&'n mut Node> {
+        if let Link::Disk(ptr) = link {
+            let node = self.load(ptr, level)?;
+            self.dirtied += node.memory();
+            self.released.push(ptr.clone());
+            *link = Link::Dirty(node);
+        }
+        match link {
+            Link::Dirty(node) => Ok(Arc::make_mut(node)),
+            Link::Disk(_) => Err(PoolError::Misuse("a dirty link is on disk")),
+        }
+    }
+
+    /// Puts an entry into the tree below `root`; gives back the one it replaces.
+    pub(crate) fn insert(&mut self, root: &mut Option<Link>, entry: LeafEntry) -> Result<Option<LeafEntry>> {
+        let Some(link) = root else {
+            self.dirtied += entry.encoded_len() + size_of::<LeafEntry>();
+            let bytes = entry.encoded_len();
+            *root = Some(Link::Dirty(Arc::new(Node::Leaf(Leaf { entries: vec![entry], bytes }))));
+            return Ok(None);
+        };
+        let node = self.dirty(link, None)?;
+        let level = node.level();
+        let (old, split) = self.insert_below(node, entry)?;
+        if let Some((key, right)) = split {
+            if level >= LEVEL_MAX {
+                return Err(PoolError::Misuse("the tree is too deep"));
+            }
+            let left = Child { key: Key::empty(), link: link.clone() };
+            let right = Child { key, link: Link::Dirty(Arc::new(right)) };
+            let mut top = Inner { level: level + 1, entries: vec![left, right], bytes: 0 };
+            top.recount();
+            *root = Some(Link::Dirty(Arc::new(Node::Inner(top))));
+        }
+        Ok(old)
+    }
+
+    fn insert_below(
+        &mut self,
+        node: &mut Node,
+        entry: LeafEntry,
+    ) -> Result<(Option<LeafEntry>, Option<(Key, Node)>)> {
+        match node {
+            Node::Leaf(leaf) => {
+                let added = entry.encoded_len();
+                let mut appended = false;
+                let old = match leaf.search(entry.key.as_slice()) {
+                    Ok(at) => {
+                        let old = std::mem::replace(&mut leaf.entries[at], entry);
+                        leaf.bytes -= old.encoded_len();
+                        Some(old)
+                    }
+                    Err(at) => {
+                        appended = at == leaf.entries.len();
+                        leaf.entries.insert(at, entry);
+                        self.dirtied += added + size_of::<LeafEntry>();
+                        None
+                    }
+                };
+                leaf.bytes += added;
+                let split = (leaf.bytes > self.node_bytes && leaf.entries.len() > 1)
+                    .then(|| split_leaf(leaf, appended));
+                Ok((old, split))
+            }
+            Node::Inner(inner) => {
+                let at = inner.child_index(entry.key.as_slice());
+                let level = inner.level - 1;
+                let child = self.dirty(&mut inner.entries[at].link, Some(level))?;
+                let (old, split) = self.insert_below(child, entry)?;
+                let Some((key, right)) = split else { return Ok((old, None)) };
+                let appended = at + 1 == inner.entries.len();
+                let child = Child { key, link: Link::Dirty(Arc::new(right)) };
+                inner.bytes += child.encoded_len();
+                inner.entries.insert(at + 1, child);
+                let split = (inner.bytes > self.node_bytes && inner.entries.len() > 2)
+                    .then(|| split_inner(inner, appended));
+                Ok((old, split))
+            }
+        }
+    }
+
+    /// Takes one entry out.
+    pub(crate) fn remove(&mut self, root: &mut Option<Link>, key: &[u8]) -> Result<Option<LeafEntry>> {
+        let mut taken = Vec::new();
+        let pick = Pick { from: key, to: None, only: true };
+        self.remove_some(root, &pick, &mut taken)?;
+        Ok(taken.pop())
+    }
+
+    /// Takes the entries of `[from, to)` out of the one leaf that covers `from`. Gives that leaf's upper bound, from
+    /// which to go on; `None` at the end of the tree.
+    pub(crate) fn remove_in_leaf(
+        &mut self,
+        root: &mut Option<Link>,
+        from: &[u8],
+        to: &[u8],
+        taken: &mut Vec<LeafEntry>,
+    ) -> Result<Option<Key>> {
+        self.remove_some(root, &Pick { from, to: Some(to), only: false }, taken)
+    }
+
+    fn remove_some(
+        &mut self,
+        root: &mut Option<Link>,
+        pick: &Pick<'_>,
+        taken: &mut Vec<LeafEntry>,
+    ) -> Result<Option<Key>> {
+        let Some(link) = root else { return Ok(None) };
+        let (high, any) = self.find_leaf(link, pick)?;
+        if !any {
+            return Ok(high);
+        }
+        let node = self.dirty(link, None)?;
+        self.remove_below(node, pick, taken)?;
+        self.lower_root(root);
+        Ok(high)
+    }
+
+    /// Looks, without dirtying anything, whether the leaf that covers `pick.from` has anything to take.
+    fn find_leaf(&self, link: &Link, pick: &Pick<'_>) -> Result<(Option<Key>, bool)> {
+        let mut high = None;
+        let mut node = match link {
+            Link::Disk(ptr) => self.load(ptr, None)?,
+            Link::Dirty(node) => node.clone(),
+        };
+        loop {
+            let next = match &*node {
+                Node::Leaf(leaf) => return Ok((high, !pick.range(leaf).is_empty())),
+                Node::Inner(inner) => {
+                    let at = inner.child_index(pick.from);
+                    if let Some(next) = inner.entries.get(at + 1) {
+                        high = Some(next.key.clone());
+                    }
+                    match inner.entries.get(at).map(|child| &child.link) {
+                        Some(Link::Disk(ptr)) => self.load(ptr, Some(inner.level - 1))?,
+                        Some(Link::Dirty(child)) => child.clone(),
+                        None => return Err(PoolError::Misuse("an inner node has no children")),
+                    }
+                }
+            };
+            node = next;
+        }
+    }
+
+    fn remove_below(&mut self, node: &mut Node, pick: &Pick<'_>, taken: &mut Vec<LeafEntry>) -> Result<()> {
+        match node {
+            Node::Leaf(leaf) => {
+                let range = pick.range(leaf);
+                taken.extend(leaf.entries.drain(range));
+                leaf.recount();
+                Ok(())
+            }
+            Node::Inner(inner) => {
+                let at = inner.child_index(pick.from);
+                let level = inner.level - 1;
+                let child = self.dirty(&mut inner.entries[at].link, Some(level))?;
+                self.remove_below(child, pick, taken)?;
+                if child.bytes() < self.node_bytes / 4 || child.is_empty() {
+                    self.rebalance(inner, at);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Drops or merges the small, dirty child at `at`. Does nothing when a neighbour cannot be read: a small or
+    /// empty node is legal.
+    fn rebalance(&mut self, parent: &mut Inner, at: usize) {
+        if parent.entries.len() < 2 {
+            return;
+        }
+        let empty = matches!(&parent.entries[at].link, Link::Dirty(node) if node.is_empty());
+        // An unreadable neighbour makes these fail, and then nothing has been taken away yet.
+        let _ = if empty { self.drop_child(parent, at) } else { self.merge_child(parent, at) };
+    }
+
+    /// Removes an empty child; a neighbour takes its range over and becomes dirty down to the leaf beside it.
+    fn drop_child(&mut self, parent: &mut Inner, at: usize) -> Result<()> {
+        let level = parent.level - 1;
+        if at > 0 {
+            self.touch_edge(&mut parent.entries[at - 1].link, level, Edge::Right, &Key::empty())?;
+            parent.entries.remove(at);
+        } else {
+            let low = parent.entries[0].key.clone();
+            self.touch_edge(&mut parent.entries[1].link, level, Edge::Left, &low)?;
+            parent.entries.remove(0);
+            parent.entries[0].key = low;
+        }
+        parent.recount();
+        Ok(())
+    }
+
+    /// Dirties the path to the outermost leaf at `edge`; on the left, `low` becomes the lower bound all the way.
+    ///
+    /// The nodes are read before anything is changed, so that a failure changes no bound.
+    fn touch_edge(&mut self, link: &mut Link, level: u8, edge: Edge, low: &Key) -> Result<()> {
+        let node = self.dirty(link, Some(level))?;
+        let Node::Inner(inner) = node else { return Ok(()) };
+        let at = if edge == Edge::Left { 0 } else { inner.entries.len() - 1 };
+        self.touch_edge(&mut inner.entries[at].link, level - 1, edge, low)?;
+        if edge == Edge::Left {
+            inner.entries[0].key = low.clone();
+            inner.recount();
+        }
+        Ok(())
+    }
+
+    /// Merges a small child with a neighbour if the two fit well into one node.
+    fn merge_child(&mut self, parent: &mut Inner, at: usize) -> Result<()> {
+        let level = parent.level - 1;
+        let left = at.saturating_sub(1);
+        let size = |link: &Link| -> Result<usize> {
+            Ok(match link {
+                Link::Dirty(node) => node.bytes(),
+                Link::Disk(ptr) => self.load(ptr, Some(level))?.bytes(),
+            })
+        };
+        let total = size(&parent.entries[left].link)? + size(&parent.entries[left + 1].link)?;
+        if total > self.node_bytes * 3 / 4 {
+            return Ok(());
+        }
+        self.dirty(&mut parent.entries[left].link, Some(level))?;
+        self.dirty(&mut parent.entries[left + 1].link, Some(level))?;
+        let right = parent.entries.remove(left + 1);
+        let target = self.dirty(&mut parent.entries[left].link, Some(level))?;
+        if let Link::Dirty(node) = right.link {
+            match (target, Arc::unwrap_or_clone(node)) {
+                (Node::Leaf(left), Node::Leaf(mut right)) => {
+                    left.entries.append(&mut right.entries);
+                    left.recount();
+                }
+                (Node::Inner(left), Node::Inner(mut right)) => {
+                    left.entries.append(&mut right.entries);
+                    left.recount();
+                }
+                _ => return Err(PoolError::Misuse("siblings of different levels")),
+            }
+        }
+        parent.recount();
+        Ok(())
+    }
+
+    /// A root with a single child gives way to it; an empty one to nothing.
+    fn lower_root(&mut self, root: &mut Option<Link>) {
+        loop {
+            let Some(Link::Dirty(node)) = root else { return };
+            if node.is_empty() {
+                *root = None;
+                return;
+            }
+            match &**node {
+                Node::Inner(inner) if inner.entries.len() == 1 => {
+                    let only = inner.entries[0].link.clone();
+                    *root = Some(only);
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Which entries of a leaf to take.
+struct Pick<'a> {
+    from: &'a [u8],
+    to: Option<&'a [u8]>,
+    /// Only the entry of `from` itself.
+    only: bool,
+}
+
+impl Pick<'_> {
+    fn range(&self, leaf: &Leaf) -> std::ops::Range<usize> {
+        if self.only {
+            return match leaf.search(self.from) {
+                Ok(at) => at..at + 1,
+                Err(at) => at..at,
+            };
+        }
+        let from = leaf.lower_bound(self.from);
+        let to = self.to.map_or(leaf.entries.len(), |to| leaf.lower_bound(to));
+        from..to.max(from)
+    }
+}
+
+/// Where to cut `sizes`: behind all but the last when the node grows at its end (so that ascending inserts fill
+/// nodes), else in the middle.
+fn cut(sizes: impl Iterator<Item = usize>, len: usize, total: usize, appended: bool) -> usize {
+    if appended {
+        return len - 1;
+    }
+    let mut sum = 0;
+    let at = sizes.take_while(|size| {
+        sum += size;
+        sum <= total / 2
+    });
+    at.count().clamp(1, len - 1)
+}
+
+fn split_leaf(leaf: &mut Leaf, appended: bool) -> (Key, Node) {
+    let at = cut(leaf.entries.iter().map(LeafEntry::encoded_len), leaf.entries.len(), leaf.bytes, appended);
+    let entries = leaf.entries.split_off(at);
+    let key = separator(leaf.entries[at - 1].key.as_slice(), entries[0].key.as_slice());
+    let mut right = Leaf { entries, bytes: 0 };
+    right.recount();
+    leaf.bytes -= right.bytes;
+    (key, Node::Leaf(right))
+}
+
+fn split_inner(inner: &mut Inner, appended: bool) -> (Key, Node) {
+    let at = cut(inner.entries.iter().map(Child::encoded_len), inner.entries.len(), inner.bytes, appended);
+    let entries = inner.entries.split_off(at);
+    let key = entries[0].key.clone();
+    let mut right = Inner { level: inner.level, entries, bytes: 0 };
+    right.recount();
+    inner.bytes -= right.bytes;
+    (key, Node::Inner(right))
+}

@@ -1,0 +1,84 @@
+//! Writing dirty nodes, children first.
+
+use snowmelt_stream::compress::Compression;
+use std::sync::Arc;
+
+use super::codec;
+use super::node::{Link, Node};
+use super::{Tree, TreeId};
+use crate::block::Prepared;
+use crate::error::Result;
+use crate::io::{Io, Outgoing};
+use crate::ptr::{StoredPtr, Txg};
+use crate::segment::Kind;
+
+struct Flush<'a> {
+    io: &'a Io,
+    owner: TreeId,
+    txg: Txg,
+    written: Vec<StoredPtr>,
+}
+
+impl Tree {
+    /// Writes all dirty nodes and gives the root. Views are not blocked meanwhile: the nodes are written from a
+    /// second handle on the root, and the new root takes its place at the end. When this fails, nothing has changed.
+    pub(crate) fn flush(&self, txg: Txg) -> Result<Option<StoredPtr>> {
+        let _write = self.write.lock();
+        let dirty = match &self.state.lock().root {
+            None => return Ok(None),
+            Some(Link::Disk(ptr)) => return Ok(Some(ptr.clone())),
+            Some(Link::Dirty(node)) => node.clone(),
+        };
+        let mut flush = Flush { io: &self.io, owner: self.id, txg, written: Vec::new() };
+        match flush.node(&dirty) {
+            Ok(root) => {
+                let mut state = self.state.lock();
+                for ptr in &flush.written {
+                    state.stats.add(ptr.asize(), ptr.lsize);
+                }
+                state.root = Some(Link::Disk(root.clone()));
+                Ok(Some(root))
+            }
+            Err(error) => {
+                for ptr in &flush.written {
+                    self.io.free(ptr.segment, ptr.asize(), self.meta(), txg)?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Flush<'_> {
+    fn node(&mut self, node: &Arc<Node>) -> Result<StoredPtr> {
+        let clean = match &**node {
+            Node::Leaf(_) => node.clone(),
+            Node::Inner(inner) => {
+                let mut inner = inner.clone();
+                for child in &mut inner.entries {
+                    if let Link::Dirty(below) = &child.link {
+                        child.link = Link::Disk(self.node(below)?);
+                    }
+                }
+                Arc::new(Node::Inner(inner))
+            }
+        };
+        // All nodes are compressed as ZFS compresses its metadata: lz4.
+        let mut block = Prepared::compress(codec::encode(&clean)?, Compression::Lz4);
+        if block.psize() <= crate::ptr::EMBEDDED_MAX {
+            // Nodes are never embedded, so the hash that `Prepared` leaves out for such is needed here.
+            block.hash = *blake3::hash(&block.payload).as_bytes();
+        }
+        let out = Outgoing {
+            kind: Kind::Node,
+            owner: self.owner,
+            object: u64::from(clean.level()),
+            blkid: clean.len() as u64,
+            block: &block,
+        };
+        let ptr = self.io.write(&out, self.txg)?;
+        self.written.push(ptr.clone());
+        self.io.remember_node(&ptr, clean);
+        Ok(ptr)
+    }
+}

@@ -1,0 +1,126 @@
+//! A tree as it was at one moment.
+
+use std::sync::Arc;
+
+use super::changes::Changes;
+use super::diff::DiffIter;
+use super::node::{Link, Node};
+use super::range::{NodesSince, Range};
+use super::{Entry, key::Key};
+use crate::error::{PoolError, Result};
+use crate::io::{Io, Pin};
+use crate::ptr::{StoredPtr, Txg};
+
+/// A tree as it was at one moment, or a frozen root. Clones are cheap; what is seen stays readable until the last
+/// clone is dropped.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub(super) io: Arc<Io>,
+    pub(super) root: Option<Link>,
+    /// Of the meta tree.
+    meta: bool,
+    _pin: Arc<Pin>,
+}
+
+impl View {
+    pub(crate) fn new(io: Arc<Io>, root: Option<Link>, meta: bool, pin: Arc<Pin>) -> Self {
+        View { io, root, meta, _pin: pin }
+    }
+
+    pub(crate) fn of_root(io: Arc<Io>, root: Option<StoredPtr>, meta: bool) -> Self {
+        let pin = io.pin();
+        View::new(io, root.map(Link::Disk), meta, pin)
+    }
+
+    /// Whether there is nothing in the tree.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// The node behind a link; it must be of `level`, where that is known.
+    pub(super) fn node(&self, link: &Link, level: Option<u8>) -> Result<Arc<Node>> {
+        match link {
+            Link::Disk(ptr) => self.io.node(ptr, level, self.meta),
+            Link::Dirty(node) => Ok(node.clone()),
+        }
+    }
+
+    /// The entry of a key.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(root) = &self.root else { return Ok(None) };
+        let mut node = self.node(root, None)?;
+        loop {
+            let next = match &*node {
+                Node::Leaf(leaf) => {
+                    let entry = leaf.search(key).ok().and_then(|at| leaf.entries.get(at));
+                    return Ok(entry.map(Entry::from));
+                }
+                Node::Inner(inner) => {
+                    let child = inner.entries.get(inner.child_index(key));
+                    let child = child.ok_or(PoolError::Misuse("an inner node has no children"))?;
+                    self.node(&child.link, Some(inner.level - 1))?
+                }
+            };
+            node = next;
+        }
+    }
+
+    /// The entries of `[from, to)`, or to the end, in key order. Reads nothing until asked for the first.
+    pub fn range(&self, from: &[u8], to: Option<&[u8]>) -> Range {
+        Range::new(self.clone(), Key::from(from), to.map(Key::from))
+    }
+
+    /// The entry with the greatest key below `key`.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub fn last_before(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Entry)>> {
+        match &self.root {
+            Some(root) => self.last_below(root, None, key),
+            None => Ok(None),
+        }
+    }
+
+    fn last_below(&self, link: &Link, level: Option<u8>, key: &[u8]) -> Result<Option<(Vec<u8>, Entry)>> {
+        let node = self.node(link, level)?;
+        match &*node {
+            Node::Leaf(leaf) => {
+                let before = leaf.lower_bound(key).checked_sub(1).and_then(|at| leaf.entries.get(at));
+                Ok(before.map(|entry| (entry.key.as_slice().to_vec(), Entry::from(entry))))
+            }
+            Node::Inner(inner) => {
+                // The child that covers the key may hold nothing below it; then the one before does, unless it is
+                // empty.
+                let to = inner.child_index(key);
+                for child in inner.entries.iter().take(to + 1).rev() {
+                    let found = self.last_below(&child.link, Some(inner.level - 1), key)?;
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// What changed after txg `since`, from key `from` on: leaves born after it with their key ranges, each followed by
+    /// all its entries. Subtrees born at or before `since` are skipped unread. See [`Change`](super::Change).
+    pub fn changes_since(&self, since: Txg, from: &[u8]) -> Changes {
+        Changes::new(self.clone(), since, Key::from(from))
+    }
+
+    /// The differences from `old` to `new`, from key `from` on, in key order. Subtrees that both share are skipped
+    /// unread.
+    pub fn diff(old: &View, new: &View, from: &[u8]) -> DiffIter {
+        DiffIter::new(old.clone(), new.clone(), Key::from(from))
+    }
+
+    /// Every node pointer of the tree born after `since`, parents before children. Leaves are not read. Nodes only in
+    /// memory have no pointer and are left out.
+    pub fn nodes_since(&self, since: Txg) -> NodesSince {
+        NodesSince::new(self.clone(), since)
+    }
+}

@@ -1,0 +1,173 @@
+//! The uberblock: the one record that makes a txg the pool's state.
+//! Bytes: `docs/format/pool.md`, "Uberblock".
+
+use snowmelt_store::{SegmentId, UBERBLOCK_MAX};
+
+use crate::bytes_io::Fields;
+use crate::error::{PoolError, Result};
+use crate::ptr::Txg;
+use crate::segment::Kind;
+use crate::tree::TreeRecord;
+
+const MAGIC: [u8; 8] = *b"snowmelt";
+const VERSION: u32 = 1;
+const SUM_LEN: usize = 32;
+
+/// Most segment ends an uberblock carries. A commit that leaves more writes segment records until they are fewer.
+pub(crate) const ENDS_MAX: usize = 64;
+const END_LEN: usize = 18;
+/// Everything but the ends: with the longest meta root.
+const FIXED_MAX: usize = 256 + SUM_LEN;
+const _: () = assert!(FIXED_MAX + ENDS_MAX * END_LEN <= UBERBLOCK_MAX);
+
+/// Features by what a reader or writer that does not know them may still do (as zpool-features(7) has it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Unknown bits here: the pool cannot be opened.
+    pub incompat: u64,
+    /// Unknown bits here: the pool can be opened for reading only.
+    pub ro_compat: u64,
+    /// Unknown bits here do no harm.
+    pub compat: u64,
+}
+
+/// Names of the bits this build knows; a bit without a name is unknown. None has been needed yet.
+const INCOMPAT_NAMES: &[&str] = &[];
+const RO_COMPAT_NAMES: &[&str] = &[];
+
+impl Features {
+    /// Refuses features this build does not know.
+    pub(crate) fn check(&self, read_only: bool) -> Result<()> {
+        let incompat = unknown("incompat", self.incompat, INCOMPAT_NAMES);
+        if !incompat.is_empty() {
+            return Err(PoolError::Features { names: incompat, read_only_ok: false });
+        }
+        let ro_compat = unknown("ro-compat", self.ro_compat, RO_COMPAT_NAMES);
+        if !ro_compat.is_empty() && !read_only {
+            return Err(PoolError::Features { names: ro_compat, read_only_ok: true });
+        }
+        Ok(())
+    }
+}
+
+fn unknown(set: &str, bits: u64, names: &[&str]) -> Vec<String> {
+    let unknown = (0..64).filter(|bit| bits & (1 << bit) != 0 && *bit >= names.len());
+    unknown.map(|bit| format!("{set} bit {bit}")).collect()
+}
+
+/// Where a segment ended when the uberblock was written; for segments whose record is older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentEnd {
+    pub(crate) id: SegmentId,
+    pub(crate) kind: Kind,
+    pub(crate) open: bool,
+    pub(crate) len: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uberblock {
+    pub(crate) features: Features,
+    pub(crate) guid: u64,
+    pub(crate) txg: Txg,
+    /// Seconds since 1970.
+    pub(crate) time: u64,
+    /// Counts the owners that opened the pool for writing.
+    pub(crate) epoch: u64,
+    /// Random, of the owner that wrote this.
+    pub(crate) nonce: [u8; 16],
+    pub(crate) next_tree: u64,
+    pub(crate) next_segment: u64,
+    pub(crate) allocated: u64,
+    pub(crate) meta: TreeRecord,
+    pub(crate) ends: Vec<SegmentEnd>,
+}
+
+impl Uberblock {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(UBERBLOCK_MAX);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        for word in [
+            self.features.incompat,
+            self.features.ro_compat,
+            self.features.compat,
+            self.guid,
+            self.txg,
+            self.time,
+            self.epoch,
+        ] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&self.nonce);
+        for word in [self.next_tree, self.next_segment, self.allocated] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        let meta = self.meta.encode();
+        out.extend_from_slice(&u16::try_from(meta.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(&meta);
+        out.extend_from_slice(&u16::try_from(self.ends.len()).unwrap_or(u16::MAX).to_le_bytes());
+        for end in &self.ends {
+            out.extend_from_slice(&end.id.0.to_le_bytes());
+            out.push(end.kind.id());
+            out.push(u8::from(end.open));
+            out.extend_from_slice(&end.len.to_le_bytes());
+        }
+        let sum = blake3::hash(&out);
+        out.extend_from_slice(sum.as_bytes());
+        debug_assert!(out.len() <= UBERBLOCK_MAX);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let refuse = |why: &str| Err(PoolError::record("uberblock", why));
+        let Some((body, sum)) = bytes.split_last_chunk::<SUM_LEN>() else {
+            return refuse("too short");
+        };
+        if *blake3::hash(body).as_bytes() != *sum {
+            return refuse("checksum does not match");
+        }
+        let mut fields = Fields::new("uberblock", body);
+        if fields.array::<8>()? != MAGIC {
+            return refuse("not an uberblock of a snowmelt pool");
+        }
+        let version = fields.u32()?;
+        if version != VERSION {
+            return fields.fail(format!("format version {version} is unknown to this build"));
+        }
+        let features = Features { incompat: fields.u64()?, ro_compat: fields.u64()?, compat: fields.u64()? };
+        let (guid, txg, time, epoch) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+        let nonce = fields.array()?;
+        let (next_tree, next_segment, allocated) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let meta_len = usize::from(fields.u16()?);
+        let meta = TreeRecord::decode(fields.take(meta_len)?)?;
+        let count = usize::from(fields.u16()?);
+        if count > ENDS_MAX || txg == 0 {
+            return fields.fail(format!("{count} segment ends, txg {txg}"));
+        }
+        let mut ends = Vec::with_capacity(count);
+        for _ in 0..count {
+            let id = SegmentId(fields.u64()?);
+            let kind = fields.u8()?;
+            let open = fields.u8()?;
+            let len = fields.u64()?;
+            match (Kind::from_id(kind), open) {
+                (Some(kind), 0 | 1) => ends.push(SegmentEnd { id, kind, open: open == 1, len }),
+                _ => return fields.fail(format!("segment {id}: kind {kind}, open {open}")),
+            }
+        }
+        // Later compatible versions may append fields here.
+        Ok(Uberblock {
+            features,
+            guid,
+            txg,
+            time,
+            epoch,
+            nonce,
+            next_tree,
+            next_segment,
+            allocated,
+            meta,
+            ends,
+        })
+    }
+}
