@@ -16,6 +16,8 @@ mod label;
 mod location;
 mod lock;
 mod memory;
+#[cfg(test)]
+mod model_tests;
 mod probe;
 mod ring;
 mod runtime;

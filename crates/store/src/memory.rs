@@ -151,10 +151,12 @@ impl Image {
         self.writable()?;
         let room = self.total.map(|total| total.saturating_sub(self.used()));
         let capacity = self.segment_capacity;
-        let segment = self.get_mut(id)?;
+        let Some(segment) = self.segments.get_mut(&id).filter(|segment| segment.open) else {
+            return Err(StoreError::NotAtEnd { id, offset, end: None });
+        };
         let end = segment.bytes.len() as u64;
-        if !segment.open || offset != end {
-            return Err(StoreError::NotAtEnd { id, offset, end: segment.open.then_some(end) });
+        if offset != end {
+            return Err(StoreError::NotAtEnd { id, offset, end: Some(end) });
         }
         let len = end.saturating_add(data.len() as u64);
         if len > capacity {

@@ -265,7 +265,6 @@ fn one_command(path: &Path, lock: &parking_lot::Mutex<()>, done: &Arc<std::sync:
     }
 }
 
-
 /// Sends `bytes` with `count` descriptors, as a caller of whatever manners might.
 fn raw_call(path: &Path, bytes: &[u8], count: usize) -> UnixStream {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};

@@ -112,10 +112,11 @@ pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
 }
 
 fn create_in(file: &File, path: &Path, options: &CreateOptions, made: bool) -> Result<()> {
-    if !made && !options.force {
-        if let Some(what) = probe::contents(file).at("read", path)? {
-            return Err(StoreError::Foreign { path: path.to_owned(), what });
-        }
+    if !made
+        && !options.force
+        && let Some(what) = probe::contents(file).at("read", path)?
+    {
+        return Err(StoreError::Foreign { path: path.to_owned(), what });
     }
     let size = settle_size(file, path, options.size)?;
     let geometry = Geometry::divide(size).ok_or_else(|| invalid(path, size))?;
