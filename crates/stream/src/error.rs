@@ -242,6 +242,12 @@ pub enum Violation {
         /// The last object sent.
         object: u64,
     },
+    /// Data for an object that a full stream has not brought.
+    #[error("belongs to object {object}, of which there was no OBJECT record")]
+    NoObject {
+        /// The object.
+        object: u64,
+    },
     /// Two OBJECT_RANGEs or OBJECTs in a raw stream that contradict one another.
     #[error("raw OBJECT {object} is not within the last OBJECT_RANGE, which starts at {first}")]
     OutsideRange {

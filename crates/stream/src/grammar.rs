@@ -160,6 +160,15 @@ impl Grammar {
                     return Err(Violation::FreesSentObject { first: f.first, object });
                 }
             }
+            // In full streams only: an incremental may bring blocks that a redacted one left out before.
+            Record::Write(_) | Record::WriteByRef(_) | Record::WriteEmbedded(_) | Record::Spill(_)
+                if context.from_guid == 0 =>
+            {
+                let object = record.object().unwrap_or_default();
+                if self.last_object.is_none_or(|last| object > last) {
+                    return Err(Violation::NoObject { object });
+                }
+            }
             _ => {}
         }
         Ok(())

@@ -70,6 +70,9 @@ pub struct Reader<R> {
     failed: bool,
 }
 
+/// `DRR_BEGIN`.
+const BEGIN: u32 = 0;
+
 /// How much of a payload's beginning is enough to check a compression framing.
 const PREFIX_LEN: usize = 8;
 
@@ -136,10 +139,14 @@ impl<R: Read> Reader<R> {
             None if self.grammar.finished() => return Ok(None),
             None => self.read_first()?,
         };
-        self.read_payload(&current, sink)?;
+        let raw = self.grammar.context().is_some_and(|c| c.features.contains(Features::RAW));
+        let prefix = self.read_payload(&current, sink)?;
         if !self.grammar.finished() {
             self.ahead = Some(self.read_header()?);
         }
+        let (Sink::Keep(payload) | Sink::Skip(payload)) = sink;
+        let first = if payload.is_empty() { &prefix } else { payload.get(..PREFIX_LEN).unwrap_or(payload) };
+        check_payload(&current, first, payload, raw)?;
         Ok(Some(current))
     }
 
@@ -149,6 +156,10 @@ impl<R: Read> Reader<R> {
         match HeaderBytes::detect(&header) {
             Ok(order) => self.running.set_order(order),
             Err(found) => return Err(StreamError::NotAStream { found }),
+        }
+        if HeaderBytes::new(&header, self.running.order()).kind() != BEGIN {
+            let violation = Violation::OutOfPlace { expected: "a stream starts with BEGIN" };
+            return Err(StreamError::Record { index: 0, offset: 0, kind: "", violation });
         }
         self.take_header(&header, 0)
     }
@@ -172,8 +183,9 @@ impl<R: Read> Reader<R> {
         };
         // The checksum first: whatever else is wrong with a damaged header is not worth reporting.
         let end = self.grammar.pending_end().unwrap_or(EndKind::Substream);
-        let is_begin = header.kind() == 0;
-        if is_begin {
+        // Zeros look like a BEGIN; one without magic number is damage, and the checksum says so best.
+        let begins = header.kind() == BEGIN && (self.grammar.context().is_none() || header.decode().is_ok());
+        if begins {
             self.running.begin(bytes);
         } else {
             self.running.header(bytes, &header, end).map_err(mismatch)?;
@@ -193,39 +205,24 @@ impl<R: Read> Reader<R> {
         Ok(Positioned { record, index, offset })
     }
 
-    fn read_payload(&mut self, current: &Positioned, sink: &mut Sink<'_>) -> Result<(), StreamError> {
+    /// Reads the payload, or reads past it; its first bytes are returned if it was not kept.
+    fn read_payload(
+        &mut self,
+        current: &Positioned,
+        sink: &mut Sink<'_>,
+    ) -> Result<[u8; PREFIX_LEN], StreamError> {
         let Positioned { record, index, offset } = current;
-        let fail = |e: buffer::ReadError| e.at(*index, *offset, record.kind_name());
-        let refuse = |violation| StreamError::Record {
-            index: *index,
-            offset: *offset,
-            kind: record.kind_name(),
-            violation,
-        };
         let len = record.payload_len();
         let mut prefix = [0; PREFIX_LEN];
-        let is_begin = matches!(record, Record::Begin(_));
         match sink {
-            Sink::Keep(out) => self.source.payload(len, out, &mut self.running).map_err(fail)?,
-            Sink::Skip(out) if is_begin => self.source.payload(len, out, &mut self.running).map_err(fail)?,
-            Sink::Skip(out) => {
+            Sink::Skip(out) if !matches!(record, Record::Begin(_)) => {
                 out.clear();
-                self.source.skip(len, &mut prefix, &mut self.running).map_err(fail)?;
+                self.source.skip(len, &mut prefix, &mut self.running)
             }
+            Sink::Keep(out) | Sink::Skip(out) => self.source.payload(len, out, &mut self.running),
         }
-        let (Sink::Keep(out) | Sink::Skip(out)) = sink;
-        if is_begin && len > 0 {
-            NvList::unpack(out).map_err(|e| refuse(e.into()))?;
-        }
-        if let Record::Write(w) = record
-            && w.compression != 0
-            && !self.grammar.context().is_some_and(|c| c.features.contains(Features::RAW))
-        {
-            let seen = out.get(..PREFIX_LEN).unwrap_or(&prefix);
-            compress::check_framing(w.compression, seen, w.compressed_size, w.logical_size)
-                .map_err(|e| refuse(e.into()))?;
-        }
-        Ok(())
+        .map_err(|e| e.at(*index, *offset, record.kind_name()))?;
+        Ok(prefix)
     }
 
     /// Whether the sender's byte order is big-endian. Headers are always handed out in host order, but payloads
@@ -253,4 +250,24 @@ impl<R: Read> Reader<R> {
     pub fn into_parts(self) -> (R, Vec<u8>) {
         self.source.into_parts()
     }
+}
+
+/// What can be told from a payload itself, once it is known to be what the sender sent.
+fn check_payload(current: &Positioned, prefix: &[u8], payload: &[u8], raw: bool) -> Result<(), StreamError> {
+    let checked = match &current.record {
+        Record::Begin(b) if b.payload_len > 0 => NvList::unpack(payload).map(drop).map_err(Violation::from),
+        // Raw payloads are encrypted, so nothing can be told from them.
+        Record::Write(w) if w.compression != 0 && !raw => {
+            let prefix = prefix.get(..w.compressed_size.min(PREFIX_LEN as u64) as usize).unwrap_or(prefix);
+            compress::check_framing(w.compression, prefix, w.compressed_size, w.logical_size)
+                .map_err(Violation::from)
+        }
+        _ => Ok(()),
+    };
+    checked.map_err(|violation| StreamError::Record {
+        index: current.index,
+        offset: current.offset,
+        kind: current.record.kind_name(),
+        violation,
+    })
 }

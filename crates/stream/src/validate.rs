@@ -44,13 +44,20 @@ pub struct BeginContext {
     pub flags: BeginFlags,
     /// The snapshot's guid.
     pub to_guid: u64,
+    /// The guid of what the stream is incremental from; 0 when it is full.
+    pub from_guid: u64,
 }
 
 impl BeginContext {
     /// The context that a BEGIN makes.
     #[must_use]
     pub fn of(begin: &Begin) -> Self {
-        Self { features: begin.features, flags: begin.flags, to_guid: begin.to_guid }
+        Self {
+            features: begin.features,
+            flags: begin.flags,
+            to_guid: begin.to_guid,
+            from_guid: begin.from_guid,
+        }
     }
 
     fn raw(&self) -> bool {
@@ -98,6 +105,10 @@ fn begin(r: &Begin) -> Result<(), Violation> {
     let unknown = r.features.unknown();
     if unknown != Features::NONE {
         return Err(Violation::UnknownFeatures { unknown });
+    }
+    // A sender that cannot send large blocks refuses to send large micro ZAPs (`setup_featureflags` in `dmu_send.c`).
+    if r.features.contains(Features::LARGE_MICROZAP) {
+        BeginContext::of(r).require(Features::LARGE_BLOCKS, "feature LARGE_MICROZAP")?;
     }
     match r.header_type {
         // File system, volume, other (`DMU_OST_ZFS`, `DMU_OST_ZVOL`, `DMU_OST_OTHER`).

@@ -230,15 +230,16 @@ impl<'a> HeaderBytes<'a> {
     }
 }
 
-/// A header being written, always little-endian: what this crate writes is what x86 writes.
+/// A header being written in one byte order.
 pub(crate) struct HeaderMut {
     bytes: [u8; RECORD_LEN],
+    order: ByteOrder,
 }
 
 impl HeaderMut {
     /// The record's bytes, with zeros where the running checksum goes.
-    pub(crate) fn encode(record: &Record) -> Self {
-        let mut h = Self { bytes: [0; RECORD_LEN] };
+    pub(crate) fn encode(record: &Record, order: ByteOrder) -> Self {
+        let mut h = Self { bytes: [0; RECORD_LEN], order };
         h.u32(OFF_TYPE, record.kind());
         match record {
             Record::Begin(r) => h.begin(r),
@@ -287,12 +288,18 @@ impl HeaderMut {
     }
 
     fn u32(&mut self, at: usize, v: u32) {
-        self.put(at, &v.to_le_bytes());
+        match self.order {
+            ByteOrder::Little => self.put(at, &v.to_le_bytes()),
+            ByteOrder::Big => self.put(at, &v.to_be_bytes()),
+        }
     }
 
     fn u64s(&mut self, at: usize, values: &[u64]) {
         for (i, v) in values.iter().enumerate() {
-            self.put(at + 8 * i, &v.to_le_bytes());
+            match self.order {
+                ByteOrder::Little => self.put(at + 8 * i, &v.to_le_bytes()),
+                ByteOrder::Big => self.put(at + 8 * i, &v.to_be_bytes()),
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Writing a stream, byte for byte as OpenZFS on a little-endian machine would.
+//! Writing a stream, byte for byte as OpenZFS would.
 //!
 //! The writer pads payloads and computes every checksum; it refuses what a [`Reader`](crate::Reader) would refuse,
 //! since a stream that breaks the rules can crash the kernel of whoever receives it.
@@ -12,7 +12,7 @@ use crate::error::{StreamError, Violation};
 use crate::fletcher::Fletcher4;
 use crate::grammar::{EndKind, Grammar};
 use crate::record::{End, RECORD_LEN, Record};
-use crate::wire::{HeaderMut, OFF_CHECKSUM};
+use crate::wire::{ByteOrder, HeaderMut, OFF_CHECKSUM};
 
 /// Headers and small payloads are collected up to this many bytes.
 const BUFFER_LEN: usize = 128 << 10;
@@ -23,22 +23,35 @@ const DIRECT_MIN: usize = 16 << 10;
 pub struct Writer<W: IoWrite> {
     sink: W,
     buffer: Vec<u8>,
+    order: ByteOrder,
     grammar: Grammar,
     sum: Fletcher4,
     index: u64,
+    /// Bytes of the stream, buffered ones included.
     written: u64,
+    /// Bytes that the sink took.
+    sent: u64,
+    failed: bool,
 }
 
 impl<W: IoWrite> Writer<W> {
     /// A writer to `sink`. It buffers: call [`flush`](Self::flush) or [`into_inner`](Self::into_inner) at the end.
     pub fn new(sink: W) -> Self {
+        Self::with_order(sink, ByteOrder::Little)
+    }
+
+    /// A writer of a stream whose sender is of this byte order, to which the payloads must be true.
+    pub fn with_order(sink: W, order: ByteOrder) -> Self {
         Self {
             sink,
+            order,
             buffer: Vec::with_capacity(BUFFER_LEN + RECORD_LEN),
             grammar: Grammar::new(),
             sum: Fletcher4::new(),
             index: 0,
             written: 0,
+            sent: 0,
+            failed: false,
         }
     }
 
@@ -48,7 +61,7 @@ impl<W: IoWrite> Writer<W> {
     ///
     /// # Errors
     /// The record breaks a rule, the payload is not as long as it says (nothing was written then, and another record
-    /// may be tried), or the sink failed.
+    /// may be tried), or the sink failed (now or before: a writer stays failed).
     pub fn record(&mut self, record: &Record, payload: &[u8]) -> Result<(), StreamError> {
         let refuse = |violation| StreamError::Record {
             index: self.index,
@@ -60,7 +73,7 @@ impl<W: IoWrite> Writer<W> {
         let end = self.grammar.pending_end();
         self.grammar.admit(record).map_err(refuse)?;
         let header = self.seal(record, end);
-        self.sum.update(header.bytes());
+        self.sum.update_in(self.order, header.bytes());
         // A payload's last word may be half padding, so the two are folded in as if they were one.
         let whole = if padding.is_empty() { payload.len() } else { payload.len() & !3 };
         let mut tail = [0; 12];
@@ -68,8 +81,8 @@ impl<W: IoWrite> Writer<W> {
         if tail_len > 0 {
             tail[..payload.len() - whole].copy_from_slice(&payload[whole..]);
         }
-        self.sum.update(&payload[..whole]);
-        self.sum.update(&tail[..tail_len]);
+        self.sum.update_in(self.order, &payload[..whole]);
+        self.sum.update_in(self.order, &tail[..tail_len]);
         self.buffer.extend_from_slice(header.bytes());
         let result = self.emit(payload, padding);
         self.index += 1;
@@ -82,21 +95,23 @@ impl<W: IoWrite> Writer<W> {
         match (record, end) {
             (Record::Begin(_), _) => {
                 self.sum = Fletcher4::new();
-                HeaderMut::encode(record)
+                HeaderMut::encode(record, self.order)
             }
-            (Record::End(_), Some(EndKind::Package)) => HeaderMut::encode(&Record::End(End::default())),
+            (Record::End(_), Some(EndKind::Package)) => {
+                HeaderMut::encode(&Record::End(End::default()), self.order)
+            }
             (Record::End(_), Some(EndKind::PackageHeader)) => {
-                HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), to_guid: 0 }))
+                HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), to_guid: 0 }), self.order)
             }
             (record, _) => {
                 let mut header = match record {
                     Record::End(e) => {
-                        HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), ..*e }))
+                        HeaderMut::encode(&Record::End(End { checksum: self.sum.state(), ..*e }), self.order)
                     }
-                    other => HeaderMut::encode(other),
+                    other => HeaderMut::encode(other, self.order),
                 };
                 let mut sum = self.sum;
-                sum.update(&header.bytes()[..OFF_CHECKSUM]);
+                sum.update_in(self.order, &header.bytes()[..OFF_CHECKSUM]);
                 header.set_checksum(&sum.state());
                 header
             }
@@ -115,23 +130,28 @@ impl<W: IoWrite> Writer<W> {
 
     /// Writes the buffer and then `payload`, in as few calls as the sink allows.
     fn drain(&mut self, payload: &[u8]) -> Result<(), StreamError> {
+        if self.failed {
+            let source = std::io::Error::other("an earlier write failed");
+            return Err(StreamError::Io { offset: self.sent, source });
+        }
         let mut slices = [IoSlice::new(&self.buffer), IoSlice::new(payload)];
         let mut left = &mut slices[..];
         IoSlice::advance_slices(&mut left, 0);
-        let mut offset = self.written.saturating_sub(self.buffer.len().saturating_sub(RECORD_LEN) as u64);
         while !left.is_empty() {
-            match self.sink.write_vectored(left) {
-                Ok(0) => {
-                    return Err(StreamError::Io { offset, source: std::io::ErrorKind::WriteZero.into() });
-                }
+            let source = match self.sink.write_vectored(left) {
+                Ok(0) => std::io::ErrorKind::WriteZero.into(),
                 Ok(n) => {
-                    offset += n as u64;
                     let rest: usize = left.iter().map(|s| s.len()).sum();
+                    self.sent += n.min(rest) as u64;
                     IoSlice::advance_slices(&mut left, n.min(rest));
+                    continue;
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(StreamError::Io { offset, source }),
-            }
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => e,
+            };
+            // What the sink has is not whole records any more: nothing may be added to it.
+            self.failed = true;
+            return Err(StreamError::Io { offset: self.sent, source });
         }
         self.buffer.clear();
         Ok(())
@@ -153,7 +173,7 @@ impl<W: IoWrite> Writer<W> {
     /// The sink failed.
     pub fn flush(&mut self) -> Result<(), StreamError> {
         self.drain(&[])?;
-        self.sink.flush().map_err(|source| StreamError::Io { offset: self.written, source })
+        self.sink.flush().map_err(|source| StreamError::Io { offset: self.sent, source })
     }
 
     /// Flushes and gives the sink back.
