@@ -1,1 +1,20 @@
-//! POSIX file operations on a filesystem dataset: walk, read, manifest, restore, diff.
+//! What people do with a filesystem dataset once they have it: walk it, read it, list it, restore it to local disk,
+//! compare two snapshots of it, and write down all that it holds.
+//!
+//! Everything works on [`snowmelt_zpl::Filesystem`], so over any source of objects: a snapshot in a pool, a stream
+//! replayed into memory. Names and trees are taken to be hostile.
+
+pub mod diff;
+mod error;
+mod json;
+pub mod manifest;
+mod paths;
+mod read;
+pub mod restore;
+
+mod walk;
+
+pub use error::FsError;
+pub use paths::{Listed, is_safe_name, list, resolve};
+pub use read::{FileReader, ObjectReader, VolumeInfo, cat, volume_info};
+pub use walk::{Event, Node, Walk};

@@ -105,8 +105,8 @@ impl Objects for MemoryObjects {
         let first = offset / size;
         let run =
             found.blocks.range(first..).zip(first..).take_while(|((number, _), wanted)| **number == *wanted);
-        let hole = first + run.count() as u64;
-        Ok((hole <= found.dnode.max_blkid).then(|| hole.saturating_mul(size).max(offset)))
+        let hole = first.saturating_add(run.count() as u64);
+        Ok(Some(hole.saturating_mul(size).max(offset)))
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(objects.next_hole(5, 0).unwrap(), Some(512));
         assert_eq!(objects.next_hole(5, 600).unwrap(), Some(600));
         assert_eq!(objects.next_data(5, 1600).unwrap(), Some(4096));
-        assert_eq!(objects.next_hole(5, 4096).unwrap(), None);
+        assert_eq!(objects.next_hole(5, 4097).unwrap(), Some(4608));
         assert_eq!(objects.next_data(5, 9000).unwrap(), None);
     }
 }

@@ -98,8 +98,8 @@ pub trait Objects {
     /// Whatever keeps the block pointers from being read.
     fn next_data(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError>;
 
-    /// The first offset at or after `offset` that lies in a hole, as `SEEK_HOLE`; `None` when data reaches to the
-    /// end of the last block.
+    /// The first offset at or after `offset` that lies in a hole, as `SEEK_HOLE`. All that is past the last block is a
+    /// hole; `None` says that there is none, and means the end of the file.
     ///
     /// # Errors
     /// Whatever keeps the block pointers from being read.

@@ -1,0 +1,140 @@
+//! What a restored node is to look like besides its content.
+
+use super::Restore;
+use crate::error::FsError;
+use crate::walk::Node;
+use rustix::fs::{AtFlags, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// Something tried, and how it failed.
+pub(super) type Step = (&'static str, io::Error);
+
+/// The attributes to be given to one node.
+pub(super) struct Wanted {
+    attributes: Attributes,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    set_owner: bool,
+}
+
+impl<O: Objects> Restore<'_, '_, O> {
+    /// Reads what `node` is to look like.
+    pub(super) fn wanted(&self, node: &Node) -> Result<Wanted, FsError> {
+        let xattrs = self.fs.xattrs(node.object).map_err(FsError::zpl(&node.path))?;
+        Ok(Wanted { attributes: node.attributes.clone(), xattrs, set_owner: self.set_owners })
+    }
+}
+
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) }
+}
+
+impl Wanted {
+    fn times(&self) -> Timestamps {
+        let at = &self.attributes;
+        Timestamps { last_access: timespec(at.atime), last_modification: timespec(at.mtime) }
+    }
+
+    fn owner(&self) -> (Option<Uid>, Option<Gid>) {
+        // All ones would mean "leave it", and is no ID that a file can have.
+        let uid = Some(self.attributes.uid).filter(|id| *id != u32::MAX).map(Uid::from_raw);
+        (uid, Some(self.attributes.gid).filter(|id| *id != u32::MAX).map(Gid::from_raw))
+    }
+
+    /// Setuid and setgid only go with the right owner: else whoever restores would lend their rights.
+    fn mode(&self, right_owner: bool) -> Mode {
+        let bits = self.attributes.permissions();
+        Mode::from_raw_mode(if right_owner { bits } else { bits & !0o6000 })
+    }
+
+    /// Whoever restores is the owner, so the owner is right without being set.
+    fn is_mine(&self) -> bool {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        self.attributes.uid == uid.as_raw() && self.attributes.gid == gid.as_raw()
+    }
+
+    /// Dresses an open file or directory, all but its inode flags, which may forbid what is left to do.
+    pub(super) fn apply_but_flags(&self, file: BorrowedFd<'_>) -> Vec<Step> {
+        let mut failed = Vec::new();
+        let mut note = |step, result: rustix::io::Result<()>| {
+            let failure = result.err();
+            let done = failure.is_none();
+            failed.extend(failure.map(|error| (step, error.into())));
+            done
+        };
+        let right_owner = match self.set_owner {
+            true => {
+                let (uid, gid) = self.owner();
+                note("set the owner", rustix::fs::fchown(file, uid, gid))
+            }
+            false => self.is_mine(),
+        };
+        // Before the mode, which might forbid it.
+        for (name, value) in &self.xattrs {
+            let result = rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
+            note("set an extended attribute", result);
+        }
+        note("set the mode", rustix::fs::fchmod(file, self.mode(right_owner)));
+        note("set the times", rustix::fs::futimens(file, &self.times()));
+        failed
+    }
+
+    /// Sets the inode flags, where there are any.
+    pub(super) fn apply_flags(&self, file: BorrowedFd<'_>) -> Vec<Step> {
+        let wanted = IFlags::from_bits_truncate(self.attributes.flags.fs_ioc_flags() & 0x70);
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let set = || {
+            let flags = rustix::fs::ioctl_getflags(file)?;
+            rustix::fs::ioctl_setflags(file, flags | wanted)
+        };
+        set().err().map(|error| ("set the inode flags", error.into())).into_iter().collect()
+    }
+
+    /// Dresses an open directory.
+    pub(super) fn apply(&self, directory: BorrowedFd<'_>) -> Vec<Step> {
+        let mut failed = self.apply_but_flags(directory);
+        failed.extend(self.apply_flags(directory));
+        failed
+    }
+
+    /// Dresses what cannot be opened: a link or special node called `name` in `directory`.
+    pub(super) fn apply_at(&self, directory: impl AsFd, name: &[u8]) -> Vec<Step> {
+        let directory = directory.as_fd();
+        let mut failed = Vec::new();
+        let mut note = |step, result: rustix::io::Result<()>| {
+            let failure = result.err();
+            let done = failure.is_none();
+            failed.extend(failure.map(|error| (step, io::Error::from(error))));
+            done
+        };
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        let right_owner = match self.set_owner {
+            true => {
+                let (uid, gid) = self.owner();
+                note("set the owner", rustix::fs::chownat(directory, name, uid, gid, nofollow))
+            }
+            false => self.is_mine(),
+        };
+        if !self.xattrs.is_empty() {
+            // There is no lsetxattrat; this path is as good, and the name has no "/" in it.
+            let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
+            for (name, value) in &self.xattrs {
+                let result =
+                    rustix::fs::lsetxattr(path.as_slice(), name.as_slice(), value, XattrFlags::empty());
+                note("set an extended attribute", result);
+            }
+        }
+        if self.attributes.kind() != FileKind::Symlink {
+            note(
+                "set the mode",
+                rustix::fs::chmodat(directory, name, self.mode(right_owner), AtFlags::empty()),
+            );
+        }
+        note("set the times", rustix::fs::utimensat(directory, name, &self.times(), nofollow));
+        failed
+    }
+}

@@ -1,0 +1,138 @@
+//! Making files, symbolic links, devices, fifos and sockets.
+
+use super::{Failure, Restore, Step};
+use crate::error::FsError;
+use crate::walk::Node;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use snowmelt_zpl::{FileKind, Objects};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+/// Bytes copied at once.
+const CHUNK: u64 = 1 << 20;
+
+impl<O: Objects> Restore<'_, '_, O> {
+    fn failed(node: &Node, step: &'static str) -> impl FnOnce(io::Error) -> Failure {
+        let path = node.path.clone();
+        move |source| Failure::Local { path, step, source }
+    }
+
+    fn report_steps(&mut self, node: &Node, steps: Vec<Step>) {
+        for (step, source) in steps {
+            self.report(Failure::Local { path: node.path.clone(), step, source });
+        }
+    }
+
+    /// Takes away what was made under a temporary name.
+    fn discard(&self, temporary: &[u8]) {
+        if let Ok(here) = self.target.here() {
+            let _ = rustix::fs::unlinkat(here, temporary, AtFlags::empty());
+        }
+    }
+
+    pub(super) fn file(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        let wanted = self.wanted(node)?;
+        let temporary = self.target.temporary_name();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = self.target.here().and_then(|here| {
+            Ok(rustix::fs::openat(here, temporary.as_slice(), flags, Mode::RUSR | Mode::WUSR)?)
+        });
+        let file = File::from(opened.map_err(Self::failed(node, "create the file"))?);
+        let written = match self.content(node, &file) {
+            Ok(written) => written,
+            Err(failure) => {
+                self.discard(&temporary);
+                return Err(failure);
+            }
+        };
+        let steps = wanted.apply_but_flags(file.as_fd());
+        self.report_steps(node, steps);
+        if self.options.sync
+            && let Err(error) = file.sync_all()
+        {
+            self.discard(&temporary);
+            return Err(Self::failed(node, "sync the file")(error));
+        }
+        let published = self.target.publish(&temporary, name, self.options.existing);
+        published.map_err(Self::failed(node, "give the file its name"))?;
+        let steps = wanted.apply_flags(file.as_fd());
+        self.report_steps(node, steps);
+        self.summary.files += 1;
+        self.summary.bytes += written;
+        Ok(())
+    }
+
+    /// Copies the extents that hold data; returns how many bytes they are.
+    fn content(&self, node: &Node, file: &File) -> Result<u64, Failure> {
+        let size = node.attributes.size;
+        let source = |error| Failure::from(FsError::zpl(&node.path)(error));
+        file.set_len(size).map_err(Self::failed(node, "set the file's size"))?;
+        let mut buf = Vec::new();
+        let (mut end, mut written) = (0, 0);
+        while let Some((from, to)) = self.fs.next_extent(node.object, size, end).map_err(source)? {
+            let mut at = from;
+            while at < to {
+                buf.resize((to - at).min(CHUNK) as usize, 0);
+                let len = self.fs.read(node.object, size, at, &mut buf).map_err(source)?;
+                if len == 0 {
+                    break;
+                }
+                file.write_all_at(&buf[..len], at).map_err(Self::failed(node, "write the file"))?;
+                at += len as u64;
+            }
+            written += to - from;
+            end = to;
+        }
+        Ok(written)
+    }
+
+    pub(super) fn symlink(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        let link = self.fs.readlink(node.object).map_err(FsError::zpl(&node.path))?;
+        let temporary = self.target.temporary_name();
+        let made = self
+            .target
+            .here()
+            .and_then(|here| Ok(rustix::fs::symlinkat(link.as_slice(), here, temporary.as_slice())?));
+        made.map_err(Self::failed(node, "make the symbolic link"))?;
+        self.dress_and_publish(node, &temporary, name)?;
+        self.summary.symlinks += 1;
+        Ok(())
+    }
+
+    pub(super) fn special(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        let kind = match node.attributes.kind() {
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::CharDevice => FileType::CharacterDevice,
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+            _ => return Err(Self::failed(node, "restore it")(io::Error::other("a file of unknown type"))),
+        };
+        let (major, minor) = node.attributes.rdev.unwrap_or((0, 0));
+        let temporary = self.target.temporary_name();
+        let made = self.target.here().and_then(|here| {
+            let device = rustix::fs::makedev(major, minor);
+            Ok(rustix::fs::mknodat(here, temporary.as_slice(), kind, Mode::RUSR | Mode::WUSR, device)?)
+        });
+        made.map_err(Self::failed(node, "make the node"))?;
+        self.dress_and_publish(node, &temporary, name)?;
+        self.summary.specials += 1;
+        Ok(())
+    }
+
+    fn dress_and_publish(&mut self, node: &Node, temporary: &[u8], name: &[u8]) -> Result<(), Failure> {
+        let wanted = match self.wanted(node) {
+            Ok(wanted) => wanted,
+            Err(error) => {
+                self.discard(temporary);
+                return Err(error.into());
+            }
+        };
+        let here = self.target.here().map_err(Self::failed(node, "open the directory"))?;
+        let steps = wanted.apply_at(here, temporary);
+        self.report_steps(node, steps);
+        let published = self.target.publish(temporary, name, self.options.existing);
+        published.map_err(Self::failed(node, "give it its name"))
+    }
+}

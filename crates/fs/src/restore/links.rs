@@ -1,0 +1,71 @@
+//! Hard links: which objects have been restored already, and where.
+
+use super::Existing;
+use super::target::{Identity, Target};
+use crate::walk::Node;
+use rustix::fs::AtFlags;
+use std::collections::HashMap;
+use std::io;
+
+struct Restored {
+    /// Names of the directories that lead to it from the target.
+    way: Vec<Vec<u8>>,
+    name: Vec<u8>,
+    identity: Identity,
+    /// Names yet to come.
+    left: u64,
+}
+
+/// Objects with more than one name, from the first name restored until the last.
+#[derive(Default)]
+pub(super) struct Links {
+    restored: HashMap<u64, Restored>,
+}
+
+impl Links {
+    /// Remembers that `node` is restored as `name` here.
+    pub(super) fn remember(&mut self, target: &mut Target, node: &Node, name: &[u8]) -> io::Result<()> {
+        let stat = rustix::fs::statat(target.here()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let restored = Restored {
+            way: target.way(),
+            name: name.to_vec(),
+            identity: stat.into(),
+            left: node.attributes.links - 1,
+        };
+        self.restored.insert(node.object, restored);
+        Ok(())
+    }
+
+    /// Links `name` here to where `object` was restored; `None` where it has not been.
+    pub(super) fn link(
+        &mut self,
+        target: &mut Target,
+        object: u64,
+        name: &[u8],
+        existing: Existing,
+    ) -> Option<io::Result<()>> {
+        let restored = self.restored.get_mut(&object)?;
+        restored.left = restored.left.saturating_sub(1);
+        let result = link(target, restored, name, existing);
+        if restored.left == 0 {
+            self.restored.remove(&object);
+        }
+        Some(result)
+    }
+}
+
+fn link(target: &mut Target, restored: &Restored, name: &[u8], existing: Existing) -> io::Result<()> {
+    let directory = target.find(&restored.way)?;
+    let temporary = target.temporary_name();
+    let here = target.here()?;
+    rustix::fs::linkat(&directory, restored.name.as_slice(), here, temporary.as_slice(), AtFlags::empty())?;
+    let linked = rustix::fs::statat(here, temporary.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
+    if Identity::from(linked) != restored.identity {
+        rustix::fs::unlinkat(here, temporary.as_slice(), AtFlags::empty())?;
+        return Err(io::Error::other("its first name is another file by now"));
+    }
+    target.publish(&temporary, name, existing)?;
+    // Renaming one name of an inode over another does nothing, and leaves both.
+    let _ = rustix::fs::unlinkat(target.here()?, temporary.as_slice(), AtFlags::empty());
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The directory being restored into: a stack of open directories, moved through one name at a time.
+
+use super::Existing;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Directories held open at once; deeper trees open those above again on the way back.
+const OPEN_MAX: usize = 64;
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// What tells one inode from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl From<Stat> for Identity {
+    fn from(stat: Stat) -> Self {
+        #[allow(clippy::unnecessary_cast)]
+        Self { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+    }
+}
+
+struct Level {
+    name: Vec<u8>,
+    /// Closed where too many are open.
+    directory: Option<OwnedFd>,
+    identity: Identity,
+}
+
+/// Where in the target we are. Level 0 is the target itself and stays open.
+pub(super) struct Target {
+    levels: Vec<Level>,
+    /// Numbers temporary names.
+    temporary: u64,
+}
+
+impl Target {
+    /// Opens `path`, making the directory where there is none. Its own name, being the user's, may be a link.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let identity = rustix::fs::fstat(&directory)?.into();
+        let top = Level { name: Vec::new(), directory: Some(directory), identity };
+        Ok(Self { levels: vec![top], temporary: 0 })
+    }
+
+    /// The directory we are in.
+    pub(super) fn here(&self) -> io::Result<BorrowedFd<'_>> {
+        let level = self.levels.last().and_then(|level| level.directory.as_ref());
+        level.map(AsFd::as_fd).ok_or_else(|| io::Error::other("the directory is closed"))
+    }
+
+    /// The names that lead here from the target.
+    pub(super) fn way(&self) -> Vec<Vec<u8>> {
+        self.levels[1..].iter().map(|level| level.name.clone()).collect()
+    }
+
+    /// Makes a directory here, only for us until it is dressed. One that is there is taken over.
+    pub(super) fn make_directory(&self, name: &[u8], existing: Existing) -> io::Result<()> {
+        let here = self.here()?;
+        match rustix::fs::mkdirat(here, name, Mode::RWXU) {
+            Err(Errno::EXIST) => {}
+            done => return Ok(done?),
+        }
+        let stat = rustix::fs::statat(here, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match (FileType::from_raw_mode(stat.st_mode), existing) {
+            (FileType::Directory, _) => Ok(()),
+            (_, Existing::Keep) => Err(Errno::EXIST.into()),
+            (_, Existing::Replace) => {
+                rustix::fs::unlinkat(here, name, AtFlags::empty())?;
+                Ok(rustix::fs::mkdirat(here, name, Mode::RWXU)?)
+            }
+        }
+    }
+
+    /// Goes down into a directory here.
+    pub(super) fn enter(&mut self, name: &[u8]) -> io::Result<()> {
+        let directory = rustix::fs::openat(self.here()?, name, DIRECTORY, Mode::empty())?;
+        let identity = rustix::fs::fstat(&directory)?.into();
+        if let Some(far) = self.levels.len().checked_sub(OPEN_MAX).filter(|far| *far > 0) {
+            self.levels[far].directory = None;
+        }
+        self.levels.push(Level { name: name.to_vec(), directory: Some(directory), identity });
+        Ok(())
+    }
+
+    /// Goes back up. A directory closed meanwhile is opened again through "..", and must be the one it was.
+    pub(super) fn leave(&mut self) -> io::Result<()> {
+        if self.levels.len() < 2 {
+            return Err(io::Error::other("there is nothing above the target"));
+        }
+        let below = self.levels.pop();
+        let Some((level, below)) = self.levels.last_mut().zip(below.and_then(|level| level.directory)) else {
+            return Err(io::Error::other("the directory is closed"));
+        };
+        if level.directory.is_none() {
+            let directory = rustix::fs::openat(&below, "..", DIRECTORY, Mode::empty())?;
+            if Identity::from(rustix::fs::fstat(&directory)?) != level.identity {
+                return Err(io::Error::other("the directory was moved while it was restored into"));
+            }
+            level.directory = Some(directory);
+        }
+        Ok(())
+    }
+
+    /// Opens a directory by the names that lead to it from the target, none of them a link.
+    pub(super) fn find(&self, way: &[Vec<u8>]) -> io::Result<OwnedFd> {
+        let top = self.levels.first().and_then(|level| level.directory.as_ref());
+        let top = top.ok_or_else(|| io::Error::other("the target is closed"))?;
+        let mut directory = top.try_clone()?;
+        for name in way {
+            directory = rustix::fs::openat(&directory, name.as_slice(), DIRECTORY, Mode::empty())?;
+        }
+        Ok(directory)
+    }
+
+    /// A name that nothing here has yet, in all likelihood; whoever uses it must insist on making it anew.
+    pub(super) fn temporary_name(&mut self) -> Vec<u8> {
+        self.temporary += 1;
+        format!(".snowmelt-restore-{}-{}", std::process::id(), self.temporary).into_bytes()
+    }
+
+    /// Gives what was made as `temporary` its name, and takes it away where that fails.
+    pub(super) fn publish(&self, temporary: &[u8], name: &[u8], existing: Existing) -> io::Result<()> {
+        let here = self.here()?;
+        let result = match existing {
+            Existing::Replace => rustix::fs::renameat(here, temporary, here, name),
+            Existing::Keep => rename_new(here, temporary, name),
+        };
+        if result.is_err() {
+            let _ = rustix::fs::unlinkat(here, temporary, AtFlags::empty());
+        }
+        Ok(result?)
+    }
+}
+
+/// Renames without replacing anything; where the filesystem cannot, by linking.
+fn rename_new(here: BorrowedFd<'_>, temporary: &[u8], name: &[u8]) -> rustix::io::Result<()> {
+    match rustix::fs::renameat_with(here, temporary, here, name, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            rustix::fs::linkat(here, temporary, here, name, AtFlags::empty())?;
+            rustix::fs::unlinkat(here, temporary, AtFlags::empty())
+        }
+        done => done,
+    }
+}

@@ -1,0 +1,135 @@
+//! Restoring a volume to an image file or a block device.
+
+use super::{Existing, Failure};
+use crate::error::FsError;
+use crate::read::VolumeInfo;
+use rustix::fs::{FileType, Mode, OFlags};
+use snowmelt_zpl::{Objects, ZplError};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes copied at once.
+const CHUNK: u64 = 1 << 20;
+
+/// How to restore a volume.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VolumeOptions {
+    /// Whether an image that is there is replaced. A block device is always written over.
+    pub existing: Existing,
+}
+
+/// Writes a volume to `path`: over a block device, holes as zeros; else to a sparse image file, which gets its name
+/// when it is whole and on disk. Returns the bytes of data written, holes not counted.
+///
+/// `progress` is told how far in the volume the restore is, in bytes.
+///
+/// # Errors
+/// When the volume cannot be read, the device is too small, or something cannot be written.
+pub fn restore_volume<O: Objects>(
+    objects: &O,
+    volume: VolumeInfo,
+    path: &Path,
+    options: VolumeOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<u64, Failure> {
+    let local = |step| {
+        let path = path.as_os_str().as_bytes().to_vec();
+        move |source: io::Error| Failure::Local { path, step, source }
+    };
+    let found = rustix::fs::stat(path).ok();
+    if found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice) {
+        let mut device = File::options().write(true).open(path).map_err(local("open the device"))?;
+        let size = device.seek(SeekFrom::End(0)).map_err(local("find the device's size"))?;
+        if size < volume.size {
+            let what = format!("it has {size} bytes, the volume {}", volume.size);
+            return Err(local("restore to the device")(io::Error::new(io::ErrorKind::StorageFull, what)));
+        }
+        let written = copy(objects, volume, &device, true, progress, &local)?;
+        device.sync_all().map_err(local("sync the device"))?;
+        return Ok(written);
+    }
+    if found.is_some() && options.existing == Existing::Keep {
+        return Err(local("make the image")(io::ErrorKind::AlreadyExists.into()));
+    }
+    let temporary = beside(path);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let image = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR);
+    let image = File::from(image.map_err(|error| local("make the image")(error.into()))?);
+    let mut finish = || {
+        image.set_len(volume.size).map_err(local("set the image's size"))?;
+        let written = copy(objects, volume, &image, false, progress, &local)?;
+        image.sync_all().map_err(local("sync the image"))?;
+        match options.existing {
+            Existing::Replace => std::fs::rename(&temporary, path),
+            // As a rename, but never over what came meanwhile.
+            Existing::Keep => {
+                std::fs::hard_link(&temporary, path).and_then(|()| std::fs::remove_file(&temporary))
+            }
+        }
+        .map_err(local("give the image its name"))?;
+        Ok(written)
+    };
+    let result = finish();
+    if result.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// A name in the same directory.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".snowmelt-restore-{}", std::process::id()));
+    path.with_file_name(name)
+}
+
+fn copy<O: Objects, F: FnOnce(io::Error) -> Failure>(
+    objects: &O,
+    volume: VolumeInfo,
+    out: &File,
+    write_holes: bool,
+    progress: &mut dyn FnMut(u64),
+    local: &dyn Fn(&'static str) -> F,
+) -> Result<u64, Failure> {
+    let source = |source| {
+        let source = ZplError::Source { object: volume.object, source };
+        Failure::from(FsError::Zpl { path: b"volume".to_vec(), source })
+    };
+    let mut buf = Vec::new();
+    let (mut at, mut written) = (0, 0);
+    while at < volume.size {
+        let data =
+            objects.next_data(volume.object, at).map_err(source)?.unwrap_or(volume.size).min(volume.size);
+        let hole_end = data.max(at);
+        while write_holes && at < hole_end {
+            buf.clear();
+            buf.resize((hole_end - at).min(CHUNK) as usize, 0);
+            out.write_all_at(&buf, at).map_err(local("write"))?;
+            at += buf.len() as u64;
+        }
+        at = hole_end;
+        let end = match at < volume.size {
+            true => {
+                objects.next_hole(volume.object, at).map_err(source)?.unwrap_or(volume.size).min(volume.size)
+            }
+            false => at,
+        };
+        if at < volume.size && end <= at {
+            let error = io::Error::other("the volume's extents contradict themselves");
+            return Err(local("read the volume")(error));
+        }
+        while at < end {
+            buf.resize((end - at).min(CHUNK) as usize, 0);
+            objects.read(volume.object, at, &mut buf).map_err(source)?;
+            out.write_all_at(&buf, at).map_err(local("write"))?;
+            at += buf.len() as u64;
+            written += buf.len() as u64;
+            progress(at);
+        }
+    }
+    progress(volume.size);
+    Ok(written)
+}
