@@ -1,0 +1,149 @@
+//! The walk of an incremental stream whose base is still here: the differences of two trees.
+
+use snowmelt_pool::{Diff, Entry, View};
+
+use super::entries::Entries;
+use super::objects::{Objects, SpillBlock, end_of};
+use super::step::Resume;
+use crate::error::SendError;
+use crate::objset::key::{ObjsetKey, object_end, object_start};
+use crate::objset::value::Dnode;
+use crate::objset::view::redaction_len;
+
+/// What is done with the differences of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// There is no such object any more.
+    Gone,
+    /// All of it was sent already.
+    Whole,
+    /// Each is sent.
+    Delta,
+}
+
+struct Delta<'a, 'b> {
+    objects: &'b mut Objects<'a>,
+    old: &'b View,
+    resume: Option<Resume>,
+    at: Option<(u64, Mode)>,
+    /// The slot after the last object that was sent: what lies before is its inside.
+    taken: u64,
+}
+
+/// Sends what differs from `old`.
+pub(super) fn walk(objects: &mut Objects<'_>, old: &View, resume: Option<Resume>) -> Result<(), SendError> {
+    let from = resume.map_or(0, |resume| resume.object);
+    if let Some(resume) = resume {
+        objects.resume_at(resume.object)?;
+    }
+    let items = View::diff(old, objects.view, &object_start(from));
+    let mut delta = Delta { objects, old, resume, at: None, taken: 0 };
+    for item in items {
+        let (key, old, new) = match item? {
+            Diff::Removed { key, old } => (key, Some(old), None),
+            Diff::Added { key, new } => (key, None, Some(new)),
+            Diff::Changed { key, old, new } => (key, Some(old), Some(new)),
+        };
+        let key = ObjsetKey::decode(&key)?;
+        // The walk may begin a little early.
+        if key.object() >= from {
+            delta.apply(key, old.as_ref(), new.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+impl Delta<'_, '_> {
+    fn apply(&mut self, key: ObjsetKey, old: Option<&Entry>, new: Option<&Entry>) -> Result<(), SendError> {
+        let object = key.object();
+        if let ObjsetKey::Range { .. } = key {
+            if self.objects.is_raw() && new.is_some() {
+                self.objects.raw_touch(object)?;
+            }
+            return Ok(());
+        }
+        let mode = match self.at {
+            Some((at, mode)) if at == object => mode,
+            _ => {
+                let mode = self.enter(object)?;
+                self.at = Some((object, mode));
+                mode
+            }
+        };
+        if mode != Mode::Delta {
+            return Ok(());
+        }
+        match (key, old, new) {
+            (ObjsetKey::Block { blkid, .. }, _, Some(_)) if self.is_behind(blkid) => Ok(()),
+            (ObjsetKey::Block { blkid, .. }, _, Some(new)) => self.objects.block(blkid, new),
+            (ObjsetKey::Block { blkid, .. }, _, None) => self.objects.hole(blkid, blkid.saturating_add(1)),
+            (ObjsetKey::Redaction { offset, .. }, _, Some(new)) => self.objects.redaction(offset, new),
+            (ObjsetKey::Redaction { offset, .. }, Some(old), None) => {
+                self.objects.unredaction(offset, redaction_len(&old.value)?)
+            }
+            // With the OBJECT record all is said.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a block of the object at hand was received before the stream was interrupted.
+    fn is_behind(&self, blkid: u64) -> bool {
+        match (self.resume, self.objects.current()) {
+            (Some(resume), Some(current)) if current.object == resume.object => {
+                blkid < resume.offset / u64::from(current.dnode.block_size)
+            }
+            _ => false,
+        }
+    }
+
+    /// The first difference of an object: its OBJECT record goes out whatever differs, as in ZFS, where no data
+    /// changes without its dnode.
+    fn enter(&mut self, object: u64) -> Result<Mode, SendError> {
+        let old = match self.old.get(&ObjsetKey::Dnode { object }.encode())? {
+            Some(entry) => Some(self.objects.decode(object, &entry)?),
+            None => None,
+        };
+        let Some(new) = self.objects.dnode(object)? else {
+            if let Some(old) = old {
+                self.objects.free_objects(object.max(self.taken), end_of(object, &old))?;
+            }
+            return Ok(Mode::Gone);
+        };
+        self.taken = end_of(object, &new);
+        let whole = old.as_ref().is_some_and(|old| is_reallocated(old, &new));
+        let spill_key = ObjsetKey::Spill { object }.encode();
+        let spill = match self.objects.view.get(&spill_key)? {
+            Some(entry) => {
+                let unmodified = old.is_some() && !whole && self.old.get(&spill_key)?.as_ref() == Some(&entry);
+                Some(SpillBlock::decode(&entry, unmodified)?)
+            }
+            None => None,
+        };
+        if !whole {
+            self.objects.begin(object, new, spill, None)?;
+            return Ok(Mode::Delta);
+        }
+        let from = match self.resume {
+            Some(resume) if resume.object == object => resume.offset / u64::from(new.block_size),
+            _ => 0,
+        };
+        let data = ObjsetKey::Block { object, blkid: from }.encode();
+        let mut entries = Entries::new(self.objects.view, &data, Some(&object_end(object)));
+        self.objects.begin(object, new, spill, None)?;
+        self.objects.whole(&mut entries, from)?;
+        Ok(Mode::Whole)
+    }
+}
+
+/// Whether a receiver may take the object for another one that got the same number, and drop the data it has of the
+/// old one (`receive_handle_existing_object` of `module/zfs/dmu_recv.c`).
+fn is_reallocated(old: &Dnode, new: &Dnode) -> bool {
+    let pointers = |dnode: &Dnode| Dnode::block_pointers(dnode.slots, dnode.bonus_type, dnode.bonus_len);
+    let raw = match (&old.raw, &new.raw) {
+        (Some(old), Some(new)) => {
+            old.indirect_block_shift != new.indirect_block_shift || new.nlevels < old.nlevels
+        }
+        _ => false,
+    };
+    raw || old.block_size != new.block_size || old.slots != new.slots || pointers(new) < pointers(old)
+}

@@ -1,0 +1,137 @@
+//! The way from the reader to the writer, bounded by bytes, since payloads differ in size by a factor of 30,000.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use snowmelt_stream::record::Record;
+
+/// Bytes of payload under way. One batch more may be in the hands of either side.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a record in the queue counts for beside its payload.
+const RECORD_COST: usize = 512;
+
+/// A batch goes into the queue when it has this much, so that small records do not cost a wake-up each.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// A record with its payload.
+pub(super) struct Item {
+    pub(super) record: Record,
+    pub(super) payload: Bytes,
+}
+
+/// Some items in stream order.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) items: Vec<Item>,
+    cost: usize,
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, record: Record, payload: Bytes) {
+        self.cost += RECORD_COST + payload.len();
+        self.items.push(Item { record, payload });
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.cost >= BATCH_BYTES
+    }
+}
+
+#[derive(Default)]
+struct State {
+    batches: VecDeque<Batch>,
+    cost: usize,
+    /// No batch will come any more.
+    ended: bool,
+    /// No batch will be taken any more.
+    abandoned: bool,
+}
+
+/// A queue between one reader and one writer.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    room: Condvar,
+    work: Condvar,
+}
+
+impl Queue {
+    /// Puts a batch in, waiting for room; `false` when nobody will take it.
+    pub(super) fn push(&self, batch: Batch) -> bool {
+        let mut state = self.state.lock();
+        // One batch always fits, however large.
+        while !state.abandoned && state.cost > 0 && state.cost.saturating_add(batch.cost) > BYTES_MAX {
+            self.room.wait(&mut state);
+        }
+        if state.abandoned {
+            return false;
+        }
+        state.cost += batch.cost;
+        state.batches.push_back(batch);
+        drop(state);
+        self.work.notify_one();
+        true
+    }
+
+    /// The next batch; `None` when the reader has ended.
+    pub(super) fn pop(&self) -> Option<Batch> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(batch) = state.batches.pop_front() {
+                state.cost -= batch.cost;
+                drop(state);
+                self.room.notify_one();
+                return Some(batch);
+            }
+            if state.ended {
+                return None;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    /// Says that the reader has ended.
+    pub(super) fn end(&self) {
+        self.state.lock().ended = true;
+        self.work.notify_one();
+    }
+
+    /// Says that the writer has ended.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state.lock();
+        state.abandoned = true;
+        state.batches.clear();
+        state.cost = 0;
+        drop(state);
+        self.room.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snowmelt_stream::record::FreeObjects;
+
+    fn batch(bytes: usize) -> Batch {
+        let mut batch = Batch::default();
+        batch.push(Record::FreeObjects(FreeObjects::default()), Bytes::from(vec![0; bytes]));
+        batch
+    }
+
+    #[test]
+    fn the_reader_waits_for_room_and_is_told_when_nobody_listens() {
+        let queue = Queue::default();
+        assert!(queue.push(batch(BYTES_MAX * 2)), "a batch larger than the queue must pass");
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| queue.push(batch(BYTES_MAX)) && queue.push(batch(BYTES_MAX)));
+            assert_eq!(queue.pop().map(|batch| batch.items.len()), Some(1));
+            queue.abandon();
+            assert!(!reader.join().expect("the reader does not panic"));
+        });
+        assert!(!queue.push(batch(1)));
+        queue.end();
+        assert!(queue.pop().is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! Streams that go on: from a receiver's token (`-t`), or of what a cut-off receive left (`-S`).
+
+use snowmelt_stream::token::ResumeToken;
+
+use super::SendPlan;
+use super::plan::{bookmark_base, is_before, snapshot_base, target};
+use super::step::{Base, Resume, Step, Style, Target};
+use crate::catalog::{Catalog, Dataset, Snapshot};
+use crate::error::{DatasetError, SendError};
+
+impl SendPlan {
+    /// The rest of the stream that a receiver's token tells of, with the options it was sent with.
+    ///
+    /// # Errors
+    /// [`SendError::ResumeTargetGone`], [`SendError::ResumeSourceGone`]; a token that lacks what every token has.
+    pub fn resume(catalog: &Catalog, token: &ResumeToken) -> Result<Self, SendError> {
+        let (object, offset, _bytes, to_guid, to_name) = token
+            .required()
+            .map_err(|error| DatasetError::refused("cannot resume send", error.to_string()))?;
+        let to = find_target(catalog, to_guid, to_name)?;
+        let base = match token.from_guid().unwrap_or(0) {
+            0 => Base::Empty,
+            guid => find_base(catalog, &to, guid)?,
+        };
+        let step = Step {
+            target: target(catalog, &to)?,
+            base,
+            style: Style::from(token),
+            resume: (object != 0 || offset != 0).then_some(Resume { object, offset }),
+            saved: false,
+        };
+        Ok(Self::of(vec![step], None))
+    }
+
+    /// What a cut-off receive into `dataset` left (`-S`): a stream that is itself cut off.
+    ///
+    /// # Errors
+    /// When there is no such state; [`SendError::ResumeSourceGone`].
+    pub fn saved(catalog: &Catalog, dataset: &Dataset) -> Result<Self, SendError> {
+        let state = catalog.receive_state(dataset.id)?.filter(|state| state.resumable).ok_or_else(|| {
+            DatasetError::refused(dataset.name.clone(), "it has no partially received state to send")
+        })?;
+        let tree = catalog.pool().tree(state.tree)?;
+        let stats = tree.stats();
+        let base = match (state.from_guid, state.base) {
+            (0, _) => Base::Empty,
+            (guid, None) => return Err(SendError::ResumeSourceGone { guid }),
+            (_, Some(id)) => {
+                let from = catalog.snapshot_by_id(id)?;
+                snapshot_base(catalog, &from, &from, dataset.id)?
+            }
+        };
+        let target = Target {
+            pool: catalog.pool().clone(),
+            view: tree.view(),
+            name: state.to_name,
+            kind: dataset.record.kind,
+            guid: state.to_guid,
+            creation: dataset.record.creation,
+            content: state.content,
+            key_data: Some(state.key_data).filter(|packed| !packed.is_empty()),
+            redact_snaps: None,
+            physical: stats.physical,
+            logical: stats.logical,
+        };
+        let step = Step { target, base, style: Style::from(state.features), resume: None, saved: true };
+        Ok(Self::of(vec![step], None))
+    }
+}
+
+/// The snapshot the token was made for: of that guid, and best of that name.
+fn find_target(catalog: &Catalog, guid: u64, name: &str) -> Result<Snapshot, SendError> {
+    let dataset = name.split('@').next().unwrap_or(name);
+    let found = catalog.snapshots_by_guid(guid)?;
+    found
+        .into_iter()
+        .min_by_key(|snapshot| (snapshot.full_name() != name, snapshot.dataset != dataset))
+        .ok_or_else(|| SendError::ResumeTargetGone { name: name.to_owned() })
+}
+
+/// The snapshot or bookmark of that guid in the history of `to`.
+fn find_base(catalog: &Catalog, to: &Snapshot, guid: u64) -> Result<Base, SendError> {
+    for from in catalog.snapshots_by_guid(guid)? {
+        if is_before(catalog, to.id, from.id)? {
+            return snapshot_base(catalog, &from, &from, to.id.dataset);
+        }
+    }
+    let mut line = Some(catalog.dataset_by_id(to.id.dataset)?);
+    while let Some(dataset) = line {
+        for bookmark in catalog.bookmarks(&dataset)? {
+            if bookmark.record.guid == guid
+                && let Some(base) = bookmark_base(catalog, to.id, &bookmark)?
+            {
+                return Ok(base);
+            }
+        }
+        line = match dataset.record.origin {
+            Some(origin) => Some(catalog.dataset_by_id(origin.dataset)?),
+            None => None,
+        };
+    }
+    Err(SendError::ResumeSourceGone { guid })
+}
