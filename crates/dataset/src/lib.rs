@@ -1,1 +1,31 @@
-//! Datasets, snapshots, properties, deadlists; send and receive.
+//! Datasets, snapshots, clones, bookmarks, holds, properties and deadlists; send and receive.
+//!
+//! [`Datasets`] is an open pool's namespace; a [`Catalog`] is its state at one moment, for reading. The
+//! content of a snapshot is an [`objset::Objset`].
+
+mod check;
+mod codec;
+mod datasets;
+mod error;
+mod ops;
+mod random;
+
+pub mod catalog;
+pub mod diff;
+pub mod name;
+pub mod objset;
+pub mod property;
+pub mod receive;
+pub mod send;
+
+pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
+pub use check::{CheckOptions, CheckReport};
+pub use datasets::Datasets;
+pub use error::{DatasetError, NameError, ReceiveError, SendError};
+pub use name::{Name, Suffix};
+pub use objset::Objset;
+pub use ops::clone::CloneOptions;
+pub use ops::create::CreateOptions;
+pub use ops::destroy::{DestroyPlan, snapshots_named};
+pub use ops::rename::RenameOptions;
+pub use ops::rollback::RollbackOptions;

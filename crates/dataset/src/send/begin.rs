@@ -11,8 +11,9 @@ use crate::error::SendError;
 use crate::receive::key_data::CRYPT_KEYDATA;
 
 /// Features that a dataset's content asks for whatever the options.
-const ALWAYS: Features =
-    Features(Features::LARGE_DNODE.0 | Features::LONGNAME.0 | Features::LARGE_MICROZAP.0 | Features::REDACTED.0);
+const ALWAYS: Features = Features(
+    Features::LARGE_DNODE.0 | Features::LONGNAME.0 | Features::LARGE_MICROZAP.0 | Features::REDACTED.0,
+);
 
 /// What a receiver of the step must understand.
 ///
@@ -33,7 +34,10 @@ pub(super) fn features(step: &Step) -> Result<Features, SendError> {
     let compressed = style.compressed || style.raw;
     let embed = (style.embed || style.raw) && !target.is_raw();
     add(target.kind == Kind::Filesystem, Features::SA_SPILL);
-    add((style.large_blocks || style.raw) && content.contains(Features::LARGE_BLOCKS), Features::LARGE_BLOCKS);
+    add(
+        (style.large_blocks || style.raw) && content.contains(Features::LARGE_BLOCKS),
+        Features::LARGE_BLOCKS,
+    );
     add(embed, Features::EMBED_DATA);
     add(compressed, Features::COMPRESSED);
     add(embed || compressed, Features::LZ4);
@@ -115,7 +119,8 @@ fn payload(step: &Step) -> Result<NvList, SendError> {
 /// The key data as it came, with the IV set that this stream starts from.
 fn key_data(target: &Target, base: &Base) -> Result<NvList, SendError> {
     let unsendable = |why: &str| SendError::Unsendable { name: target.name.clone(), why: why.to_owned() };
-    let packed = target.key_data.as_ref().ok_or_else(|| unsendable("it is encrypted, but its key data is missing"))?;
+    let packed =
+        target.key_data.as_ref().ok_or_else(|| unsendable("it is encrypted, but its key data is missing"))?;
     let mut list = NvList::unpack(packed).map_err(|error| unsendable(&format!("its key data: {error}")))?;
     let from = base.info().map_or(0, |from| from.ivset_guid);
     // In place, since the order of pairs is kept.

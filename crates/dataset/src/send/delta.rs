@@ -114,7 +114,8 @@ impl Delta<'_, '_> {
         let spill_key = ObjsetKey::Spill { object }.encode();
         let spill = match self.objects.view.get(&spill_key)? {
             Some(entry) => {
-                let unmodified = old.is_some() && !whole && self.old.get(&spill_key)?.as_ref() == Some(&entry);
+                let unmodified =
+                    old.is_some() && !whole && self.old.get(&spill_key)?.as_ref() == Some(&entry);
                 Some(SpillBlock::decode(&entry, unmodified)?)
             }
             None => None,

@@ -29,7 +29,8 @@ impl<'a> Fetcher<'a> {
             Payload::None => Ok(Bytes::new()),
             Payload::Bytes(bytes) => Ok(bytes),
             Payload::Stored { ptr, object, offset, len } => {
-                let bytes = self.pool.read_stored(&ptr).map_err(|error| self.unreadable(object, offset, &error))?;
+                let bytes =
+                    self.pool.read_stored(&ptr).map_err(|error| self.unreadable(object, offset, &error))?;
                 Ok(fit(bytes, len))
             }
             Payload::Plain { ptr, object, offset, from, len } => {

@@ -57,7 +57,9 @@ fn near_tail(entries: &mut Entries, object: u64) -> Result<Option<u64>, SendErro
     for n in 0..LOOK_AHEAD {
         match entries.peek(n)? {
             Some((ObjsetKey::Redaction { object: owner, .. }, _)) if *owner == object => return Ok(None),
-            Some((ObjsetKey::Block { object: owner, blkid }, _)) if *owner == object => tail = blkid.saturating_add(1),
+            Some((ObjsetKey::Block { object: owner, blkid }, _)) if *owner == object => {
+                tail = blkid.saturating_add(1)
+            }
             Some((key, _)) if key.object() == object => {}
             _ => return Ok(Some(tail)),
         }

@@ -201,7 +201,9 @@ impl<'a> Objects<'a> {
         let mut at = start;
         // The last range before the hole may reach into it.
         let from = match self.view.last_before(&ObjsetKey::Redaction { object, offset: start }.encode())? {
-            Some((key, _)) if matches!(ObjsetKey::decode(&key)?, ObjsetKey::Redaction { object: found, .. } if found == object) => key,
+            Some((key, _)) if matches!(ObjsetKey::decode(&key)?, ObjsetKey::Redaction { object: found, .. } if found == object) => {
+                key
+            }
             _ => blocks_end(object),
         };
         let to = ObjsetKey::Redaction { object, offset: end }.encode();
@@ -232,7 +234,8 @@ impl<'a> Objects<'a> {
         let (object, block_size) = (*object, u64::from(dnode.block_size));
         let (mut expected, end) = (offset / block_size, offset.saturating_add(len).div_ceil(block_size));
         let from = ObjsetKey::Block { object, blkid: expected }.encode();
-        let mut entries = Entries::new(self.view, &from, Some(&ObjsetKey::Block { object, blkid: end }.encode()));
+        let mut entries =
+            Entries::new(self.view, &from, Some(&ObjsetKey::Block { object, blkid: end }.encode()));
         while let Some((key, _)) = entries.next()? {
             if let ObjsetKey::Block { blkid, .. } = key {
                 self.hole(expected, blkid)?;
@@ -275,7 +278,10 @@ impl<'a> Objects<'a> {
 
     /// Goes on in the middle of a stream: what lies before `object` was sent.
     pub(super) fn resume_at(&mut self, object: u64) -> Result<(), SendError> {
-        if self.raw && self.raw_touch(object)? && let Some(block) = &mut self.raw_block {
+        if self.raw
+            && self.raw_touch(object)?
+            && let Some(block) = &mut self.raw_block
+        {
             block.next = object;
         }
         Ok(())
@@ -289,8 +295,11 @@ impl<'a> Objects<'a> {
             return Ok(true);
         }
         self.raw_leave()?;
-        let Some(entry) = self.view.get(&ObjsetKey::Range { object: first }.encode())? else { return Ok(false) };
-        let crypt = BlockCrypt::decode_range(&entry.value).map_err(|error| self.corrupt(first, error.to_string()))?;
+        let Some(entry) = self.view.get(&ObjsetKey::Range { object: first }.encode())? else {
+            return Ok(false);
+        };
+        let crypt =
+            BlockCrypt::decode_range(&entry.value).map_err(|error| self.corrupt(first, error.to_string()))?;
         self.recorder.range(first, &crypt)?;
         // Object 0 is the dnodes' own, and no stream speaks of it.
         self.raw_block = Some(RawBlock { first, next: first.max(1) });

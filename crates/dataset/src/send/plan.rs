@@ -18,9 +18,20 @@ impl SendPlan {
     ///
     /// # Errors
     /// [`SendError::NotEarlier`]; [`SendError::NeedsRaw`]; when the pool cannot be read.
-    pub fn single(catalog: &Catalog, to: &Snapshot, from: Source, flags: &SendFlags) -> Result<Self, SendError> {
+    pub fn single(
+        catalog: &Catalog,
+        to: &Snapshot,
+        from: Source,
+        flags: &SendFlags,
+    ) -> Result<Self, SendError> {
         let base = base(catalog, to, &from)?;
-        let step = Step { target: target(catalog, to)?, base, style: Style::from(flags), resume: None, saved: false };
+        let step = Step {
+            target: target(catalog, to)?,
+            base,
+            style: Style::from(flags),
+            resume: None,
+            saved: false,
+        };
         let package = match flags.needs_package() {
             true => {
                 let scope = Scope { to: &to.record.name, from: None, all: false, replicate: false, flags };
@@ -36,7 +47,12 @@ impl SendPlan {
     ///
     /// # Errors
     /// As [`SendPlan::single`].
-    pub fn all_between(catalog: &Catalog, from: Source, to: &Snapshot, flags: &SendFlags) -> Result<Self, SendError> {
+    pub fn all_between(
+        catalog: &Catalog,
+        from: Source,
+        to: &Snapshot,
+        flags: &SendFlags,
+    ) -> Result<Self, SendError> {
         let dataset = catalog.dataset_by_id(to.id.dataset)?;
         let (mut previous, after) = match &from {
             Source::None => (None, 0),
@@ -66,7 +82,9 @@ impl SendPlan {
             steps.push(Step { target, base, style: Style::from(flags), resume: None, saved: false });
         }
         let from = match &from {
-            Source::Snapshot(snapshot) if snapshot.id.dataset == dataset.id => Some(snapshot.record.name.as_str()),
+            Source::Snapshot(snapshot) if snapshot.id.dataset == dataset.id => {
+                Some(snapshot.record.name.as_str())
+            }
             _ => None,
         };
         let package = if flags.needs_package() {
@@ -213,7 +231,9 @@ fn base(catalog: &Catalog, to: &Snapshot, from: &Source) -> Result<Base, SendErr
             }
             snapshot_base(catalog, from, from, to.id.dataset)
         }
-        Source::Bookmark(from) => bookmark_base(catalog, to.id, from)?.ok_or_else(|| not_earlier(&from.full_name(), to)),
+        Source::Bookmark(from) => {
+            bookmark_base(catalog, to.id, from)?.ok_or_else(|| not_earlier(&from.full_name(), to))
+        }
     }
 }
 
@@ -252,7 +272,11 @@ pub(super) fn snapshot_base(
 
 /// A bookmark as a base of `to`; `None` when it is of no earlier snapshot. As long as its snapshot is there the two
 /// trees are compared, which finds exactly what differs.
-pub(super) fn bookmark_base(catalog: &Catalog, to: SnapshotId, from: &Bookmark) -> Result<Option<Base>, SendError> {
+pub(super) fn bookmark_base(
+    catalog: &Catalog,
+    to: SnapshotId,
+    from: &Bookmark,
+) -> Result<Option<Base>, SendError> {
     let id = SnapshotId { dataset: from.dataset_id, txg: from.record.createtxg };
     if !is_before(catalog, to, id)? {
         return Ok(None);

@@ -166,7 +166,9 @@ impl<'a> Recorder<'a> {
             ..Object::default()
         };
         let bonus = if self.has(Features::RAW) {
-            let raw = dnode.raw.ok_or_else(|| self.target.corrupt(object, "its dnode lacks what a raw stream needs"))?;
+            let raw = dnode
+                .raw
+                .ok_or_else(|| self.target.corrupt(object, "its dnode lacks what a raw stream needs"))?;
             record.flags |= raw.flags & Object::RAW_BYTESWAP;
             record.max_blkid = raw.max_blkid;
             record.indirect_block_shift = raw.indirect_block_shift;
@@ -193,7 +195,13 @@ impl<'a> Recorder<'a> {
     }
 
     /// A data block.
-    pub(super) fn block(&mut self, object: u64, dnode: &Dnode, blkid: u64, block: &Block) -> Result<(), SendError> {
+    pub(super) fn block(
+        &mut self,
+        object: u64,
+        dnode: &Dnode,
+        blkid: u64,
+        block: &Block,
+    ) -> Result<(), SendError> {
         let size = u64::from(dnode.block_size);
         let offset = blkid
             .checked_mul(size)

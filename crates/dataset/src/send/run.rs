@@ -50,7 +50,11 @@ impl SendPlan {
     /// # Errors
     /// [`SendError::Closed`] when the other side of a pipe is gone, [`SendError::Write`]; when a block cannot be
     /// read, with its object and offset. The stream then stops without END, and no receiver takes it for whole.
-    pub fn run(&self, out: impl Write + Send, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Sent, SendError> {
+    pub fn run(
+        &self,
+        out: impl Write + Send,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Sent, SendError> {
         // Whatever can be refused is refused before the first byte.
         for step in &self.steps {
             begin::begin(step)?;
@@ -136,7 +140,8 @@ impl SendPlan {
         let (mut begun_at, mut reported) = (0, 0);
         while let Some(batch) = queue.pop() {
             for item in batch.items {
-                if matches!(&item.record, Record::Begin(begin) if begin.header_type == HeaderType::Substream) {
+                if matches!(&item.record, Record::Begin(begin) if begin.header_type == HeaderType::Substream)
+                {
                     begun_at = writer.bytes_written();
                     sent.snapshots += 1;
                 }
@@ -180,7 +185,9 @@ fn object_end(step: &Step) -> Option<u64> {
 
 fn write_error(error: StreamError) -> SendError {
     match error {
-        StreamError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => SendError::Closed,
+        StreamError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            SendError::Closed
+        }
         StreamError::Io { source, .. } => SendError::Write(source),
         other => SendError::Stream(other),
     }

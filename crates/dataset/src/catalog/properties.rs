@@ -1,0 +1,130 @@
+//! Properties as they are stored, and how they are inherited.
+//!
+//! A dataset has, per property, a local value, a received one, both or neither. The local one counts; then
+//! the received one; then the parent's, for properties that are inherited; then the default
+//! (zfsprops(7), `module/zfs/dsl_prop.c`).
+
+use snowmelt_pool::Txg;
+
+use super::{Catalog, Dataset, DatasetId, keys};
+use crate::error::DatasetError;
+
+/// How a stored property came to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PropertyKind {
+    /// Set by a person (`zfs set`, `-o`).
+    Local,
+    /// Came with a stream.
+    Received,
+    /// `zfs inherit`, or `receive -x`: a local word that no value here counts, not even a received one.
+    Inherit,
+}
+
+impl PropertyKind {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Local => 0,
+            Self::Received => 1,
+            Self::Inherit => 2,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [Self::Local, Self::Received, Self::Inherit].into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// One stored property of one dataset or snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredProperty {
+    /// Its name.
+    pub name: String,
+    /// How it came.
+    pub kind: PropertyKind,
+    /// Its value in canonical (parsable) text.
+    pub value: String,
+}
+
+impl Catalog {
+    /// Everything stored for a dataset (`txg` 0) or one of its snapshots, by kind and name.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn stored_properties(&self, id: DatasetId, txg: Txg) -> Result<Vec<StoredProperty>, DatasetError> {
+        let prefix = keys::Key::new(keys::PROPERTY).id(id).u64(txg).done();
+        let mut found = Vec::new();
+        for item in self.meta().range(&prefix, keys::after(&prefix).as_deref()) {
+            let (key, entry) = item?;
+            let kind = key.get(17).and_then(|code| PropertyKind::from_code(*code));
+            let kind = kind.ok_or_else(|| DatasetError::corrupt("property", "unknown kind"))?;
+            found.push(StoredProperty {
+                name: keys::text(&key, 18)?,
+                kind,
+                value: keys::text(&entry.value, 0)?,
+            });
+        }
+        Ok(found)
+    }
+
+    /// One stored property.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn stored_property(
+        &self,
+        id: DatasetId,
+        txg: Txg,
+        kind: PropertyKind,
+        name: &str,
+    ) -> Result<Option<String>, DatasetError> {
+        let entry = self.meta().get(&keys::property(id, txg, kind.code(), name))?;
+        entry.map(|entry| keys::text(&entry.value, 0)).transpose()
+    }
+
+    /// The value that counts at one place, not looking at parents: local, else received.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn own_property(
+        &self,
+        id: DatasetId,
+        txg: Txg,
+        name: &str,
+    ) -> Result<Option<(String, PropertyKind)>, DatasetError> {
+        if let Some(value) = self.stored_property(id, txg, PropertyKind::Local, name)? {
+            return Ok(Some((value, PropertyKind::Local)));
+        }
+        if self.stored_property(id, txg, PropertyKind::Inherit, name)?.is_some() {
+            return Ok(None);
+        }
+        let received = self.stored_property(id, txg, PropertyKind::Received, name)?;
+        Ok(received.map(|value| (value, PropertyKind::Received)))
+    }
+
+    /// The value that counts for a dataset, with the dataset it was found at: itself or one above it.
+    /// Call it only for properties that are inherited.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn inherited_property(
+        &self,
+        dataset: &Dataset,
+        name: &str,
+    ) -> Result<Option<(String, PropertyKind, Dataset)>, DatasetError> {
+        let mut at = dataset.clone();
+        loop {
+            if let Some((value, kind)) = self.own_property(at.id, 0, name)? {
+                return Ok(Some((value, kind, at)));
+            }
+            if at.id == super::ROOT {
+                return Ok(None);
+            }
+            let parent = at.record.parent;
+            let record = self.record(parent)?.ok_or_else(|| {
+                DatasetError::corrupt(format!("dataset {}", at.name), "its parent has no record")
+            })?;
+            let name = at.name.rsplit_once('/').map(|(above, _)| above.to_owned()).unwrap_or_default();
+            at = Dataset { id: parent, name, record };
+        }
+    }
+}

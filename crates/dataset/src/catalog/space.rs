@@ -1,0 +1,169 @@
+//! Space accounting, with ZFS's definitions (zfsprops(7)): everything follows from the size of each root
+//! and from the deadlists.
+//!
+//! A block that a snapshot holds and the head does not is in exactly one deadlist: that of the first snapshot
+//! (or head) after it that no longer has it.
+
+use snowmelt_pool::{Deadlist, TreeId, TreeStats, Txg};
+
+use super::{Catalog, Dataset, Snapshot};
+use crate::error::DatasetError;
+
+/// Space of a filesystem or volume, its descendants not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatasetSpace {
+    /// What the head reaches.
+    pub referenced: TreeStats,
+    /// Of that, what would be freed with the head.
+    pub used_by_dataset: u64,
+    /// What only snapshots hold.
+    pub used_by_snapshots: u64,
+    /// Referenced space written since the newest snapshot.
+    pub written: u64,
+    /// The logical sizes of `used_by_dataset` and `used_by_snapshots` together.
+    pub logical_used: u64,
+}
+
+/// Space of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SnapshotSpace {
+    /// What its root reaches.
+    pub referenced: TreeStats,
+    /// What only it holds.
+    pub used: u64,
+    /// Referenced space written since the snapshot before it.
+    pub written: u64,
+}
+
+/// A point of a dataset's history: a snapshot, or its head.
+struct Point {
+    stats: TreeStats,
+    deadlist: Option<TreeId>,
+}
+
+impl Catalog {
+    /// Space of a dataset.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn dataset_space(&self, dataset: &Dataset) -> Result<DatasetSpace, DatasetError> {
+        let head = self.head_point(dataset)?;
+        let (origin_txg, origin_stats) = self.origin_point(dataset)?;
+        let (mut held, mut dead_of_origin) = (TreeStats::default(), TreeStats::default());
+        let mut newest = origin_stats;
+        let mut points = Vec::new();
+        for snapshot in self.snapshots(dataset) {
+            let record = snapshot?.record;
+            newest = record.stats;
+            points.push(record.deadlist);
+        }
+        points.push(head.deadlist);
+        for deadlist in points {
+            let young = self.dead(deadlist, origin_txg)?;
+            let all = self.dead(deadlist, 0)?;
+            held = add(held, young);
+            dead_of_origin = add(dead_of_origin, sub(all, young));
+        }
+        let own = sub(head.stats, sub(origin_stats, dead_of_origin));
+        let since = sub(head.stats, sub(newest, self.dead(head.deadlist, 0)?));
+        Ok(DatasetSpace {
+            referenced: head.stats,
+            used_by_dataset: own.physical,
+            used_by_snapshots: held.physical,
+            written: since.physical,
+            logical_used: own.logical + held.logical,
+        })
+    }
+
+    /// Space of a snapshot.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn snapshot_space(&self, snapshot: &Snapshot) -> Result<SnapshotSpace, DatasetError> {
+        let dataset = self.dataset_by_id(snapshot.id.dataset)?;
+        let previous = self.snapshot_before(&dataset, snapshot.id.txg)?;
+        let (previous_txg, previous_stats) = match &previous {
+            Some(previous) => (previous.id.txg, previous.record.stats),
+            None => self.origin_point(&dataset)?,
+        };
+        let next = self.snapshots_after(&dataset, snapshot.id.txg).next().transpose()?;
+        let next_deadlist = match next {
+            Some(next) => next.record.deadlist,
+            None => self.head_point(&dataset)?.deadlist,
+        };
+        let dead = self.dead(snapshot.record.deadlist, 0)?;
+        Ok(SnapshotSpace {
+            referenced: snapshot.record.stats,
+            used: self.dead(next_deadlist, previous_txg)?.physical,
+            written: sub(snapshot.record.stats, sub(previous_stats, dead)).physical,
+        })
+    }
+
+    /// Space of `dataset` (or of its snapshot at `until`) written since its snapshot at txg `since`: the
+    /// property `written@snapshot`.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn written_since(
+        &self,
+        dataset: &Dataset,
+        since: &Snapshot,
+        until: Option<&Snapshot>,
+    ) -> Result<u64, DatasetError> {
+        let end = match until {
+            Some(snapshot) => snapshot.record.stats,
+            None => self.head_point(dataset)?.stats,
+        };
+        let mut dead = TreeStats::default();
+        let until_txg = until.map_or(Txg::MAX, |snapshot| snapshot.id.txg);
+        for later in self.snapshots_after(dataset, since.id.txg) {
+            let later = later?;
+            if later.id.txg <= until_txg {
+                dead = add(dead, self.dead_until(later.record.deadlist, since.id.txg)?);
+            }
+        }
+        if until.is_none() {
+            dead = add(dead, self.dead_until(self.head_point(dataset)?.deadlist, since.id.txg)?);
+        }
+        Ok(sub(end, sub(since.record.stats, dead)).physical)
+    }
+
+    fn head_point(&self, dataset: &Dataset) -> Result<Point, DatasetError> {
+        let tree = self.pool().tree(dataset.record.head)?;
+        Ok(Point { stats: tree.stats(), deadlist: tree.sharing().1 })
+    }
+
+    fn origin_point(&self, dataset: &Dataset) -> Result<(Txg, TreeStats), DatasetError> {
+        match dataset.record.origin {
+            None => Ok((0, TreeStats::default())),
+            Some(origin) => Ok((origin.txg, self.snapshot_by_id(origin)?.record.stats)),
+        }
+    }
+
+    /// Sum of a deadlist's blocks born after `txg`.
+    fn dead(&self, deadlist: Option<TreeId>, txg: Txg) -> Result<TreeStats, DatasetError> {
+        match deadlist {
+            None => Ok(TreeStats::default()),
+            Some(id) => {
+                let sum = Deadlist::open(self.pool(), id)?.sum(txg)?;
+                Ok(TreeStats { physical: sum.physical, logical: sum.logical })
+            }
+        }
+    }
+
+    /// Sum of a deadlist's blocks born at `txg` or before.
+    fn dead_until(&self, deadlist: Option<TreeId>, txg: Txg) -> Result<TreeStats, DatasetError> {
+        Ok(sub(self.dead(deadlist, 0)?, self.dead(deadlist, txg)?))
+    }
+}
+
+fn add(a: TreeStats, b: TreeStats) -> TreeStats {
+    TreeStats { physical: a.physical + b.physical, logical: a.logical + b.logical }
+}
+
+fn sub(a: TreeStats, b: TreeStats) -> TreeStats {
+    TreeStats {
+        physical: a.physical.saturating_sub(b.physical),
+        logical: a.logical.saturating_sub(b.logical),
+    }
+}

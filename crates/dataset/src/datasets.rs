@@ -1,0 +1,224 @@
+//! The namespace of an open pool, and what every change to it has in common.
+
+use std::collections::HashSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use snowmelt_pool::{Hold, Pool, PoolError, Tree, Txg};
+
+use crate::catalog::record::DatasetRecord;
+use crate::catalog::{Catalog, DatasetId, Kind, ROOT, keys};
+use crate::error::DatasetError;
+use crate::random;
+
+/// The datasets of an open pool.
+///
+/// Lock order: the namespace lock, then a txg hold. Whoever has a hold takes no lock but a tree's own.
+pub struct Datasets {
+    pool: Arc<Pool>,
+    pool_name: Arc<str>,
+    namespace: Mutex<()>,
+    receiving: Mutex<HashSet<DatasetId>>,
+}
+
+/// One atomic change of the namespace: everything done through it lands in one txg.
+pub(crate) struct Change<'a> {
+    pub(crate) hold: TxgHold<'a>,
+    pub(crate) datasets: &'a Datasets,
+    _namespace: Option<MutexGuard<'a, ()>>,
+}
+
+/// The txg hold of a change: its own, or that of a sync task.
+pub(crate) enum TxgHold<'a> {
+    Own(Hold<'a>),
+    Task(&'a Hold<'a>),
+}
+
+impl<'a> Deref for TxgHold<'a> {
+    type Target = Hold<'a>;
+
+    fn deref(&self) -> &Hold<'a> {
+        match self {
+            Self::Own(hold) => hold,
+            Self::Task(hold) => hold,
+        }
+    }
+}
+
+impl Datasets {
+    /// Makes the root dataset of a new pool.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn create(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
+        let datasets = Self::wrap(pool)?;
+        let change = datasets.change()?;
+        let head = datasets.pool.create_tree(&change.hold)?;
+        let record = DatasetRecord {
+            kind: Kind::Filesystem,
+            inconsistent: false,
+            guid: random::guid(),
+            creation: random::now(),
+            createtxg: change.hold.txg(),
+            parent: ROOT,
+            name: String::new(),
+            head: head.id(),
+            origin: None,
+            content: crate::catalog::Content::default(),
+        };
+        change.put(&keys::dataset(ROOT), &record.encode())?;
+        change.put(&keys::counter("dataset"), &(ROOT.0 + 1).to_be_bytes())?;
+        change.commit()?;
+        Ok(datasets)
+    }
+
+    /// Opens the datasets of a pool. If it is writable, what a crash left of receives that cannot be resumed
+    /// is removed.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn open(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
+        let datasets = Self::wrap(pool)?;
+        datasets.catalog().root()?;
+        if !datasets.pool.is_read_only() {
+            datasets.remove_abandoned_receives()?;
+        }
+        Ok(datasets)
+    }
+
+    fn wrap(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
+        let pool_name = pool.name()?.into();
+        Ok(Arc::new(Self { pool, pool_name, namespace: Mutex::default(), receiving: Mutex::default() }))
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The pool's name.
+    pub fn pool_name(&self) -> &str {
+        &self.pool_name
+    }
+
+    /// Everything as it is now.
+    pub fn catalog(&self) -> Catalog {
+        Catalog::new(self.pool.clone(), self.pool_name.clone())
+    }
+
+    /// Begins a change; waits for others to end.
+    pub(crate) fn change(&self) -> Result<Change<'_>, DatasetError> {
+        let namespace = self.namespace.lock();
+        Ok(Change { hold: TxgHold::Own(self.pool.begin()?), datasets: self, _namespace: Some(namespace) })
+    }
+
+    /// Begins a change that gives space back, and so may use the reserve of a full pool.
+    pub(crate) fn freeing_change(&self) -> Result<Change<'_>, DatasetError> {
+        let namespace = self.namespace.lock();
+        Ok(Change {
+            hold: TxgHold::Own(self.pool.begin_free()?),
+            datasets: self,
+            _namespace: Some(namespace),
+        })
+    }
+
+    /// Runs a change alone in its txg, after everything else, and commits it: nothing can come between what it
+    /// freezes and the txg's end.
+    pub(crate) fn sync_change<T, E: From<PoolError>>(
+        &self,
+        task: impl FnOnce(&Change<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _namespace = self.namespace.lock();
+        self.pool
+            .sync_task(|hold| task(&Change { hold: TxgHold::Task(hold), datasets: self, _namespace: None }))
+    }
+
+    /// Says that a receive into `id` begins; `false` when one is under way.
+    pub(crate) fn begin_receiving(&self, id: DatasetId) -> bool {
+        self.receiving.lock().insert(id)
+    }
+
+    pub(crate) fn end_receiving(&self, id: DatasetId) {
+        self.receiving.lock().remove(&id);
+    }
+
+    /// Whether a receive into the dataset is under way in this process.
+    pub fn is_receiving(&self, id: DatasetId) -> bool {
+        self.receiving.lock().contains(&id)
+    }
+
+    /// Writes a line of the pool's history (`zpool history`): a command that changed something.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn record_history(&self, line: &str) -> Result<(), DatasetError> {
+        const LINE_MAX: usize = 4096;
+        let change = self.change()?;
+        let sequence = change.next("history", 1)?;
+        let mut value = random::now().to_be_bytes().to_vec();
+        let end = (0..=line.len().min(LINE_MAX)).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
+        value.extend_from_slice(&line.as_bytes()[..end]);
+        change.put(&keys::history(sequence), &value)?;
+        const LINES_MAX: u64 = 100_000;
+        if let Some(old) = sequence.checked_sub(LINES_MAX) {
+            change.delete(&keys::history(old))?;
+        }
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.datasets.pool
+    }
+
+    pub(crate) fn txg(&self) -> Txg {
+        self.hold.txg()
+    }
+
+    fn meta(&self) -> &Arc<Tree> {
+        self.datasets.pool.meta()
+    }
+
+    /// The state with all that this change did so far.
+    pub(crate) fn catalog(&self) -> Catalog {
+        self.datasets.catalog()
+    }
+
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<(), DatasetError> {
+        self.meta().insert(&self.hold, key, value)?;
+        Ok(())
+    }
+
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<(), DatasetError> {
+        self.meta().remove(&self.hold, key)?;
+        Ok(())
+    }
+
+    pub(crate) fn delete_prefix(&self, prefix: &[u8]) -> Result<(), DatasetError> {
+        if let Some(end) = keys::after(prefix) {
+            self.meta().remove_range(&self.hold, prefix, &end, &mut |_, _| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// The next number of a counter that starts at `first`.
+    pub(crate) fn next(&self, counter: &str, first: u64) -> Result<u64, DatasetError> {
+        let key = keys::counter(counter);
+        let number = match self.meta().get(&key)? {
+            Some(entry) => keys::number(&entry.value, 0)?,
+            None => first,
+        };
+        self.put(&key, &(number + 1).to_be_bytes())?;
+        Ok(number)
+    }
+
+    /// Ends the change and waits until it is durable.
+    pub(crate) fn commit(self) -> Result<(), DatasetError> {
+        let pool = self.datasets.pool.clone();
+        drop(self);
+        pool.commit()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! What can go wrong with datasets.
+
+use snowmelt_pool::PoolError;
+use snowmelt_stream::StreamError;
+
+/// A name that breaks ZFS's rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum NameError {
+    #[error("'{name}': name is too long")]
+    TooLong { name: String },
+    #[error("'{name}': too many levels of datasets")]
+    TooDeep { name: String },
+    #[error("'{name}': empty component or misplaced '@' or '#' delimiter in name")]
+    EmptyComponent { name: String },
+    #[error("'{name}': multiple '@' and/or '#' delimiters in name")]
+    MultipleDelimiters { name: String },
+    #[error("'{name}': '{found}' is not allowed in the name of a filesystem or volume")]
+    UnexpectedDelimiter { name: String, found: char },
+    #[error("'{name}': invalid character '{found}' in name")]
+    InvalidCharacter { name: String, found: char },
+    #[error("'{name}': leading slash in name")]
+    LeadingSlash { name: String },
+    #[error("'{name}': trailing slash in name")]
+    TrailingSlash { name: String },
+    #[error("'{name}': self reference, '.' or '..', is found in name")]
+    SelfReference { name: String },
+    #[error("'{name}': pool names must begin with a letter")]
+    NoLetter { name: String },
+    #[error("'{name}': name is reserved")]
+    Reserved { name: String },
+}
+
+/// A failed operation on datasets.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum DatasetError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("'{name}': dataset does not exist")]
+    NotFound { name: String },
+    #[error("'{name}': no such pool")]
+    NoPool { name: String },
+    #[error("'{name}': dataset already exists")]
+    Exists { name: String },
+    #[error("'{name}': parent does not exist")]
+    NoParent { name: String },
+    #[error("'{name}': operation not applicable to datasets of this type")]
+    WrongType { name: String },
+    #[error("'{name}': dataset is busy")]
+    Busy { name: String },
+    #[error("'{name}' has children\nuse '-r' to destroy the following datasets:\n{}", children.join("\n"))]
+    HasChildren { name: String, children: Vec<String> },
+    #[error("'{name}' has dependent clones\nuse '-R' to destroy the following datasets:\n{}", clones.join("\n"))]
+    HasClones { name: String, clones: Vec<String> },
+    #[error("'{name}': it's being held. Run 'zfs holds -r {name}' to see holders.")]
+    Held { name: String },
+    #[error("'{name}': tag already exists on this dataset")]
+    TagExists { name: String },
+    #[error("'{name}': no such tag on this dataset")]
+    NoTag { name: String },
+    #[error("'{name}': bookmark exists")]
+    BookmarkExists { name: String },
+    #[error("bookmark '{name}' does not exist")]
+    NoBookmark { name: String },
+    #[error("'{name}': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\n{}", newer.join("\n"))]
+    NotNewest { name: String, newer: Vec<String> },
+    #[error("'{name}': not a cloned filesystem")]
+    NotAClone { name: String },
+    #[error("'{name}': the dataset belongs to another pool")]
+    OtherPool { name: String },
+    #[error("'{name}': {why}")]
+    Refused { name: String, why: String },
+    #[error("property '{property}': {why}")]
+    Property { property: String, why: String },
+    #[error("{what}: {why}; run 'snowmelt check'")]
+    Corrupt { what: String, why: String },
+    #[error(
+        "object {object:#x} of '{dataset}' is encrypted; the key of '{root}' ({format}) would be needed to read it"
+    )]
+    Encrypted { dataset: String, object: u64, root: String, format: String },
+    #[error("object {object}, offset {offset}: the data was left out of this redacted dataset")]
+    Redacted { object: u64, offset: u64 },
+    #[error("the operation was interrupted")]
+    Interrupted,
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+}
+
+impl DatasetError {
+    pub(crate) fn corrupt(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Corrupt { what: what.into(), why: why.into() }
+    }
+
+    pub(crate) fn refused(name: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Refused { name: name.into(), why: why.into() }
+    }
+}
+
+/// Why a stream was not received. Nothing of it is visible afterwards.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum ReceiveError {
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error("record {index} ({kind}) at stream offset {offset}: {why}")]
+    Record { index: u64, kind: &'static str, offset: u64, why: String },
+    #[error("destination '{name}' exists\nmust specify -F to overwrite it")]
+    DestinationExists { name: String },
+    #[error("cannot restore to {name}: destination already exists")]
+    SnapshotExists { name: String },
+    #[error("destination '{name}' does not exist")]
+    NoDestination { name: String },
+    #[error("destination has snapshots (eg. {snapshot})\nmust destroy them to overwrite it")]
+    DestinationHasSnapshots { snapshot: String },
+    #[error("most recent snapshot of {name} does not\nmatch incremental source")]
+    NotNewest { name: String },
+    #[error("destination {name} has been modified\nsince most recent snapshot")]
+    Modified { name: String },
+    #[error("destination {name} contains partially-complete state from \"zfs receive -s\".")]
+    PartialState { name: String },
+    #[error("'{name}' does not have any resumable receive state to abort")]
+    NoPartialState { name: String },
+    #[error("kernel modules must be upgraded to receive this stream: {what}")]
+    Unsupported { what: String },
+    #[error("the stream resumes an earlier receive, but {why}")]
+    Resume { why: String },
+    #[error("local origin for clone {name} does not exist (guid {guid:#018x})")]
+    NoOrigin { name: String, guid: u64 },
+    #[error("raw stream of '{name}': {why}")]
+    Raw { name: String, why: String },
+    #[error("package: {why}")]
+    Package { why: String },
+    #[error("'{name}': dataset is busy")]
+    Busy { name: String },
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl From<PoolError> for ReceiveError {
+    fn from(error: PoolError) -> Self {
+        Self::Dataset(error.into())
+    }
+}
+
+/// Why a stream was not sent, or not wholly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum SendError {
+    #[error("incremental source ({from}) does not exist")]
+    NoSource { from: String },
+    #[error("'{from}' is not an earlier snapshot from the same fs as '{to}'")]
+    NotEarlier { from: String, to: String },
+    #[error("cannot resume send: '{name}' used in the initial send no longer exists")]
+    ResumeTargetGone { name: String },
+    #[error("cannot resume send: incremental source {guid:#x} no longer exists")]
+    ResumeSourceGone { guid: u64 },
+    #[error("'{name}' is encrypted and no key is here: it can only be sent raw, with -w")]
+    NeedsRaw { name: String },
+    #[error("'{name}' has blocks that this stream cannot carry: {why}")]
+    Unsendable { name: String, why: String },
+    #[error("writing the stream")]
+    Write(#[source] std::io::Error),
+    #[error("the receiver closed the stream")]
+    Closed,
+    #[error(transparent)]
+    Stream(StreamError),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl From<PoolError> for SendError {
+    fn from(error: PoolError) -> Self {
+        Self::Dataset(error.into())
+    }
+}

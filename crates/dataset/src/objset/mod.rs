@@ -1,0 +1,11 @@
+//! The objset tree of a dataset: what its keys and values mean, and reading it.
+
+pub mod key;
+pub mod types;
+pub mod value;
+pub mod view;
+mod zpl;
+
+pub use key::ObjsetKey;
+pub use value::{Block, BlockCrypt, Dnode, RawDnode};
+pub use view::Objset;

@@ -1,0 +1,333 @@
+//! Reading an objset as it was at one moment.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use snowmelt_pool::{Pool, View};
+
+use super::key::{ObjsetKey, object_start};
+use super::value::{Block, Dnode};
+use crate::catalog::{Content, Kind};
+use crate::error::DatasetError;
+use snowmelt_stream::features::Features;
+
+/// An immutable objset: that of a snapshot, or of a head at one moment. Cheap to clone.
+#[derive(Clone)]
+pub struct Objset {
+    pool: Arc<Pool>,
+    view: View,
+    /// The full name, for messages.
+    name: Arc<str>,
+    kind: Kind,
+    content: Content,
+    key_root: Arc<str>,
+    last: Arc<Mutex<Option<(u64, Arc<Dnode>)>>>,
+}
+
+impl Objset {
+    pub(crate) fn new(pool: Arc<Pool>, view: View, name: &str, kind: Kind, content: Content) -> Self {
+        Self {
+            pool,
+            view,
+            name: name.into(),
+            kind,
+            content,
+            key_root: name.split('@').next().unwrap_or(name).into(),
+            last: Arc::default(),
+        }
+    }
+
+    /// Names the encryption root whose key would be needed, for messages.
+    #[must_use]
+    pub fn with_key_root(mut self, root: &str) -> Self {
+        self.key_root = root.into();
+        self
+    }
+
+    /// Full name of the snapshot or dataset.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Filesystem or volume.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What it contains, as streams announce it.
+    pub fn content(&self) -> Content {
+        self.content
+    }
+
+    /// Whether its blocks are encrypted and no key is here.
+    pub fn is_encrypted(&self) -> bool {
+        self.content.features.contains(Features::RAW)
+    }
+
+    /// The tree.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The pool it is in.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The dnode of an object, `None` when there is no such object.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn dnode(&self, object: u64) -> Result<Option<Arc<Dnode>>, DatasetError> {
+        if let Some((last, dnode)) = &*self.last.lock()
+            && *last == object
+        {
+            return Ok(Some(dnode.clone()));
+        }
+        let Some(entry) = self.view.get(&ObjsetKey::Dnode { object }.encode())? else { return Ok(None) };
+        let dnode = Arc::new(Dnode::decode(&entry.value)?);
+        *self.last.lock() = Some((object, dnode.clone()));
+        Ok(Some(dnode))
+    }
+
+    /// Object numbers from `from` on, in order.
+    pub fn objects(&self, from: u64) -> impl Iterator<Item = Result<u64, DatasetError>> + '_ {
+        let mut next = Some(from);
+        std::iter::from_fn(move || {
+            loop {
+                let from = next?;
+                let mut range = self.view.range(&object_start(from), None);
+                let object = match range.next()? {
+                    Ok((key, _)) => match ObjsetKey::decode(&key) {
+                        Ok(key) => key.object(),
+                        Err(error) => {
+                            next = None;
+                            return Some(Err(error));
+                        }
+                    },
+                    Err(error) => {
+                        next = None;
+                        return Some(Err(error.into()));
+                    }
+                };
+                next = object.checked_add(1);
+                match self.dnode(object) {
+                    Ok(None) => {}
+                    Ok(Some(_)) => return Some(Ok(object)),
+                    Err(error) => {
+                        next = None;
+                        return Some(Err(error));
+                    }
+                }
+            }
+        })
+    }
+
+    /// A data block's record, `None` for a hole.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn block(&self, object: u64, blkid: u64) -> Result<Option<Block>, DatasetError> {
+        match self.view.get(&ObjsetKey::Block { object, blkid }.encode())? {
+            Some(entry) => Ok(Some(Block::decode(&entry.value)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The plain bytes of a block.
+    ///
+    /// # Errors
+    /// [`DatasetError::Encrypted`] when a key would be needed, or when the pool cannot be read.
+    pub fn read_block(&self, object: u64, block: &Block) -> Result<Bytes, DatasetError> {
+        if block.crypt.is_some() {
+            return Err(self.encrypted(object));
+        }
+        Ok(self.pool.read(&block.ptr)?)
+    }
+
+    fn encrypted(&self, object: u64) -> DatasetError {
+        DatasetError::Encrypted {
+            dataset: self.name.to_string(),
+            object,
+            root: self.key_root.to_string(),
+            format: "zfs load-key, on a machine with ZFS".to_owned(),
+        }
+    }
+
+    /// Fills `buf` from `offset` of an object; holes, and what lies past the last block, are zeros.
+    ///
+    /// # Errors
+    /// [`DatasetError::Redacted`] and [`DatasetError::Encrypted`]; when there is no such object, or the pool
+    /// cannot be read.
+    pub fn read(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<(), DatasetError> {
+        let dnode = self.dnode(object)?.ok_or_else(|| self.no_object(object))?;
+        if self.is_encrypted() {
+            return Err(self.encrypted(object));
+        }
+        let block_size = u64::from(dnode.block_size);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let within = usize::try_from(at % block_size).unwrap_or(0);
+            let len = (buf.len() - done).min(usize::try_from(block_size).unwrap_or(usize::MAX) - within);
+            let target = &mut buf[done..done + len];
+            match self.block(object, at / block_size)? {
+                Some(block) => {
+                    let data = self.read_block(object, &block)?;
+                    let have = data.get(within..).unwrap_or_default();
+                    let copied = have.len().min(len);
+                    target[..copied].copy_from_slice(&have[..copied]);
+                    target[copied..].fill(0);
+                }
+                None if self.is_redacted(object, at, len as u64)? => {
+                    return Err(DatasetError::Redacted { object, offset: at });
+                }
+                None => target.fill(0),
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn no_object(&self, object: u64) -> DatasetError {
+        DatasetError::corrupt(format!("object {object} of {}", self.name), "it does not exist")
+    }
+
+    fn is_redacted(&self, object: u64, offset: u64, len: u64) -> Result<bool, DatasetError> {
+        if !self.content.features.contains(Features::REDACTED) {
+            return Ok(false);
+        }
+        let end = ObjsetKey::Redaction { object, offset: offset.saturating_add(len) }.encode();
+        let Some((key, entry)) = self.view.last_before(&end)? else { return Ok(false) };
+        match ObjsetKey::decode(&key)? {
+            ObjsetKey::Redaction { object: found, offset: start } if found == object => {
+                Ok(start.saturating_add(redaction_len(&entry.value)?) > offset)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The plain bytes of an object's spill block.
+    ///
+    /// # Errors
+    /// As [`Objset::read`].
+    pub fn spill(&self, object: u64) -> Result<Option<Bytes>, DatasetError> {
+        let Some(entry) = self.view.get(&ObjsetKey::Spill { object }.encode())? else { return Ok(None) };
+        Ok(Some(self.read_block(object, &Block::decode(&entry.value)?)?))
+    }
+
+    /// First data at or after `offset`, block-granular, as `SEEK_DATA`.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn next_data(&self, object: u64, offset: u64) -> Result<Option<u64>, DatasetError> {
+        let Some(dnode) = self.dnode(object)? else { return Ok(None) };
+        let block_size = u64::from(dnode.block_size);
+        let from = ObjsetKey::Block { object, blkid: offset / block_size }.encode();
+        match self.view.range(&from, Some(&blocks_end(object))).next().transpose()? {
+            Some((key, _)) => match ObjsetKey::decode(&key)? {
+                ObjsetKey::Block { blkid, .. } => Ok(Some(blkid.saturating_mul(block_size).max(offset))),
+                _ => Ok(None),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// First hole at or after `offset`, block-granular, as `SEEK_HOLE`; the end of the last block counts.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, DatasetError> {
+        let Some(dnode) = self.dnode(object)? else { return Ok(None) };
+        let block_size = u64::from(dnode.block_size);
+        let mut expected = offset / block_size;
+        let from = ObjsetKey::Block { object, blkid: expected }.encode();
+        for item in self.view.range(&from, Some(&blocks_end(object))) {
+            match ObjsetKey::decode(&item?.0)? {
+                ObjsetKey::Block { blkid, .. } if blkid == expected => expected = expected.saturating_add(1),
+                _ => break,
+            }
+        }
+        Ok(Some(expected.saturating_mul(block_size).max(offset)))
+    }
+
+    /// Highest block number with data.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn last_block(&self, object: u64) -> Result<Option<u64>, DatasetError> {
+        last_block(&self.view, object)
+    }
+
+    /// Size of a volume in bytes, from its `zvol prop` object (`ZVOL_ZAP_OBJ` 2, name `size`).
+    ///
+    /// # Errors
+    /// [`DatasetError::WrongType`] for a filesystem; when the object is damaged or encrypted.
+    pub fn volume_size(&self) -> Result<u64, DatasetError> {
+        if self.kind != Kind::Volume {
+            return Err(DatasetError::WrongType { name: self.name.to_string() });
+        }
+        const PROPERTIES: u64 = 2;
+        let dnode = self.dnode(PROPERTIES)?.ok_or_else(|| self.no_object(PROPERTIES))?;
+        let mut block = vec![0; usize::try_from(dnode.block_size).unwrap_or(0).min(128 * 1024)];
+        self.read(PROPERTIES, 0, &mut block)?;
+        micro_zap_number(&block, b"size")
+            .ok_or_else(|| DatasetError::corrupt(format!("object 2 of {}", self.name), "no volume size"))
+    }
+
+    /// Block size of a volume in bytes (of `ZVOL_OBJ` 1).
+    ///
+    /// # Errors
+    /// As [`Objset::volume_size`].
+    pub fn volume_block_size(&self) -> Result<u64, DatasetError> {
+        if self.kind != Kind::Volume {
+            return Err(DatasetError::WrongType { name: self.name.to_string() });
+        }
+        Ok(u64::from(self.dnode(1)?.ok_or_else(|| self.no_object(1))?.block_size))
+    }
+}
+
+/// First key after an object's data blocks.
+pub(crate) fn blocks_end(object: u64) -> Vec<u8> {
+    ObjsetKey::Redaction { object, offset: 0 }.encode()
+}
+
+pub(crate) fn last_block(view: &View, object: u64) -> Result<Option<u64>, DatasetError> {
+    let Some((key, _)) = view.last_before(&blocks_end(object))? else { return Ok(None) };
+    match ObjsetKey::decode(&key)? {
+        ObjsetKey::Block { object: found, blkid } if found == object => Ok(Some(blkid)),
+        _ => Ok(None),
+    }
+}
+
+/// Length of a redaction entry.
+pub(crate) fn redaction_len(value: &[u8]) -> Result<u64, DatasetError> {
+    match value.split_first() {
+        Some((1, rest)) => <[u8; 8]>::try_from(rest)
+            .map(u64::from_le_bytes)
+            .map_err(|_| DatasetError::corrupt("redaction record", "record is cut short")),
+        _ => Err(DatasetError::corrupt("redaction record", "record version is not known to this build")),
+    }
+}
+
+/// The value of a redaction entry.
+pub(crate) fn encode_redaction(len: u64) -> Vec<u8> {
+    let mut out = vec![1];
+    out.extend_from_slice(&len.to_le_bytes());
+    out
+}
+
+/// Looks a name up in a one-block micro ZAP (`mzap_phys_t`): a volume's property object is always one, and
+/// this crate stands beside, not above, the ZPL codec.
+fn micro_zap_number(block: &[u8], name: &[u8]) -> Option<u64> {
+    const MICRO: u64 = (1 << 63) + 3;
+    let magic = u64::from_le_bytes(*block.first_chunk::<8>()?);
+    if magic != MICRO {
+        return None;
+    }
+    block.get(64..)?.chunks_exact(64).find_map(|entry| {
+        let stored = entry[14..].split(|&byte| byte == 0).next()?;
+        (stored == name).then(|| entry.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes)))?
+    })
+}

@@ -1,0 +1,61 @@
+//! `bookmark`: remembering where a snapshot was, so that it can be destroyed and still be an incremental source.
+
+use crate::catalog::record::BookmarkRecord;
+use crate::catalog::{Found, keys};
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::name::Name;
+use crate::receive::key_data;
+
+impl Datasets {
+    /// Makes `bookmark` from a snapshot, or from another bookmark, of the same dataset.
+    ///
+    /// # Errors
+    /// [`DatasetError::BookmarkExists`]; when the source does not exist or is of another dataset.
+    pub fn bookmark(&self, source: &Name, bookmark: &Name) -> Result<(), DatasetError> {
+        let short =
+            bookmark.bookmark().ok_or_else(|| DatasetError::WrongType { name: bookmark.to_string() })?;
+        let change = self.change()?;
+        let catalog = change.catalog();
+        let (dataset, record) = match catalog.find(source)? {
+            Found::Snapshot(snapshot) => {
+                let ivset_guid = match catalog.key_data(snapshot.id.dataset, snapshot.id.txg)? {
+                    Some(packed) => key_data::ivset_guid(&packed).unwrap_or(0),
+                    None => 0,
+                };
+                let record = BookmarkRecord {
+                    guid: snapshot.record.guid,
+                    creation: snapshot.record.creation,
+                    createtxg: snapshot.id.txg,
+                    content: snapshot.record.content,
+                    ivset_guid,
+                };
+                (snapshot.id.dataset, record)
+            }
+            Found::Bookmark(found) => (found.dataset_id, found.record),
+            Found::Dataset(found) => return Err(DatasetError::WrongType { name: found.name }),
+        };
+        if catalog.dataset(bookmark.dataset())?.id != dataset {
+            return Err(DatasetError::refused(
+                bookmark.to_string(),
+                "bookmark is in a different dataset than its source",
+            ));
+        }
+        if catalog.bookmark(bookmark).is_ok() {
+            return Err(DatasetError::BookmarkExists { name: bookmark.to_string() });
+        }
+        change.put(&keys::bookmark(dataset, short), &record.encode())?;
+        change.commit()
+    }
+
+    /// Destroys a bookmark.
+    ///
+    /// # Errors
+    /// [`DatasetError::NoBookmark`].
+    pub fn destroy_bookmark(&self, name: &Name) -> Result<(), DatasetError> {
+        let change = self.freeing_change()?;
+        let found = change.catalog().bookmark(name)?;
+        change.delete(&keys::bookmark(found.dataset_id, &found.name))?;
+        change.commit()
+    }
+}

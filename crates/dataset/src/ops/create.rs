@@ -1,0 +1,104 @@
+//! `create`: a new, empty dataset.
+
+use snowmelt_pool::TreeId;
+
+use crate::catalog::record::DatasetRecord;
+use crate::catalog::{Content, Dataset, DatasetId, Kind, PropertyKind, SnapshotId, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::DatasetError;
+use crate::name::Name;
+use crate::random;
+
+/// How to create a dataset.
+#[derive(Debug, Clone, Default)]
+pub struct CreateOptions {
+    /// Make missing parents too, and do not mind if the dataset exists (`-p`).
+    pub parents: bool,
+    /// Properties in canonical text.
+    pub properties: Vec<(String, String)>,
+}
+
+impl Datasets {
+    /// Creates a filesystem.
+    ///
+    /// # Errors
+    /// When it exists, its parent does not, or the pool cannot be written.
+    pub fn create_filesystem(&self, name: &str, options: &CreateOptions) -> Result<(), DatasetError> {
+        let name = Name::parse_dataset(name)?;
+        let change = self.change()?;
+        if let Ok(existing) = change.catalog().dataset(name.dataset()) {
+            return if options.parents { Ok(()) } else { Err(DatasetError::Exists { name: existing.name }) };
+        }
+        if options.parents {
+            change.create_parents(name.dataset())?;
+        }
+        let dataset = change.create_dataset(name.dataset(), Kind::Filesystem, None)?;
+        for (property, value) in &options.properties {
+            change.put(
+                &keys::property(dataset.id, 0, PropertyKind::Local.code(), property),
+                value.as_bytes(),
+            )?;
+        }
+        change.commit()
+    }
+}
+
+impl Change<'_> {
+    /// Makes every missing dataset above `name`.
+    pub(crate) fn create_parents(&self, name: &str) -> Result<(), DatasetError> {
+        for (at, _) in name.match_indices('/') {
+            let above = &name[..at];
+            match self.catalog().dataset(above) {
+                Ok(_) => {}
+                Err(DatasetError::NotFound { .. }) if above.contains('/') => {
+                    self.create_dataset(above, Kind::Filesystem, None)?;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a dataset with an empty head.
+    pub(crate) fn create_dataset(
+        &self,
+        name: &str,
+        kind: Kind,
+        origin: Option<SnapshotId>,
+    ) -> Result<Dataset, DatasetError> {
+        let (above, last) =
+            name.rsplit_once('/').ok_or_else(|| DatasetError::NotFound { name: name.to_owned() })?;
+        let parent = self.catalog().dataset(above).map_err(|error| match error {
+            DatasetError::NotFound { .. } => DatasetError::NoParent { name: name.to_owned() },
+            other => other,
+        })?;
+        if parent.record.kind == Kind::Volume {
+            return Err(DatasetError::refused(name, "parent is not a filesystem"));
+        }
+        let id = DatasetId(self.next("dataset", 2)?);
+        let head: TreeId = self.pool().create_tree(&self.hold)?.id();
+        let record = DatasetRecord {
+            kind,
+            inconsistent: false,
+            guid: random::guid(),
+            creation: random::now(),
+            createtxg: self.txg(),
+            parent: parent.id,
+            name: last.to_owned(),
+            head,
+            origin,
+            content: Content::default(),
+        };
+        self.put(&keys::dataset(id), &record.encode())?;
+        self.put(&keys::child(parent.id, last), &id.0.to_be_bytes())?;
+        if let Some(origin) = origin {
+            self.put(&keys::clone(origin.dataset, origin.txg, id), &[])?;
+        }
+        Ok(Dataset { id, name: name.to_owned(), record })
+    }
+
+    /// Stores a dataset's record again.
+    pub(crate) fn put_dataset(&self, id: DatasetId, record: &DatasetRecord) -> Result<(), DatasetError> {
+        self.put(&keys::dataset(id), &record.encode())
+    }
+}

@@ -1,0 +1,404 @@
+//! `destroy`: snapshots and datasets, alone or in sets that go together.
+
+use std::collections::BTreeSet;
+
+use crate::catalog::{Catalog, Dataset, Found, Snapshot, SnapshotId, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::DatasetError;
+use crate::name::Name;
+use crate::ops::free::{free_dead, free_tree, merge};
+
+/// What a destroy will take, in the order in which it goes. Made from a [`Catalog`], so `-n` costs nothing.
+#[derive(Debug, Clone, Default)]
+pub struct DestroyPlan {
+    /// Snapshots, each before anything it depends on.
+    pub snapshots: Vec<Snapshot>,
+    /// Filesystems and volumes, children before parents, clones before origins; their snapshots are in
+    /// [`DestroyPlan::snapshots`] or go with them.
+    pub datasets: Vec<Dataset>,
+    /// Space that comes back, in bytes.
+    pub reclaim: u64,
+}
+
+impl DestroyPlan {
+    /// Plans the destruction of a filesystem or volume.
+    ///
+    /// # Errors
+    /// [`DatasetError::HasChildren`] without `recursive`, [`DatasetError::HasClones`] without `clones`,
+    /// [`DatasetError::Held`], [`DatasetError::Busy`].
+    pub fn dataset(
+        catalog: &Catalog,
+        dataset: &Dataset,
+        recursive: bool,
+        clones: bool,
+    ) -> Result<Self, DatasetError> {
+        if dataset.id == crate::catalog::ROOT {
+            return Err(DatasetError::refused(
+                dataset.name.clone(),
+                "operation does not apply to pools\nuse 'zpool destroy' to destroy the pool itself",
+            ));
+        }
+        let children = catalog.children(dataset)?;
+        let has_snapshots = catalog.newest_snapshot(dataset)?.is_some();
+        if !(recursive || clones) && (has_snapshots || !children.is_empty()) {
+            let mut names = Vec::new();
+            for below in catalog.descendants(dataset.clone())? {
+                for snapshot in catalog.snapshots(&below) {
+                    names.push(snapshot?.full_name());
+                }
+                if below.id != dataset.id {
+                    names.push(below.name);
+                }
+            }
+            return Err(DatasetError::HasChildren { name: dataset.name.clone(), children: names });
+        }
+        let mut plan = Self::default();
+        let mut seen = BTreeSet::new();
+        plan.add_dataset(catalog, dataset, clones, &mut seen)?;
+        Ok(plan)
+    }
+
+    fn add_dataset(
+        &mut self,
+        catalog: &Catalog,
+        dataset: &Dataset,
+        clones: bool,
+        seen: &mut BTreeSet<crate::DatasetId>,
+    ) -> Result<(), DatasetError> {
+        let all = catalog.descendants(dataset.clone())?;
+        let inside: BTreeSet<_> = all.iter().map(|below| below.id).collect();
+        for below in all.iter().rev() {
+            if !seen.insert(below.id) {
+                continue;
+            }
+            let snapshots = catalog.snapshots(below).collect::<Result<Vec<_>, _>>()?;
+            for snapshot in &snapshots {
+                if !catalog.holds(snapshot.id)?.is_empty() {
+                    return Err(DatasetError::Held { name: snapshot.full_name() });
+                }
+                for clone in catalog.clones(snapshot.id)? {
+                    if inside.contains(&clone.id) || clones {
+                        self.add_dataset(catalog, &clone, clones, seen)?;
+                    } else {
+                        return Err(DatasetError::HasClones {
+                            name: dataset.name.clone(),
+                            clones: vec![clone.name],
+                        });
+                    }
+                }
+            }
+            let space = catalog.dataset_space(below)?;
+            self.reclaim += space.used_by_dataset + space.used_by_snapshots;
+            self.snapshots.extend(snapshots);
+            self.datasets.push(below.clone());
+        }
+        Ok(())
+    }
+
+    /// Plans the destruction of snapshots. With `recursive` the snapshots of the same names of all descendants
+    /// go too, with `clones` all that was cloned from them.
+    ///
+    /// # Errors
+    /// [`DatasetError::Held`], [`DatasetError::HasClones`].
+    pub fn snapshots(
+        catalog: &Catalog,
+        snapshots: Vec<Snapshot>,
+        clones: bool,
+    ) -> Result<Self, DatasetError> {
+        let mut plan = Self::default();
+        let mut seen = BTreeSet::new();
+        for snapshot in &snapshots {
+            if !catalog.holds(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Held { name: snapshot.full_name() });
+            }
+            let dependent = catalog.clones(snapshot.id)?;
+            if !dependent.is_empty() && !clones {
+                return Err(DatasetError::HasClones {
+                    name: snapshot.full_name(),
+                    clones: dependent.into_iter().map(|clone| clone.name).collect(),
+                });
+            }
+            for clone in dependent {
+                plan.add_dataset(catalog, &clone, clones, &mut seen)?;
+            }
+        }
+        plan.reclaim += reclaimed_together(catalog, &snapshots)?;
+        plan.snapshots.extend(snapshots);
+        Ok(plan)
+    }
+
+    /// The snapshots a range means: `first%last`, either end open. Names are those of one dataset.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`] when an end does not exist or they are in the wrong order.
+    pub fn range(
+        catalog: &Catalog,
+        dataset: &Dataset,
+        first: Option<&str>,
+        last: Option<&str>,
+    ) -> Result<Vec<Snapshot>, DatasetError> {
+        let end = |name: &str| catalog.snapshot(&Name::parse(&format!("{}@{name}", dataset.name))?);
+        let from = first.map(end).transpose()?.map_or(0, |snapshot| snapshot.id.txg);
+        let to = last.map(end).transpose()?.map_or(u64::MAX, |snapshot| snapshot.id.txg);
+        let mut found = Vec::new();
+        for snapshot in catalog.snapshots_after(dataset, from.saturating_sub(1)) {
+            let snapshot = snapshot?;
+            if snapshot.id.txg <= to {
+                found.push(snapshot);
+            }
+        }
+        if found.is_empty() {
+            return Err(DatasetError::NotFound {
+                name: format!("{}@{}%{}", dataset.name, first.unwrap_or(""), last.unwrap_or("")),
+            });
+        }
+        Ok(found)
+    }
+}
+
+/// Space that comes back when these snapshots go together: runs of neighbours free what they share.
+fn reclaimed_together(catalog: &Catalog, snapshots: &[Snapshot]) -> Result<u64, DatasetError> {
+    let going: BTreeSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
+    let mut datasets: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.dataset).collect();
+    datasets.sort_unstable();
+    datasets.dedup();
+    let mut total = 0;
+    for id in datasets {
+        let dataset = catalog.dataset_by_id(id)?;
+        // A block in the deadlist of a point is freed if it was born after the newest snapshot before that
+        // point which stays.
+        let mut floor = dataset.record.origin.map_or(0, |origin| origin.txg);
+        let mut floor_of_point = Vec::new();
+        for snapshot in catalog.snapshots(&dataset) {
+            let snapshot = snapshot?;
+            floor_of_point.push((snapshot.record.deadlist, floor));
+            if !going.contains(&snapshot.id) {
+                floor = snapshot.id.txg;
+            }
+        }
+        floor_of_point.push((catalog.pool().tree(dataset.record.head)?.sharing().1, floor));
+        for (deadlist, floor) in floor_of_point {
+            if let Some(deadlist) = deadlist {
+                total += snowmelt_pool::Deadlist::open(catalog.pool(), deadlist)?.sum(floor)?.physical;
+            }
+        }
+    }
+    Ok(total)
+}
+
+impl Datasets {
+    /// Carries out a plan, in one txg. What the plan names must still be as it was.
+    ///
+    /// # Errors
+    /// When something became busy or held since; then nothing is destroyed.
+    pub fn destroy(&self, plan: &DestroyPlan) -> Result<(), DatasetError> {
+        let change = self.freeing_change()?;
+        for dataset in &plan.datasets {
+            if self.is_receiving(dataset.id) {
+                return Err(DatasetError::Busy { name: dataset.name.clone() });
+            }
+        }
+        let catalog = change.catalog();
+        let doomed: BTreeSet<_> = plan.datasets.iter().map(|dataset| dataset.id).collect();
+        for snapshot in &plan.snapshots {
+            let now = catalog.snapshot_by_id(snapshot.id).map_err(|error| match error {
+                DatasetError::Corrupt { .. } => DatasetError::NotFound { name: snapshot.full_name() },
+                other => other,
+            })?;
+            if !catalog.holds(now.id)?.is_empty() {
+                return Err(DatasetError::Held { name: now.full_name() });
+            }
+            if catalog.clones(now.id)?.iter().any(|clone| !doomed.contains(&clone.id)) {
+                return Err(DatasetError::Busy { name: now.full_name() });
+            }
+            if self.is_receiving(now.id.dataset)
+                && catalog.receive_state(now.id.dataset)?.and_then(|state| state.base) == Some(now.id)
+            {
+                return Err(DatasetError::Busy { name: now.full_name() });
+            }
+        }
+        for dataset in &plan.datasets {
+            let below = catalog.children(dataset)?;
+            if below.iter().any(|child| !doomed.contains(&child.id)) {
+                return Err(DatasetError::Busy { name: dataset.name.clone() });
+            }
+        }
+        for dataset in &plan.datasets {
+            change.destroy_head(dataset)?;
+        }
+        for snapshot in &plan.snapshots {
+            if doomed.contains(&snapshot.id.dataset) {
+                continue;
+            }
+            change.destroy_snapshot(snapshot.id)?;
+        }
+        for dataset in &plan.datasets {
+            change.forget_dataset(dataset)?;
+        }
+        change.commit()
+    }
+
+    /// `destroy -d`: destroys a snapshot, now or when its last hold and clone go.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn destroy_deferred(&self, name: &Name) -> Result<(), DatasetError> {
+        let change = self.freeing_change()?;
+        let mut snapshot = change.catalog().snapshot(name)?;
+        snapshot.record.defer_destroy = true;
+        change.put(&keys::snapshot(snapshot.id.dataset, snapshot.id.txg), &snapshot.record.encode())?;
+        change.destroy_if_deferred(snapshot.id)?;
+        change.commit()
+    }
+}
+
+impl Change<'_> {
+    /// Destroys a snapshot that nothing refers to. What it alone holds is freed; what older snapshots hold
+    /// too moves on to the next one's deadlist.
+    pub(crate) fn destroy_snapshot(&self, id: SnapshotId) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let snapshot = catalog.snapshot_by_id(id)?;
+        let dataset = catalog.dataset_by_id(id.dataset)?;
+        let previous = catalog.snapshot_before(&dataset, id.txg)?;
+        let previous_txg = match previous {
+            Some(previous) => previous.id.txg,
+            None => dataset.record.origin.map_or(0, |origin| origin.txg),
+        };
+        let head = self.pool().tree(dataset.record.head)?;
+        let next = catalog.snapshots_after(&dataset, id.txg).next().transpose()?;
+        let next_deadlist = match &next {
+            Some(next) => next.record.deadlist,
+            None => head.sharing().1,
+        };
+        if let Some(deadlist) = next_deadlist {
+            free_dead(self.pool(), &self.hold, deadlist, previous_txg)?;
+        }
+        let merged = merge(self.pool(), &self.hold, next_deadlist, snapshot.record.deadlist)?;
+        match next {
+            Some(mut next) => {
+                next.record.deadlist = merged;
+                self.put(&keys::snapshot(next.id.dataset, next.id.txg), &next.record.encode())?;
+            }
+            None => head.set_sharing(&self.hold, previous_txg, merged)?,
+        }
+        self.forget_snapshot(&snapshot)
+    }
+
+    /// Destroys a snapshot marked by `destroy -d` once nothing refers to it.
+    pub(crate) fn destroy_if_deferred(&self, id: SnapshotId) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let snapshot = catalog.snapshot_by_id(id)?;
+        if snapshot.record.defer_destroy && catalog.holds(id)?.is_empty() && catalog.clones(id)?.is_empty() {
+            self.destroy_snapshot(id)?;
+        }
+        Ok(())
+    }
+
+    fn forget_snapshot(&self, snapshot: &Snapshot) -> Result<(), DatasetError> {
+        let id = snapshot.id;
+        self.delete(&keys::snapshot(id.dataset, id.txg))?;
+        self.delete(&keys::snapshot_name(id.dataset, &snapshot.record.name))?;
+        self.delete(&keys::guid(snapshot.record.guid, id.dataset, id.txg))?;
+        self.delete(&keys::key_data(id.dataset, id.txg))?;
+        self.delete_prefix(&keys::Key::new(keys::PROPERTY).id(id.dataset).u64(id.txg).done())
+    }
+
+    /// Frees everything a dataset holds: snapshots newest first, so that each frees only what is its own, then
+    /// the head.
+    pub(crate) fn destroy_head(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        self.abandon_receive(dataset)?;
+        let catalog = self.catalog();
+        let dataset = catalog.dataset_by_id(dataset.id)?;
+        let newest = catalog.newest_snapshot(&dataset)?;
+        let origin_txg = dataset.record.origin.map_or(0, |origin| origin.txg);
+        free_tree(
+            self.pool(),
+            &self.hold,
+            dataset.record.head,
+            newest.as_ref().map_or(origin_txg, |s| s.id.txg),
+        )?;
+        let mut snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
+        while let Some(snapshot) = snapshots.pop() {
+            let floor = snapshots.last().map_or(origin_txg, |older| older.id.txg);
+            self.free_root(&snapshot, floor)?;
+            self.forget_snapshot(&snapshot)?;
+        }
+        Ok(())
+    }
+
+    /// Frees what a snapshot has that is younger than `floor`: nothing newer is left that could share it.
+    fn free_root(&self, snapshot: &Snapshot, floor: u64) -> Result<(), DatasetError> {
+        let pool = self.pool();
+        let tree = pool.create_tree(&self.hold)?;
+        tree.reset(&self.hold, snapshot.record.root.clone(), snapshot.record.stats)?;
+        free_tree(pool, &self.hold, tree.id(), floor)?;
+        if let Some(deadlist) = snapshot.record.deadlist {
+            pool.destroy_tree(&self.hold, deadlist, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a dataset's records; its space is free already.
+    pub(crate) fn forget_dataset(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        let record = &dataset.record;
+        self.delete(&keys::dataset(dataset.id))?;
+        self.delete(&keys::child(record.parent, &record.name))?;
+        self.delete(&keys::key_data(dataset.id, 0))?;
+        self.delete(&keys::receive(dataset.id))?;
+        self.delete_prefix(&keys::Key::new(keys::PROPERTY).id(dataset.id).done())?;
+        self.delete_prefix(&keys::Key::new(keys::BOOKMARK).id(dataset.id).done())?;
+        if let Some(origin) = record.origin {
+            self.delete(&keys::clone(origin.dataset, origin.txg, dataset.id))?;
+            if !matches!(self.catalog().dataset_by_id(origin.dataset), Err(DatasetError::NotFound { .. }))
+                && self.catalog().snapshot_by_id(origin).is_ok()
+            {
+                self.destroy_if_deferred(origin)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Resolves the names of a destroy command for snapshots: `fs@a,b,c%d`, with the same names in all descendants
+/// if `recursive`.
+///
+/// # Errors
+/// When the dataset does not exist; names that no dataset has are an error only if none is found at all.
+pub fn snapshots_named(
+    catalog: &Catalog,
+    dataset: &str,
+    spec: &str,
+    recursive: bool,
+) -> Result<(Vec<Snapshot>, Vec<String>), DatasetError> {
+    let top = catalog.dataset(dataset)?;
+    let all = if recursive { catalog.descendants(top)? } else { vec![top] };
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for part in spec.split(',') {
+        let before = found.len();
+        for below in &all {
+            let these = match part.split_once('%') {
+                Some((first, last)) => {
+                    let end = |name: &'_ str| (!name.is_empty()).then(|| name.to_owned());
+                    let (first, last) = (end(first), end(last));
+                    DestroyPlan::range(catalog, below, first.as_deref(), last.as_deref())
+                }
+                None => match catalog.find(&Name::parse(&format!("{}@{part}", below.name))?) {
+                    Ok(Found::Snapshot(snapshot)) => Ok(vec![snapshot]),
+                    Ok(_) => Ok(Vec::new()),
+                    Err(error) => Err(error),
+                },
+            };
+            match these {
+                Ok(these) => found.extend(these),
+                Err(DatasetError::NotFound { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        if found.len() == before {
+            missing.push(format!("{dataset}@{part}"));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|snapshot| seen.insert(snapshot.id));
+    Ok((found, missing))
+}

@@ -1,0 +1,13 @@
+//! Everything that changes the namespace of a pool, one verb a file.
+
+pub(crate) mod bookmark;
+pub(crate) mod clone;
+pub(crate) mod create;
+pub(crate) mod destroy;
+pub(crate) mod free;
+pub(crate) mod hold;
+pub(crate) mod promote;
+pub(crate) mod property;
+pub(crate) mod rename;
+pub(crate) mod rollback;
+pub(crate) mod snapshot;

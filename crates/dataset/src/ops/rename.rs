@@ -1,0 +1,138 @@
+//! `rename`: of datasets, snapshots and bookmarks.
+
+use crate::catalog::{Catalog, Dataset, Snapshot, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::DatasetError;
+use crate::name::{NAME_MAX, Name, Suffix};
+
+/// How to rename.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RenameOptions {
+    /// Make missing parents of the new name (`-p`).
+    pub parents: bool,
+    /// Rename the snapshots of that name of all descendants too (`-r`).
+    pub recursive: bool,
+}
+
+impl Datasets {
+    /// Renames a dataset, snapshot or bookmark.
+    ///
+    /// # Errors
+    /// When the new name is taken, not in the same place where it must be, or would be below the old one.
+    pub fn rename(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), DatasetError> {
+        let change = self.change()?;
+        match (from.suffix(), to.suffix()) {
+            (Suffix::None, Suffix::None) => change.rename_dataset(from, to, options)?,
+            (Suffix::Snapshot(old), Suffix::Snapshot(new)) if from.dataset() == to.dataset() => {
+                let catalog = change.catalog();
+                let top = catalog.dataset(from.dataset())?;
+                let all = if options.recursive { catalog.descendants(top)? } else { vec![top] };
+                change.rename_snapshots(&catalog, &all, old, new)?;
+            }
+            (Suffix::Bookmark(_), Suffix::Bookmark(new)) if from.dataset() == to.dataset() => {
+                let catalog = change.catalog();
+                let found = catalog.bookmark(from)?;
+                if catalog.bookmark(to).is_ok() {
+                    return Err(DatasetError::BookmarkExists { name: to.to_string() });
+                }
+                change.delete(&keys::bookmark(found.dataset_id, &found.name))?;
+                change.put(&keys::bookmark(found.dataset_id, new), &found.record.encode())?;
+            }
+            _ => {
+                return Err(DatasetError::refused(
+                    to.to_string(),
+                    "must be part of the same dataset and of the same type",
+                ));
+            }
+        }
+        change.commit()
+    }
+}
+
+impl Change<'_> {
+    fn rename_dataset(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let mut dataset = catalog.dataset(from.dataset())?;
+        if from.pool() != to.pool() {
+            return Err(DatasetError::refused(to.to_string(), "datasets must be within same pool"));
+        }
+        let Some((above, last)) = to.parent() else {
+            return Err(DatasetError::refused(from.to_string(), "a pool's root dataset cannot be renamed"));
+        };
+        if from.parent().is_none() {
+            return Err(DatasetError::refused(from.to_string(), "a pool's root dataset cannot be renamed"));
+        }
+        if to.dataset().starts_with(&format!("{}/", from.dataset())) {
+            return Err(DatasetError::refused(
+                to.to_string(),
+                "New dataset name cannot be a descendant of current dataset name",
+            ));
+        }
+        if catalog.dataset(to.dataset()).is_ok() {
+            return Err(DatasetError::Exists { name: to.to_string() });
+        }
+        check_lengths(&catalog, &dataset, to)?;
+        if options.parents {
+            self.create_parents(to.dataset())?;
+        }
+        let parent = self.catalog().dataset(above).map_err(|error| match error {
+            DatasetError::NotFound { .. } => DatasetError::NoParent { name: to.to_string() },
+            other => other,
+        })?;
+        self.delete(&keys::child(dataset.record.parent, &dataset.record.name))?;
+        self.put(&keys::child(parent.id, last), &dataset.id.0.to_be_bytes())?;
+        dataset.record.parent = parent.id;
+        last.clone_into(&mut dataset.record.name);
+        self.put_dataset(dataset.id, &dataset.record)
+    }
+
+    fn rename_snapshots(
+        &self,
+        catalog: &Catalog,
+        datasets: &[Dataset],
+        old: &str,
+        new: &str,
+    ) -> Result<(), DatasetError> {
+        let mut renamed = 0;
+        for dataset in datasets {
+            let Ok(snapshot) = catalog.snapshot(&Name::parse(&format!("{}@{old}", dataset.name))?) else {
+                continue;
+            };
+            let target = format!("{}@{new}", dataset.name);
+            if catalog.snapshot(&Name::parse(&target)?).is_ok() {
+                return Err(DatasetError::Exists { name: target });
+            }
+            self.rename_snapshot(snapshot, new)?;
+            renamed += 1;
+        }
+        match (renamed, datasets.first()) {
+            (0, Some(top)) => Err(DatasetError::NotFound { name: format!("{}@{old}", top.name) }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn rename_snapshot(&self, mut snapshot: Snapshot, new: &str) -> Result<(), DatasetError> {
+        let id = snapshot.id;
+        self.delete(&keys::snapshot_name(id.dataset, &snapshot.record.name))?;
+        new.clone_into(&mut snapshot.record.name);
+        self.put(&keys::snapshot_name(id.dataset, new), &id.txg.to_be_bytes())?;
+        self.put(&keys::snapshot(id.dataset, id.txg), &snapshot.record.encode())
+    }
+}
+
+/// No name below a renamed dataset may become too long.
+fn check_lengths(catalog: &Catalog, dataset: &Dataset, to: &Name) -> Result<(), DatasetError> {
+    for below in catalog.descendants(dataset.clone())? {
+        let mut longest = below.name.len();
+        for snapshot in catalog.snapshots(&below) {
+            longest = longest.max(below.name.len() + 1 + snapshot?.record.name.len());
+        }
+        if longest - dataset.name.len() + to.dataset().len() > NAME_MAX {
+            return Err(DatasetError::refused(
+                to.to_string(),
+                format!("the name of {} would be too long", below.name),
+            ));
+        }
+    }
+    Ok(())
+}

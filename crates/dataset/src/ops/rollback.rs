@@ -1,0 +1,73 @@
+//! `rollback`: the head becomes what a snapshot was.
+
+use crate::catalog::{Dataset, Snapshot, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::DatasetError;
+use crate::name::Name;
+use crate::ops::destroy::DestroyPlan;
+use crate::ops::free::free_tree;
+
+/// How to roll back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RollbackOptions {
+    /// Destroy newer snapshots and bookmarks (`-r`).
+    pub newer: bool,
+    /// Destroy clones of newer snapshots too (`-R`).
+    pub clones: bool,
+}
+
+impl Datasets {
+    /// Rolls a dataset back to one of its snapshots.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotNewest`] without [`RollbackOptions::newer`]; as a destroy of the newer ones.
+    pub fn rollback(&self, name: &Name, options: RollbackOptions) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let snapshot = catalog.snapshot(name)?;
+        let dataset = catalog.dataset_by_id(snapshot.id.dataset)?;
+        if self.is_receiving(dataset.id) {
+            return Err(DatasetError::Busy { name: dataset.name });
+        }
+        let newer = catalog.snapshots_after(&dataset, snapshot.id.txg).collect::<Result<Vec<_>, _>>()?;
+        let bookmarks: Vec<_> = catalog
+            .bookmarks(&dataset)?
+            .into_iter()
+            .filter(|bookmark| bookmark.record.createtxg > snapshot.id.txg)
+            .collect();
+        if !(options.newer || options.clones) && !(newer.is_empty() && bookmarks.is_empty()) {
+            let names = newer.iter().map(Snapshot::full_name);
+            let newer = names.chain(bookmarks.iter().map(|bookmark| bookmark.full_name())).collect();
+            return Err(DatasetError::NotNewest { name: name.to_string(), newer });
+        }
+        if !newer.is_empty() {
+            self.destroy(&DestroyPlan::snapshots(&catalog, newer, options.clones)?)?;
+        }
+        let change = self.freeing_change()?;
+        for bookmark in bookmarks {
+            change.delete(&keys::bookmark(bookmark.dataset_id, &bookmark.name))?;
+        }
+        change.rollback_head(&change.catalog().dataset_by_id(dataset.id)?, &snapshot)?;
+        change.commit()
+    }
+}
+
+impl Change<'_> {
+    /// Makes the head what `snapshot`, the dataset's newest, is.
+    pub(crate) fn rollback_head(&self, dataset: &Dataset, snapshot: &Snapshot) -> Result<(), DatasetError> {
+        let mut dataset = dataset.clone();
+        free_tree(self.pool(), &self.hold, dataset.record.head, snapshot.id.txg)?;
+        dataset.record.head = self.pool().create_tree(&self.hold)?.id();
+        dataset.record.content = snapshot.record.content;
+        self.put_dataset(dataset.id, &dataset.record)?;
+        self.reset_head(&dataset, snapshot)
+    }
+
+    /// Points a fresh head at a snapshot's root.
+    pub(crate) fn reset_head(&self, dataset: &Dataset, snapshot: &Snapshot) -> Result<(), DatasetError> {
+        let head = self.pool().tree(dataset.record.head)?;
+        head.reset(&self.hold, snapshot.record.root.clone(), snapshot.record.stats)?;
+        let deadlist = self.pool().create_tree(&self.hold)?.id();
+        head.set_sharing(&self.hold, snapshot.id.txg, Some(deadlist))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,631 @@
+//! What each record does to the tree. The rules are those of `receive_object` and its neighbours in OpenZFS's
+//! `module/zfs/dmu_recv.c`.
+
+use std::sync::Arc;
+
+use snowmelt_pool::{BlockId, BlockPtr, Hold, Pool, Prepared, Tree};
+use snowmelt_stream::record::{
+    Free, FreeObjects, Object, ObjectRange, Record, Redact, Spill, Write, WriteByRef, WriteEmbedded,
+};
+
+use super::begin::{Session, data_end};
+use super::meaning;
+use super::pipeline::{Data, Item};
+use super::prepare::{Codec, pack};
+use crate::catalog::{Content, keys};
+use crate::error::ReceiveError;
+use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
+use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
+use crate::objset::value::{Block, BlockCrypt, Dnode, RawDnode};
+use crate::objset::view::{encode_redaction, last_block};
+
+/// Most slots a dnode can have.
+const SLOTS_MAX: u64 = 32;
+
+/// Writes a session's records to its tree.
+pub(super) struct Applier<'s, 'd> {
+    session: &'s mut Session<'d>,
+    pool: Arc<Pool>,
+    tree: Arc<Tree>,
+    /// The object that records are about, and its dnode.
+    current: Option<(u64, Dnode)>,
+    /// The dnodes that the last OBJECT_RANGE covers.
+    range: Option<(u64, u64)>,
+    /// The place to resume from.
+    reached: (u64, u64),
+    bytes: u64,
+    bytes_before: u64,
+    moved: bool,
+}
+
+impl<'s, 'd> Applier<'s, 'd> {
+    pub(super) fn new(session: &'s mut Session<'d>) -> Result<Self, ReceiveError> {
+        let pool = session.datasets.pool().clone();
+        let tree = session.tree.clone();
+        let reached = (session.state.object, session.state.offset);
+        let bytes_before = if session.resumed { session.state.bytes } else { 0 };
+        Ok(Self {
+            session,
+            pool,
+            tree,
+            current: None,
+            range: None,
+            reached,
+            bytes: 0,
+            bytes_before,
+            moved: false,
+        })
+    }
+
+    pub(super) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Stores the place to resume from, in the txg of what was applied.
+    pub(super) fn save_state(&mut self, hold: &Hold<'_>) -> Result<(), ReceiveError> {
+        if !std::mem::take(&mut self.moved) || !self.session.state.resumable {
+            return Ok(());
+        }
+        let state = &mut self.session.state;
+        (state.object, state.offset) = self.reached;
+        state.bytes = self.bytes_before + self.bytes;
+        self.pool.meta().insert(hold, &keys::receive(self.session.id), &state.encode())?;
+        Ok(())
+    }
+
+    /// Applies one record.
+    pub(super) fn apply(&mut self, hold: &Hold<'_>, mut item: Item) -> Result<(), ReceiveError> {
+        let record = item.record.clone();
+        match &*record {
+            Record::Object(object) => {
+                let Data::Bytes(bonus) = std::mem::replace(&mut item.data, Data::Bytes(Vec::new())) else {
+                    return Err(item.error("no bonus"));
+                };
+                self.object(hold, &item, object, bonus)?;
+                self.reach(object.object, 0);
+            }
+            Record::FreeObjects(free) => self.free_objects(hold, free)?,
+            Record::Write(write) => {
+                let block = prepared(&item)?;
+                self.write(hold, &item, write, block)?;
+                self.reach(write.object, write.offset);
+            }
+            Record::WriteEmbedded(embedded) => {
+                let block = prepared(&item)?;
+                self.write_embedded(hold, &item, embedded, block)?;
+                self.reach(embedded.object, embedded.offset);
+            }
+            Record::Spill(spill) => {
+                let block = prepared(&item)?;
+                self.spill(hold, &item, spill, block)?;
+            }
+            Record::Free(free) => self.free(hold, &item, free)?,
+            Record::WriteByRef(by_ref) => self.write_by_ref(hold, &item, by_ref)?,
+            Record::ObjectRange(range) => self.object_range(hold, &item, range)?,
+            Record::Redact(redact) => self.redact(hold, &item, redact)?,
+            Record::Begin(_) | Record::End(_) => return Err(item.error("out of place")),
+        }
+        self.bytes = item.place.bytes;
+        Ok(())
+    }
+
+    fn reach(&mut self, object: u64, offset: u64) {
+        if (object, offset) > self.reached {
+            self.reached = (object, offset);
+        }
+        self.moved = true;
+    }
+
+    fn raw(&self) -> bool {
+        self.session.is_raw()
+    }
+
+    fn get_dnode(&self, object: u64) -> Result<Option<Dnode>, ReceiveError> {
+        match self.tree.get(&ObjsetKey::Dnode { object }.encode())? {
+            Some(entry) => Ok(Some(Dnode::decode(&entry.value)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The dnode that a record of data needs.
+    fn dnode_for(&mut self, item: &Item, object: u64) -> Result<&Dnode, ReceiveError> {
+        if self.current.as_ref().is_none_or(|(current, _)| *current != object) {
+            let dnode = self.get_dnode(object)?;
+            let dnode = dnode.ok_or_else(|| item.error(format!("there is no object {object}")))?;
+            self.current = Some((object, dnode));
+        }
+        match &self.current {
+            Some((_, dnode)) => Ok(dnode),
+            None => Err(item.error(format!("there is no object {object}"))),
+        }
+    }
+
+    fn object(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        record: &Object,
+        mut bonus: Vec<u8>,
+    ) -> Result<(), ReceiveError> {
+        let object = record.object;
+        let slots = record.slots();
+        let narrow = |number: u32| u8::try_from(number).map_err(|_| item.error("object type out of range"));
+        let (object_type, bonus_type) = (narrow(record.object_type)?, narrow(record.bonus_type)?);
+        self.check_range(item, object)?;
+        let wanted = if self.raw() { record.raw_bonus_len.max(record.bonus_len) } else { record.bonus_len };
+        bonus.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+        if !self.raw() {
+            meaning::bonus(bonus_type, &bonus)
+                .map_err(|why| item.error(format!("object {object}: {why}")))?;
+        }
+        let raw = self.raw().then_some(RawDnode {
+            max_blkid: record.max_blkid,
+            indirect_block_shift: record.indirect_block_shift,
+            nlevels: record.nlevels,
+            nblkptr: record.nblkptr,
+            flags: record.flags,
+        });
+        let mut dnode = Dnode {
+            object_type,
+            bonus_type,
+            checksum: record.checksum_type,
+            compress: record.compress,
+            slots,
+            block_size: record.block_size,
+            bonus_len: record.bonus_len,
+            raw,
+            bonus,
+        };
+        self.check_not_interior(item, object)?;
+        let existing = self.get_dnode(object)?;
+        if let Some(existing) = &existing {
+            self.replace_object(hold, item, object, existing, &mut dnode, record)?;
+        }
+        for slot in object + 1..object + u64::from(slots) {
+            if self.get_dnode(slot)?.is_some() {
+                self.remove_object(hold, slot)?;
+            }
+        }
+        if existing.as_ref() != Some(&dnode) {
+            self.tree.insert(hold, &ObjsetKey::Dnode { object }.encode(), &dnode.encode())?;
+        }
+        self.current = Some((object, dnode));
+        Ok(())
+    }
+
+    /// In a raw stream every OBJECT belongs to the OBJECT_RANGE before it.
+    fn check_range(&self, item: &Item, object: u64) -> Result<(), ReceiveError> {
+        if !self.raw() {
+            return Ok(());
+        }
+        match self.range {
+            Some((first, count)) if object >= first && object - first < count => Ok(()),
+            _ => Err(item.error(format!("object {object} is outside the last OBJECT_RANGE"))),
+        }
+    }
+
+    /// An object cannot begin inside another's slots.
+    fn check_not_interior(&self, item: &Item, object: u64) -> Result<(), ReceiveError> {
+        for back in 1..SLOTS_MAX.min(object) {
+            let before = object - back;
+            if before / SLOTS_PER_BLOCK != object / SLOTS_PER_BLOCK {
+                break;
+            }
+            if let Some(dnode) = self.get_dnode(before)? {
+                if u64::from(dnode.slots) > back {
+                    return Err(
+                        item.error(format!("object {object} lies inside the slots of object {before}"))
+                    );
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// An OBJECT for an object that exists: the same file changed, or another one in its place.
+    fn replace_object(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        object: u64,
+        existing: &Dnode,
+        dnode: &mut Dnode,
+        record: &Object,
+    ) -> Result<(), ReceiveError> {
+        let mut replaced = false;
+        if dnode.block_size != existing.block_size {
+            let last = last_block(&self.tree.view(), object)?;
+            let one_block = last.is_none_or(|last| last == 0);
+            let files =
+                dnode.object_type == PLAIN_FILE_CONTENTS && existing.object_type == PLAIN_FILE_CONTENTS;
+            if self.raw() || self.session.begin.from_guid == 0 || !files || one_block {
+                replaced = true;
+            } else if meaning::generation(dnode.bonus_type, &dnode.bonus)
+                == meaning::generation(existing.bonus_type, &existing.bonus)
+            {
+                if dnode.block_size < existing.block_size {
+                    return Err(item.error(format!(
+                        "object {object} has blocks of {} bytes here; the stream, sent without -L, has {}",
+                        existing.block_size, dnode.block_size
+                    )));
+                }
+                // Sent with -L for the first time: the file is kept in the blocks it has.
+                dnode.block_size = existing.block_size;
+            } else {
+                replaced = true;
+            }
+        }
+        let pointers = |dnode: &Dnode| Dnode::block_pointers(dnode.slots, dnode.bonus_type, dnode.bonus_len);
+        replaced |= pointers(dnode) < pointers(existing) || dnode.slots != existing.slots;
+        if let (Some(new), Some(old)) = (&dnode.raw, &existing.raw) {
+            replaced |= new.indirect_block_shift != old.indirect_block_shift || new.nlevels < old.nlevels;
+        }
+        if replaced {
+            self.remove_blocks(hold, object, 0)?;
+        } else if let Some(raw) = &dnode.raw {
+            let past = raw.max_blkid.checked_add(1).ok_or_else(|| item.error("maxblkid overflows"))?;
+            self.remove_blocks(hold, object, past)?;
+        }
+        let reclaimed = replaced
+            || dnode.object_type != existing.object_type
+            || dnode.bonus_type != existing.bonus_type
+            || dnode.bonus_len != existing.bonus_len;
+        let has_spill = record.flags & Object::SPILL != 0;
+        if if self.session.has_spill_flags() { !has_spill } else { reclaimed } {
+            self.remove_entry(hold, &ObjsetKey::Spill { object }.encode())?;
+        }
+        Ok(())
+    }
+
+    fn remove_entry(&self, hold: &Hold<'_>, key: &[u8]) -> Result<(), ReceiveError> {
+        if let Some(old) = self.tree.remove(hold, key)? {
+            self.tree.release(hold, &Block::decode(&old.value)?.ptr)?;
+        }
+        Ok(())
+    }
+
+    /// Removes data blocks from `blkid` on, and redactions of whole objects.
+    fn remove_blocks(&self, hold: &Hold<'_>, object: u64, blkid: u64) -> Result<(), ReceiveError> {
+        let from = ObjsetKey::Block { object, blkid }.encode();
+        let end = if blkid == 0 { object_end(object) } else { data_end(object) };
+        self.remove_keys(hold, &from, &end)
+    }
+
+    fn remove_keys(&self, hold: &Hold<'_>, from: &[u8], end: &[u8]) -> Result<(), ReceiveError> {
+        let mut released = Vec::new();
+        self.tree.remove_range(hold, from, end, &mut |key, entry| {
+            if let Ok(ObjsetKey::Block { .. } | ObjsetKey::Spill { .. }) = ObjsetKey::decode(key)
+                && let Ok(block) = Block::decode(&entry.value)
+                && matches!(block.ptr, BlockPtr::Stored(_))
+            {
+                released.push(block.ptr);
+            }
+            Ok(())
+        })?;
+        for ptr in released {
+            self.tree.release(hold, &ptr)?;
+        }
+        Ok(())
+    }
+
+    fn remove_object(&mut self, hold: &Hold<'_>, object: u64) -> Result<(), ReceiveError> {
+        self.current = None;
+        // The object's range entry, if it carries one, belongs to its whole dnode block.
+        self.remove_keys(hold, &ObjsetKey::Dnode { object }.encode(), &object_end(object))
+    }
+
+    fn free_objects(&mut self, hold: &Hold<'_>, free: &FreeObjects) -> Result<(), ReceiveError> {
+        let first = free.first.max(1);
+        let end = free.first.saturating_add(free.count).min(OBJECT_MAX);
+        let mut next = first;
+        while next < end {
+            let Some(item) = self.tree.view().range(&object_start(next), Some(&object_start(end))).next()
+            else {
+                break;
+            };
+            let object = ObjsetKey::decode(&item?.0)?.object();
+            self.remove_object(hold, object)?;
+            let block = object / SLOTS_PER_BLOCK * SLOTS_PER_BLOCK;
+            if block >= free.first && block + SLOTS_PER_BLOCK <= end {
+                self.tree.remove(hold, &ObjsetKey::Range { object: block }.encode())?;
+            }
+            next = object + 1;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        write: &Write,
+        block: Prepared,
+    ) -> Result<(), ReceiveError> {
+        let raw = self.raw();
+        let dnode = self.dnode_for(item, write.object)?;
+        let block_size = u64::from(dnode.block_size);
+        let object_type = dnode.object_type;
+        if u32::from(object_type) != write.object_type && types::is_metadata(object_type) {
+            return Err(item.error(format!(
+                "object {} is of type {object_type}, the data of type {}",
+                write.object, write.object_type
+            )));
+        }
+        if write.offset % block_size == 0 && write.logical_size == block_size {
+            let crypt = raw.then_some(BlockCrypt {
+                salt: write.crypt.salt,
+                iv: write.crypt.iv,
+                mac: write.crypt.mac,
+                flags: write.flags & Write::RAW_BYTESWAP,
+            });
+            return self.put_block(hold, write.object, write.offset / block_size, block, crypt);
+        }
+        if raw {
+            return Err(item.error(format!(
+                "a raw block of {} bytes in an object of blocks of {block_size}",
+                write.logical_size
+            )));
+        }
+        let data = self.unprepare(hold, block)?;
+        self.write_range(hold, item, write.object, write.offset, &data)
+    }
+
+    fn write_embedded(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        embedded: &WriteEmbedded,
+        block: Prepared,
+    ) -> Result<(), ReceiveError> {
+        let block_size = u64::from(self.dnode_for(item, embedded.object)?.block_size);
+        if embedded.offset % block_size == 0 && embedded.length == block_size {
+            return self.put_block(hold, embedded.object, embedded.offset / block_size, block, None);
+        }
+        let data = self.unprepare(hold, block)?;
+        self.write_range(hold, item, embedded.object, embedded.offset, &data)
+    }
+
+    /// Stores a block and lets go of what it replaces.
+    fn put_block(
+        &mut self,
+        hold: &Hold<'_>,
+        object: u64,
+        blkid: u64,
+        block: Prepared,
+        crypt: Option<BlockCrypt>,
+    ) -> Result<(), ReceiveError> {
+        let ptr = hold.write(self.tree.id(), BlockId { object, blkid }, block)?;
+        self.put_pointer(hold, &ObjsetKey::Block { object, blkid }.encode(), ptr, crypt)
+    }
+
+    fn put_pointer(
+        &self,
+        hold: &Hold<'_>,
+        key: &[u8],
+        ptr: BlockPtr,
+        crypt: Option<BlockCrypt>,
+    ) -> Result<(), ReceiveError> {
+        self.tree.retain(hold, &ptr)?;
+        let old = self.tree.insert(hold, key, &Block { ptr, crypt }.encode())?;
+        if let Some(old) = old {
+            self.tree.release(hold, &Block::decode(&old.value)?.ptr)?;
+        }
+        Ok(())
+    }
+
+    /// The plain bytes of a block that does not fit the object's blocks. Rare: streams of one dataset sent with
+    /// and without `-L` in turn.
+    fn unprepare(&self, hold: &Hold<'_>, block: Prepared) -> Result<bytes::Bytes, ReceiveError> {
+        let ptr = hold.write(self.tree.id(), BlockId { object: 0, blkid: 0 }, block)?;
+        let data = self.pool.read(&ptr)?;
+        if let BlockPtr::Stored(ptr) = &ptr {
+            self.pool.free(hold, ptr.segment, ptr.offset, ptr.asize())?;
+        }
+        Ok(data)
+    }
+
+    /// Writes bytes across blocks, keeping what they do not cover.
+    fn write_range(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        object: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), ReceiveError> {
+        let block_size = u64::from(self.dnode_for(item, object)?.block_size);
+        let mut done = 0;
+        while done < data.len() {
+            let at =
+                offset.checked_add(done as u64).ok_or_else(|| item.error("offset and length overflow"))?;
+            let within = usize::try_from(at % block_size).unwrap_or(0);
+            let size = usize::try_from(block_size).unwrap_or(usize::MAX);
+            let len = (data.len() - done).min(size - within);
+            let mut block = self.read_block(object, at / block_size, size)?;
+            block[within..within + len].copy_from_slice(&data[done..done + len]);
+            self.put_block(hold, object, at / block_size, pack(block, Codec::of_property("on")), None)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn read_block(&self, object: u64, blkid: u64, size: usize) -> Result<Vec<u8>, ReceiveError> {
+        match self.tree.get(&ObjsetKey::Block { object, blkid }.encode())? {
+            Some(entry) => {
+                let mut data = self.pool.read(&Block::decode(&entry.value)?.ptr)?.to_vec();
+                data.resize(size, 0);
+                Ok(data)
+            }
+            None => Ok(vec![0; size]),
+        }
+    }
+
+    fn spill(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        spill: &Spill,
+        block: Prepared,
+    ) -> Result<(), ReceiveError> {
+        let object = spill.object;
+        self.dnode_for(item, object)?;
+        let key = ObjsetKey::Spill { object }.encode();
+        if self.session.has_spill_flags()
+            && spill.flags & Spill::UNMODIFIED != 0
+            && self.tree.get(&key)?.is_some()
+        {
+            return Ok(());
+        }
+        let crypt = self.raw().then_some(BlockCrypt {
+            salt: spill.crypt.salt,
+            iv: spill.crypt.iv,
+            mac: spill.crypt.mac,
+            flags: spill.flags & Write::RAW_BYTESWAP,
+        });
+        let ptr = hold.write(self.tree.id(), BlockId { object, blkid: u64::MAX }, block)?;
+        self.put_pointer(hold, &key, ptr, crypt)
+    }
+
+    fn free(&mut self, hold: &Hold<'_>, item: &Item, free: &Free) -> Result<(), ReceiveError> {
+        let object = free.object;
+        let block_size = u64::from(self.dnode_for(item, object)?.block_size);
+        let end = free.offset.saturating_add(free.length);
+        let to_end = free.length == Free::TO_END || end == u64::MAX;
+        let first_whole = free.offset.div_ceil(block_size);
+        let zero = |this: &mut Self, from: u64, to: u64| -> Result<(), ReceiveError> {
+            let key = ObjsetKey::Block { object, blkid: from / block_size }.encode();
+            if from < to && this.tree.get(&key)?.is_some() {
+                let len = usize::try_from(to - from).unwrap_or(0);
+                this.write_range(hold, item, object, from, &vec![0; len])?;
+            }
+            Ok(())
+        };
+        let first_end = first_whole.saturating_mul(block_size).min(if to_end { u64::MAX } else { end });
+        if self.raw() && (free.offset % block_size != 0 || (!to_end && end % block_size != 0)) {
+            return Err(item.error("a raw stream frees part of a block"));
+        }
+        zero(self, free.offset, first_end)?;
+        if to_end {
+            self.remove_keys(
+                hold,
+                &ObjsetKey::Block { object, blkid: first_whole }.encode(),
+                &data_end(object),
+            )?;
+        } else if end / block_size >= first_whole {
+            let past = end / block_size;
+            if past > first_whole {
+                let from = ObjsetKey::Block { object, blkid: first_whole }.encode();
+                self.remove_keys(hold, &from, &ObjsetKey::Block { object, blkid: past }.encode())?;
+            }
+            zero(self, past.saturating_mul(block_size), end)?;
+        }
+        self.remove_redactions(hold, object, free.offset, end)
+    }
+
+    /// Forgets redactions that lie wholly within a range.
+    fn remove_redactions(
+        &self,
+        hold: &Hold<'_>,
+        object: u64,
+        from: u64,
+        to: u64,
+    ) -> Result<(), ReceiveError> {
+        if !self.session.state.content.features.contains(snowmelt_stream::features::Features::REDACTED) {
+            return Ok(());
+        }
+        let from = ObjsetKey::Redaction { object, offset: from }.encode();
+        let to = ObjsetKey::Redaction { object, offset: to }.encode();
+        self.tree.remove_range(hold, &from, &to, &mut |_, _| Ok(()))?;
+        Ok(())
+    }
+
+    fn redact(&mut self, hold: &Hold<'_>, item: &Item, redact: &Redact) -> Result<(), ReceiveError> {
+        let object = redact.object;
+        let block_size = u64::from(self.dnode_for(item, object)?.block_size);
+        let end = redact
+            .offset
+            .checked_add(redact.length)
+            .ok_or_else(|| item.error("offset and length overflow"))?;
+        let first = ObjsetKey::Block { object, blkid: redact.offset / block_size }.encode();
+        let past = ObjsetKey::Block { object, blkid: end.div_ceil(block_size) }.encode();
+        self.remove_keys(hold, &first, &past)?;
+        let key = ObjsetKey::Redaction { object, offset: redact.offset }.encode();
+        self.tree.insert(hold, &key, &encode_redaction(redact.length))?;
+        self.reach(object, redact.offset);
+        Ok(())
+    }
+
+    /// A block that an earlier record, or another snapshot, has already (deduplicated streams of before 2.0).
+    fn write_by_ref(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        by_ref: &WriteByRef,
+    ) -> Result<(), ReceiveError> {
+        self.dnode_for(item, by_ref.object)?;
+        let mut data = vec![0; usize::try_from(by_ref.length).unwrap_or(0)];
+        let content = Content::default();
+        let view = if by_ref.ref_guid == self.session.begin.to_guid {
+            self.tree.view()
+        } else {
+            let catalog = self.session.datasets.catalog();
+            let found = catalog.snapshots_by_guid(by_ref.ref_guid)?.into_iter().next().ok_or_else(|| {
+                item.error(format!("it refers to snapshot {:#x}, which is not here", by_ref.ref_guid))
+            })?;
+            catalog.objset(&found).view().clone()
+        };
+        let source = crate::objset::Objset::new(
+            self.pool.clone(),
+            view,
+            "deduplicated stream",
+            self.session.kind,
+            content,
+        );
+        source
+            .read(by_ref.ref_object, by_ref.ref_offset, &mut data)
+            .map_err(|error| item.error(format!("what it refers to cannot be read: {error}")))?;
+        self.write_range(hold, item, by_ref.object, by_ref.offset, &data)?;
+        self.reach(by_ref.object, by_ref.offset);
+        Ok(())
+    }
+
+    fn object_range(
+        &mut self,
+        hold: &Hold<'_>,
+        item: &Item,
+        range: &ObjectRange,
+    ) -> Result<(), ReceiveError> {
+        if !self.raw() {
+            return Err(item.error("only raw streams have object ranges"));
+        }
+        if range.count != SLOTS_PER_BLOCK || range.first % SLOTS_PER_BLOCK != 0 {
+            return Err(item.error(format!("a range of {} objects from {}", range.count, range.first)));
+        }
+        self.range = Some((range.first, range.count));
+        let value = BlockCrypt {
+            salt: range.crypt.salt,
+            iv: range.crypt.iv,
+            mac: range.crypt.mac,
+            flags: range.flags & Write::RAW_BYTESWAP,
+        }
+        .encode_range();
+        let key = ObjsetKey::Range { object: range.first }.encode();
+        if self.tree.get(&key)?.is_none_or(|entry| *entry.value != *value) {
+            self.tree.insert(hold, &key, &value)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the worker that prepares an item's block.
+fn prepared(item: &Item) -> Result<Prepared, ReceiveError> {
+    match &item.data {
+        Data::Block(outcome) => match outcome.recv() {
+            Ok(Ok(block)) => Ok(block),
+            Ok(Err(why)) => Err(item.error(why)),
+            Err(_) => Err(item.error("its worker failed")),
+        },
+        Data::Bytes(_) => Err(item.error("no data")),
+    }
+}

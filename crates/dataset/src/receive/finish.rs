@@ -1,0 +1,119 @@
+//! The end of a receive: the tree becomes head and snapshot, or goes.
+
+use snowmelt_stream::features::Features;
+use snowmelt_zpl::Filesystem;
+
+use super::ReceiveOptions;
+use super::begin::Session;
+use crate::catalog::{Dataset, Kind, PropertyKind, keys};
+use crate::datasets::Change;
+use crate::error::{DatasetError, ReceiveError};
+use crate::objset::types::ZVOL;
+use crate::objset::{Dnode, Objset, ObjsetKey};
+use crate::ops::free::free_tree;
+use crate::ops::snapshot::SnapshotIdentity;
+
+impl Session<'_> {
+    /// Makes the head and the snapshot, in one txg, and waits until they are durable.
+    pub(super) fn finish(&self, options: &ReceiveOptions) -> Result<(), ReceiveError> {
+        self.check_content()?;
+        self.datasets.sync_change(|change| self.make_visible(change, options))
+    }
+
+    fn make_visible(&self, change: &Change<'_>, options: &ReceiveOptions) -> Result<(), ReceiveError> {
+        let catalog = change.catalog();
+        let mut dataset = catalog.dataset_by_id(self.id)?;
+        if dataset.record.head != self.tree.id() {
+            self.replace_head(change, &mut dataset)?;
+        }
+        dataset.record.kind = self.kind;
+        dataset.record.inconsistent = false;
+        dataset.record.content = self.state.content;
+        if !self.state.key_data.is_empty() {
+            change.put(&keys::key_data(self.id, 0), &self.state.key_data)?;
+        }
+        change.put_dataset(self.id, &dataset.record)?;
+        let identity = SnapshotIdentity {
+            name: self.destination.snapshot.clone(),
+            guid: self.begin.to_guid,
+            creation: self.begin.creation_time,
+        };
+        change.take_snapshot(&mut dataset, identity)?;
+        change.delete(&keys::receive(self.id))?;
+        for (property, value) in &options.properties {
+            change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
+        }
+        for property in &options.exclude {
+            change.inherit_property(self.id, 0, property, false)?;
+        }
+        Ok(())
+    }
+
+    /// The received tree takes the place of the old head. Snapshots newer than the base go: the user said so, and
+    /// that nothing holds them was checked when the receive began, and is again.
+    fn replace_head(&self, change: &Change<'_>, dataset: &mut Dataset) -> Result<(), ReceiveError> {
+        let catalog = change.catalog();
+        let base_txg = self.base.map_or(0, |base| base.txg);
+        let mut newer = catalog.snapshots_after(dataset, base_txg).collect::<Result<Vec<_>, _>>()?;
+        for snapshot in &newer {
+            if !catalog.holds(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Held { name: snapshot.full_name() }.into());
+            }
+            if !catalog.clones(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Busy { name: snapshot.full_name() }.into());
+            }
+        }
+        while let Some(snapshot) = newer.pop() {
+            change.destroy_snapshot(snapshot.id)?;
+        }
+        let floor =
+            if self.base.is_some() { base_txg } else { dataset.record.origin.map_or(0, |origin| origin.txg) };
+        free_tree(change.pool(), &change.hold, dataset.record.head, floor)?;
+        if self.base.is_none()
+            && let Some(origin) = dataset.record.origin.take()
+        {
+            change.delete(&keys::clone(origin.dataset, origin.txg, dataset.id))?;
+        }
+        dataset.record.head = self.tree.id();
+        Ok(())
+    }
+
+    /// What no mount could ever show is not made visible.
+    fn check_content(&self) -> Result<(), ReceiveError> {
+        if self.is_raw() || self.state.content.features.contains(Features::RAW) {
+            return Ok(());
+        }
+        let name = self.destination.full();
+        let refuse =
+            |why: String| ReceiveError::Package { why: format!("what the stream makes is no {why}") };
+        let objset =
+            Objset::new(self.datasets.pool().clone(), self.tree.view(), &name, self.kind, self.state.content);
+        match self.kind {
+            Kind::Filesystem => {
+                Filesystem::open(objset).map_err(|error| refuse(format!("filesystem: {error}")))?;
+            }
+            Kind::Volume => {
+                let entry = self.tree.get(&ObjsetKey::Dnode { object: 1 }.encode())?;
+                let dnode = entry.map(|entry| Dnode::decode(&entry.value)).transpose()?;
+                if dnode.is_none_or(|dnode| dnode.object_type != ZVOL) {
+                    return Err(refuse("volume: object 1 holds no volume data".to_owned()));
+                }
+                objset.volume_size().map_err(|error| refuse(format!("volume: {error}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: keeps what can be resumed, removes everything else.
+    pub(super) fn abandon(&mut self) -> Result<(), ReceiveError> {
+        if self.state.resumable && self.state.object != 0 {
+            self.datasets.pool().commit()?;
+            return Ok(());
+        }
+        let change = self.datasets.freeing_change()?;
+        let dataset = change.catalog().dataset_by_id(self.id)?;
+        change.give_up_receive(&dataset)?;
+        change.commit()?;
+        Ok(())
+    }
+}

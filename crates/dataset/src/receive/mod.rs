@@ -1,0 +1,176 @@
+//! `receive`: a stream becomes a snapshot, or nothing.
+//!
+//! What arrives is written to a tree of its own, which becomes the dataset's head in the txg that also makes
+//! the snapshot: nobody sees half a receive, and a crash leaves either the old head or the new one. With
+//! `resumable` the tree and the last record applied are kept in every txg, so that the stream can be continued.
+//!
+//! - `begin`: where the stream goes, and whether it may
+//! - `pipeline`: reading, checking and preparing records on several threads, applying them in order
+//! - `apply`: what each record does to the tree
+//! - `meaning`: metadata that no filesystem could be made of
+//! - `finish`: END: the tree becomes head and snapshot
+//! - `package`: compound streams
+//! - `resume`: tokens, and abandoned receives
+
+mod apply;
+mod begin;
+mod budget;
+mod finish;
+pub(crate) mod key_data;
+mod meaning;
+mod package;
+mod pipeline;
+mod prepare;
+mod resume;
+
+use std::io::Read;
+use std::sync::atomic::AtomicBool;
+
+use snowmelt_stream::reader::Reader;
+use snowmelt_stream::record::{HeaderType, Record};
+
+use crate::datasets::Datasets;
+use crate::error::ReceiveError;
+
+pub use resume::resume_token;
+
+/// How the destination's name follows from the stream's (`zfs receive`, `-d`, `-e`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Naming {
+    /// The destination is the name given.
+    #[default]
+    Exact,
+    /// `-d`: the sent name without its pool, below the name given.
+    DiscardPool,
+    /// `-e`: the last component of the sent name, below the name given.
+    LastComponent,
+}
+
+/// How to receive.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiveOptions {
+    /// Roll the destination back, destroying what is newer than the stream's base (`-F`).
+    pub force: bool,
+    /// Keep what was received of a stream that is cut off (`-s`).
+    pub resumable: bool,
+    /// Only say what would happen (`-n`).
+    pub dry_run: bool,
+    /// How the destination is named.
+    pub naming: Naming,
+    /// The snapshot the stream is a clone of (`-o origin=`).
+    pub origin: Option<String>,
+    /// Properties set on the destination (`-o`), in canonical text.
+    pub properties: Vec<(String, String)>,
+    /// Properties of the stream that are not taken (`-x`).
+    pub exclude: Vec<String>,
+    /// Holds of the stream are not taken (`-h`).
+    pub skip_holds: bool,
+}
+
+/// What happens during a receive, for whoever shows it to people.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ReceiveEvent {
+    /// A snapshot's stream begins.
+    Begin {
+        /// The snapshot's name at the sender.
+        source: String,
+        /// The snapshot that it becomes.
+        target: String,
+        /// Whether it is an incremental.
+        incremental: bool,
+    },
+    /// So many bytes of stream have been applied.
+    Progress {
+        /// Bytes since the stream began.
+        bytes: u64,
+    },
+    /// A snapshot is there.
+    End {
+        /// Its name.
+        target: String,
+        /// Bytes of its stream.
+        bytes: u64,
+    },
+    /// A snapshot of a package is here already and was passed over.
+    Skipped {
+        /// Its name.
+        target: String,
+    },
+    /// Something that the user should know and that does not fail the receive.
+    Note(String),
+}
+
+/// A receive's way to the outside.
+pub struct Observer<'a> {
+    /// Called from the receiving thread.
+    pub event: &'a dyn Fn(ReceiveEvent),
+    /// Set from anywhere to stop the receive.
+    pub cancelled: &'a AtomicBool,
+}
+
+/// What was received.
+#[derive(Debug, Clone, Default)]
+pub struct Received {
+    /// Full names of the new snapshots.
+    pub snapshots: Vec<String>,
+    /// Bytes of stream read.
+    pub bytes: u64,
+}
+
+impl Datasets {
+    /// Receives one stream or package into `target` (`pool/fs` or `pool/fs@snap`).
+    ///
+    /// # Errors
+    /// Why it was refused: nothing of it is visible then, but for state kept by `resumable`.
+    pub fn receive(
+        &self,
+        target: &str,
+        input: impl Read + Send,
+        options: &ReceiveOptions,
+        observer: &Observer<'_>,
+    ) -> Result<Received, ReceiveError> {
+        let mut reader = Reader::new(input);
+        let mut payload = Vec::new();
+        let first = reader.next(&mut payload)?;
+        let mut received = Received::default();
+        match first.map(|first| (first.record.clone(), first)) {
+            Some((Record::Begin(begin), at)) => match begin.header_type {
+                HeaderType::Substream => {
+                    let destination = begin::Destination::resolve(target, &begin, options.naming)?;
+                    let incoming = pipeline::Incoming { begin, payload, at };
+                    self.receive_substream(
+                        &mut reader,
+                        incoming,
+                        destination,
+                        options,
+                        observer,
+                        &mut received,
+                    )?;
+                }
+                HeaderType::Compound => {
+                    self.receive_package(
+                        &mut reader,
+                        target,
+                        &begin,
+                        &payload,
+                        options,
+                        observer,
+                        &mut received,
+                    )?;
+                }
+            },
+            Some((other, at)) => {
+                return Err(ReceiveError::Record {
+                    index: at.index,
+                    kind: other.kind_name(),
+                    offset: at.offset,
+                    why: "a stream begins with BEGIN".to_owned(),
+                });
+            }
+            None => return Err(ReceiveError::Package { why: "the input is empty".to_owned() }),
+        }
+        received.bytes = reader.bytes_read();
+        Ok(received)
+    }
+}

@@ -1,0 +1,355 @@
+//! Compound streams: `-R`, `-I`, `-p`, `-h` (libzfs's `zfs_receive_package`, `lib/libzfs/libzfs_sendrecv.c`).
+//!
+//! The outer BEGIN's nvlist describes every filesystem of the package: its properties, snapshots, holds and
+//! where it was before. Renames and destroys are carried out first, then the inner streams come in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use snowmelt_stream::nvlist::{NvList, NvValue};
+use snowmelt_stream::reader::Reader;
+use snowmelt_stream::record::{Begin, HeaderType, Record};
+
+use super::begin::Destination;
+use super::pipeline::{Incoming, skip_to_end};
+use super::{Naming, Observer, ReceiveEvent, ReceiveOptions, Received};
+use crate::catalog::{Catalog, Dataset, PropertyKind, Snapshot};
+use crate::datasets::Datasets;
+use crate::error::{DatasetError, ReceiveError};
+use crate::name::Name;
+use crate::ops::destroy::DestroyPlan;
+use crate::ops::rename::RenameOptions;
+use crate::property;
+
+/// One filesystem or volume of a package.
+struct Member<'a> {
+    /// Its name at the sender.
+    name: &'a str,
+    /// Guid of the parent's snapshot that the package starts from; 0 for the top.
+    parent_from: u64,
+    snapshots: BTreeMap<&'a str, u64>,
+    properties: Option<&'a NvList>,
+    snapshot_properties: Option<&'a NvList>,
+    snapshot_holds: Option<&'a NvList>,
+}
+
+/// A package's table of contents.
+struct Package<'a> {
+    /// The sender's name of the topmost filesystem.
+    top: String,
+    from_snapshot: Option<&'a str>,
+    /// Made with `-R`: what is not in it was destroyed at the sender.
+    recursive: bool,
+    members: Vec<Member<'a>>,
+}
+
+impl<'a> Package<'a> {
+    fn parse(begin: &Begin, contents: &'a NvList) -> Result<Self, ReceiveError> {
+        let bad = |why: &str| ReceiveError::Package { why: why.to_owned() };
+        let sent = begin.to_name.as_str().ok_or_else(|| bad("its name is not UTF-8"))?;
+        let top = sent.split('@').next().unwrap_or(sent).to_owned();
+        let mut members = Vec::new();
+        for (_, value) in contents.get_list("fss").ok_or_else(|| bad("it has no list of filesystems"))?.iter()
+        {
+            let NvValue::List(list) = value else {
+                return Err(bad("its list of filesystems holds something else"));
+            };
+            let mut snapshots = BTreeMap::new();
+            for (name, guid) in list.get_list("snaps").into_iter().flat_map(NvList::iter) {
+                if let NvValue::Uint64(guid) = guid {
+                    snapshots.insert(name, *guid);
+                }
+            }
+            members.push(Member {
+                name: list.get_str("name").ok_or_else(|| bad("a filesystem of it has no name"))?,
+                parent_from: list.get_u64("parentfromsnap").unwrap_or(0),
+                snapshots,
+                properties: list.get_list("props"),
+                snapshot_properties: list.get_list("snapprops"),
+                snapshot_holds: list.get_list("snapholds"),
+            });
+        }
+        Ok(Self {
+            top,
+            from_snapshot: contents.get_str("fromsnap"),
+            recursive: !contents.contains("not_recursive"),
+            members,
+        })
+    }
+
+    /// The part of a sent name below the topmost filesystem, with its slash.
+    fn below<'n>(&self, sent: &'n str) -> Option<&'n str> {
+        let rest = sent.strip_prefix(&self.top)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    }
+
+    fn member(&self, sent_dataset: &str) -> Option<&Member<'a>> {
+        self.members.iter().find(|member| member.name == sent_dataset)
+    }
+}
+
+impl Datasets {
+    /// Receives a package whose outer BEGIN has been read.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn receive_package<R: Read + Send>(
+        &self,
+        reader: &mut Reader<R>,
+        target: &str,
+        begin: &Begin,
+        payload: &[u8],
+        options: &ReceiveOptions,
+        observer: &Observer<'_>,
+        received: &mut Received,
+    ) -> Result<(), ReceiveError> {
+        let contents = NvList::unpack(payload)
+            .map_err(|error| ReceiveError::Package { why: format!("its table of contents: {error}") })?;
+        let package = Package::parse(begin, &contents)?;
+        let top = Destination::resolve(target, begin, options.naming).map(|top| top.dataset)?;
+        if let Some(snapshot) = Name::parse(target).map_err(DatasetError::from)?.snapshot()
+            && (package.recursive || package.members.len() > 1)
+        {
+            return Err(ReceiveError::Package {
+                why: format!("it holds more than one snapshot, which cannot all be called '{snapshot}'"),
+            });
+        }
+        if options.naming != Naming::Exact && !options.dry_run {
+            let change = self.change()?;
+            change.create_parents(&top)?;
+            change.commit()?;
+        }
+        if package.recursive && package.from_snapshot.is_some() && !options.dry_run {
+            self.follow_sender(&package, &top, options.force, observer)?;
+        }
+        let mut data = Vec::new();
+        loop {
+            let Some(at) = reader.next(&mut data)? else { return Ok(()) };
+            match at.record.clone() {
+                Record::Begin(inner) if inner.header_type == HeaderType::Substream => {
+                    let incoming = Incoming { begin: inner, payload: std::mem::take(&mut data), at };
+                    self.receive_member(
+                        reader, &package, &top, target, incoming, options, observer, received,
+                    )?;
+                }
+                Record::End(_) => {}
+                other => {
+                    return Err(ReceiveError::Package {
+                        why: format!("{} between two snapshots", other.kind_name()),
+                    });
+                }
+            }
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn receive_member<R: Read + Send>(
+        &self,
+        reader: &mut Reader<R>,
+        package: &Package<'_>,
+        top: &str,
+        target: &str,
+        incoming: Incoming,
+        options: &ReceiveOptions,
+        observer: &Observer<'_>,
+        received: &mut Received,
+    ) -> Result<(), ReceiveError> {
+        let sent = incoming.begin.to_name.to_string();
+        let (sent_dataset, sent_snapshot) = sent.split_once('@').ok_or_else(|| ReceiveError::Package {
+            why: format!("it names '{sent}', which is no snapshot"),
+        })?;
+        let below = package.below(sent_dataset).ok_or_else(|| ReceiveError::Package {
+            why: format!("'{sent}' is not below '{}'", package.top),
+        })?;
+        let given = Name::parse(target).map_err(DatasetError::from)?;
+        let destination = Destination {
+            dataset: format!("{top}{below}"),
+            snapshot: given.snapshot().unwrap_or(sent_snapshot).to_owned(),
+            make_parents: false,
+        };
+        let full = Name::parse(&destination.full()).map_err(DatasetError::from)?;
+        let guid = incoming.begin.to_guid;
+        if let Ok(existing) = self.catalog().snapshot(&full)
+            && existing.record.guid == guid
+        {
+            (observer.event)(ReceiveEvent::Skipped { target: full.to_string() });
+            return skip_to_end(reader, observer);
+        }
+        let options = ReceiveOptions { origin: None, ..options.clone() };
+        self.receive_substream(reader, incoming, destination, &options, observer, received)?;
+        if options.dry_run {
+            return Ok(());
+        }
+        match package.member(sent_dataset) {
+            Some(member) => self.take_member_records(member, sent_snapshot, &full, &options, observer),
+            None => Ok(()),
+        }
+    }
+
+    /// Properties and holds that a package has for a snapshot and its dataset.
+    fn take_member_records(
+        &self,
+        member: &Member<'_>,
+        sent_snapshot: &str,
+        full: &Name,
+        options: &ReceiveOptions,
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        let change = self.change()?;
+        let catalog = change.catalog();
+        let snapshot = catalog.snapshot(full)?;
+        if let Some(properties) = member.properties {
+            let taken = stream_properties(properties, options, observer);
+            let id = snapshot.id.dataset;
+            for old in catalog.stored_properties(id, 0)? {
+                if old.kind == PropertyKind::Received && !taken.iter().any(|(name, _)| *name == old.name) {
+                    change.delete(&crate::catalog::keys::property(id, 0, old.kind.code(), &old.name))?;
+                }
+            }
+            for (name, value) in taken {
+                change.set_property(id, 0, PropertyKind::Received, &name, &value)?;
+            }
+        }
+        if let Some(properties) = member.snapshot_properties.and_then(|all| all.get_list(sent_snapshot)) {
+            for (name, value) in stream_properties(properties, options, observer) {
+                let id = snapshot.id;
+                change.set_property(id.dataset, id.txg, PropertyKind::Received, &name, &value)?;
+            }
+        }
+        if let Some(holds) = member.snapshot_holds.and_then(|all| all.get_list(sent_snapshot))
+            && !options.skip_holds
+        {
+            for (tag, when) in holds.iter() {
+                let when = if let NvValue::Uint64(when) = when { *when } else { 0 };
+                change.put_hold(&snapshot, tag, when)?;
+            }
+        }
+        change.commit()?;
+        Ok(())
+    }
+
+    /// Does here what the sender did since the package's first snapshot: renames, and with `-F` destroys
+    /// (`recv_incremental_replication`).
+    fn follow_sender(
+        &self,
+        package: &Package<'_>,
+        top: &str,
+        force: bool,
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        let catalog = self.catalog();
+        let Ok(root) = catalog.dataset(top) else { return Ok(()) };
+        let mut local = Vec::new();
+        for dataset in catalog.descendants(root)? {
+            let snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
+            local.push((dataset, snapshots));
+        }
+        let matching = |snapshots: &[Snapshot]| {
+            let guids: BTreeSet<_> = snapshots.iter().map(|snapshot| snapshot.record.guid).collect();
+            package.members.iter().find(|member| member.snapshots.values().any(|guid| guids.contains(guid)))
+        };
+        if force {
+            for (dataset, snapshots) in local.iter().rev() {
+                match matching(snapshots) {
+                    Some(member) => self.destroy_missing(&catalog, member, snapshots, observer)?,
+                    None if dataset.name != top && !snapshots.is_empty() => {
+                        (observer.event)(ReceiveEvent::Note(format!("destroying {}", dataset.name)));
+                        let plan = DestroyPlan::dataset(&self.catalog(), dataset, true, false)?;
+                        self.destroy(&plan)?;
+                    }
+                    None => {}
+                }
+            }
+        }
+        self.follow_renames(package, top, &local, matching, observer)
+    }
+
+    /// Snapshots that the sender no longer has go.
+    fn destroy_missing(
+        &self,
+        catalog: &Catalog,
+        member: &Member<'_>,
+        snapshots: &[Snapshot],
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        let gone: Vec<_> = snapshots
+            .iter()
+            .filter(|snapshot| !member.snapshots.values().any(|guid| *guid == snapshot.record.guid))
+            .cloned()
+            .collect();
+        for snapshot in &gone {
+            (observer.event)(ReceiveEvent::Note(format!("destroying {}", snapshot.full_name())));
+        }
+        if !gone.is_empty() {
+            self.destroy(&DestroyPlan::snapshots(catalog, gone, false)?)?;
+        }
+        Ok(())
+    }
+
+    fn follow_renames<'p>(
+        &self,
+        package: &'p Package<'p>,
+        top: &str,
+        local: &[(Dataset, Vec<Snapshot>)],
+        matching: impl Fn(&[Snapshot]) -> Option<&'p Member<'p>>,
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        for (dataset, snapshots) in local {
+            // An earlier rename, or destroy, may have taken this one along.
+            let Ok(now) = self.catalog().dataset_by_id(dataset.id) else { continue };
+            let Some(member) = matching(snapshots) else { continue };
+            for snapshot in snapshots {
+                let sent = member.snapshots.iter().find(|(_, guid)| **guid == snapshot.record.guid);
+                if let Some((name, _)) = sent
+                    && *name != snapshot.record.name
+                {
+                    let from = Name::parse(&format!("{}@{}", now.name, snapshot.record.name))
+                        .map_err(DatasetError::from)?;
+                    let to = Name::parse(&format!("{}@{name}", now.name)).map_err(DatasetError::from)?;
+                    self.rename(&from, &to, RenameOptions::default())?;
+                }
+            }
+            let Some(below) = package.below(member.name) else { continue };
+            let wanted = format!("{top}{below}");
+            if now.name == wanted || now.name == top || member.parent_from == 0 {
+                continue;
+            }
+            (observer.event)(ReceiveEvent::Note(format!("renaming {} to {wanted}", now.name)));
+            let from = Name::parse(&now.name).map_err(DatasetError::from)?;
+            let to = Name::parse(&wanted).map_err(DatasetError::from)?;
+            self.rename(&from, &to, RenameOptions::default())?;
+        }
+        Ok(())
+    }
+}
+
+/// The properties of a stream that are taken, as canonical text. Those that this build does not know are left out with
+/// a note, as the receiver of an older ZFS does.
+fn stream_properties(
+    properties: &NvList,
+    options: &ReceiveOptions,
+    observer: &Observer<'_>,
+) -> Vec<(String, String)> {
+    let mut taken = Vec::new();
+    for (name, value) in properties.iter() {
+        let value = match value {
+            NvValue::List(list) => list.get("value"),
+            plain => Some(plain),
+        };
+        let value = match value {
+            Some(NvValue::Uint64(number)) => property::Value::Number(*number),
+            Some(NvValue::String(text)) => property::Value::Text(String::from_utf8_lossy(text).into_owned()),
+            _ => continue,
+        };
+        if options.exclude.iter().any(|excluded| excluded == name) {
+            continue;
+        }
+        match property::Value::from_stream(name, value) {
+            Ok(assignment) => {
+                taken.push(assignment.to_stored());
+            }
+            Err(error) => {
+                (observer.event)(ReceiveEvent::Note(format!("property {name} is not taken: {error}")))
+            }
+        }
+    }
+    taken
+}

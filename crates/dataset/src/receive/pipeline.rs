@@ -1,0 +1,279 @@
+//! A stream's records from the input to the tree: the caller's thread reads and checks, workers prepare data,
+//! one thread applies everything in order. What is between them is bounded in records and bytes.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use snowmelt_stream::reader::{Positioned, Reader};
+use snowmelt_stream::record::{Begin, End, Record};
+
+use super::apply::Applier;
+use super::begin::{Destination, Session};
+use super::budget::Budget;
+use super::prepare::{Codec, Job, Outcome};
+use super::{Observer, ReceiveEvent, ReceiveOptions, Received};
+use crate::datasets::Datasets;
+use crate::error::{DatasetError, ReceiveError};
+
+/// Records that may be under way.
+const QUEUE: usize = 256;
+/// Payload bytes that may be under way.
+const BYTES: u64 = 32 << 20;
+/// Bytes of stream between two [`ReceiveEvent::Progress`].
+const PROGRESS: u64 = 1 << 20;
+
+/// A stream whose BEGIN has been read.
+pub(super) struct Incoming {
+    pub(super) begin: Begin,
+    pub(super) payload: Vec<u8>,
+    pub(super) at: Positioned,
+}
+
+/// Where a record was, for messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) index: u64,
+    pub(super) offset: u64,
+    /// Bytes of this snapshot's stream up to the record's end.
+    pub(super) bytes: u64,
+}
+
+/// A record on its way to the tree.
+pub(super) struct Item {
+    pub(super) place: Place,
+    pub(super) record: Arc<Record>,
+    pub(super) data: Data,
+    size: u64,
+}
+
+/// What came with a record.
+pub(super) enum Data {
+    /// A bonus, or nothing.
+    Bytes(Vec<u8>),
+    /// A block that a worker prepares.
+    Block(Receiver<Outcome>),
+}
+
+impl Item {
+    pub(super) fn error(&self, why: impl Into<String>) -> ReceiveError {
+        let Place { index, offset, .. } = self.place;
+        ReceiveError::Record { index, kind: self.record.kind_name(), offset, why: why.into() }
+    }
+}
+
+impl Datasets {
+    /// Receives one snapshot's stream, whose BEGIN has been read.
+    pub(super) fn receive_substream<R: Read + Send>(
+        &self,
+        reader: &mut Reader<R>,
+        incoming: Incoming,
+        destination: Destination,
+        options: &ReceiveOptions,
+        observer: &Observer<'_>,
+        received: &mut Received,
+    ) -> Result<(), ReceiveError> {
+        let begin = &incoming.begin;
+        (observer.event)(ReceiveEvent::Begin {
+            source: begin.to_name.to_string(),
+            target: destination.full(),
+            incremental: begin.from_guid != 0,
+        });
+        if options.dry_run {
+            received.snapshots.push(destination.full());
+            return skip_to_end(reader, observer);
+        }
+        let mut session = self.begin_session(begin, &incoming.payload, destination, options)?;
+        let outcome = self
+            .compression_of(&session)
+            .map_err(ReceiveError::from)
+            .and_then(|codec| transfer(reader, &mut session, codec, incoming.at.offset, observer));
+        match outcome.and_then(|bytes| session.finish(options).map(|()| bytes)) {
+            Ok(bytes) => {
+                let target = session.destination.full();
+                (observer.event)(ReceiveEvent::End { target: target.clone(), bytes });
+                received.snapshots.push(target);
+                Ok(())
+            }
+            Err(error) => {
+                let kept = session.abandon();
+                match kept {
+                    Ok(()) => Err(error),
+                    Err(cleanup) => {
+                        (observer.event)(ReceiveEvent::Note(format!(
+                            "what was received could not be removed now ({cleanup}); it goes when the pool is next opened"
+                        )));
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    fn compression_of(&self, session: &Session<'_>) -> Result<Codec, DatasetError> {
+        let catalog = self.catalog();
+        let dataset = catalog.dataset_by_id(session.id)?;
+        let value = catalog.inherited_property(&dataset, "compression")?;
+        Ok(Codec::of_property(value.as_ref().map_or("on", |(value, ..)| value)))
+    }
+}
+
+/// Reads records until END without looking at what they say.
+pub(super) fn skip_to_end<R: Read>(
+    reader: &mut Reader<R>,
+    observer: &Observer<'_>,
+) -> Result<(), ReceiveError> {
+    let mut scratch = Vec::new();
+    loop {
+        if observer.cancelled.load(Ordering::Relaxed) {
+            return Err(DatasetError::Interrupted.into());
+        }
+        match reader.skip(&mut scratch)? {
+            Some(Positioned { record: Record::End(_), .. }) => return Ok(()),
+            Some(_) => {}
+            None => return Err(ReceiveError::Package { why: "the stream ends without END".to_owned() }),
+        }
+    }
+}
+
+/// Moves records from the reader into the session's tree. Gives the bytes of stream.
+fn transfer<R: Read + Send>(
+    reader: &mut Reader<R>,
+    session: &mut Session<'_>,
+    codec: Codec,
+    start: u64,
+    observer: &Observer<'_>,
+) -> Result<u64, ReceiveError> {
+    let budget = Budget::new(BYTES);
+    let (to_applier, items) = bounded::<Item>(QUEUE);
+    let (to_workers, jobs) = bounded::<(Job, Sender<Outcome>)>(QUEUE);
+    let raw = session.is_raw();
+    let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let jobs = jobs.clone();
+            scope.spawn(move || {
+                for (job, done) in jobs {
+                    // The applier has gone if nobody listens; then the job does not matter.
+                    let _ = done.send(job.run());
+                }
+            });
+        }
+        drop(jobs);
+        let applying = {
+            let (session, budget) = (&mut *session, &budget);
+            scope.spawn(move || {
+                let outcome = Applier::new(session).and_then(|applier| apply_all(applier, &items, budget));
+                budget.close();
+                outcome
+            })
+        };
+        let read =
+            read_all(reader, &Sink { to_applier, to_workers, budget: &budget, codec, raw, start }, observer);
+        let applied = applying
+            .join()
+            .unwrap_or_else(|_| Err(DatasetError::corrupt("receive", "the applying thread failed").into()));
+        applied.and(read)
+    })
+}
+
+/// Where the reading thread puts things.
+struct Sink<'a> {
+    to_applier: Sender<Item>,
+    to_workers: Sender<(Job, Sender<Outcome>)>,
+    budget: &'a Budget,
+    codec: Codec,
+    raw: bool,
+    start: u64,
+}
+
+/// Reads up to END. Stops without an error of its own when the applier gives up: that one knows why.
+fn read_all<R: Read>(
+    reader: &mut Reader<R>,
+    sink: &Sink<'_>,
+    observer: &Observer<'_>,
+) -> Result<u64, ReceiveError> {
+    let mut payload = Vec::new();
+    let mut block_size = (0, 0);
+    let mut reported = 0;
+    loop {
+        if observer.cancelled.load(Ordering::Relaxed) {
+            return Err(DatasetError::Interrupted.into());
+        }
+        let Some(positioned) = reader.next(&mut payload)? else {
+            return Err(ReceiveError::Package { why: "the stream ends without END".to_owned() });
+        };
+        let bytes = positioned.end().saturating_sub(sink.start);
+        if bytes >= reported + PROGRESS {
+            reported = bytes;
+            (observer.event)(ReceiveEvent::Progress { bytes });
+        }
+        let place = Place { index: positioned.index, offset: positioned.offset, bytes };
+        let record = match positioned.record {
+            Record::End(End { .. }) => return Ok(bytes),
+            Record::Begin(_) => {
+                return Err(ReceiveError::Package { why: "BEGIN inside a stream".to_owned() });
+            }
+            record => Arc::new(record),
+        };
+        if let Record::Object(object) = &*record {
+            block_size = (object.object, u64::from(object.block_size));
+        }
+        let size = payload.len() as u64 + 512;
+        if !sink.budget.take(size) {
+            return Ok(bytes);
+        }
+        let data = match &*record {
+            Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
+                let object = match &*record {
+                    Record::Write(write) => write.object,
+                    _ => 0,
+                };
+                let job = Job {
+                    record: record.clone(),
+                    payload: std::mem::take(&mut payload),
+                    codec: sink.codec,
+                    raw: sink.raw,
+                    block_size: if block_size.0 == object { block_size.1 } else { 0 },
+                };
+                let (done, outcome) = bounded(1);
+                if sink.to_workers.send((job, done)).is_err() {
+                    return Ok(bytes);
+                }
+                Data::Block(outcome)
+            }
+            _ => Data::Bytes(std::mem::take(&mut payload)),
+        };
+        if sink.to_applier.send(Item { place, record, data, size }).is_err() {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// Applies items as they come, a batch to a txg hold, so that commits can come between.
+fn apply_all(
+    mut applier: Applier<'_, '_>,
+    items: &Receiver<Item>,
+    budget: &Budget,
+) -> Result<(), ReceiveError> {
+    const BATCH_ITEMS: usize = 512;
+    const BATCH_BYTES: u64 = 8 << 20;
+    let pool = applier.pool().clone();
+    while let Ok(first) = items.recv() {
+        let hold = pool.begin()?;
+        let (mut count, mut bytes, mut next) = (0, 0, Some(first));
+        while let Some(item) = next {
+            let size = item.size;
+            applier.apply(&hold, item)?;
+            budget.give_back(size);
+            count += 1;
+            bytes += size;
+            next = if count < BATCH_ITEMS && bytes < BATCH_BYTES { items.try_recv().ok() } else { None };
+        }
+        applier.save_state(&hold)?;
+        drop(hold);
+        pool.maybe_commit()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Resume tokens of receives that were cut off, and the end of those that nobody will resume.
+
+use snowmelt_stream::features::Features;
+use snowmelt_stream::nvlist::{NvList, NvValue};
+use snowmelt_stream::token::ResumeToken;
+
+use crate::catalog::record::ReceiveState;
+use crate::catalog::{Catalog, Dataset, DatasetId, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::{DatasetError, ReceiveError};
+use crate::ops::free::free_tree;
+
+/// The `receive_resume_token` of a dataset: `None` when nothing is there to resume.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn resume_token(catalog: &Catalog, id: DatasetId) -> Result<Option<String>, DatasetError> {
+    let state = catalog.receive_state(id)?.filter(|state| state.resumable && state.object != 0);
+    Ok(state.map(|state| token(&state)))
+}
+
+/// The token's contents, in the order in which ZFS writes them (`get_receive_resume_token_stats` of
+/// `module/zfs/dsl_dataset.c`).
+fn token(state: &ReceiveState) -> String {
+    let mut list = NvList::default();
+    if state.from_guid != 0 {
+        list.insert("fromguid", NvValue::Uint64(state.from_guid));
+    }
+    list.insert("object", NvValue::Uint64(state.object));
+    list.insert("offset", NvValue::Uint64(state.offset));
+    list.insert("bytes", NvValue::Uint64(state.bytes));
+    list.insert("toguid", NvValue::Uint64(state.to_guid));
+    list.insert("toname", NvValue::String(state.to_name.clone().into_bytes()));
+    for (feature, key) in [
+        (Features::LARGE_BLOCKS, "largeblockok"),
+        (Features::EMBED_DATA, "embedok"),
+        (Features::COMPRESSED, "compressok"),
+        (Features::RAW, "rawok"),
+    ] {
+        if state.features.contains(feature) {
+            list.insert(key, NvValue::Boolean);
+        }
+    }
+    ResumeToken(list).to_string()
+}
+
+impl Datasets {
+    /// `receive -A`: throws away what a receive that was cut off left.
+    ///
+    /// # Errors
+    /// [`ReceiveError::NoPartialState`]; [`ReceiveError::Busy`] while a receive is under way.
+    pub fn abort_receive(&self, name: &str) -> Result<(), ReceiveError> {
+        let change = self.freeing_change()?;
+        let catalog = change.catalog();
+        let dataset = catalog.dataset(name)?;
+        if self.is_receiving(dataset.id) {
+            return Err(ReceiveError::Busy { name: name.to_owned() });
+        }
+        if catalog.receive_state(dataset.id)?.is_none() {
+            return Err(ReceiveError::NoPartialState { name: name.to_owned() });
+        }
+        change.give_up_receive(&dataset)?;
+        change.commit()?;
+        Ok(())
+    }
+
+    /// Removes what a crash left of receives that cannot be resumed.
+    pub(crate) fn remove_abandoned_receives(&self) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let prefix = [keys::RECEIVE];
+        let mut abandoned = Vec::new();
+        for item in catalog.meta().range(&prefix, keys::after(&prefix).as_deref()) {
+            let (key, entry) = item?;
+            if !ReceiveState::decode(&entry.value)?.resumable {
+                abandoned.push(DatasetId(keys::number(&key, 1)?));
+            }
+        }
+        if abandoned.is_empty() {
+            return Ok(());
+        }
+        let change = self.freeing_change()?;
+        for id in abandoned {
+            let dataset = change.catalog().dataset_by_id(id)?;
+            change.give_up_receive(&dataset)?;
+        }
+        change.commit()
+    }
+}
+
+impl Change<'_> {
+    /// Frees what a receive wrote; a dataset that the receive made goes with it.
+    pub(crate) fn give_up_receive(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        if dataset.record.inconsistent {
+            self.destroy_head(dataset)?;
+            return self.forget_dataset(dataset);
+        }
+        self.abandon_receive(dataset)
+    }
+
+    /// Frees the tree of a receive into an existing dataset. Of a dataset that the receive made, the tree is
+    /// the head, and goes with that.
+    pub(crate) fn abandon_receive(&self, dataset: &Dataset) -> Result<(), DatasetError> {
+        let Some(state) = self.catalog().receive_state(dataset.id)? else { return Ok(()) };
+        if state.tree != dataset.record.head {
+            free_tree(self.pool(), &self.hold, state.tree, state.base.map_or(0, |base| base.txg))?;
+        }
+        self.delete(&keys::receive(dataset.id))
+    }
+}
