@@ -258,3 +258,39 @@ fn the_control_socket_is_inside_or_in_a_private_place() {
     let place = std::fs::metadata(socket.parent().unwrap()).unwrap();
     assert_eq!((place.mode() & 0o077, place.uid()), (0, rustix::process::geteuid().as_raw()));
 }
+
+#[test]
+fn a_full_file_system_is_no_catastrophe() {
+    let dir = TempDir::new().unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(dir.path());
+    if !mount.status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no tmpfs can be mounted here (needs root)");
+        return;
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let store = DirectoryStore::create(dir.path(), &options("tank")).unwrap();
+        store.create_segment(SegmentId(1)).unwrap();
+        let mut end = 0;
+        let error = loop {
+            match store.append(SegmentId(1), end, &[7; 100_000]) {
+                Ok(()) => end += 100_000,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+        // What was cut short does not count, and with some room the same append succeeds.
+        assert_eq!(store.segments().unwrap()[0].len, end);
+        store.sync().unwrap();
+        store.publish(1, b"full").unwrap();
+        store.seal_segment(SegmentId(1)).unwrap();
+        store.delete_segment(SegmentId(1)).unwrap();
+        store.create_segment(SegmentId(2)).unwrap();
+        store.append(SegmentId(2), 0, &[7; 100_000]).unwrap();
+    });
+    let unmounted = std::process::Command::new("umount").arg(dir.path()).status();
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+    assert!(unmounted.is_ok_and(|status| status.success()));
+}

@@ -235,3 +235,86 @@ fn the_control_socket_is_beside_the_file() {
     assert_eq!(socket.file_name().unwrap(), "pool.img.sock");
     assert_eq!(Location::detect(&path).unwrap().control_socket(), Some(socket));
 }
+
+/// A loop device, detached in the end. Needs root.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn attach(file: &Path) -> Option<Self> {
+        let output = std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
+        let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        output.status.success().then(|| Self(path.into()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+struct Devices(PathBuf);
+
+impl Harness for Devices {
+    fn fresh(&self) -> Box<dyn Store> {
+        Box::new(FileStore::create(&self.0, &forced(None)).unwrap())
+    }
+    fn reopen(&self, store: Box<dyn Store>) -> Option<Result<Box<dyn Store>>> {
+        drop(store);
+        Some(crate::open(&Location::detect(&self.0).unwrap(), Access::ReadWrite))
+    }
+}
+
+#[test]
+fn a_block_device_will_do() {
+    let dir = TempDir::new().unwrap();
+    let backing = dir.path().join("disk");
+    File::create(&backing).unwrap().set_len(64 * MIB).unwrap();
+    let Some(device) = Loop::attach(&backing) else {
+        eprintln!("SKIPPED: no loop device can be attached here (needs root and losetup)");
+        return;
+    };
+    conformance::run(&Devices(device.0.clone()));
+    let store = FileStore::create(&device.0, &options(None)).unwrap();
+    let error = FileStore::open(&device.0, Access::ReadWrite).unwrap_err();
+    assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
+    assert_eq!(store.control_socket(), Location::File(device.0.clone()).control_socket());
+    assert!(!store.control_socket().unwrap().starts_with("/dev"));
+    // What is deleted is given back through the device, too.
+    let blocks = || std::fs::metadata(&backing).unwrap().blocks();
+    store.create_segment(SegmentId(1)).unwrap();
+    store.append(SegmentId(1), 0, &vec![7; 3 << 20]).unwrap();
+    store.sync().unwrap();
+    let full = blocks();
+    store.delete_segment(SegmentId(1)).unwrap();
+    store.sync().unwrap();
+    assert!(blocks() + (2 << 20) / 512 < full, "{} of {full} blocks are still taken", blocks());
+    drop(store);
+    let error =
+        FileStore::create(&device.0, &CreateOptions { size: Some(1 << 40), ..forced(None) }).unwrap_err();
+    assert!(matches!(&error, StoreError::Invalid { why, .. } if why.contains("fewer")), "{error}");
+}
+
+#[test]
+fn a_mounted_device_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let (backing, mount) = (dir.path().join("disk"), dir.path().join("mnt"));
+    File::create(&backing).unwrap().set_len(64 * MIB).unwrap();
+    std::fs::create_dir(&mount).unwrap();
+    let run = |command: &mut std::process::Command| command.status().is_ok_and(|status| status.success());
+    let made = run(std::process::Command::new("/sbin/mkfs.ext4").arg("-q").arg(&backing));
+    let Some(device) = Loop::attach(&backing).filter(|_| made) else {
+        eprintln!("SKIPPED: no file system can be made and attached here");
+        return;
+    };
+    let error = FileStore::create(&device.0, &options(None)).unwrap_err();
+    assert!(matches!(&error, StoreError::Foreign { what, .. } if what.contains("ext4")), "{error}");
+    if !run(std::process::Command::new("mount").arg(&device.0).arg(&mount)) {
+        eprintln!("SKIPPED: nothing can be mounted here");
+        return;
+    }
+    let error = FileStore::create(&device.0, &forced(None)).map(|store| store.describe());
+    let unmounted = run(std::process::Command::new("umount").arg(&mount));
+    assert!(matches!(&error, Err(StoreError::Foreign { what, .. }) if what.contains("using")), "{error:?}");
+    assert!(unmounted);
+}
