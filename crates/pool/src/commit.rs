@@ -21,7 +21,8 @@ use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::Txg;
-use crate::tree::TreeRecord;
+use crate::space::SegmentTable;
+use crate::tree::{TreeRecord, View};
 use crate::txg::Hold;
 use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
 
@@ -145,18 +146,13 @@ impl Pool {
     }
 
     fn sync_txg(&self, force: bool, task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>) -> Result<Txg> {
-        let mut state = {
-            // Whoever commits while we wait for our turn may do so for us.
-            let txg = self.open_txg();
-            let dirty = self.is_dirty();
-            let state = self.commit.lock();
-            if !force && (!dirty || self.committed_txg() >= txg) {
-                self.io().writable()?;
-                return Ok(self.committed_txg());
-            }
-            state
-        };
+        // Whoever commits while we wait for our turn may do so for us.
+        let (txg, dirty) = (self.open_txg(), self.is_dirty());
+        let mut state = self.commit.lock();
         self.io().writable()?;
+        if !force && (!dirty || self.committed_txg() >= txg) {
+            return Ok(self.committed_txg());
+        }
         if self.dirty_bytes() >= EARLY_SYNC_BYTES {
             self.io().flush()?;
             self.io().sync()?;
@@ -164,8 +160,24 @@ impl Pool {
         self.gate().close();
         let written = self.write_txg(&state, task);
         self.gate().open();
-        let Some(written) = written? else { return Ok(self.committed_txg()) };
-        self.publish_txg(&mut state, written)
+        match written? {
+            Some(written) => self.publish_txg(&mut state, written),
+            None => Ok(self.committed_txg()),
+        }
+    }
+
+    /// Commits, and gives the meta tree and the segment table exactly as committed.
+    pub(crate) fn capture(&self) -> Result<(Txg, View, SegmentTable)> {
+        let mut state = self.commit.lock();
+        self.gate().close();
+        let write = !self.io().read_only && self.is_dirty();
+        let written = if write { self.write_txg(&state, None) } else { Ok(None) };
+        let captured = (self.meta().view(), self.io().space.lock().clone());
+        self.gate().open();
+        if let Some(written) = written? {
+            self.publish_txg(&mut state, written)?;
+        }
+        Ok((self.committed_txg(), captured.0, captured.1))
     }
 
     /// Steps 3 and 4, with the gate closed.

@@ -381,14 +381,21 @@ impl Io {
 
     /// Where a block is now. The meta tree's own nodes are never relocated, so this ends.
     fn locate(&self, ptr: &StoredPtr, meta: bool) -> Result<(SegmentId, u32)> {
-        if !meta
-            && self.relocations.load(Ordering::Acquire)
+        if meta {
+            return Ok((ptr.segment, ptr.offset));
+        }
+        self.locate_at(ptr.segment, ptr.offset)
+    }
+
+    /// Where the block that was written to a place is now.
+    pub(crate) fn locate_at(&self, segment: SegmentId, offset: u32) -> Result<(SegmentId, u32)> {
+        if self.relocations.load(Ordering::Acquire)
             && let Some(tree) = self.meta.get().and_then(Weak::upgrade)
-            && let Some(entry) = tree.get(&relocation::key(ptr.segment, ptr.offset))?
+            && let Some(entry) = tree.get(&relocation::key(segment, offset))?
         {
             return relocation::decode(&entry.value);
         }
-        Ok((ptr.segment, ptr.offset))
+        Ok((segment, offset))
     }
 
     /// The stored bytes of a data block, verified.

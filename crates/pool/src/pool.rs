@@ -120,6 +120,11 @@ impl Pool {
         &self.gate
     }
 
+    /// Whether it was opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        self.io.read_only
+    }
+
     /// The pool's guid.
     pub fn guid(&self) -> u64 {
         self.io.guid

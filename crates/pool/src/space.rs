@@ -69,7 +69,7 @@ pub(crate) struct Segment {
 }
 
 /// All segments of the pool.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentTable {
     segments: BTreeMap<SegmentId, Segment>,
     /// Segments whose record in the meta tree is behind.

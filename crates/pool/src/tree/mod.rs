@@ -28,12 +28,13 @@ use crate::io::Io;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::txg::Hold;
 use edit::Edit;
-use node::{LeafEntry, Link};
+use node::LeafEntry;
 
 pub use changes::{Change, Changes};
 pub use diff::{Diff, DiffIter};
 pub use key::{KEY_MAX, VALUE_MAX};
-pub(crate) use node::Node;
+pub(crate) use key::Key;
+pub(crate) use node::{Inner, Leaf, Link, Node};
 pub use range::{NodesSince, Range};
 pub(crate) use record::TreeRecord;
 pub use view::View;
@@ -72,7 +73,7 @@ pub struct TreeStats {
 }
 
 impl TreeStats {
-    fn add(&mut self, asize: u64, lsize: u32) {
+    pub(crate) fn add(&mut self, asize: u64, lsize: u32) {
         self.physical = self.physical.saturating_add(asize);
         self.logical = self.logical.saturating_add(u64::from(lsize));
     }

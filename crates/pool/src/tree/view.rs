@@ -32,6 +32,14 @@ impl View {
         View::new(io, root.map(Link::Disk), meta, pin)
     }
 
+    /// The root's pointer; `None` for an empty tree or a root only in memory.
+    pub(crate) fn root_ptr(&self) -> Option<StoredPtr> {
+        match &self.root {
+            Some(Link::Disk(ptr)) => Some(ptr.clone()),
+            _ => None,
+        }
+    }
+
     /// Whether there is nothing in the tree.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()

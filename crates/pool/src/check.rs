@@ -1,0 +1,349 @@
+//! Check: every invariant of the pool, verified on one committed txg.
+//!
+//! The state is captured between two txgs: the meta tree as committed, and the segment table of that moment. The walk
+//! then goes by the records in that meta tree, so work may go on meanwhile. Nodes are read past the cache. Memory: 12
+//! bytes per block, and a set of the nodes seen.
+
+mod extents;
+mod walk;
+
+use snowmelt_store::SegmentId;
+use std::collections::BTreeMap;
+
+use crate::deadlist::{self, DeadSpace};
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+use crate::prefix;
+use crate::ptr::{BlockPtr, StoredPtr, Txg};
+use crate::segment;
+use crate::space::{SegmentRecord, SegmentTable};
+use crate::tree::{TreeId, TreeRecord, View};
+use extents::Extents;
+use walk::Walk;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// Odd but harmless.
+    Warning,
+    /// An invariant does not hold.
+    Error,
+}
+
+/// One thing found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// Where: a tree, a segment, a snapshot.
+    pub place: String,
+}
+
+/// What to check besides the trees.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckOptions {
+    /// Read every data block and verify its hash.
+    pub data: bool,
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The txg checked.
+    pub txg: Txg,
+    /// Live trees and frozen roots.
+    pub trees: u64,
+    /// Distinct tree nodes.
+    pub nodes: u64,
+    /// Distinct blocks, nodes included.
+    pub blocks: u64,
+    /// Bytes of these blocks in segments.
+    pub bytes: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Errors found.
+    pub errors: u64,
+    /// Warnings found.
+    pub warnings: u64,
+}
+
+/// What the layer above knows of the trees: the roots it froze, and where in its values the pointers are.
+pub trait Roots {
+    /// Gives each frozen root (snapshot) recorded in `meta`, with a name for findings.
+    ///
+    /// # Errors
+    /// What `each` returns; when `meta` cannot be read.
+    fn frozen(
+        &self,
+        meta: &View,
+        each: &mut dyn FnMut(&str, Option<StoredPtr>) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Whether a tree is a deadlist, by what `meta` records. Those that trees name as theirs are known without.
+    ///
+    /// # Errors
+    /// When `meta` cannot be read.
+    fn is_deadlist(&self, meta: &View, tree: TreeId) -> Result<bool>;
+
+    /// Gives each data block pointer in an entry of a tree (`None`: of a frozen root). Not asked for deadlists and the
+    /// meta tree.
+    ///
+    /// # Errors
+    /// When the value does not decode.
+    fn pointers(
+        &self,
+        tree: Option<TreeId>,
+        key: &[u8],
+        value: &[u8],
+        each: &mut dyn FnMut(&BlockPtr),
+    ) -> Result<()>;
+}
+
+/// Collects what is found.
+struct Findings<'a> {
+    report: &'a mut dyn FnMut(Finding),
+    errors: u64,
+    warnings: u64,
+}
+
+impl Findings<'_> {
+    fn error(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.errors += 1;
+        (self.report)(Finding { severity: Severity::Error, what: what.into(), place: place.into() });
+    }
+
+    fn warning(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.warnings += 1;
+        (self.report)(Finding { severity: Severity::Warning, what: what.into(), place: place.into() });
+    }
+
+    /// Turns what can be reported into a finding; the rest stops the check.
+    fn settle(&mut self, place: &str, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error @ PoolError::Store { .. }) if !error.is_corruption() => {
+                self.error(place, error.chain());
+                Ok(())
+            }
+            Err(error) if error.is_corruption() => {
+                self.error(place, error.chain());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+impl Pool {
+    /// Verifies the pool's invariants on the committed state (commits first): structure and hashes of every tree and
+    /// frozen root, space accounting against all that is reachable, no block beyond its segment or overlapping
+    /// another, deadlists and their sums; with `options.data`, every data block's bytes.
+    ///
+    /// # Errors
+    /// Only what keeps the check from going on; everything else is a finding.
+    pub fn check(
+        &self,
+        roots: &dyn Roots,
+        options: CheckOptions,
+        report: &mut dyn FnMut(Finding),
+    ) -> Result<CheckReport> {
+        let (txg, meta, table) = self.capture()?;
+        let mut findings = Findings { report, errors: 0, warnings: 0 };
+        let mut check =
+            Check { pool: self, meta, roots, live: Extents::default(), dead: Extents::default() };
+        let mut summary = CheckReport { txg, ..CheckReport::default() };
+        check.trees(&mut findings, &mut summary)?;
+        check.dead.double_entries(&mut findings);
+        check.live.merge(&check.dead);
+        check.live.compact();
+        check.accounting(&table, &mut findings)?;
+        summary.blocks = check.live.len();
+        summary.bytes = check.live.bytes();
+        summary.segments = table.iter().count() as u64;
+        if options.data {
+            check.live.verify(self, &mut findings)?;
+        }
+        summary.errors = findings.errors;
+        summary.warnings = findings.warnings;
+        Ok(summary)
+    }
+}
+
+struct Check<'a> {
+    pool: &'a Pool,
+    meta: View,
+    roots: &'a dyn Roots,
+    /// Everything reachable from trees and frozen roots.
+    live: Extents,
+    /// Everything in deadlists.
+    dead: Extents,
+}
+
+impl Check<'_> {
+    fn trees(&mut self, findings: &mut Findings<'_>, summary: &mut CheckReport) -> Result<()> {
+        let mut walk = Walk::new(self.pool.io());
+        summary.trees += 1;
+        let root = self.meta.root_ptr();
+        let walked = walk.tree(root.as_ref(), true, &mut self.live, findings, "the meta tree", &mut |_, _| {
+            Ok(Vec::new())
+        });
+        findings.settle("the meta tree", walked.map(drop))?;
+        let records = self.tree_records(findings)?;
+        for (id, record) in &records {
+            self.tree(*id, record, &records, &mut walk, findings)?;
+            summary.trees += 1;
+        }
+        let (roots, meta) = (self.roots, self.meta.clone());
+        let listed = roots.frozen(&meta, &mut |name, root| {
+            summary.trees += 1;
+            let place = format!("snapshot {name}");
+            let mut pointers = |key: &[u8], value: &[u8]| collect(roots, None, key, value);
+            let walked =
+                walk.shared(root.as_ref(), &mut self.live, findings, &place, &mut pointers);
+            findings.settle(&place, walked)
+        });
+        findings.settle("the list of snapshots", listed)?;
+        summary.nodes = walk.nodes();
+        Ok(())
+    }
+
+    fn tree_records(&self, findings: &mut Findings<'_>) -> Result<BTreeMap<TreeId, TreeRecord>> {
+        let mut records = BTreeMap::new();
+        let next = self.pool.next_tree.load(std::sync::atomic::Ordering::Relaxed);
+        for item in self.meta.range(&[prefix::TREE], Some(&[prefix::TREE + 1])) {
+            let (key, entry) = match item {
+                Ok(item) => item,
+                Err(error) => {
+                    findings.settle("the list of trees", Err(error))?;
+                    break;
+                }
+            };
+            let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+            match (id, TreeRecord::decode(&entry.value)) {
+                (Some(id), Ok(record)) => {
+                    if id >= next {
+                        findings.error(format!("tree {id}"), format!("the next tree's id is {next}"));
+                    }
+                    records.insert(TreeId(id), record);
+                }
+                (None, _) => findings.error("the list of trees", "a key of a wrong length"),
+                (Some(id), Err(error)) => findings.error(format!("tree {id}"), error.chain()),
+            }
+        }
+        Ok(records)
+    }
+
+    fn tree(
+        &mut self,
+        id: TreeId,
+        record: &TreeRecord,
+        records: &BTreeMap<TreeId, TreeRecord>,
+        walk: &mut Walk<'_>,
+        findings: &mut Findings<'_>,
+    ) -> Result<()> {
+        let place = format!("tree {}", id.0);
+        if let Some(deadlist) = record.deadlist
+            && !records.contains_key(&deadlist)
+        {
+            findings.error(&place, format!("its deadlist, tree {}, does not exist", deadlist.0));
+        }
+        let named = records.values().any(|record| record.deadlist == Some(id));
+        let is_deadlist = named || self.roots.is_deadlist(&self.meta, id)?;
+        let roots = self.roots;
+        let mut pointers = |key: &[u8], value: &[u8]| {
+            if is_deadlist { Ok(Vec::new()) } else { collect(roots, Some(id), key, value) }
+        };
+        let walked =
+            walk.tree(record.root.as_ref(), false, &mut self.live, findings, &place, &mut pointers);
+        match walked {
+            Ok(stats) if stats != record.stats => findings.error(
+                &place,
+                format!("its stats are {:?}, but what it refers to is {stats:?}", record.stats),
+            ),
+            Ok(_) => {}
+            Err(error) => findings.settle(&place, Err(error))?,
+        }
+        if is_deadlist {
+            let checked = self.deadlist(record, &place, findings);
+            findings.settle(&place, checked)?;
+        }
+        Ok(())
+    }
+
+    fn deadlist(
+        &mut self,
+        record: &TreeRecord,
+        place: &str,
+        findings: &mut Findings<'_>,
+    ) -> Result<()> {
+        let view = self.pool.view(record.root.clone());
+        let mut sums: BTreeMap<Txg, DeadSpace> = BTreeMap::new();
+        for dead in deadlist::entries(&view) {
+            let dead = dead?;
+            if dead.asize != segment::frame_len(dead.psize) {
+                findings.error(place, format!("{dead:?}: asize does not fit psize"));
+            }
+            sums.entry(dead.birth).or_default().add_dead(&dead);
+            let (segment, offset) = self.pool.io().locate_at(dead.segment, dead.offset)?;
+            self.dead.push(segment, offset, dead.asize, None);
+        }
+        let mut recorded = BTreeMap::new();
+        for sum in deadlist::sums(&view) {
+            let (birth, sum) = sum?;
+            recorded.insert(birth, sum);
+        }
+        if recorded != sums {
+            findings.error(place, format!("its sums are {recorded:?}, but its entries give {sums:?}"));
+        }
+        Ok(())
+    }
+
+    /// Compares what is reachable with the segment table, the records and the store.
+    fn accounting(&self, table: &SegmentTable, findings: &mut Findings<'_>) -> Result<()> {
+        self.live.check_bounds(table, findings);
+        for (id, segment) in table.iter() {
+            let reachable = self.live.bytes_in(id);
+            let recorded = segment.live + segment.meta;
+            if reachable != recorded {
+                findings.error(
+                    format!("segment {id}"),
+                    format!("{recorded} bytes are accounted as alive, {reachable} are reachable"),
+                );
+            }
+        }
+        for item in self.meta.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])) {
+            let (key, entry) = item?;
+            let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+            let record = SegmentRecord::decode(&entry.value)?;
+            let known = id.and_then(|id| table.get(SegmentId(id)));
+            if known.is_none_or(|segment| segment.live != record.live) {
+                let what = format!("record {record:?} against {known:?} in memory");
+                findings.error(format!("segment {id:x?}"), what);
+            }
+        }
+        let stored =
+            self.pool.store().segments().map_err(PoolError::store("listing the segments"))?;
+        let stored: BTreeMap<SegmentId, u64> = stored.iter().map(|info| (info.id, info.len)).collect();
+        for (id, segment) in table.iter() {
+            match stored.get(&id) {
+                Some(len) if *len >= segment.len => {}
+                Some(len) => findings
+                    .error(format!("segment {id}"), format!("ends at {len} instead of {}", segment.len)),
+                None => findings.error(format!("segment {id}"), "is missing in the store"),
+            }
+        }
+        for id in stored.keys().filter(|id| table.get(**id).is_none()) {
+            if self.pool.io().space.lock().get(*id).is_none() {
+                findings.warning(format!("segment {id}"), "is in the store, but not of this pool's state");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn collect(roots: &dyn Roots, tree: Option<TreeId>, key: &[u8], value: &[u8]) -> Result<Vec<BlockPtr>> {
+    let mut out = Vec::new();
+    roots.pointers(tree, key, value, &mut |ptr| out.push(ptr.clone()))?;
+    Ok(out)
+}

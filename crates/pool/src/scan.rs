@@ -1,0 +1,96 @@
+//! Reading a segment with no tree: the frames found in it, past torn and foreign bytes.
+
+use snowmelt_store::{SegmentId, SegmentInfo, Store};
+
+use crate::error::{PoolError, Result};
+use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
+
+/// Bytes asked of the store at a time.
+const CHUNK: usize = 1 << 20;
+
+/// A frame found in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its segment.
+    pub segment: SegmentId,
+    /// Its offset, as block pointers have it.
+    pub offset: u32,
+    /// Its header, whose checksum holds.
+    pub header: FrameHeader,
+    /// The payload, if its hash matches the header.
+    pub payload: Option<Vec<u8>>,
+}
+
+/// The frames of one segment, in order. Bytes that are no frame are passed over, 8 at a time; a frame whose end the
+/// segment lacks is given without payload. After an error of the store it ends.
+#[derive(Debug)]
+pub struct Scan<'a> {
+    store: &'a dyn Store,
+    id: SegmentId,
+    len: u64,
+    at: u64,
+    /// Bytes from `base` on.
+    chunk: Vec<u8>,
+    base: u64,
+}
+
+/// Scans a segment as far as the store has it.
+pub fn scan(store: &dyn Store, info: SegmentInfo) -> Scan<'_> {
+    let len = info.len.min(u64::from(u32::MAX));
+    Scan { store, id: info.id, len, at: 0, chunk: Vec::new(), base: 0 }
+}
+
+impl Scan<'_> {
+    /// Makes `len` bytes at the current place available, as far as the segment has them.
+    fn fill(&mut self, len: usize) -> Result<&[u8]> {
+        let mut start = usize::try_from(self.at - self.base).unwrap_or(usize::MAX);
+        if start.saturating_add(len) > self.chunk.len() {
+            let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX);
+            let mut chunk = std::mem::take(&mut self.chunk);
+            chunk.resize(CHUNK.max(len).min(left), 0);
+            self.store
+                .read(self.id, self.at, &mut chunk)
+                .map_err(PoolError::store("scanning a segment"))?;
+            (self.chunk, self.base, start) = (chunk, self.at, 0);
+        }
+        let end = start.saturating_add(len).min(self.chunk.len());
+        Ok(self.chunk.get(start..end).unwrap_or_default())
+    }
+
+    fn step(&mut self) -> Result<Option<Frame>> {
+        while self.at + FRAME_HEADER as u64 <= self.len {
+            let (id, at) = (self.id, self.at);
+            let head = self.fill(FRAME_HEADER)?;
+            if !head.starts_with(&FRAME_MAGIC) {
+                self.at += FRAME_ALIGN;
+                continue;
+            }
+            let Ok(header) = FrameHeader::decode(head, id, at) else {
+                self.at += FRAME_ALIGN;
+                continue;
+            };
+            let whole = FRAME_HEADER + header.psize as usize;
+            let payload = self.fill(whole)?.get(FRAME_HEADER..whole).map(<[u8]>::to_vec);
+            let payload = payload.filter(|bytes| *blake3::hash(bytes).as_bytes() == header.hash);
+            // Behind a payload that is not what the header says, the next frame may begin anywhere.
+            self.at += if payload.is_some() { frame_len(header.psize) } else { FRAME_ALIGN };
+            let offset = u32::try_from(at).unwrap_or(u32::MAX);
+            return Ok(Some(Frame { segment: id, offset, header, payload }));
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Scan<'_> {
+    type Item = Result<Frame>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.step() {
+            Ok(frame) => frame.map(Ok),
+            Err(error) => {
+                self.len = 0;
+                Some(Err(error))
+            }
+        }
+    }
+}
