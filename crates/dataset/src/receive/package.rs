@@ -49,8 +49,7 @@ impl<'a> Package<'a> {
         let sent = begin.to_name.as_str().ok_or_else(|| bad("its name is not UTF-8"))?;
         let top = sent.split('@').next().unwrap_or(sent).to_owned();
         let mut members = Vec::new();
-        for (_, value) in contents.get_list("fss").ok_or_else(|| bad("it has no list of filesystems"))?.iter()
-        {
+        for (_, value) in contents.get_list("fss").into_iter().flat_map(NvList::iter) {
             let NvValue::List(list) = value else {
                 return Err(bad("its list of filesystems holds something else"));
             };
@@ -72,7 +71,7 @@ impl<'a> Package<'a> {
         Ok(Self {
             top,
             from_snapshot: contents.get_str("fromsnap"),
-            recursive: !contents.contains("not_recursive"),
+            recursive: !contents.is_empty() && !contents.contains("not_recursive"),
             members,
         })
     }
@@ -101,8 +100,12 @@ impl Datasets {
         observer: &Observer<'_>,
         received: &mut Received,
     ) -> Result<(), ReceiveError> {
-        let contents = NvList::unpack(payload)
-            .map_err(|error| ReceiveError::Package { why: format!("its table of contents: {error}") })?;
+        // A plain `-I` has nothing to say but its snapshots.
+        let contents = match payload {
+            [] => NvList::new(),
+            packed => NvList::unpack(packed)
+                .map_err(|error| ReceiveError::Package { why: format!("its table of contents: {error}") })?,
+        };
         let package = Package::parse(begin, &contents)?;
         let top = Destination::resolve(target, begin, options.naming).map(|top| top.dataset)?;
         if let Some(snapshot) = Name::parse(target).map_err(DatasetError::from)?.snapshot()

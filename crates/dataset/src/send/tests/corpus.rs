@@ -1,0 +1,1 @@
+//! Streams of real OpenZFS, received and sent again.

@@ -1,0 +1,1 @@
+//! Single cases whose records are known.
