@@ -3,58 +3,77 @@
 
 #![allow(clippy::print_stderr)]
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use snowmelt_stream::{
     Compression, Features, NvList, Reader, Record, ResumeToken, Summary, Writer, compress, decompress, verify,
 };
 
-/// All `*.zstream` files below the corpus and the repository's own, the damaged ones (`bad-*`) or the others.
-fn streams(damaged: bool) -> Vec<PathBuf> {
-    let mut roots = vec![PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/streams"))];
+#[allow(unreachable_pub)]
+#[path = "../../../testdata/unpack.rs"]
+mod testdata;
+
+/// The files of all cases, by case and name. Streams as the whole corpus has them replace the repository's own.
+fn files() -> BTreeMap<(String, String), Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for archive in fs::read_dir(testdata::root().join("streams")).unwrap() {
+        let name = archive.unwrap().file_name().into_string().unwrap();
+        let case = name.strip_suffix(".tar.zst").unwrap();
+        all.extend(testdata::case(case).into_iter().map(|(file, bytes)| ((case.to_owned(), file), bytes)));
+    }
+    for file in ["full.zstream", "incremental.zstream"] {
+        all.insert(("demo".to_owned(), file.to_owned()), testdata::demo(file));
+    }
+    // What `zstream dump -v` of OpenZFS 2.1.11 said of a few of them.
+    walk(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dumps")), &mut all);
     match std::env::var_os("SNOWMELT_CORPUS") {
-        Some(dir) => roots.push(dir.into()),
+        Some(dir) => walk(Path::new(&dir), &mut all),
         None => eprintln!("SNOWMELT_CORPUS is not set: only the repository's own streams are tested"),
     }
-    let mut found = Vec::new();
-    for root in roots {
-        walk(&root, &mut found);
-    }
-    found.retain(|p| {
-        let name = p.file_name().unwrap_or_default().to_string_lossy();
-        name.ends_with(".zstream") && name.starts_with("bad-") == damaged
-    });
-    found.sort();
-    found
+    all
 }
 
-fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        if entry.path().is_dir() { walk(&entry.path(), found) } else { found.push(entry.path()) }
+fn walk(root: &Path, all: &mut BTreeMap<(String, String), Vec<u8>>) {
+    let before = all.len();
+    for case in fs::read_dir(root).unwrap().flatten().filter(|e| e.path().is_dir()) {
+        for file in fs::read_dir(case.path()).unwrap().flatten().filter(|e| e.path().is_file()) {
+            let key = (case.file_name().into_string().unwrap(), file.file_name().into_string().unwrap());
+            all.insert(key, fs::read(file.path()).unwrap());
+        }
     }
+    assert!(all.len() > before, "{} holds no cases", root.display());
+}
+
+/// All streams, the damaged ones or the others.
+fn streams(damaged: bool) -> Vec<(String, Vec<u8>)> {
+    let all = files().into_iter().filter(|((_, file), _)| file.ends_with(".zstream"));
+    let found: Vec<_> = all
+        .filter(|((_, file), _)| file.starts_with("bad-") == damaged)
+        .map(|((case, file), bytes)| (format!("{case}/{file}"), bytes))
+        .collect();
+    assert!(found.len() > 40, "only {} streams", found.len());
+    found
 }
 
 #[test]
 fn good_streams_are_rewritten_byte_for_byte() {
-    for path in streams(false) {
-        let bytes = fs::read(&path).unwrap();
+    for (name, bytes) in streams(false) {
         let mut reader = Reader::new(bytes.as_slice());
         let mut writer = Writer::new(Vec::new());
         let mut payload = Vec::new();
-        while let Some(p) = reader.next(&mut payload).unwrap_or_else(|e| panic!("{}: {e}", path.display())) {
+        while let Some(p) = reader.next(&mut payload).unwrap_or_else(|e| panic!("{}: {e}", name)) {
             assert_eq!(payload.len() as u64, p.record.payload_len());
             if matches!(p.record, Record::Begin(_)) && !payload.is_empty() {
                 let list = NvList::unpack(&payload).unwrap();
-                assert!(list.pack_like(&payload) == payload, "{}: {list}", path.display());
+                assert!(list.pack_like(&payload) == payload, "{}: {list}", name);
             }
-            writer.record(&p.record, &payload).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            writer.record(&p.record, &payload).unwrap_or_else(|e| panic!("{}: {e}", name));
         }
         let written = writer.into_inner().unwrap();
-        assert!(written == bytes[..written.len()], "{}", path.display());
-        let cut = path.file_name().unwrap_or_default().to_string_lossy().starts_with("cut-");
-        assert!(cut || written.len() == bytes.len(), "{}", path.display());
+        assert!(written == bytes[..written.len()], "{}", name);
+        assert_eq!(written.len(), bytes.len(), "{name}");
         let summary = verify(bytes.as_slice()).unwrap();
         assert_eq!(summary.bytes, written.len() as u64);
         assert!(summary.has_record_checksums);
@@ -63,11 +82,11 @@ fn good_streams_are_rewritten_byte_for_byte() {
 
 #[test]
 fn dumps_equal_those_of_zstream() {
-    for path in streams(false) {
-        let mut dump_path = path.clone().into_os_string();
-        dump_path.push(".dump");
-        let Ok(expected) = fs::read_to_string(&dump_path) else { continue };
-        let bytes = fs::read(&path).unwrap();
+    let all = files();
+    for ((case, file), expected) in all.iter().filter(|((_, file), _)| file.ends_with(".zstream.dump")) {
+        let name = format!("{case}/{file}");
+        let expected = std::str::from_utf8(expected).unwrap();
+        let bytes = &all[&(case.clone(), file.trim_end_matches(".dump").to_owned())];
         let mut reader = Reader::new(bytes.as_slice());
         let (mut payload, mut summary, mut text) = (Vec::new(), Summary::default(), String::new());
         while let Some(p) = reader.next(&mut payload).unwrap() {
@@ -76,9 +95,9 @@ fn dumps_equal_those_of_zstream() {
         }
         text.push_str(&summary.to_string());
         for (ours, theirs) in text.lines().zip(expected.lines()) {
-            assert_eq!(ours, theirs, "{}", path.display());
+            assert_eq!(ours, theirs, "{}", name);
         }
-        assert_eq!(text.lines().count(), expected.lines().count(), "{}", path.display());
+        assert_eq!(text.lines().count(), expected.lines().count(), "{}", name);
     }
 }
 
@@ -99,9 +118,11 @@ const FOR_OTHER_LAYERS: [&str; 11] = [
 
 #[test]
 fn damaged_streams_are_refused() {
-    for path in streams(true) {
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let bytes = fs::read(&path).unwrap();
+    let all = files();
+    let expected =
+        std::str::from_utf8(&all[&("15-corrupt".to_owned(), "expected.jsonl".to_owned())]).unwrap();
+    for (path, bytes) in streams(true) {
+        let name = path.trim_start_matches("15-corrupt/").trim_end_matches(".zstream");
         let verified = verify(bytes.as_slice());
         let mut reader = Reader::new(bytes.as_slice());
         let mut payload = Vec::new();
@@ -117,38 +138,34 @@ fn damaged_streams_are_refused() {
             read.as_ref().err().map(ToString::to_string),
             "{name}"
         );
-        let expected = fs::read_to_string(path.with_file_name("expected.jsonl")).unwrap();
         let line = expected.lines().find(|l| l.contains(&format!("\"{name}.zstream\""))).unwrap();
         if line.contains("\"expect\": \"refuse\"") {
-            assert_eq!(verified.is_ok(), FOR_OTHER_LAYERS.contains(&name.as_str()), "{name}");
+            assert_eq!(verified.is_ok(), FOR_OTHER_LAYERS.contains(&name), "{name}");
         }
     }
 }
 
 #[test]
 fn tokens_are_read_as_zfs_reads_them() {
-    let mut all = Vec::new();
-    if let Some(dir) = std::env::var_os("SNOWMELT_CORPUS") {
-        walk(Path::new(&dir), &mut all);
-    }
-    for path in all.iter().filter(|p| p.extension().is_some_and(|e| e == "token")) {
-        let text = fs::read_to_string(path).unwrap();
-        let token = ResumeToken::parse(&text).unwrap();
-        let mut said = path.clone().into_os_string();
-        said.push(".txt");
-        let said = fs::read_to_string(said).unwrap();
-        assert!(said.contains(&token.0.to_string()), "{}: {}", path.display(), token.0);
+    let all = files();
+    let tokens: Vec<_> = all.iter().filter(|((_, file), _)| file.ends_with(".token")).collect();
+    assert!(tokens.len() >= 6);
+    for ((case, file), text) in tokens {
+        let name = format!("{case}/{file}");
+        let text = std::str::from_utf8(text).unwrap();
+        let token = ResumeToken::parse(text).unwrap();
+        let said = std::str::from_utf8(&all[&(case.clone(), format!("{file}.txt"))]).unwrap();
+        assert!(said.contains(&token.0.to_string()), "{}: {}", name, token.0);
         let ours = token.to_string();
         assert_eq!(ResumeToken::parse(&ours).unwrap(), token);
         // The compressed data depends on the zlib in use, but not what is compressed.
-        assert_eq!(ours.split('-').nth(2), text.split('-').nth(2), "{}", path.display());
+        assert_eq!(ours.split('-').nth(2), text.split('-').nth(2), "{}", name);
     }
 }
 
 #[test]
 fn compressed_blocks_decompress_and_compress_again() {
-    for path in streams(false) {
-        let bytes = fs::read(&path).unwrap();
+    for (name, bytes) in streams(false) {
         let mut reader = Reader::new(bytes.as_slice());
         let (mut payload, mut raw) = (Vec::new(), false);
         let (mut block, mut again, mut packed) = (Vec::new(), Vec::new(), Vec::new());
@@ -165,12 +182,12 @@ fn compressed_blocks_decompress_and_compress_again() {
             block.resize(lsize, 0);
             let psize = p.record.content_len() as usize;
             decompress(id, &payload[..psize], &mut block)
-                .unwrap_or_else(|e| panic!("{}: record {}: {e}", path.display(), p.index));
+                .unwrap_or_else(|e| panic!("{}: record {}: {e}", name, p.index));
             let algorithm = Compression::from_id(id).unwrap();
             if compress(algorithm, 0, &block, &mut packed).is_some() {
                 again.resize(lsize, 0);
                 decompress(id, &packed, &mut again).unwrap();
-                assert!(again == block, "{}: record {}", path.display(), p.index);
+                assert!(again == block, "{}: record {}", name, p.index);
             }
         }
     }

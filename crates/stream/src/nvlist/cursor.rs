@@ -97,7 +97,8 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn name(&self, bytes: &[u8]) -> Result<String, NvError> {
-        if bytes.contains(&0) {
+        // `nvp_name_sz` is a signed 16-bit word and counts the NUL.
+        if bytes.contains(&0) || bytes.len() >= i16::MAX as usize {
             return Err(self.bad("name"));
         }
         String::from_utf8(bytes.to_vec()).map_err(|_| self.bad("name"))
