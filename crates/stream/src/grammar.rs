@@ -9,6 +9,9 @@
 //! The reader and the writer both run every record through a [`Grammar`], so that what is written is also what
 //! would be read. Packages are not nested: `zfs send` never does that (`lib/libzfs/libzfs_sendrecv.c`).
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::Violation;
 use crate::record::{Begin, HeaderType, Record};
 use crate::validate::{BeginContext, validate};

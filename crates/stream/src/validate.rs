@@ -4,6 +4,9 @@
 //! 2.1-2.3 in `receive_object` and its neighbours; here they are made before a payload is read, so that nothing is
 //! ever allocated on a hostile record's word. Where real senders of any age differ from the newest rules, they win.
 
+#[cfg(test)]
+mod tests;
+
 use crate::compress::Compression;
 use crate::error::Violation;
 use crate::features::Features;
