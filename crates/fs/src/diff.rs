@@ -5,8 +5,6 @@
 //! file's parent, as `zfs_obj_to_path` of `module/zfs/zfs_znode.c` does.
 
 mod names;
-#[cfg(test)]
-mod tests;
 
 use crate::error::FsError;
 use names::Names;

@@ -119,11 +119,7 @@ mod tests {
         let mut surrogate = String::new();
         string(&mut surrogate, b"a\xff");
         assert_eq!(surrogate, r#""a\udcff""#);
-        assert_eq!(
-            object.finish(),
-            r#"{"path":"a\"\\\n\u0001"#.to_owned()
-                + "\x7f"
-                + r#"\u00e9\ud83d\ude00","path_b64":"/w==","n":-5}"#
-        );
+        let expected = r#"{"path":"a\"\\\n\u0001\u007f\u00e9\ud83d\ude00","path_b64":"/w==","n":-5}"#;
+        assert_eq!(object.finish(), expected);
     }
 }

@@ -285,6 +285,3 @@ impl<O: Objects> Restore<'_, '_, O> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

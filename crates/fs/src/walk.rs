@@ -151,6 +151,3 @@ impl<O: Objects> Iterator for Walk<'_, O> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,7 @@
 //! Manifests of snapshots that real ZFS sent, against those made where they were mounted.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "../../zpl/tests/common/mod.rs"]
 mod common;
 

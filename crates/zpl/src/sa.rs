@@ -202,7 +202,9 @@ impl SaTable {
             Some(other) if other.swap_bytes() == MAGIC => Endian::Big,
             other => return Err(corrupt(format!("SA magic is {:#x}, not {MAGIC:#x}", other.unwrap_or(0)))),
         };
-        let number = endian.u16(buf, 4).unwrap_or(0) & 0x3ff;
+        let info =
+            endian.u16(buf, 4).ok_or_else(|| corrupt(format!("an SA buffer of {} bytes", buf.len())))?;
+        let number = info & 0x3ff;
         let Some(layout) = self.layouts.get(&number) else {
             // Layouts 0 and 1 are never stored; both are empty here.
             return if number <= 1 { Ok(()) } else { Err(corrupt(format!("SA layout {number} is unknown"))) };

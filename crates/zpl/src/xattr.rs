@@ -16,6 +16,9 @@ const VALUE_MAX: u64 = 64 << 10;
 /// Most attributes of one file in a hidden directory that are listed.
 const COUNT_MAX: usize = 1 << 16;
 
+/// Most bytes of values of one file, so that sparse ones do not fill the memory.
+const TOTAL_MAX: usize = 64 << 20;
+
 /// The name as Linux shows it; `None` where it does not.
 fn linux_name(stored: &[u8]) -> Option<Vec<u8>> {
     const SHOWN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
@@ -46,6 +49,7 @@ impl<O: Objects> Filesystem<O> {
         let mut found = BTreeMap::new();
         if let Some(directory) = self.attributes(object)?.xattr_object {
             let zap = self.directory_zap(directory)?;
+            let mut total = 0;
             for entry in zap.entries(Cursor::START) {
                 let entry = entry?;
                 let (Some(stored), Some(value)) = (entry.key.as_name(), entry.value.as_u64()) else {
@@ -55,7 +59,15 @@ impl<O: Objects> Filesystem<O> {
                     return Err(ZplError::corrupt(directory, format!("more than {COUNT_MAX} attributes")));
                 }
                 if let Some(name) = linux_name(stored) {
-                    found.insert(name, self.xattr_file(value)?);
+                    let value = self.xattr_file(value)?;
+                    total += value.len();
+                    if total > TOTAL_MAX {
+                        return Err(ZplError::corrupt(
+                            directory,
+                            format!("more than {TOTAL_MAX} bytes of attributes"),
+                        ));
+                    }
+                    found.insert(name, value);
                 }
             }
         }
