@@ -19,7 +19,6 @@ pub mod receive;
 pub mod send;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
-pub use check::{CheckOptions, CheckReport};
 pub use datasets::Datasets;
 pub use error::{DatasetError, NameError, ReceiveError, SendError};
 pub use name::{Name, Suffix};
@@ -29,3 +28,4 @@ pub use ops::create::CreateOptions;
 pub use ops::destroy::{DestroyPlan, snapshots_named};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
+pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};

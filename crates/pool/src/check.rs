@@ -75,11 +75,7 @@ pub trait Roots {
     ///
     /// # Errors
     /// What `each` returns; when `meta` cannot be read.
-    fn frozen(
-        &self,
-        meta: &View,
-        each: &mut dyn FnMut(&str, Option<StoredPtr>) -> Result<()>,
-    ) -> Result<()>;
+    fn frozen(&self, meta: &View, each: &mut dyn FnMut(&str, Option<StoredPtr>) -> Result<()>) -> Result<()>;
 
     /// Whether a tree is a deadlist, by what `meta` records. Those that trees name as theirs are known without.
     ///
@@ -150,11 +146,9 @@ impl Pool {
     ) -> Result<CheckReport> {
         let (txg, meta, table) = self.capture()?;
         let mut findings = Findings { report, errors: 0, warnings: 0 };
-        let mut check =
-            Check { pool: self, meta, roots, live: Extents::default(), dead: Extents::default() };
+        let mut check = Check { pool: self, meta, roots, live: Extents::default(), dead: Extents::default() };
         let mut summary = CheckReport { txg, ..CheckReport::default() };
         check.trees(&mut findings, &mut summary)?;
-        check.dead.double_entries(&mut findings);
         check.live.merge(&check.dead);
         check.live.compact();
         check.accounting(&table, &mut findings)?;
@@ -185,9 +179,10 @@ impl Check<'_> {
         let mut walk = Walk::new(self.pool.io());
         summary.trees += 1;
         let root = self.meta.root_ptr();
-        let walked = walk.tree(root.as_ref(), true, &mut self.live, findings, "the meta tree", &mut |_, _| {
-            Ok(Vec::new())
-        });
+        let walked =
+            walk.tree(root.as_ref(), true, &mut self.live, findings, "the meta tree", &mut |_, _| {
+                Ok(Vec::new())
+            });
         findings.settle("the meta tree", walked.map(drop))?;
         let records = self.tree_records(findings)?;
         for (id, record) in &records {
@@ -199,8 +194,7 @@ impl Check<'_> {
             summary.trees += 1;
             let place = format!("snapshot {name}");
             let mut pointers = |key: &[u8], value: &[u8]| collect(roots, None, key, value);
-            let walked =
-                walk.shared(root.as_ref(), &mut self.live, findings, &place, &mut pointers);
+            let walked = walk.shared(root.as_ref(), &mut self.live, findings, &place, &mut pointers);
             findings.settle(&place, walked)
         });
         findings.settle("the list of snapshots", listed)?;
@@ -254,8 +248,7 @@ impl Check<'_> {
         let mut pointers = |key: &[u8], value: &[u8]| {
             if is_deadlist { Ok(Vec::new()) } else { collect(roots, Some(id), key, value) }
         };
-        let walked =
-            walk.tree(record.root.as_ref(), false, &mut self.live, findings, &place, &mut pointers);
+        let walked = walk.tree(record.root.as_ref(), false, &mut self.live, findings, &place, &mut pointers);
         match walked {
             Ok(stats) if stats != record.stats => findings.error(
                 &place,
@@ -271,12 +264,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn deadlist(
-        &mut self,
-        record: &TreeRecord,
-        place: &str,
-        findings: &mut Findings<'_>,
-    ) -> Result<()> {
+    fn deadlist(&mut self, record: &TreeRecord, place: &str, findings: &mut Findings<'_>) -> Result<()> {
         let view = self.pool.view(record.root.clone());
         let mut sums: BTreeMap<Txg, DeadSpace> = BTreeMap::new();
         for dead in deadlist::entries(&view) {
@@ -322,10 +310,9 @@ impl Check<'_> {
                 findings.error(format!("segment {id:x?}"), what);
             }
         }
-        let stored =
-            self.pool.store().segments().map_err(PoolError::store("listing the segments"))?;
+        let stored = self.pool.store().segments().map_err(PoolError::store("listing the segments"))?;
         let stored: BTreeMap<SegmentId, u64> = stored.iter().map(|info| (info.id, info.len)).collect();
-        for (id, segment) in table.iter() {
+        for (id, segment) in table.iter().filter(|(_, segment)| segment.live + segment.meta > 0) {
             match stored.get(&id) {
                 Some(len) if *len >= segment.len => {}
                 Some(len) => findings

@@ -297,7 +297,6 @@ impl<'s, 'd> Applier<'s, 'd> {
         self.tree.remove_range(hold, from, end, &mut |key, entry| {
             if let Ok(ObjsetKey::Block { .. } | ObjsetKey::Spill { .. }) = ObjsetKey::decode(key)
                 && let Ok(block) = Block::decode(&entry.value)
-                && matches!(block.ptr, BlockPtr::Stored(_))
             {
                 released.push(block.ptr);
             }

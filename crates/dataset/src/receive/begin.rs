@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use snowmelt_pool::Tree;
+use snowmelt_pool::{Tree, View};
 use snowmelt_stream::features::Features;
 use snowmelt_stream::nvlist::NvList;
 use snowmelt_stream::record::{Begin, BeginFlags};
@@ -286,8 +286,8 @@ impl<'a> Change<'a> {
             if !is_newest {
                 return Err(ReceiveError::NotNewest { name: dataset.name.clone() });
             }
-            let head = self.pool().tree(dataset.record.head)?;
-            if head.freeze(&self.hold)? != base.record.root {
+            let (head, old) = (catalog.head(dataset)?, catalog.objset(&base));
+            if View::diff(old.view(), head.view(), &[]).next().transpose()?.is_some() {
                 return Err(ReceiveError::Modified { name: dataset.name.clone() });
             }
         }

@@ -6,7 +6,7 @@ use super::entries::Entries;
 use super::objects::{Objects, SpillBlock, end_of};
 use super::step::Resume;
 use crate::error::SendError;
-use crate::objset::key::{ObjsetKey, object_end, object_start};
+use crate::objset::key::{ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::value::Dnode;
 use crate::objset::view::redaction_len;
 
@@ -57,10 +57,12 @@ impl Delta<'_, '_> {
     fn apply(&mut self, key: ObjsetKey, old: Option<&Entry>, new: Option<&Entry>) -> Result<(), SendError> {
         let object = key.object();
         if let ObjsetKey::Range { .. } = key {
-            if self.objects.is_raw() && new.is_some() {
-                self.objects.raw_touch(object)?;
-            }
-            return Ok(());
+            return match new {
+                _ if !self.objects.is_raw() => Ok(()),
+                Some(_) => self.objects.raw_touch(object).map(|_| ()),
+                // Nothing is left in the whole block of dnodes.
+                None => self.objects.free_objects(object.max(1), object.saturating_add(SLOTS_PER_BLOCK)),
+            };
         }
         let mode = match self.at {
             Some((at, mode)) if at == object => mode,
@@ -105,7 +107,9 @@ impl Delta<'_, '_> {
         };
         let Some(new) = self.objects.dnode(object)? else {
             if let Some(old) = old {
-                self.objects.free_objects(object.max(self.taken), end_of(object, &old))?;
+                // Its other slots may have new owners, whose turn comes.
+                let end = if self.objects.is_raw() { object.saturating_add(1) } else { end_of(object, &old) };
+                self.objects.free_objects(object.max(self.taken), end)?;
             }
             return Ok(Mode::Gone);
         };

@@ -56,13 +56,7 @@ impl Extents {
     }
 
     /// As `push`, for places that come again and again: keeps memory in proportion to what is distinct.
-    pub(super) fn push_shared(
-        &mut self,
-        segment: SegmentId,
-        offset: u32,
-        asize: u64,
-        hash: &[u8; 32],
-    ) {
+    pub(super) fn push_shared(&mut self, segment: SegmentId, offset: u32, asize: u64, hash: &[u8; 32]) {
         self.push(segment, offset, asize, Some(hash));
         if let Some(bucket) = self.buckets.get_mut(&segment)
             && bucket.extents.len() > 2 * bucket.compacted + 1024
@@ -92,19 +86,6 @@ impl Extents {
     pub(super) fn bytes_in(&self, segment: SegmentId) -> u64 {
         let bucket = self.buckets.get(&segment);
         bucket.map_or(0, |b| b.extents.iter().map(|e| u64::from(e.asize) * UNIT).sum())
-    }
-
-    /// A block in two deadlists would be freed twice.
-    pub(super) fn double_entries(&mut self, findings: &mut Findings<'_>) {
-        for (segment, bucket) in &mut self.buckets {
-            bucket.extents.sort_unstable();
-            for pair in bucket.extents.windows(2) {
-                if pair[0].offset == pair[1].offset {
-                    let place = place(*segment, &pair[0]);
-                    findings.error(place, "is in two deadlists, or twice in one");
-                }
-            }
-        }
     }
 
     /// Every extent lies in a known segment, before its end, and overlaps no other.

@@ -77,7 +77,14 @@ impl Model {
     }
 
     pub(super) fn receive(&mut self, records: &[Parsed]) {
+        self.receive_from(records, None);
+    }
+
+    /// A stream that goes on at an object, whose dnode block is sent from there on only.
+    pub(super) fn receive_from(&mut self, records: &[Parsed], resumed: Option<u64>) {
+        let mut resumed = resumed;
         let mut range: Option<(u64, u64)> = None;
+        let complete = matches!(records.last(), Some((Record::End(_), _)));
         for (record, payload) in records {
             match record {
                 Record::Begin(_) | Record::End(_) => {}
@@ -85,7 +92,7 @@ impl Model {
                     if let Some((first, next)) = range {
                         assert_eq!(next, first + 32, "the dnode block of {first} is not whole");
                     }
-                    range = Some((r.first, r.first.max(1)));
+                    range = Some((r.first, resumed.take().unwrap_or(r.first.max(1))));
                     self.ranges.insert(r.first, r.crypt);
                 }
                 Record::Object(o) => {
@@ -95,8 +102,6 @@ impl Model {
                 Record::FreeObjects(f) => {
                     let end = f.first.saturating_add(f.count);
                     self.objects.retain(|object, _| !(f.first..end).contains(object));
-                    let alive = |first: u64| self.objects.range(first..first + 32).next().is_some();
-                    self.ranges.retain(|first, _| alive(*first) || !(f.first <= *first.max(&1) && first + 32 <= end));
                     cover(&mut range, f.first, end);
                 }
                 Record::Free(f) => {
@@ -124,16 +129,23 @@ impl Model {
                     let object = self.objects.get_mut(&s.object).expect("SPILL of no object");
                     let data = (payload.clone(), (s.crypt.salt != [0; 8]).then_some(s.crypt));
                     if s.flags & Spill::UNMODIFIED != 0 {
-                        assert_eq!(object.spill.as_ref(), Some(&data), "an unmodified spill block is another");
+                        assert_eq!(
+                            object.spill.as_ref(),
+                            Some(&data),
+                            "an unmodified spill block is another"
+                        );
                     }
                     object.spill = Some(data);
                 }
                 other => panic!("{other:?} in a test"),
             }
         }
-        if let Some((first, next)) = range {
+        if complete && let Some((first, next)) = range {
             assert_eq!(next, first + 32, "the last dnode block, of {first}, is not whole");
         }
+        // The parameters of a block without dnodes encrypt nothing.
+        let objects = &self.objects;
+        self.ranges.retain(|first, _| objects.range(first..&(first + 32)).next().is_some());
     }
 
     fn write(&mut self, object: u64, offset: u64, size: u64, data: Data) {
@@ -149,7 +161,10 @@ impl Model {
             self.objects.remove(&slot);
         }
         let inside = self.objects.range(..o.object).next_back();
-        assert!(inside.is_none_or(|(at, before)| at + u64::from(before.slots) <= o.object), "inside another object");
+        assert!(
+            inside.is_none_or(|(at, before)| at + u64::from(before.slots) <= o.object),
+            "inside another object"
+        );
         let object = self.objects.entry(o.object).or_default();
         if object.block_size != o.block_size || object.slots != o.slots() {
             object.blocks.clear();
