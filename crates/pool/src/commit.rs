@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
+use crate::open;
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::Txg;
@@ -30,7 +31,7 @@ use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
 pub const REWIND_TXGS: usize = 4;
 
 /// Segment ids that an uberblock claims beyond those given out, so that a crash reuses none of them.
-const SEGMENT_IDS_AHEAD: u64 = 64;
+pub(crate) const SEGMENT_IDS_AHEAD: u64 = 64;
 
 /// Below this many dirty bytes a sync before the gate closes is not worth its price.
 const EARLY_SYNC_BYTES: u64 = 4 << 20;
@@ -44,7 +45,23 @@ pub(crate) struct CommitState {
     pub(crate) orphans: Vec<SegmentId>,
     pub(crate) features: Features,
     pub(crate) epoch: u64,
+    /// The txg whose state this owner began with.
+    pub(crate) base: Txg,
     pub(crate) nonce: [u8; 16],
+    /// What is left to do before anything may be written.
+    pub(crate) claim: Option<Claim>,
+}
+
+/// What an owner publishes before it writes anything: the state it found, under its own epoch and a newer txg.
+///
+/// Only then are the segments that were left open cut to their committed length and appended to. An uberblock of the
+/// owner before, whose publication failed, may still turn up after the next power failure; without the claim it would be
+/// the newest, and lead to what has been cut off.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) uberblock: Uberblock,
+    /// Whether to go on in the segments that were left open.
+    pub(crate) resume: bool,
 }
 
 impl CommitState {
@@ -52,7 +69,7 @@ impl CommitState {
         self.recent.back().copied().unwrap_or(0)
     }
 
-    fn push(&mut self, txg: Txg) {
+    pub(crate) fn push(&mut self, txg: Txg) {
         self.recent.push_back(txg);
         while self.recent.len() > REWIND_TXGS {
             self.recent.pop_front();
@@ -146,6 +163,9 @@ impl Pool {
     }
 
     fn sync_txg(&self, force: bool, task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>) -> Result<Txg> {
+        if force {
+            self.claim()?;
+        }
         // Whoever commits while we wait for our turn may do so for us.
         let (txg, dirty) = (self.open_txg(), self.is_dirty());
         let mut state = self.commit.lock();
@@ -240,6 +260,7 @@ impl Pool {
             txg,
             time: (self.options.clock)(),
             epoch: state.epoch,
+            base: state.base,
             nonce: state.nonce,
             next_tree: self.next_tree.load(Ordering::Relaxed),
             next_segment: self.io().next_segment.load(Ordering::Relaxed).saturating_add(SEGMENT_IDS_AHEAD),
@@ -250,17 +271,38 @@ impl Pool {
         Ok(Written { txg, uberblock: uberblock.encode(), dead })
     }
 
-    /// Steps 5 to 7, with the next txg open.
-    fn publish_txg(&self, state: &mut CommitState, written: Written) -> Result<Txg> {
-        let Written { txg, uberblock, dead } = written;
-        self.io().sync()?;
-        self.io().store.publish(txg, &uberblock).map_err(|source| {
+    fn publish(&self, state: &mut CommitState, txg: Txg, uberblock: &[u8]) -> Result<()> {
+        self.io().store.publish(txg, uberblock).map_err(|source| {
             let error = PoolError::Store { what: "publishing the uberblock", source };
             self.io().suspend(&error);
             error
         })?;
         state.push(txg);
         self.committed.store(txg, Ordering::Release);
+        Ok(())
+    }
+
+    /// Before the first write of this owner: see [`Claim`].
+    pub(crate) fn claim(&self) -> Result<()> {
+        if !self.unclaimed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.commit.lock();
+        self.io().writable()?;
+        let Some(Claim { uberblock, resume }) = state.claim.take() else { return Ok(()) };
+        self.publish(&mut state, uberblock.txg, &uberblock.encode())?;
+        if resume {
+            open::resume_segments(self.io(), &uberblock);
+        }
+        self.unclaimed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Steps 5 to 7, with the next txg open.
+    fn publish_txg(&self, state: &mut CommitState, written: Written) -> Result<Txg> {
+        let Written { txg, uberblock, dead } = written;
+        self.io().sync()?;
+        self.publish(state, txg, &uberblock)?;
         let orphans = std::mem::take(&mut state.orphans);
         for id in dead.into_iter().chain(orphans) {
             // The commit stands whether or not the space comes back now: what is left is an orphan to the next owner.

@@ -5,14 +5,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::commit::{CommitState, REWIND_TXGS};
+use crate::commit::{Claim, CommitState, REWIND_TXGS, SEGMENT_IDS_AHEAD};
 use crate::error::{PoolError, Result};
 use crate::io::{Io, IoOptions};
 use crate::pool::{NewPool, Pool, PoolOptions, property_key};
 use crate::prefix;
 use crate::ptr::Txg;
 use crate::space::{SegmentRecord, SegmentTable};
-use crate::tree::{Tree, TreeId, TreeRecord, codec};
+use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
 use crate::uberblock::{Features, Uberblock};
 
 /// How opening a pool went.
@@ -30,6 +30,11 @@ pub struct OpenReport {
     pub missing: Vec<SegmentId>,
 }
 
+/// Smallest segment: any tree node fits, whatever its keys and values. (A split leaves at most half of what there was
+/// and one entry more, so nodes of large entries stay below three of the largest.)
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+const _: () = assert!(3 * (KEY_MAX + VALUE_MAX + 64) + 4096 < SEGMENT_BYTES_MIN as usize);
+
 impl PoolOptions {
     fn io(&self) -> Result<IoOptions> {
         let node_bytes = self.node_bytes;
@@ -39,6 +44,14 @@ impl PoolOptions {
                 len: node_bytes as u64,
                 min: 256,
                 max: codec::NODE_BYTES_MAX as u64,
+            });
+        }
+        if self.segment_bytes < SEGMENT_BYTES_MIN.max(2 * node_bytes as u64) {
+            return Err(PoolError::Size {
+                what: "a segment",
+                len: self.segment_bytes,
+                min: SEGMENT_BYTES_MIN.max(2 * node_bytes as u64),
+                max: u64::from(u32::MAX),
             });
         }
         Ok(IoOptions {
@@ -84,7 +97,9 @@ impl Pool {
             orphans: Vec::new(),
             features: Features::default(),
             epoch: 1,
+            base: 0,
             nonce: nonce()?,
+            claim: None,
         };
         let created = (options.clock)();
         let pool = Pool::assemble(io, meta, options, state, OpenReport::default(), 1);
@@ -126,7 +141,9 @@ impl Pool {
                     failed.sort_by_key(|(txg, _)| std::cmp::Reverse(*txg));
                     failed.retain(|(txg, _)| *txg > uberblock.txg);
                     let recent = ring[at..].iter().take(REWIND_TXGS).rev().map(|u| u.txg).collect();
-                    return finish(io, meta, uberblock, recent, seen, failed, options);
+                    let epoch = ring.iter().map(|u| u.epoch).max().unwrap_or(0);
+                    let found = Found { uberblock, recent, seen, epoch, passed_over: failed };
+                    return finish(io, meta, found, options);
                 }
                 Err(error) if error.is_corruption() => {
                     *io.space.lock() = SegmentTable::default();
@@ -141,7 +158,7 @@ impl Pool {
     }
 }
 
-/// The uberblocks that decode, newest first, and why the others do not.
+/// The uberblocks that decode and stand, newest first, and why others do not decode.
 fn decode_ring(raw: Vec<RawUberblock>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
     let mut ring = Vec::new();
     let mut failed = Vec::new();
@@ -153,6 +170,8 @@ fn decode_ring(raw: Vec<RawUberblock>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
         }
     }
     ring.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.txg));
+    let ghosts: BTreeSet<Txg> = ring.iter().filter(|u| u.is_ghost(&ring)).map(|u| u.txg).collect();
+    ring.retain(|uberblock| !ghosts.contains(&uberblock.txg));
     (ring, failed)
 }
 
@@ -188,15 +207,19 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     Ok(meta)
 }
 
-fn finish(
-    io: Arc<Io>,
-    meta: Arc<Tree>,
-    uberblock: &Uberblock,
+/// The state that was opened, and what is known from the ring besides.
+struct Found<'a> {
+    uberblock: &'a Uberblock,
     recent: VecDeque<Txg>,
+    /// The newest txg in the ring, whether it stands or not.
     seen: Txg,
+    /// The newest owner in the ring.
+    epoch: u64,
     passed_over: Vec<(Txg, String)>,
-    options: PoolOptions,
-) -> Result<Arc<Pool>> {
+}
+
+fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) -> Result<Arc<Pool>> {
+    let Found { uberblock, recent, seen, epoch, passed_over } = found;
     let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
     let mut report =
         OpenReport { txg: uberblock.txg, time: uberblock.time, passed_over, ..OpenReport::default() };
@@ -207,7 +230,9 @@ fn finish(
             .filter(|info| table.get(info.id).is_some_and(|segment| segment.len <= info.len))
             .map(|info| info.id)
             .collect();
-        report.missing = table.iter().map(|(id, _)| id).filter(|id| !whole.contains(id)).collect();
+        // A dead segment may have been given back by a later txg.
+        let alive = table.iter().filter(|(_, segment)| segment.live + segment.meta > 0);
+        report.missing = alive.map(|(id, _)| id).filter(|id| !whole.contains(id)).collect();
         // After passing over a txg, what only it referred to is kept for whoever wants to look.
         if report.passed_over.is_empty() {
             let orphan = stored.iter().map(|info| info.id).filter(|id| table.get(*id).is_none());
@@ -216,26 +241,32 @@ fn finish(
     }
     let newest = stored.iter().map(|info| info.id.0).max().unwrap_or(0);
     io.next_segment.store(uberblock.next_segment.max(newest.saturating_add(1)), Ordering::Relaxed);
-    io.open_txg.store(seen.saturating_add(1), Ordering::Release);
+    // The owner before may have tried to publish `seen + 1`; `seen + 2` is for the claim.
+    io.open_txg.store(seen.saturating_add(3), Ordering::Release);
+    let (epoch, base, nonce) = (epoch.saturating_add(1), uberblock.txg, nonce()?);
+    let mut claim = None;
     if !options.read_only {
         io.refresh_room()?;
-        if report.passed_over.is_empty() {
-            resume_segments(&io, uberblock);
-        }
+        let uberblock = Uberblock {
+            txg: seen.saturating_add(2),
+            time: (options.clock)(),
+            next_segment: io.next_segment.load(Ordering::Relaxed).saturating_add(SEGMENT_IDS_AHEAD),
+            epoch,
+            base,
+            nonce,
+            ..uberblock.clone()
+        };
+        claim = Some(Claim { uberblock, resume: report.passed_over.is_empty() });
     }
-    let state = CommitState {
-        recent,
-        orphans: report.orphans.clone(),
-        features: uberblock.features,
-        epoch: uberblock.epoch.saturating_add(1),
-        nonce: nonce()?,
-    };
+    let orphans = report.orphans.clone();
+    let features = uberblock.features;
+    let state = CommitState { recent, orphans, features, epoch, base, nonce, claim };
     Ok(Pool::assemble(io, meta, options, state, report, uberblock.next_tree))
 }
 
 /// Goes on in the segments that were open, so that a short session does not cost a segment. What cannot be reopened
 /// is sealed as it is.
-fn resume_segments(io: &Io, uberblock: &Uberblock) {
+pub(crate) fn resume_segments(io: &Io, uberblock: &Uberblock) {
     for end in uberblock.ends.iter().filter(|end| end.open && end.len < io.segment_bytes) {
         if io.store.reopen_segment(end.id, end.len).is_ok() {
             io.resume(end.kind, end.id, end.len);

@@ -24,9 +24,9 @@ const TREES_MAX: usize = 4096;
 /// Sizes and times; the defaults are for production.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Nodes are split above this encoded size, bytes.
+    /// Nodes are split above this encoded size, bytes: 256 to 128 KiB.
     pub node_bytes: usize,
-    /// Segments are sealed at this length, bytes, or at what the store can take if that is less.
+    /// Segments are sealed at this length, bytes, or at what the store can take if that is less: 64 KiB to 4 GiB.
     pub segment_bytes: u64,
     /// Appended blocks are given to the store in pieces of about this many bytes.
     pub buffer_bytes: usize,
@@ -76,6 +76,8 @@ pub struct Pool {
     meta: Arc<Tree>,
     trees: Mutex<HashMap<TreeId, Arc<Tree>>>,
     dirty_trees: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
+    /// Whether [`Claim`](crate::commit::Claim) is still to be made.
+    pub(crate) unclaimed: AtomicBool,
     dirty: AtomicBool,
     dirty_since: Mutex<Option<Instant>>,
     gate: Gate,
@@ -101,6 +103,7 @@ impl Pool {
             meta,
             trees: Mutex::default(),
             dirty_trees: Mutex::default(),
+            unclaimed: AtomicBool::new(commit.claim.is_some()),
             dirty: AtomicBool::new(false),
             dirty_since: Mutex::default(),
             gate: Gate::default(),
@@ -380,7 +383,7 @@ impl Pool {
             return Ok(());
         }
         self.commit()?;
-        self.drain_frees()
+        if self.io.space.lock().has_dead() { self.drain_frees() } else { Ok(()) }
     }
 }
 

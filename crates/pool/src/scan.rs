@@ -48,9 +48,7 @@ impl Scan<'_> {
             let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX);
             let mut chunk = std::mem::take(&mut self.chunk);
             chunk.resize(CHUNK.max(len).min(left), 0);
-            self.store
-                .read(self.id, self.at, &mut chunk)
-                .map_err(PoolError::store("scanning a segment"))?;
+            self.store.read(self.id, self.at, &mut chunk).map_err(PoolError::store("scanning a segment"))?;
             (self.chunk, self.base, start) = (chunk, self.at, 0);
         }
         let end = start.saturating_add(len).min(self.chunk.len());

@@ -76,6 +76,7 @@ pub struct Hold<'a> {
 impl<'a> Hold<'a> {
     pub(crate) fn enter(pool: &'a Pool, frees: bool) -> Result<Self> {
         pool.io().writable()?;
+        pool.claim()?;
         pool.gate().enter();
         // From here on drop leaves the gate again.
         let mut hold = Hold { pool, txg: 0, frees, entered: true };

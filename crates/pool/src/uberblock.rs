@@ -73,6 +73,9 @@ pub(crate) struct Uberblock {
     pub(crate) time: u64,
     /// Counts the owners that opened the pool for writing.
     pub(crate) epoch: u64,
+    /// The txg whose state that owner began with. What is newer and of an earlier owner never happened: it may turn up
+    /// after its publication failed, when its segments have been appended to by others.
+    pub(crate) base: Txg,
     /// Random, of the owner that wrote this.
     pub(crate) nonce: [u8; 16],
     pub(crate) next_tree: u64,
@@ -83,6 +86,11 @@ pub(crate) struct Uberblock {
 }
 
 impl Uberblock {
+    /// Whether a later owner went on from before this one: see `base`.
+    pub(crate) fn is_ghost(&self, ring: &[Uberblock]) -> bool {
+        ring.iter().any(|later| later.epoch > self.epoch && self.txg > later.base)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(UBERBLOCK_MAX);
         out.extend_from_slice(&MAGIC);
@@ -95,6 +103,7 @@ impl Uberblock {
             self.txg,
             self.time,
             self.epoch,
+            self.base,
         ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -135,7 +144,8 @@ impl Uberblock {
             return fields.fail(format!("format version {version} is unknown to this build"));
         }
         let features = Features { incompat: fields.u64()?, ro_compat: fields.u64()?, compat: fields.u64()? };
-        let (guid, txg, time, epoch) = (fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?);
+        let (guid, txg, time) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (epoch, base) = (fields.u64()?, fields.u64()?);
         let nonce = fields.array()?;
         let (next_tree, next_segment, allocated) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let meta_len = usize::from(fields.u16()?);
@@ -162,6 +172,7 @@ impl Uberblock {
             txg,
             time,
             epoch,
+            base,
             nonce,
             next_tree,
             next_segment,

@@ -74,8 +74,7 @@ impl<'a> Walk<'a> {
         pointers: &'v mut Pointers<'v>,
     ) -> Result<()> {
         let stats = TreeStats::default();
-        let mut visit =
-            Visit { extents, findings, place, pointers, stats, meta: false, skip_seen: true };
+        let mut visit = Visit { extents, findings, place, pointers, stats, meta: false, skip_seen: true };
         self.walk(root, &mut visit)
     }
 
@@ -139,10 +138,8 @@ impl<'a> Walk<'a> {
         if first.is_some_and(|key| *key < expected.low)
             || last.is_some_and(|key| expected.high.as_ref().is_some_and(|high| key >= high))
         {
-            let what = format!(
-                "keys {first:?} to {last:?} outside [{:?}, {:?})",
-                expected.low, expected.high
-            );
+            let what =
+                format!("keys {first:?} to {last:?} outside [{:?}, {:?})", expected.low, expected.high);
             visit.error(ptr, what);
         }
         for entry in &leaf.entries {
@@ -158,13 +155,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn data(
-        &self,
-        block: &BlockPtr,
-        birth: Txg,
-        leaf: &StoredPtr,
-        visit: &mut Visit<'_, '_>,
-    ) -> Result<()> {
+    fn data(&self, block: &BlockPtr, birth: Txg, leaf: &StoredPtr, visit: &mut Visit<'_, '_>) -> Result<()> {
         visit.stats.add(block.asize(), block.lsize());
         if block.birth() > birth {
             visit.error(leaf, format!("a block born in txg {} in an entry of {birth}", block.birth()));
@@ -177,12 +168,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn children(
-    inner: &Inner,
-    expected: &Expected,
-    visit: &mut Visit<'_, '_>,
-    pending: &mut Vec<Expected>,
-) {
+fn children(inner: &Inner, expected: &Expected, visit: &mut Visit<'_, '_>, pending: &mut Vec<Expected>) {
     let ptr = &expected.ptr;
     if inner.entries.first().is_none_or(|child| child.key != expected.low) {
         visit.error(ptr, format!("its first child is not at its lower bound {:?}", expected.low));

@@ -32,8 +32,8 @@ use node::LeafEntry;
 
 pub use changes::{Change, Changes};
 pub use diff::{Diff, DiffIter};
-pub use key::{KEY_MAX, VALUE_MAX};
 pub(crate) use key::Key;
+pub use key::{KEY_MAX, VALUE_MAX};
 pub(crate) use node::{Inner, Leaf, Link, Node};
 pub use range::{NodesSince, Range};
 pub(crate) use record::TreeRecord;
