@@ -12,6 +12,7 @@ plain files to TESTDATA_DIR/demo when it is there.
 import io, json, os, subprocess, sys, tarfile
 
 CHOICE = {
+    '01-basic': ['full-0', 'inc-0-1', 'inc-1-2', 'inc-2-3', 'inc-3-4-empty', 'inc-0-3'],
     '03-compress': ['gzip-6-full-c', 'lz4-full-ce', 'lz4-inc-c', 'lzjb-full-c', 'zstd-3-full-c', 'zstd-3-inc-c'],
     '06-xattr': None,
     '07-special': None,
