@@ -257,8 +257,8 @@ fn apply_all(
     items: &Receiver<Item>,
     budget: &Budget,
 ) -> Result<(), ReceiveError> {
-    const BATCH_ITEMS: usize = 512;
-    const BATCH_BYTES: u64 = 8 << 20;
+    const BATCH_ITEMS: usize = 32;
+    const BATCH_BYTES: u64 = 1 << 20;
     let pool = applier.pool().clone();
     while let Ok(first) = items.recv() {
         let hold = pool.begin()?;
