@@ -87,6 +87,16 @@ impl Compression {
         }
     }
 
+    /// What a property value stands for: on is LZ4 (`ZIO_COMPRESS_LZ4_ON_VALUE`), whatever does not compress is off.
+    #[must_use]
+    pub const fn algorithm(self) -> Self {
+        match self {
+            Self::On => Self::Lz4,
+            Self::Inherit | Self::Empty => Self::Off,
+            other => other,
+        }
+    }
+
     /// Its name as a property value (`gzip-6`); zstd's level is not part of it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -199,6 +209,7 @@ pub fn decompress(id: u8, src: &[u8], dst: &mut [u8]) -> Result<(), CompressErro
 ///
 /// `level` is of use to zstd only, as ZFS numbers it (`zio_zstd_levels`, see [`zstd_cookie`]); 0 and 255 mean the
 /// default. `None` when it saves less than an eighth, or the algorithm does not compress: `dst` holds anything then.
+/// Property values such as on are not algorithms: see [`Compression::algorithm`].
 pub fn compress(algorithm: Compression, level: u8, src: &[u8], dst: &mut Vec<u8>) -> Option<usize> {
     dst.clear();
     let max = src.len() - src.len() / 8;
@@ -208,10 +219,10 @@ pub fn compress(algorithm: Compression, level: u8, src: &[u8], dst: &mut Vec<u8>
     match algorithm {
         Compression::Lzjb => lzjb::compress(src, dst, max),
         Compression::Zle => zle::compress(src, dst, max),
-        Compression::Lz4 | Compression::On => lz4_compress(src, dst, max),
+        Compression::Lz4 => lz4_compress(src, dst, max),
         Compression::Gzip(level) => gzip_compress(level, src, dst, max),
         Compression::Zstd => zstd::compress(level, src, dst, max),
-        Compression::Inherit | Compression::Off | Compression::Empty => None,
+        Compression::Inherit | Compression::On | Compression::Off | Compression::Empty => None,
     }
 }
 

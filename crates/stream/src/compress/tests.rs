@@ -29,6 +29,9 @@ fn numbers_are_those_of_zfs() {
         assert_eq!(Compression::from_id(id).unwrap().id(), id);
     }
     assert_eq!(Compression::from_id(17), None);
+    assert_eq!(Compression::On.algorithm(), Compression::Lz4);
+    assert_eq!(Compression::Empty.algorithm(), Compression::Off);
+    assert_eq!(Compression::Gzip(9).algorithm(), Compression::Gzip(9));
     assert_eq!(Compression::from_id(10).unwrap().name(), "gzip-6");
 }
 
@@ -69,7 +72,7 @@ fn what_does_not_shrink_by_an_eighth_is_not_compressed() {
         assert_eq!(compress(algorithm, 0, &noise, &mut dst), None, "{algorithm:?}");
         assert_eq!(compress(algorithm, 0, &[], &mut dst), None, "{algorithm:?}");
     }
-    for algorithm in [Compression::Off, Compression::Inherit, Compression::Empty] {
+    for algorithm in [Compression::Off, Compression::On, Compression::Inherit, Compression::Empty] {
         assert_eq!(compress(algorithm, 0, &[0; 512], &mut dst), None);
     }
     assert_eq!(compress(Compression::Zstd, 99, &[0; 512], &mut dst), None, "no such level");
