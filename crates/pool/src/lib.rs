@@ -31,6 +31,10 @@ mod commit;
 pub mod control;
 mod deadlist;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 mod io;
 mod open;
 mod pool;

@@ -74,7 +74,7 @@ impl StoredPtr {
         if ptr.psize == 0 || ptr.psize > BLOCK_MAX || ptr.lsize == 0 || ptr.lsize > BLOCK_MAX {
             return fields.fail(format!("sizes out of range: psize {}, lsize {}", ptr.psize, ptr.lsize));
         }
-        if ptr.offset % 8 != 0 || ptr.birth == 0 {
+        if !ptr.offset.is_multiple_of(8) || ptr.birth == 0 {
             return fields.fail(format!("offset {} or birth {} is illegal", ptr.offset, ptr.birth));
         }
         if ptr.compression == COMPRESSION_OFF && ptr.psize != ptr.lsize {

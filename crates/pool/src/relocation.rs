@@ -18,6 +18,8 @@ pub(crate) fn key(segment: SegmentId, offset: u32) -> Vec<u8> {
     out
 }
 
+/// What the cleaner will write; until then only tests do.
+#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn encode(segment: SegmentId, offset: u32) -> Vec<u8> {
     let mut out = vec![VERSION];
     out.extend_from_slice(&segment.0.to_le_bytes());
@@ -34,4 +36,72 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(SegmentId, u32)> {
     let place = (SegmentId(fields.u64()?), fields.u32()?);
     fields.end()?;
     Ok(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockId, BlockPtr, NewPool, Pool, PoolOptions, Prepared, TreeId};
+    use snowmelt_store::{MemoryStore, Store};
+    use std::sync::atomic::Ordering;
+
+    const ID: BlockId = BlockId { object: 1, blkid: 2 };
+
+    /// Moves a block as the cleaner would: copy, record, account.
+    fn move_block(pool: &Pool, ptr: &BlockPtr) -> (SegmentId, u32) {
+        let BlockPtr::Stored(old) = ptr else { panic!("an embedded block") };
+        let hold = pool.begin().unwrap();
+        let payload = pool.read_stored(ptr).unwrap().to_vec();
+        let copy = Prepared::stored(payload, old.lsize, old.compression);
+        let BlockPtr::Stored(new) = hold.write(TreeId(1), ID, copy).unwrap() else { panic!() };
+        let value = encode(new.segment, new.offset);
+        pool.meta().insert(&hold, &key(old.segment, old.offset), &value).unwrap();
+        pool.io().relocations.store(true, Ordering::Release);
+        pool.io().free(old.segment, old.asize(), false, hold.txg()).unwrap();
+        (new.segment, new.offset)
+    }
+
+    #[test]
+    fn a_relocated_block_is_read_and_freed_where_it_went() {
+        let store = MemoryStore::new();
+        let options = PoolOptions { segment_bytes: 64 << 10, data_cache_bytes: 0, ..PoolOptions::default() };
+        let new = NewPool { name: "tank", guid: 1 };
+        let pool = Pool::create(Box::new(store.clone()), &new, options.clone()).unwrap();
+        let data: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let hold = pool.begin().unwrap();
+        let ptr = hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
+        // Fills the segment, so that the next block goes to another.
+        let filler = hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
+        drop(hold);
+        pool.commit().unwrap();
+        let (segment, _) = move_block(&pool, &ptr);
+        pool.commit().unwrap();
+        pool.drain_frees().unwrap();
+        let BlockPtr::Stored(old) = &ptr else { panic!() };
+        assert_ne!(segment, old.segment);
+        let here = |id| store.segments().unwrap().iter().any(|info| info.id == id);
+        assert!(!here(old.segment), "the segment it was moved out of is gone");
+        assert_eq!(pool.read(&ptr).unwrap(), data[..]);
+        drop(pool);
+        // Found again after opening.
+        let store = store.snapshot();
+        let pool = Pool::open(Box::new(store.clone()), options).unwrap();
+        assert_eq!(pool.read(&ptr).unwrap(), data[..]);
+        let before = pool.space().unwrap().allocated;
+        let hold = pool.begin_free().unwrap();
+        pool.free(&hold, old.segment, old.offset, old.asize()).unwrap();
+        assert_eq!(pool.meta().get(&key(old.segment, old.offset)).unwrap(), None);
+        pool.free(
+            &hold,
+            {
+                let BlockPtr::Stored(f) = &filler else { panic!() };
+                f.segment
+            },
+            0,
+            filler.asize(),
+        )
+        .unwrap();
+        drop(hold);
+        assert!(pool.space().unwrap().allocated <= before - 2 * old.asize() + 1000);
+    }
 }

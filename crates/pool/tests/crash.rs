@@ -1,4 +1,5 @@
 //! Crashes and failing stores: what was committed is there, whole; what was not is there as of some commit.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

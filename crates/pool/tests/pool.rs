@@ -1,4 +1,5 @@
 //! Blocks, txgs, views, space: the pool's promises one by one.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The tree against `BTreeMap`: any sequence of changes, commits, snapshots, destroys and reopenings, with differences
 //! found both ways and the checker at the end.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -40,7 +41,7 @@ fn data(n: u8) -> Vec<u8> {
     (0..usize::from(n) * 3 + 1)
         .map(|at| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if n % 3 == 0 { (at / 40) as u8 } else { (state >> 24) as u8 }
+            if n.is_multiple_of(3) { (at / 40) as u8 } else { (state >> 24) as u8 }
         })
         .collect()
 }

@@ -24,6 +24,9 @@ pub(crate) struct Edit<'a> {
     pub(crate) dirtied: usize,
 }
 
+/// The right half of a node that was split, and its lower bound.
+type Split = (Key, Node);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
     Left,
@@ -77,7 +80,7 @@ impl Edit<'_> {
         &mut self,
         node: &mut Node,
         entry: LeafEntry,
-    ) -> Result<(Option<LeafEntry>, Option<(Key, Node)>)> {
+    ) -> Result<(Option<LeafEntry>, Option<Split>)> {
         match node {
             Node::Leaf(leaf) => {
                 let added = entry.encoded_len();
@@ -333,7 +336,7 @@ fn cut(sizes: impl Iterator<Item = usize>, len: usize, total: usize, appended: b
     at.count().clamp(1, len - 1)
 }
 
-fn split_leaf(leaf: &mut Leaf, appended: bool) -> (Key, Node) {
+fn split_leaf(leaf: &mut Leaf, appended: bool) -> Split {
     let at = cut(leaf.entries.iter().map(LeafEntry::encoded_len), leaf.entries.len(), leaf.bytes, appended);
     let entries = leaf.entries.split_off(at);
     let key = separator(leaf.entries[at - 1].key.as_slice(), entries[0].key.as_slice());
@@ -343,7 +346,7 @@ fn split_leaf(leaf: &mut Leaf, appended: bool) -> (Key, Node) {
     (key, Node::Leaf(right))
 }
 
-fn split_inner(inner: &mut Inner, appended: bool) -> (Key, Node) {
+fn split_inner(inner: &mut Inner, appended: bool) -> Split {
     let at = cut(inner.entries.iter().map(Child::encoded_len), inner.entries.len(), inner.bytes, appended);
     let entries = inner.entries.split_off(at);
     let key = entries[0].key.clone();

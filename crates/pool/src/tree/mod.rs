@@ -14,8 +14,6 @@ mod key;
 mod node;
 mod range;
 mod record;
-#[cfg(test)]
-mod tests;
 mod view;
 
 use bytes::Bytes;
@@ -28,13 +26,14 @@ use crate::io::Io;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::txg::Hold;
 use edit::Edit;
-use node::LeafEntry;
 
 pub use changes::{Change, Changes};
 pub use diff::{Diff, DiffIter};
 pub(crate) use key::Key;
 pub use key::{KEY_MAX, VALUE_MAX};
-pub(crate) use node::{Inner, Leaf, Link, Node};
+#[cfg(test)]
+pub(crate) use node::Child;
+pub(crate) use node::{Inner, Leaf, LeafEntry, Link, Node};
 pub use range::{NodesSince, Range};
 pub(crate) use record::TreeRecord;
 pub use view::View;

@@ -1,6 +1,6 @@
 //! A dataset in miniature over the pool, with its model: values are block pointers, snapshots have deadlists as in ZFS
 //! (`dsl_dataset_snapshot_sync_impl` and `dsl_destroy_snapshot_sync_impl` of OpenZFS).
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,0 +1,75 @@
+//! Every decoder of the pool on arbitrary bytes, for fuzz targets. Not part of the API.
+
+use bytes::Bytes;
+use snowmelt_store::SegmentId;
+
+use crate::deadlist::Dead;
+use crate::ptr::BlockPtr;
+use crate::relocation;
+use crate::segment::FrameHeader;
+use crate::space::SegmentRecord;
+use crate::tree::{Node, TreeRecord, codec};
+use crate::uberblock::Uberblock;
+
+/// Decodes `data` as each record there is. What decodes must encode to the same bytes and decode again.
+///
+/// # Panics
+/// When it does not.
+pub fn decoders(data: &[u8]) {
+    if let Ok(ptr) = BlockPtr::decode(&mut &data[..]) {
+        let mut out = Vec::new();
+        ptr.encode(&mut out);
+        assert!(data.starts_with(&out));
+    }
+    if let Ok(header) = FrameHeader::decode(data, SegmentId(1), 8) {
+        assert!(data.starts_with(&header.encode(SegmentId(1), 8)));
+    }
+    if let Ok(record) = SegmentRecord::decode(data) {
+        assert_eq!(record.encode(), data);
+    }
+    if let Ok(record) = TreeRecord::decode(data) {
+        assert_eq!(record.encode(), data);
+    }
+    if let Ok((segment, offset)) = relocation::decode(data) {
+        assert_eq!(relocation::encode(segment, offset), data);
+    }
+    // The checksum would refuse nearly everything: give it a right one.
+    let _ = Uberblock::decode(data);
+    let summed = [data, blake3::hash(data).as_bytes()].concat();
+    if let Ok(uberblock) = Uberblock::decode(&summed) {
+        assert!(Uberblock::decode(&uberblock.encode()).is_ok());
+    }
+    let (key, value) = data.split_at(data.len().min(21));
+    if let Ok(dead) = Dead::decode(key, value) {
+        assert_eq!((dead.encode_key(), dead.encode_value()), (key.to_vec(), value.to_vec()));
+    }
+    if let Ok(node) = codec::decode(&Bytes::copy_from_slice(data), u64::MAX) {
+        // Another writer may have left the prefix shorter than it could be, so the bytes may differ.
+        let again = codec::encode(&node).and_then(|bytes| codec::decode(&Bytes::from(bytes), u64::MAX));
+        assert!(matches!(
+            (node, again),
+            (Node::Leaf(_), Ok(Node::Leaf(_))) | (Node::Inner(_), Ok(Node::Inner(_)))
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decoders;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_decoder_panic(data in prop::collection::vec(any::<u8>(), 0..400)) {
+            decoders(&data);
+        }
+
+        #[test]
+        fn nearly_right_bytes_neither(tag in 0u8..4, level in 0u8..3, prefix in 0u8..4, count in 0u8..6, rest in prop::collection::vec(0u8..4, 0..300)) {
+            let mut data = vec![tag, level, prefix, 0, count, 0, 0, 0];
+            data.extend(rest);
+            decoders(&data);
+            decoders(&data[1..]);
+        }
+    }
+}
