@@ -1,0 +1,156 @@
+//! A command at work: its surroundings, and the pools it can reach.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::sync::Arc;
+
+use crate::args::GlobalArgs;
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::{Acquired, Forward, KnownPool, Places, Session, acquire};
+use crate::rows::{Answer, Query};
+
+/// A command at work.
+pub struct App<'a> {
+    /// Its surroundings.
+    pub context: &'a mut Context,
+    /// Where pools are.
+    pub places: Places,
+    /// The pool that this process owns, if it works for another process.
+    served: Option<Arc<Session>>,
+}
+
+impl<'a> App<'a> {
+    /// With these surroundings.
+    pub fn new(context: &'a mut Context, global: &GlobalArgs, served: Option<Arc<Session>>) -> Self {
+        let places = Places::new(context, &global.pool_dirs);
+        Self { context, places, served }
+    }
+
+    /// Whether this process works for another one, which asked for its own pool only.
+    pub fn is_served(&self) -> bool {
+        self.served.is_some()
+    }
+
+    /// Works on the pool that `dataset` is in: here, or in the process that owns it. `missing` is the message if there is
+    /// no such pool.
+    ///
+    /// # Errors
+    /// When the pool cannot be opened, and whatever `work` fails with.
+    pub fn on_pool(
+        &mut self,
+        dataset: &str,
+        missing: impl FnOnce(&str) -> String,
+        work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
+    ) -> Result<Exit> {
+        let name = pool_of(dataset);
+        if let Some(served) = self.served.clone() {
+            if served.name() == name {
+                return work(self, &served);
+            }
+            return Err(CliError::Failed(missing(name)));
+        }
+        let Some(known) = self.places.find(name) else { return Err(CliError::Failed(missing(name))) };
+        let args = self.context.args.clone();
+        let forward = Forward { args: &args, stdout: None };
+        match acquire(self.context, &known.location, &forward, crate::run::serve)? {
+            Acquired::Done(code) => Ok(Exit::Other(code)),
+            Acquired::Owned(owner) => {
+                let result = work(self, owner.session());
+                let closed = owner.close();
+                let exit = result?;
+                closed.map(|()| exit)
+            }
+        }
+    }
+
+    /// As [`App::on_pool`] for a command that opens datasets: `cannot open 'tank/a': dataset does not exist`.
+    ///
+    /// # Errors
+    /// As [`App::on_pool`].
+    pub fn on_dataset(
+        &mut self,
+        dataset: &str,
+        work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
+    ) -> Result<Exit> {
+        self.on_pool(dataset, |_| format!("cannot open '{dataset}': dataset does not exist"), work)
+    }
+
+    /// Works on datasets that must all be of one pool.
+    ///
+    /// # Errors
+    /// As [`App::on_pool`]; when they are of several.
+    pub fn on_datasets(
+        &mut self,
+        datasets: &[String],
+        work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
+    ) -> Result<Exit> {
+        let Some(first) = datasets.first() else {
+            return Err(CliError::Usage("missing dataset argument".to_owned()));
+        };
+        match datasets.iter().find(|name| pool_of(name) != pool_of(first)) {
+            Some(other) => {
+                let (a, b) = (pool_of(first), pool_of(other));
+                Err(CliError::Failed(format!(
+                    "'{a}' and '{b}' are different pools: name datasets of one pool at a time"
+                )))
+            }
+            None => self.on_dataset(first, work),
+        }
+    }
+
+    /// Asks a pool, whoever owns it.
+    ///
+    /// # Errors
+    /// When the pool cannot be opened or read.
+    pub fn query(&mut self, pool: &KnownPool, query: &Query) -> Result<Answer> {
+        if let Some(served) = self.served.clone().filter(|served| served.name() == pool.label.name) {
+            return query.answer(self.context, &served);
+        }
+        let request = serde_json::to_string(query).map_err(|error| CliError::Failed(error.to_string()))?;
+        let args: [OsString; 3] = ["rows".into(), pool.label.name.clone().into(), request.into()];
+        let (mut reader, writer) =
+            std::io::pipe().map_err(|error| CliError::failed("cannot make a pipe", &error))?;
+        let writer = std::fs::File::from(std::os::fd::OwnedFd::from(writer));
+        let collector = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            reader.read_to_end(&mut text).map(|_| text)
+        });
+        let forward = Forward { args: &args, stdout: Some(&writer) };
+        let acquired = acquire(self.context, &pool.location, &forward, crate::run::serve);
+        drop(writer);
+        match acquired? {
+            Acquired::Owned(owner) => {
+                let answer = query.answer(self.context, owner.session());
+                owner.close()?;
+                answer
+            }
+            Acquired::Done(0) => {
+                let text = collector.join().unwrap_or_else(|_| Ok(Vec::new()));
+                let text =
+                    text.map_err(|error| CliError::failed("cannot read the owner's answer", &error))?;
+                serde_json::from_slice(&text)
+                    .map_err(|error| CliError::failed("cannot read the owner's answer", &error))
+            }
+            Acquired::Done(_) => Err(CliError::Reported),
+        }
+    }
+
+    /// Writes a successful command into the pool's history, as `zpool history` shows it.
+    pub fn record(&mut self, session: &Session) {
+        let mut line = "snowmelt".to_owned();
+        for word in &self.context.args {
+            line.push(' ');
+            line.push_str(&word.to_string_lossy());
+        }
+        if let Err(error) = session.datasets.record_history(&line) {
+            self.context.complain(format_args!("warning: the pool's history could not be written: {error}"));
+        }
+    }
+}
+
+/// The pool that a dataset, snapshot or bookmark is in, by its name.
+pub fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or_default()
+}

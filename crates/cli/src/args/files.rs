@@ -1,0 +1,144 @@
+//! The verbs that look into snapshots and take files out of them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub enum FilesCommand {
+    Diff(DiffArgs),
+    Ls(LsArgs),
+    Cat(CatArgs),
+    Find(FindArgs),
+    Restore(RestoreArgs),
+    Manifest(ManifestArgs),
+}
+
+/// List what changed between two snapshots
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt diff [-FHth] <snapshot> [snapshot|filesystem]")]
+pub struct DiffArgs {
+    /// Show the type of each file
+    #[arg(short = 'F')]
+    pub classify: bool,
+    /// One tab between columns (always done)
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Show when each file changed
+    #[arg(short = 't')]
+    pub times: bool,
+    /// Print names as they are, without escapes
+    #[arg(short = 'h')]
+    pub unescaped: bool,
+    /// The older snapshot
+    pub from: String,
+    /// The newer snapshot, whose dataset may be left out (@snap); the filesystem as it is now if left out
+    pub to: Option<String>,
+}
+
+/// List files of a snapshot
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt ls [-aldRn] <snapshot>[:path] ...")]
+pub struct LsArgs {
+    /// Also names that begin with a dot
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Mode, links, owner, group, size and time
+    #[arg(short = 'l')]
+    pub long: bool,
+    /// Directories themselves, not what is in them
+    #[arg(short = 'd')]
+    pub directory: bool,
+    /// Everything below, too
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// As -l (owners and groups are always numbers)
+    #[arg(short = 'n')]
+    pub numeric: bool,
+    /// Snapshot, and a path in it after a colon
+    #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
+    pub paths: Vec<OsString>,
+}
+
+/// Write files of a snapshot to standard output
+///
+/// A snapshot of a volume is written as the image it is.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt cat <snapshot>:<path> ...\n       snowmelt cat <volume@snapshot>")]
+pub struct CatArgs {
+    /// Snapshot, and a path in it after a colon
+    #[arg(required = true, value_name = "SNAPSHOT:PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Find files of a snapshot by name, type or size
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt find [-0] [-name PATTERN] [-type TYPE] <snapshot>[:path] ...")]
+pub struct FindArgs {
+    /// Only names that match this pattern (*, ? and [...])
+    #[arg(long, value_name = "PATTERN")]
+    pub name: Option<String>,
+    /// As --name, without regard to case
+    #[arg(long, value_name = "PATTERN")]
+    pub iname: Option<String>,
+    /// Only this type: f, d, l, b, c, p or s
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<char>,
+    /// Only so many levels below
+    #[arg(long, value_name = "DEPTH")]
+    pub maxdepth: Option<usize>,
+    /// End each path with a zero byte instead of a newline
+    #[arg(short = '0', long = "print0")]
+    pub zero: bool,
+    /// Snapshot, and a path in it after a colon
+    #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
+    pub paths: Vec<OsString>,
+}
+
+/// Copy files out of a snapshot
+///
+/// Restores a whole snapshot, a directory or a single file to TARGET, with modes, times, extended attributes, ACLs, hard
+/// links and holes; owners are restored if root does it. A snapshot of a volume is written to a file or block device.
+/// The exit status is 3 if some files could not be restored.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt restore [-fqv] [--owners|--no-owners] <snapshot>[:path] <target>")]
+pub struct RestoreArgs {
+    /// Overwrite files that exist
+    #[arg(short = 'f', long = "force")]
+    pub force: bool,
+    /// Say nothing of progress
+    #[arg(short = 'q', long = "quiet")]
+    pub quiet: bool,
+    /// Name each file
+    #[arg(short = 'v', long = "verbose")]
+    pub verbose: bool,
+    /// Restore owners and groups, though not root
+    #[arg(long, overrides_with = "no_owners")]
+    pub owners: bool,
+    /// Leave everything to the user who restores
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub no_owners: bool,
+    /// Snapshot, and a path in it after a colon
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    pub source: OsString,
+    /// Directory, file or block device
+    #[arg(value_name = "TARGET")]
+    pub target: PathBuf,
+}
+
+/// Describe everything in a snapshot, a line of JSON for each path
+///
+/// Two snapshots with equal manifests have the same content, to the last attribute.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt manifest <snapshot>")]
+pub struct ManifestArgs {
+    /// The snapshot
+    pub snapshot: String,
+}

@@ -1,0 +1,121 @@
+//! The grammar of the command line. One source for parsing, usage texts, man pages and completions.
+//!
+//! Verbs that `zfs` has keep its flags and their meanings (zfs(8)): short options may be joined, also with a value at the
+//! end (`-Hpd 1`, `-ovalue`), may be given twice, and may stand between or after the words. `-h` belongs to the verbs
+//! (`send -h` sends holds), so only `--help` asks for help below the first level.
+//!
+//! The groups are separate types so that the same verbs can be offered under other names.
+
+mod dataset;
+mod files;
+mod parse;
+mod pool;
+mod replication;
+mod tools;
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+
+pub use dataset::{
+    BookmarkArgs, CloneArgs, CreateArgs, DatasetCommand, DestroyArgs, GetArgs, HoldArgs, HoldsArgs,
+    InheritArgs, ListArgs, PromoteArgs, ReleaseArgs, RenameArgs, RollbackArgs, SetArgs, SnapshotArgs,
+};
+pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, LsArgs, ManifestArgs, RestoreArgs};
+pub use parse::{ParseFailure, parse, usage};
+pub use pool::{
+    PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
+    PoolListArgs, PoolStatusArgs,
+};
+pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
+pub use tools::{
+    CheckArgs, CompletionsArgs, ManArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs, StreamVerifyArgs,
+    ToolsCommand,
+};
+
+/// Keep ZFS datasets and their snapshots on any machine.
+///
+/// snowmelt keeps copy-on-write pools in a directory, a disk image or a block device. It receives and sends the
+/// streams of OpenZFS, so that `zfs send | snowmelt receive` and `snowmelt send | zfs receive` both work, and gives
+/// access to the files of any snapshot. The verbs and flags are those of zfs(8) and zpool(8).
+#[derive(Debug, Parser)]
+#[command(name = "snowmelt", version, disable_help_flag = true, disable_help_subcommand = true)]
+#[command(subcommand_required = true, args_override_self = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct GlobalArgs {
+    /// Look for pools at PATH first: a pool itself, or a directory of pools. May be given more than once. Without it
+    /// the paths in SNOWMELT_POOLS are taken, separated by colons
+    #[arg(long = "pool-dir", value_name = "PATH", global = true, action = ArgAction::Append, display_order = 900)]
+    pub pool_dirs: Vec<PathBuf>,
+    /// Print help
+    #[arg(long, global = true, action = ArgAction::Help, display_order = 901)]
+    help: Option<bool>,
+}
+
+/// A verb with its arguments.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Pool(PoolArgs),
+    #[command(flatten)]
+    Replication(ReplicationCommand),
+    #[command(flatten)]
+    Dataset(DatasetCommand),
+    #[command(flatten)]
+    Files(FilesCommand),
+    #[command(flatten)]
+    Tools(ToolsCommand),
+    /// Rows of a listing, for another process that merges them with those of its own pools
+    #[command(hide = true)]
+    Rows(RowsArgs),
+}
+
+/// What `rows` takes; internal to snowmelt, the same version at both ends.
+#[derive(Debug, Args)]
+pub struct RowsArgs {
+    /// The pool.
+    pub pool: String,
+    /// The request as JSON.
+    pub request: String,
+}
+
+/// The verbs in the order and under the headings of `snowmelt --help`.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Pools", &["pool", "check"]),
+    ("Replication", &["receive", "send", "stream"]),
+    ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
+    ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
+    ("Files", &["ls", "cat", "find", "restore", "manifest"]),
+    ("This program", &["completions", "man"]),
+];
+
+/// The whole grammar, with the verbs of the overview in groups.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut verbs = String::new();
+    for (heading, names) in GROUPS {
+        verbs.push_str(&format!("{heading}:\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            verbs.push_str(&format!("  {name:<12}{}\n", about.map(ToString::to_string).unwrap_or_default()));
+        }
+        verbs.push('\n');
+    }
+    let template = format!(
+        "{{about}}\n\nUsage: snowmelt COMMAND [ARGUMENTS]\n\n{verbs}Options:\n{{options}}\n\n\
+         'snowmelt COMMAND --help' tells more of a command.\n"
+    );
+    command
+        .help_template(template)
+        .arg(clap::Arg::new("short-help").short('h').action(ArgAction::HelpShort).hide(true))
+}
+
+#[cfg(test)]
+mod tests;

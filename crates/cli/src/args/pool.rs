@@ -1,0 +1,185 @@
+//! `snowmelt pool …`: the verbs of zpool(8).
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand};
+
+/// Create, list, import, export and destroy pools
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct PoolArgs {
+    #[command(subcommand)]
+    pub command: PoolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    Create(PoolCreateArgs),
+    List(PoolListArgs),
+    Status(PoolStatusArgs),
+    Export(PoolExportArgs),
+    Import(PoolImportArgs),
+    Destroy(PoolDestroyArgs),
+    History(PoolHistoryArgs),
+}
+
+/// Create a pool
+///
+/// The pool is kept in VDEV: a directory (made if need be), a block device, or a file. A path that does not exist yet
+/// becomes a file if --size is given or its name ends in .img or .pool, else a directory. Without VDEV the pool is made in
+/// $XDG_DATA_HOME/snowmelt/POOL.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt pool create [-fn] [-o property=value] ... [-O property=value] ...\n    \
+    [-m mountpoint] [--size SIZE] <pool> [vdev]"
+)]
+pub struct PoolCreateArgs {
+    /// Use VDEV even if it holds something
+    #[arg(short)]
+    pub force: bool,
+    /// Only say what would be done
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Set a property of the pool (comment)
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
+    pub pool_properties: Vec<String>,
+    /// Set a property of the pool's root filesystem
+    #[arg(short = 'O', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
+    pub properties: Vec<String>,
+    /// Mountpoint of the root filesystem
+    #[arg(short = 'm', value_name = "PATH")]
+    pub mountpoint: Option<String>,
+    /// Size of the file to make, such as 20G
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// Name of the pool
+    pub pool: String,
+    /// Directory, file or block device
+    pub vdev: Option<PathBuf>,
+}
+
+/// List pools with their size, space and health
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool list [-Hpvj] [-o property[,...]] [pool] ...")]
+pub struct PoolListArgs {
+    /// No header, one tab between columns
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Also list the vdev of each pool
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Print full paths of vdevs (always done)
+    #[arg(short = 'P', hide = true)]
+    pub paths: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// Numbers in JSON as numbers
+    #[arg(long, requires = "json")]
+    pub json_int: bool,
+    /// Columns, separated by commas
+    #[arg(short = 'o', value_name = "COLUMNS")]
+    pub columns: Option<String>,
+    /// Only these pools
+    pub pools: Vec<String>,
+}
+
+/// Show the state of pools and their vdevs
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool status [-pvxj] [pool] ...")]
+pub struct PoolStatusArgs {
+    /// Exact numbers
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Name what is damaged
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Only pools that are not well
+    #[arg(short = 'x')]
+    pub unhealthy: bool,
+    /// Print full paths of vdevs (always done)
+    #[arg(short = 'P', hide = true)]
+    pub paths: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// Only these pools
+    pub pools: Vec<String>,
+}
+
+/// Forget where a pool is, so that it can be moved
+///
+/// Waits until no other process uses the pool and leaves its data as they are.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool export [-af] [pool] ...")]
+pub struct PoolExportArgs {
+    /// All pools
+    #[arg(short)]
+    pub all: bool,
+    /// Accepted as zpool(8) has it; nothing is mounted
+    #[arg(short)]
+    pub force: bool,
+    /// The pools
+    #[arg(required_unless_present = "all")]
+    pub pools: Vec<String>,
+}
+
+/// Find pools and remember where they are
+///
+/// Without a pool or path, the pools that could be imported are listed. A path to a pool imports it.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool import [-d dir|device] ...\n       \
+    snowmelt pool import [-d dir|device] ... [-f] <-a | pool|guid|path [newname]>")]
+pub struct PoolImportArgs {
+    /// Look here: a pool, or a directory of pools
+    #[arg(short = 'd', value_name = "PATH", action = ArgAction::Append)]
+    pub search: Vec<PathBuf>,
+    /// All pools found
+    #[arg(short)]
+    pub all: bool,
+    /// Accepted as zpool(8) has it
+    #[arg(short)]
+    pub force: bool,
+    /// Accepted as zpool(8) has it; nothing is mounted
+    #[arg(short = 'N')]
+    pub no_mount: bool,
+    /// Name, guid or path of the pool
+    pub pool: Option<String>,
+    /// Its name from now on
+    pub new_name: Option<String>,
+}
+
+/// Destroy a pool and all data in it
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool destroy [-f] <pool>")]
+pub struct PoolDestroyArgs {
+    /// Accepted as zpool(8) has it; nothing is mounted
+    #[arg(short)]
+    pub force: bool,
+    /// The pool
+    pub pool: String,
+}
+
+/// Show the commands that changed pools
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool history [-il] [pool] ...")]
+pub struct PoolHistoryArgs {
+    /// Also show internal events
+    #[arg(short)]
+    pub internal: bool,
+    /// Also show user, host and process
+    #[arg(short)]
+    pub long: bool,
+    /// Only these pools
+    pub pools: Vec<String>,
+}

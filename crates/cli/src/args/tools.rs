@@ -1,0 +1,109 @@
+//! Streams by themselves, the check, and what comes with the program.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand};
+use clap_complete::Shell;
+
+#[derive(Debug, Subcommand)]
+pub enum ToolsCommand {
+    Stream(StreamArgs),
+    Check(CheckArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Look at streams and resume tokens
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct StreamArgs {
+    #[command(subcommand)]
+    pub command: StreamCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StreamCommand {
+    Dump(StreamDumpArgs),
+    Verify(StreamVerifyArgs),
+    Token(StreamTokenArgs),
+}
+
+/// Print the records of a stream, as 'zstream dump' does
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream dump [-vd] [file]")]
+pub struct StreamDumpArgs {
+    /// Print every record
+    #[arg(short = 'v', action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Print every record with its data in hexadecimal
+    #[arg(short = 'd')]
+    pub data: bool,
+    /// Accepted as zstream(8) has it; checksums are always checked
+    #[arg(short = 'C', hide = true)]
+    pub unchecked: bool,
+    /// The stream; standard input if left out or -
+    pub file: Option<PathBuf>,
+}
+
+/// Read a stream and check everything that can be checked without a pool
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream verify [-q] [-j] [file]")]
+pub struct StreamVerifyArgs {
+    /// Say nothing unless something is wrong
+    #[arg(short = 'q', long = "quiet")]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// The stream; standard input if left out or -
+    pub file: Option<PathBuf>,
+}
+
+/// Print what a resume token says
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream token <token>")]
+pub struct StreamTokenArgs {
+    /// The token
+    pub token: String,
+}
+
+/// Check every invariant of a pool
+///
+/// Reads everything that is stored and compares it with its checksums, and the accounts with what is there. The exit status is
+/// 1 if anything is wrong.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt check [-qj] [--metadata-only] <pool> ...")]
+pub struct CheckArgs {
+    /// Do not read file data
+    #[arg(long)]
+    pub metadata_only: bool,
+    /// Say nothing unless something is wrong
+    #[arg(short = 'q', long = "quiet")]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// The pools
+    #[arg(required = true)]
+    pub pools: Vec<String>,
+}
+
+/// Print completions for a shell
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Write man pages to a directory
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub struct ManArgs {
+    /// The directory; made if need be
+    pub directory: PathBuf,
+}

@@ -1,0 +1,274 @@
+//! `destroy`.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use snowmelt_dataset::property::format_bytes;
+use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Name, Snapshot};
+
+use super::names;
+use crate::app::App;
+use crate::args::DestroyArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::report;
+
+/// Destroys datasets, snapshots or a bookmark.
+///
+/// # Errors
+/// When something does not exist, or is needed by something else.
+pub fn run(app: &mut App<'_>, args: &DestroyArgs) -> Result<Exit> {
+    let target = args.target.as_str();
+    match (target.split_once('@'), target.contains('#')) {
+        (Some((dataset, spec)), _) => {
+            app.on_dataset(dataset, |app, session| snapshots(app, session, args, dataset, spec))
+        }
+        (None, true) => bookmark(app, args),
+        (None, false) => app.on_dataset(target, |app, session| dataset(app, session, args)),
+    }
+}
+
+fn bookmark(app: &mut App<'_>, args: &DestroyArgs) -> Result<Exit> {
+    let name = &args.target;
+    for (given, what) in [
+        (args.dry_run, "dryrun"),
+        (args.defer, "defer destroy"),
+        (args.recursive || args.with_clones, "recursive"),
+    ] {
+        if given {
+            return Err(CliError::Failed(format!("{what} is not supported with bookmark")));
+        }
+    }
+    app.on_pool(
+        name,
+        |_| format!("bookmark '{name}' does not exist."),
+        |app, session| {
+            let attempt = format!("cannot destroy bookmark '{name}'");
+            let parsed = names::parse(name, &attempt)?;
+            session.datasets.destroy_bookmark(&parsed).map_err(|error| match error {
+                DatasetError::NoBookmark { .. } => {
+                    CliError::Failed(format!("bookmark '{name}' does not exist."))
+                }
+                error => report::failed(&attempt)(error),
+            })?;
+            app.record(session);
+            Ok(Exit::Ok)
+        },
+    )
+}
+
+fn snapshots(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    dataset: &str,
+    spec: &str,
+) -> Result<Exit> {
+    let catalog = session.datasets.catalog();
+    let found = named(&catalog, dataset, spec, args.recursive || args.with_clones)?;
+    if found.is_empty() {
+        return Err(CliError::Failed(
+            "could not find any snapshots to destroy; check snapshot names.".to_owned(),
+        ));
+    }
+    if args.defer {
+        return defer(app, session, args, &found);
+    }
+    let mut plan_of_all = None;
+    if let Err(error) =
+        DestroyPlan::snapshots(&catalog, found.clone(), args.with_clones).map(|plan| plan_of_all = Some(plan))
+    {
+        complain_of_each(app, &catalog, &found, args, &error);
+        return Err(CliError::Reported);
+    }
+    let plan = plan_of_all.unwrap_or_default();
+    tell_plan(app, args, &plan, true)?;
+    if !args.dry_run {
+        let attempt = format!("cannot destroy snapshots of '{dataset}'");
+        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
+        app.record(session);
+    }
+    Ok(Exit::Ok)
+}
+
+/// One line for each snapshot that cannot go, since tools look for them.
+fn complain_of_each(
+    app: &mut App<'_>,
+    catalog: &Catalog,
+    snapshots: &[Snapshot],
+    args: &DestroyArgs,
+    error: &DatasetError,
+) {
+    let mut complaints = 0;
+    for snapshot in snapshots {
+        let name = snapshot.full_name();
+        let Err(error) = DestroyPlan::snapshots(catalog, vec![snapshot.clone()], args.with_clones) else {
+            continue;
+        };
+        complaints += 1;
+        app.context.complain(match &error {
+            DatasetError::HasClones { .. } => {
+                report::dataset_error(&format!("cannot destroy '{name}'"), &error)
+            }
+            error => report::dataset_error(&format!("cannot destroy snapshot {name}"), error),
+        });
+    }
+    if complaints == 0 {
+        app.context.complain(report::dataset_error("cannot destroy snapshots", error));
+    }
+}
+
+fn defer(app: &mut App<'_>, session: &Session, args: &DestroyArgs, snapshots: &[Snapshot]) -> Result<Exit> {
+    let plan = DestroyPlan { snapshots: snapshots.to_vec(), ..DestroyPlan::default() };
+    tell_plan(app, args, &plan, false)?;
+    if args.dry_run {
+        return Ok(Exit::Ok);
+    }
+    for name in names::full_names(snapshots)? {
+        let attempt = format!("cannot destroy snapshot {name}");
+        session.datasets.destroy_deferred(&name).map_err(report::failed(&attempt))?;
+    }
+    app.record(session);
+    Ok(Exit::Ok)
+}
+
+/// The snapshots that `a,b%c,…` means, in a dataset and, if `recursive`, in all below it. Names that a dataset
+/// lacks are passed over.
+fn named(catalog: &Catalog, dataset: &str, spec: &str, recursive: bool) -> Result<Vec<Snapshot>> {
+    let attempt = format!("cannot open '{dataset}@{spec}'");
+    let top = names::open_dataset(catalog, dataset)?;
+    let datasets = match recursive {
+        true => catalog.descendants(top).map_err(report::failed(&attempt))?,
+        false => vec![top],
+    };
+    let mut found = Vec::new();
+    for dataset in &datasets {
+        for part in spec.split(',') {
+            let these = match part.split_once('%') {
+                Some((first, last)) => {
+                    let end = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+                    DestroyPlan::range(catalog, dataset, end(first).as_deref(), end(last).as_deref())
+                }
+                None => Name::parse(&format!("{}@{part}", dataset.name))
+                    .map_err(Into::into)
+                    .and_then(|name| catalog.snapshot(&name))
+                    .map(|snapshot| vec![snapshot]),
+            };
+            match these {
+                Ok(these) => found.extend(these),
+                Err(DatasetError::NotFound { .. }) => {}
+                Err(error) => return Err(report::failed(&attempt)(error)),
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|snapshot| seen.insert(snapshot.id));
+    found.sort_by(|a, b| a.dataset.cmp(&b.dataset).then(a.id.txg.cmp(&b.id.txg)));
+    Ok(found)
+}
+
+fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<Exit> {
+    let name = &args.target;
+    let attempt = format!("cannot destroy '{name}'");
+    let catalog = session.datasets.catalog();
+    let target = names::open_dataset(&catalog, name)?;
+    if args.defer {
+        return Err(CliError::Failed(format!(
+            "cannot open '{name}': operation not applicable to datasets of this type"
+        )));
+    }
+    let recursive = args.recursive || args.with_clones;
+    if !name.contains('/') {
+        return everything_below(app, session, args, recursive);
+    }
+    let plan = DestroyPlan::dataset(&catalog, &target, recursive, args.with_clones);
+    let plan = plan.map_err(|error| match error {
+        DatasetError::HasChildren { children, .. } => CliError::Failed(format!(
+            "{attempt}: {} has children\nuse '-r' to destroy the following datasets:\n{}",
+            target.record.kind.name(),
+            children.join("\n")
+        )),
+        error => report::failed(&attempt)(error),
+    })?;
+    tell_plan(app, args, &plan, false)?;
+    if !args.dry_run {
+        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
+        app.record(session);
+    }
+    Ok(Exit::Ok)
+}
+
+/// The root of a pool stays; with `-r` all that is in it goes.
+fn everything_below(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    recursive: bool,
+) -> Result<Exit> {
+    let name = &args.target;
+    if !recursive {
+        return Err(CliError::Failed(format!(
+            "cannot destroy '{name}': operation does not apply to pools\n\
+             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+             use 'zpool destroy {name}' to destroy the pool itself"
+        )));
+    }
+    let attempt = format!("cannot destroy '{name}'");
+    let catalog = session.datasets.catalog();
+    let root = names::open_dataset(&catalog, name)?;
+    let mut plan = DestroyPlan::default();
+    let mut seen = BTreeSet::new();
+    for child in catalog.children(&root).map_err(report::failed(&attempt))? {
+        // A clone of one child may be another, which then is in the plan already.
+        if seen.contains(&child.id) {
+            continue;
+        }
+        let part = DestroyPlan::dataset(&catalog, &child, true, true).map_err(report::failed(&attempt))?;
+        for dataset in part.datasets {
+            if seen.insert(dataset.id) {
+                plan.datasets.push(dataset);
+            }
+        }
+        plan.snapshots.extend(part.snapshots);
+    }
+    let own: Vec<Snapshot> =
+        catalog.snapshots(&root).collect::<Result<_, _>>().map_err(report::failed(&attempt))?;
+    if let Some(held) = own.iter().find(|s| catalog.holds(s.id).is_ok_and(|holds| !holds.is_empty())) {
+        let name = held.full_name();
+        return Err(report::failed(&attempt)(DatasetError::Held { name }));
+    }
+    plan.snapshots.extend(own);
+    let mut seen = BTreeSet::new();
+    plan.snapshots.retain(|snapshot| seen.insert(snapshot.id));
+    tell_plan(app, args, &plan, false)?;
+    if !args.dry_run {
+        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
+        app.record(session);
+    }
+    Ok(Exit::Ok)
+}
+
+/// `-v` and `-p`: what goes, and what space that gives.
+fn tell_plan(app: &mut App<'_>, args: &DestroyArgs, plan: &DestroyPlan, with_space: bool) -> Result<()> {
+    if !args.verbose && !args.parsable {
+        return Ok(());
+    }
+    let out = &mut app.context.out;
+    let will = if args.dry_run { "would" } else { "will" };
+    let snapshots = plan.snapshots.iter().map(Snapshot::full_name);
+    let datasets = plan.datasets.iter().map(|dataset| dataset.name.clone());
+    for name in snapshots.chain(datasets) {
+        match args.parsable {
+            true => writeln!(out, "destroy\t{name}")?,
+            false => writeln!(out, "{will} destroy {name}")?,
+        }
+    }
+    if with_space {
+        match args.parsable {
+            true => writeln!(out, "reclaim\t{}", plan.reclaim)?,
+            false => writeln!(out, "{will} reclaim {}", format_bytes(plan.reclaim))?,
+        }
+    }
+    Ok(())
+}

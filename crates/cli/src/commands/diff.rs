@@ -1,0 +1,124 @@
+//! `diff`.
+
+use snowmelt_dataset::diff::changed_objects;
+use snowmelt_dataset::{Catalog, DatasetError, Objset};
+use snowmelt_fs::FsError;
+use snowmelt_fs::diff::{Differ, Format};
+use snowmelt_zpl::Filesystem;
+
+use super::files::Place;
+use crate::app::App;
+use crate::args::DiffArgs;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+
+/// Lists what changed between two snapshots, or since one.
+///
+/// # Errors
+/// When they are not of one filesystem, or something cannot be read.
+pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
+    let (from, to) = full_names(&args.from, args.to.as_deref())?;
+    app.on_dataset(&from, |app, session| {
+        let catalog = session.datasets.catalog();
+        let (old, new) = (Place::find(&catalog, from.as_ref())?, Place::find(&catalog, to.as_ref())?);
+        check_related(&catalog, &old.name, &new.name)?;
+        let changed = changed_objects(&old.objset, &new.objset);
+        let old_fs = open(&old)?;
+        let new_fs = open(&new)?;
+        let format = Format {
+            prefix: format!("/{}", dataset_of(&new.name)).into_bytes(),
+            scripted: args.scripted,
+            classify: args.classify,
+            timestamps: args.times,
+            no_mangle: args.unescaped,
+        };
+        let mut differ = Differ::new(&old_fs, &new_fs);
+        let changed = changed.map(|object| object.map_err(Failure::Dataset));
+        differ.write(changed, &format, &mut app.context.out).map_err(|error| match error {
+            Failure::Fs(FsError::Output(error)) => CliError::Output(error),
+            Failure::Fs(error) => CliError::Failed(format!("Unable to diff: {}", chain(&error))),
+            Failure::Dataset(error) => CliError::Failed(format!("Unable to diff: {}", chain(&error))),
+        })?;
+        Ok(Exit::Ok)
+    })
+}
+
+/// Why a comparison ended.
+enum Failure {
+    Fs(FsError),
+    Dataset(DatasetError),
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self::Fs(error)
+    }
+}
+
+fn open(place: &Place) -> Result<Filesystem<Objset>> {
+    if place.is_volume() {
+        return Err(CliError::Failed(format!(
+            "cannot open '{}': operation not applicable to datasets of this type",
+            place.name
+        )));
+    }
+    Filesystem::open(place.objset.clone())
+        .map_err(|error| CliError::failed(format!("cannot open '{}'", place.name), &error))
+}
+
+fn dataset_of(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+/// Either name may be short if the other is not; without a second one the dataset as it is now is meant.
+fn full_names(from: &str, to: Option<&str>) -> Result<(String, String)> {
+    let usage = |why: &str| Err(CliError::Usage(why.to_owned()));
+    let to = to.unwrap_or_else(|| dataset_of(from));
+    if to.is_empty() || (from.starts_with('@') && to.starts_with('@')) {
+        return usage("must provide at least one snapshot name with its filesystem");
+    }
+    let from = if from.starts_with('@') { format!("{}{from}", dataset_of(to)) } else { from.to_owned() };
+    let to = if to.starts_with('@') { format!("{}{to}", dataset_of(&from)) } else { to.to_owned() };
+    if !from.contains('@') {
+        return usage("Badly formed snapshot name: a name with '@' is needed");
+    }
+    Ok((from, to))
+}
+
+/// Both must be of one filesystem, or the older one of its origin.
+fn check_related(catalog: &Catalog, from: &str, to: &str) -> Result<()> {
+    let failed = |error: DatasetError| CliError::Failed(format!("Unable to diff: {}", chain(&error)));
+    let (old, new) = (dataset_of(from), dataset_of(to));
+    let old = catalog.dataset(old).map_err(failed)?.id;
+    let mut at = catalog.dataset(new).map_err(failed)?;
+    while at.id != old {
+        match at.record.origin {
+            Some(origin) => at = catalog.dataset_by_id(origin.dataset).map_err(failed)?,
+            None => {
+                return Err(CliError::Failed(format!(
+                    "'{from}' is not an earlier snapshot from the same fs"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_name_may_be_short() {
+        let full = |from: &str, to: Option<&str>| full_names(from, to).map_err(|error| error.to_string());
+        let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
+        assert_eq!(full("t/a@x", Some("t/a@y")), pair("t/a@x", "t/a@y"));
+        assert_eq!(full("t/a@x", Some("@y")), pair("t/a@x", "t/a@y"));
+        assert_eq!(full("@x", Some("t/a@y")), pair("t/a@x", "t/a@y"));
+        assert_eq!(full("@x", Some("t/a")), pair("t/a@x", "t/a"));
+        assert_eq!(full("t/a@x", None), pair("t/a@x", "t/a"));
+        assert!(full("@x", None).is_err());
+        assert!(full("@x", Some("@y")).is_err());
+        assert!(full("t/a", Some("t/a@y")).is_err());
+    }
+}

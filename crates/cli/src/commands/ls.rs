@@ -1,0 +1,140 @@
+//! `ls`.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use jiff::tz::TimeZone;
+use snowmelt_fs::{Listed, list};
+use snowmelt_zpl::{FileKind, Filesystem, Objects, Timestamp};
+
+use super::files::{self, printable};
+use crate::app::App;
+use crate::args::LsArgs;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+
+/// Most levels that `-R` goes down: no sane tree is deeper, and a damaged one may have no bottom.
+const DEPTH_MAX: usize = 1000;
+
+/// Lists files.
+///
+/// # Errors
+/// When output fails; of single files it is told.
+pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
+    let several = args.paths.len() > 1;
+    let zone = app.context.time_zone();
+    files::each(app, &args.paths, |app, text, place| {
+        let opened = place.open()?;
+        let is_terminal = app.context.is_terminal_out();
+        let out = &mut app.context.out;
+        let style = Style { args, zone: &zone, is_terminal };
+        if several {
+            out.write_all(&printable(text.as_bytes(), is_terminal))?;
+            out.write_all(b":\n")?;
+        }
+        if args.directory || !opened.is_directory()? {
+            let name = if opened.path.is_empty() { b"." } else { opened.path.as_slice() };
+            let one = itself(&opened.fs, name, opened.object)?;
+            return print(out, &[one], &style);
+        }
+        directory(&opened.fs, &opened.path, opened.object, &style, out)
+    })
+}
+
+struct Style<'a> {
+    args: &'a LsArgs,
+    zone: &'a TimeZone,
+    is_terminal: bool,
+}
+
+fn itself<O: Objects>(fs: &Filesystem<O>, name: &[u8], object: u64) -> Result<Listed> {
+    let failed = |error: snowmelt_zpl::ZplError| CliError::Failed(chain(&error));
+    let attributes = fs.attributes(object).map_err(failed)?;
+    let target = match attributes.kind() {
+        FileKind::Symlink => Some(fs.readlink(object).map_err(failed)?),
+        _ => None,
+    };
+    Ok(Listed { name: name.to_vec(), object, attributes, target })
+}
+
+/// A directory and, with `-R`, everything below it, each directory once.
+fn directory<O: Objects>(
+    fs: &Filesystem<O>,
+    path: &[u8],
+    object: u64,
+    style: &Style<'_>,
+    out: &mut impl Write,
+) -> Result<()> {
+    let mut pending = vec![(path.to_vec(), object, 0)];
+    let mut seen = std::collections::HashSet::new();
+    while let Some((path, object, depth)) = pending.pop() {
+        if !seen.insert(object) {
+            continue;
+        }
+        let mut entries = list(fs, &path, object).map_err(|error| CliError::Failed(chain(&error)))?;
+        entries.retain(|entry| style.args.all || !entry.name.starts_with(b"."));
+        if style.args.recursive {
+            if depth > 0 {
+                writeln!(out)?;
+            }
+            out.write_all(&printable(if path.is_empty() { b"." } else { &path }, style.is_terminal))?;
+            out.write_all(b":\n")?;
+        }
+        print(out, &entries, style)?;
+        if !style.args.recursive || depth >= DEPTH_MAX {
+            continue;
+        }
+        for entry in entries.iter().rev().filter(|entry| entry.attributes.kind() == FileKind::Directory) {
+            let below =
+                if path.is_empty() { entry.name.clone() } else { [&path, &b"/"[..], &entry.name].concat() };
+            pending.push((below, entry.object, depth + 1));
+        }
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, entries: &[Listed], style: &Style<'_>) -> Result<()> {
+    let long = style.args.long || style.args.numeric;
+    let width = |text: &dyn Fn(&Listed) -> String| entries.iter().map(|e| text(e).len()).max().unwrap_or(0);
+    let links = width(&|e| e.attributes.links.to_string());
+    let owner = width(&|e| e.attributes.uid.to_string());
+    let group = width(&|e| e.attributes.gid.to_string());
+    let size = width(&size_text);
+    for entry in entries {
+        if long {
+            let a = &entry.attributes;
+            write!(
+                out,
+                "{} {:>links$} {:>owner$} {:>group$} {:>size$} {} ",
+                entry.mode_string(),
+                a.links,
+                a.uid,
+                a.gid,
+                size_text(entry),
+                time_text(a.mtime, style.zone),
+            )?;
+        }
+        out.write_all(&printable(&entry.name, style.is_terminal))?;
+        if let Some(target) = entry.target.as_ref().filter(|_| long) {
+            out.write_all(b" -> ")?;
+            out.write_all(&printable(target, style.is_terminal))?;
+        }
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Of devices, their numbers.
+fn size_text(entry: &Listed) -> String {
+    match entry.attributes.rdev {
+        Some((major, minor)) => format!("{major}, {minor}"),
+        None => entry.attributes.size.to_string(),
+    }
+}
+
+fn time_text(time: Timestamp, zone: &TimeZone) -> String {
+    match jiff::Timestamp::from_second(time.seconds) {
+        Ok(timestamp) => timestamp.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => format!("{:>16}", time.seconds),
+    }
+}

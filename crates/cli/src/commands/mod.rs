@@ -1,0 +1,41 @@
+//! One file for each verb.
+
+pub mod bookmark;
+pub mod cat;
+pub mod check;
+pub mod clone;
+pub mod create;
+pub mod destroy;
+pub mod diff;
+pub mod find;
+pub mod get;
+pub mod hold;
+pub mod holds;
+pub mod inherit;
+pub mod list;
+pub mod ls;
+pub mod manifest;
+pub mod pool_create;
+pub mod pool_destroy;
+pub mod pool_export;
+pub mod pool_history;
+pub mod pool_import;
+pub mod pool_list;
+pub mod pool_status;
+pub mod program;
+pub mod promote;
+pub mod receive;
+pub mod rename;
+pub mod restore;
+pub mod rollback;
+pub mod send;
+pub mod set;
+pub mod snapshot;
+pub mod stream_dump;
+pub mod stream_token;
+pub mod stream_verify;
+
+mod assignments;
+mod files;
+mod gather;
+mod names;

@@ -1,0 +1,31 @@
+//! `pool destroy`.
+
+use snowmelt_store::{Access, StoreError};
+
+use crate::app::App;
+use crate::args::PoolDestroyArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// Destroys a pool.
+///
+/// # Errors
+/// When there is none, or it is in use.
+pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
+    let name = &args.pool;
+    let Some(pool) = app.places.find(name) else {
+        return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
+    };
+    let attempt = format!("cannot destroy '{name}'");
+    let path =
+        std::fs::canonicalize(pool.location.path()).unwrap_or_else(|_| pool.location.path().to_owned());
+    // Not opened as a pool: one that is damaged can be destroyed too.
+    let store = match snowmelt_store::open(&pool.location, Access::ReadWrite) {
+        Ok(store) => store,
+        Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        Err(error) => return Err(CliError::failed(&attempt, &error)),
+    };
+    store.destroy().map_err(|error| CliError::failed(&attempt, &error))?;
+    app.places.registry().remove(&path).map_err(|error| CliError::failed(&attempt, &error))?;
+    Ok(Exit::Ok)
+}

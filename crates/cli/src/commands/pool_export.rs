@@ -1,0 +1,48 @@
+//! `pool export`.
+
+use crate::app::App;
+use crate::args::PoolExportArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::{KnownPool, acquire_alone};
+
+/// Forgets where pools are.
+///
+/// # Errors
+/// When one is not there, or in use.
+pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
+    let pools = if args.all {
+        app.places.all()
+    } else {
+        let find = |name: &String| {
+            let known = app.places.find(name);
+            known.ok_or_else(|| CliError::Failed(format!("cannot open '{name}': no such pool")))
+        };
+        args.pools.iter().map(find).collect::<Result<_>>()?
+    };
+    let mut failed = false;
+    for pool in pools {
+        if let Err(error) = export(app, &pool) {
+            app.context.complain(error);
+            failed = true;
+        }
+    }
+    Ok(Exit::unless(failed))
+}
+
+fn export(app: &mut App<'_>, pool: &KnownPool) -> Result<()> {
+    let attempt = format!("cannot export '{}'", pool.label.name);
+    let owner = acquire_alone(&pool.location, &attempt, crate::run::serve)?;
+    app.record(owner.session());
+    owner.close()?;
+    let path =
+        std::fs::canonicalize(pool.location.path()).unwrap_or_else(|_| pool.location.path().to_owned());
+    app.places.registry().remove(&path).map_err(|error| CliError::failed(&attempt, &error))?;
+    if app.places.is_usual(&path) {
+        app.context.complain(format_args!(
+            "note: {} is where pools are looked for, so the pool is found again until it is moved",
+            path.display()
+        ));
+    }
+    Ok(())
+}

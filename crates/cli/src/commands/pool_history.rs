@@ -1,0 +1,47 @@
+//! `pool history`.
+
+use std::io::Write;
+
+use crate::app::App;
+use crate::args::PoolHistoryArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::rows::{Answer, Query};
+
+/// Shows what was done to pools.
+///
+/// # Errors
+/// When output fails.
+pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
+    let mut failed = false;
+    let mut known = Vec::new();
+    for name in &args.pools {
+        match app.places.find(name) {
+            Some(pool) => known.push(pool),
+            None => {
+                app.context.complain(format_args!("cannot open '{name}': no such pool"));
+                failed = true;
+            }
+        }
+    }
+    if args.pools.is_empty() {
+        known = app.places.all();
+    }
+    let zone = app.context.time_zone();
+    for pool in known {
+        let lines = match app.query(&pool, &Query::History)? {
+            Answer::History(lines) => lines,
+            _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+        };
+        let out = &mut app.context.out;
+        writeln!(out, "History for '{}':", pool.label.name)?;
+        for (when, what) in lines {
+            let second = i64::try_from(when).unwrap_or(i64::MAX);
+            let time = jiff::Timestamp::from_second(second)
+                .map(|time| time.to_zoned(zone.clone()).strftime("%Y-%m-%d.%H:%M:%S").to_string());
+            writeln!(out, "{} {what}", time.unwrap_or_else(|_| when.to_string()))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(Exit::unless(failed))
+}

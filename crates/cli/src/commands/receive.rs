@@ -1,0 +1,225 @@
+//! `receive`.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use snowmelt_dataset::property::{Types, format_bytes};
+use snowmelt_dataset::receive::{Naming, Observer, ReceiveEvent, ReceiveOptions, resume_token};
+use snowmelt_dataset::{DatasetError, ReceiveError};
+
+use super::assignments;
+use crate::app::App;
+use crate::args::ReceiveArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::progress::Progress;
+use crate::report;
+
+/// How soon a receive that waits for input learns that it was interrupted.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Receives a stream, or throws away what one left.
+///
+/// # Errors
+/// When the stream is bad or does not fit the target.
+pub fn run(app: &mut App<'_>, args: &ReceiveArgs) -> Result<Exit> {
+    let target = args.target.as_str();
+    let missing = |_: &str| format!("cannot open '{target}': dataset does not exist");
+    if args.abort {
+        return app.on_pool(target, missing, |app, session| abort(app, session, target));
+    }
+    if rustix::termios::isatty(&app.context.stdin) {
+        let why = "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.";
+        return Err(CliError::Failed(why.to_owned()));
+    }
+    let options = options(args)?;
+    app.on_pool(target, missing, |app, session| receive(app, session, args, &options))
+}
+
+fn abort(app: &mut App<'_>, session: &Session, target: &str) -> Result<Exit> {
+    session.datasets.abort_receive(target).map_err(|error| match error {
+        ReceiveError::Dataset(DatasetError::NotFound { .. }) => {
+            CliError::Failed(format!("cannot open '{target}': dataset does not exist"))
+        }
+        error => CliError::Failed(report::receive_error(target, &error)),
+    })?;
+    app.record(session);
+    Ok(Exit::Ok)
+}
+
+fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
+    let attempt = format!("cannot receive into '{}'", args.target);
+    let pairs = assignments::split_all(&args.set)?;
+    let (origin, pairs): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| *name == "origin");
+    let chosen = assignments::for_new(&attempt, &pairs, Types::FILESYSTEM_VOLUME)?;
+    let mut exclude = Vec::new();
+    for name in &args.exclude {
+        let name = assignments::canonical_name(name);
+        exclude.push(name.map_err(|error| CliError::Usage(format!("{attempt}: {error}")))?);
+    }
+    if let Some(both) = chosen.iter().find(|a| exclude.contains(&a.name)) {
+        return Err(CliError::Usage(format!("property '{}' specified multiple times", both.name)));
+    }
+    Ok(ReceiveOptions {
+        force: args.force,
+        resumable: args.resumable,
+        dry_run: args.dry_run,
+        naming: match (args.drop_first, args.last_only) {
+            (true, _) => Naming::DiscardPool,
+            (false, true) => Naming::LastComponent,
+            (false, false) => Naming::Exact,
+        },
+        origin: origin.last().map(|(_, snapshot)| (*snapshot).to_owned()),
+        properties: assignments::stored(&chosen),
+        exclude,
+        skip_holds: args.skip_holds,
+    })
+}
+
+fn receive(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &ReceiveArgs,
+    options: &ReceiveOptions,
+) -> Result<Exit> {
+    let target = args.target.as_str();
+    let progress = (args.verbose == 0).then(|| Progress::bytes(app.context, None));
+    let input = app
+        .context
+        .stdin
+        .try_clone()
+        .map_err(|error| CliError::failed("cannot read standard input", &error))?;
+    let cancelled = app.context.cancelled.clone();
+    let input = Interruptible { file: input, cancelled: &cancelled };
+    let teller =
+        Teller { app: Mutex::new(app), args, begun: Mutex::new(Instant::now()), progress: &progress };
+    let observer = Observer { event: &|event| teller.tell(event), cancelled: &cancelled };
+    let result = session.datasets.receive(target, input, options, &observer);
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    match result {
+        Ok(_) => {
+            if !args.dry_run {
+                app.record(session);
+            }
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            let mut text = report::receive_error(target, &error);
+            if let Some(token) = kept_token(session, args, &error) {
+                text.push_str(&format!(
+                    "\nPartially received snapshot is saved.\nA resuming stream can be generated on the sending system by \
+                     running:\n    zfs send -t {token}"
+                ));
+            }
+            Err(CliError::Failed(text))
+        }
+    }
+}
+
+/// The token of what was kept, where the stream itself is to blame.
+fn kept_token(session: &Session, args: &ReceiveArgs, error: &ReceiveError) -> Option<String> {
+    let is_cut_off = matches!(
+        error,
+        ReceiveError::Stream(_)
+            | ReceiveError::Record { .. }
+            | ReceiveError::Dataset(DatasetError::Interrupted)
+    );
+    if !args.resumable || !is_cut_off {
+        return None;
+    }
+    let catalog = session.datasets.catalog();
+    let name = args.target.split('@').next()?;
+    let dataset = catalog.dataset(name).ok()?;
+    resume_token(&catalog, dataset.id).ok().flatten()
+}
+
+/// Tells what goes on. Called from the receiving thread.
+struct Teller<'a, 'b, 'c> {
+    app: Mutex<&'a mut App<'b>>,
+    args: &'c ReceiveArgs,
+    begun: Mutex<Instant>,
+    progress: &'c Option<Progress>,
+}
+
+impl Teller<'_, '_, '_> {
+    fn tell(&self, event: ReceiveEvent) {
+        let Ok(mut app) = self.app.lock() else { return };
+        if self.args.verbose == 0 {
+            match event {
+                ReceiveEvent::Note(note) => app.context.complain(note),
+                ReceiveEvent::Begin { target, .. } => {
+                    if let Some(progress) = self.progress {
+                        progress.message(format!("{target}  "));
+                    }
+                }
+                ReceiveEvent::Progress { bytes } => {
+                    if let Some(progress) = self.progress {
+                        progress.set(bytes);
+                    }
+                }
+                _ => {}
+            }
+            return;
+        }
+        let line = match event {
+            ReceiveEvent::Begin { source, target, incremental } => {
+                if let Ok(mut begun) = self.begun.lock() {
+                    *begun = Instant::now();
+                }
+                let verb = if self.args.dry_run { "would receive" } else { "receiving" };
+                let kind = if incremental { "incremental" } else { "full" };
+                format!("{verb} {kind} stream of {source} into {target}")
+            }
+            ReceiveEvent::End { bytes, .. } => {
+                let seconds = self.begun.lock().map_or(0.0, |begun| begun.elapsed().as_secs_f64()).max(0.01);
+                #[allow(
+                    clippy::cast_precision_loss,
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss
+                )]
+                let rate = (bytes as f64 / seconds) as u64;
+                let (bytes, rate) = (format_bytes(bytes), format_bytes(rate));
+                format!("received {bytes} stream in {seconds:.2} seconds ({rate}/sec)")
+            }
+            ReceiveEvent::Skipped { target } => format!("snap {target} already exists; ignoring"),
+            ReceiveEvent::Note(note) => {
+                app.context.complain(note);
+                return;
+            }
+            _ => return,
+        };
+        // If nobody listens any more the receive goes on all the same.
+        let out = &mut app.context.out;
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
+}
+
+/// Standard input that gives up waiting when the command is interrupted.
+struct Interruptible<'a> {
+    file: std::fs::File,
+    cancelled: &'a AtomicBool,
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(io::Error::other("interrupted"));
+            }
+            let mut fds = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::IN)];
+            match poll(&mut fds, Some(&WAIT)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return self.file.read(buf),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

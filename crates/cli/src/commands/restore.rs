@@ -1,0 +1,131 @@
+//! `restore`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use snowmelt_fs::restore::{
+    Existing, Failure, Observer, Owners, RestoreOptions, Summary, VolumeOptions, restore, restore_volume,
+};
+use snowmelt_fs::volume_info;
+
+use super::files::{Opened, Place, printable};
+use crate::app::App;
+use crate::args::RestoreArgs;
+use crate::context::Context;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+use crate::progress::Progress;
+
+/// Copies files, or a volume, out of a snapshot.
+///
+/// # Errors
+/// When nothing could be begun; of single files it is told.
+pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
+    let dataset = args.source.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
+    app.on_dataset(&dataset, |app, session| {
+        let place = Place::find(&session.datasets.catalog(), &args.source)?;
+        let target = app.context.path(&args.target);
+        if place.is_volume() {
+            volume(app, args, &place, &target)
+        } else {
+            files(app, args, place.open()?, &target)
+        }
+    })
+}
+
+fn existing(args: &RestoreArgs) -> Existing {
+    if args.force { Existing::Replace } else { Existing::Keep }
+}
+
+fn volume(app: &mut App<'_>, args: &RestoreArgs, place: &Place, target: &Path) -> Result<Exit> {
+    let attempt = format!("cannot restore '{}'", place.name);
+    if !place.path.is_empty() {
+        return Err(CliError::Failed(format!("{attempt}: a volume holds no files")));
+    }
+    let info = volume_info(&place.objset).map_err(|error| CliError::failed(&attempt, &error))?;
+    let progress = (!args.quiet).then(|| Progress::bytes(app.context, Some(info.size)));
+    let options = VolumeOptions { existing: existing(args) };
+    let restored = restore_volume(&place.objset, info, target, options, &mut |at| {
+        if let Some(progress) = &progress {
+            progress.set(at);
+        }
+    });
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    restored.map_err(|error| CliError::failed(&attempt, &error))?;
+    Ok(Exit::Ok)
+}
+
+fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -> Result<Exit> {
+    let options = RestoreOptions {
+        owners: match (args.owners, args.no_owners) {
+            (true, _) => Owners::Always,
+            (false, true) => Owners::Never,
+            (false, false) => Owners::Auto,
+        },
+        existing: existing(args),
+        sync: false,
+    };
+    let (directory, name) = destination(&opened, target)?;
+    let progress = if args.quiet || args.verbose { None } else { Some(Progress::items(app.context)) };
+    let mut watcher = Watcher { context: app.context, verbose: args.verbose, progress };
+    let restored = restore(&opened.fs, opened.object, &name, &directory, options, &mut watcher);
+    if let Some(progress) = watcher.progress.take() {
+        progress.finish();
+    }
+    let summary = restored.map_err(|error| CliError::Failed(format!("cannot restore: {}", chain(&error))))?;
+    match (summary.failures, done(&summary)) {
+        (0, _) => Ok(Exit::Ok),
+        (_, 0) => Ok(Exit::Failed),
+        (failures, done) => {
+            app.context.complain(format_args!("{done} restored, {failures} failed"));
+            Ok(Exit::Partial)
+        }
+    }
+}
+
+fn done(summary: &Summary) -> u64 {
+    summary.directories + summary.files + summary.hardlinks + summary.symlinks + summary.specials
+}
+
+/// A directory fills the target. A file goes into the target if that is a directory, else it gets its name.
+fn destination(opened: &Opened, target: &Path) -> Result<(PathBuf, Vec<u8>)> {
+    if opened.is_directory()? {
+        return Ok((target.to_owned(), Vec::new()));
+    }
+    if target.is_dir() {
+        return Ok((target.to_owned(), opened.last_name().unwrap_or_default().to_vec()));
+    }
+    let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
+        return Err(CliError::Failed(format!(
+            "cannot restore to {}: not a name for a file",
+            target.display()
+        )));
+    };
+    Ok((parent.to_owned(), OsStr::as_bytes(name).to_vec()))
+}
+
+struct Watcher<'a> {
+    context: &'a mut Context,
+    verbose: bool,
+    progress: Option<Progress>,
+}
+
+impl Observer for Watcher<'_> {
+    fn progress(&mut self, path: &[u8], so_far: &Summary) {
+        if self.verbose {
+            let is_terminal = self.context.is_terminal_err();
+            let path = printable(path, is_terminal);
+            self.context.complain(String::from_utf8_lossy(&path));
+        }
+        if let Some(progress) = &self.progress {
+            progress.set(done(so_far));
+        }
+    }
+
+    fn failure(&mut self, failure: Failure) {
+        self.context.complain(chain(&failure));
+    }
+}

@@ -1,0 +1,141 @@
+//! `set`.
+
+use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Target, Types, Value, validate};
+use snowmelt_dataset::{Catalog, Kind};
+
+use super::{assignments, names};
+use crate::app::App;
+use crate::args::SetArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::properties::{Entity, Reader};
+use crate::report;
+
+/// Sets properties of one or more datasets.
+///
+/// # Errors
+/// When the words make no sense; when something cannot be set.
+pub fn run(app: &mut App<'_>, args: &SetArgs) -> Result<Exit> {
+    let (pairs, datasets) = split_words(&args.words)?;
+    app.on_datasets(datasets, |app, session| {
+        let mut failed = false;
+        for name in datasets {
+            match set(session, name, &pairs) {
+                Ok(()) => {}
+                Err(error @ CliError::Usage(_)) => return Err(error),
+                Err(error) => {
+                    app.context.complain(error);
+                    failed = true;
+                }
+            }
+        }
+        if !failed {
+            app.record(session);
+        }
+        Ok(Exit::unless(failed))
+    })
+}
+
+/// First `property=value` words, then datasets.
+fn split_words(words: &[String]) -> Result<(Vec<(&str, &str)>, &[String])> {
+    let usage = |why: &str| CliError::Usage(why.to_owned());
+    let start = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
+    let (pairs, datasets) = words.split_at(start);
+    if pairs.is_empty() {
+        return Err(usage("missing property=value argument(s)"));
+    }
+    if datasets.is_empty() {
+        return Err(usage("missing dataset name(s)"));
+    }
+    if datasets.iter().any(|word| word.contains('=')) {
+        return Err(usage("invalid argument order"));
+    }
+    Ok((assignments::split_all(pairs)?, datasets))
+}
+
+fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
+    let open = format!("cannot open '{name}'");
+    let attempt = format!("cannot set property for '{name}'");
+    let catalog = session.datasets.catalog();
+    let entity = Entity::find(&catalog, name).map_err(report::failed(&open))?;
+    if entity.types() == Types::BOOKMARK {
+        return Err(CliError::Failed(format!("{open}: operation not applicable to datasets of this type")));
+    }
+    let volume_block_size = match &entity {
+        Entity::Dataset(dataset) if dataset.record.kind == Kind::Volume => {
+            catalog.head(dataset).and_then(|head| head.volume_block_size()).ok()
+        }
+        _ => None,
+    };
+    let target = Target { types: entity.types(), creating: false, volume_block_size };
+    let mut chosen = validate(pairs.iter().copied(), target).map_err(assignments::refused(&attempt))?;
+    check_against_use(&catalog, &entity, &mut chosen, &attempt)?;
+    let parsed = names::parse(name, &open)?;
+    session.datasets.set_properties(&parsed, &assignments::stored(&chosen)).map_err(report::failed(&attempt))
+}
+
+/// What depends on how the dataset is now: limits may not be below what is used, and `auto` becomes a size.
+fn check_against_use(
+    catalog: &Catalog,
+    entity: &Entity,
+    chosen: &mut [Assignment],
+    attempt: &str,
+) -> Result<()> {
+    let reader = Reader::new(catalog);
+    let number = |name: &str| reader.number(entity, name).map_err(report::failed(attempt));
+    let refuse = |why: &str| Err(CliError::Failed(format!("{attempt}: {why}")));
+    for assignment in chosen {
+        let Some(value) = assignment.value.as_number() else { continue };
+        match assignment.name.as_str() {
+            "quota" if value != 0 && value < number("used")? => {
+                return refuse("size is less than current used or reserved space");
+            }
+            "refquota" if value != 0 && value < number("referenced")? => {
+                return refuse("size is less than current used or reserved space");
+            }
+            "reservation" | "refreservation" if value == REFRESERVATION_AUTO => {
+                assignment.value = Value::Number(number("volsize")?);
+            }
+            "reservation" | "refreservation" => {
+                let present = number(&assignment.name)?;
+                if value > present && value - present > number("available")? {
+                    return refuse("size is greater than available space");
+                }
+            }
+            "version" if value < number("version")? => {
+                let present = number("version")?;
+                return refuse(&format!("Can not downgrade; already at version {present}"));
+            }
+            "volsize" if value != number("volsize")? => {
+                return refuse("the size of a volume that holds data cannot be changed");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn pairs_stand_before_datasets() {
+        let line = words("a=b c:d=e=f tank tank/x");
+        let (pairs, datasets) = split_words(&line).unwrap();
+        assert_eq!(pairs, [("a", "b"), ("c:d", "e=f")]);
+        assert_eq!(datasets, ["tank", "tank/x"]);
+        for (line, why) in [
+            ("tank", "missing property=value argument(s)"),
+            ("a=b", "missing dataset name(s)"),
+            ("a=b tank c=d", "invalid argument order"),
+        ] {
+            assert_eq!(split_words(&words(line)).unwrap_err().to_string(), why);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a command may touch of the outside: its files, directory, environment and words.
+//!
+//! A command never uses the process's own standard files, directory or environment, since the owner of a pool runs
+//! commands for other processes, with the files that those handed over.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::tz::TimeZone;
+use rustix::io::Errno;
+use snowmelt_dataset::property::TextStyle;
+
+/// Variables of the environment that commands look at, and that go along when another process runs them.
+pub const VARIABLES: [&str; 9] = [
+    "COLUMNS",
+    "HOME",
+    "LANG",
+    "SNOWMELT_POOLS",
+    "TZ",
+    "USER",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "ZFS_COLOR",
+];
+
+/// Bytes of output that are collected before they are written.
+const OUTPUT_BUFFER: usize = 64 * 1024;
+
+/// A command's surroundings.
+pub struct Context {
+    /// The words after the program's name.
+    pub args: Vec<OsString>,
+    /// Standard input.
+    pub stdin: File,
+    /// Standard output, buffered; flushed when the command ends.
+    pub out: BufWriter<File>,
+    /// Standard error.
+    pub err: File,
+    /// Where relative paths begin.
+    cwd: PathBuf,
+    env: Vec<(OsString, OsString)>,
+    /// Set when the command should end as soon as it can: it was interrupted, or the process it is run for has gone.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+/// What a [`Context`] is made of.
+pub struct Surroundings {
+    pub args: Vec<OsString>,
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    pub cwd: PathBuf,
+    pub env: Vec<(OsString, OsString)>,
+    pub cancelled: Arc<AtomicBool>,
+}
+
+impl Context {
+    /// Of these parts.
+    pub fn new(parts: Surroundings) -> Self {
+        Self {
+            args: parts.args,
+            stdin: parts.stdin.into(),
+            out: BufWriter::with_capacity(OUTPUT_BUFFER, parts.stdout.into()),
+            err: parts.stderr.into(),
+            cwd: parts.cwd,
+            env: parts.env,
+            cancelled: parts.cancelled,
+        }
+    }
+
+    /// Of this process.
+    ///
+    /// # Errors
+    /// When a standard file is closed or the working directory is gone.
+    pub fn of_process(cancelled: Arc<AtomicBool>) -> std::io::Result<Self> {
+        let env = VARIABLES
+            .iter()
+            .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)))
+            .collect();
+        let copy = |fd: Result<OwnedFd, Errno>| fd.or_else(|_| null());
+        Ok(Self::new(Surroundings {
+            args: std::env::args_os().skip(1).collect(),
+            stdin: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3))?,
+            stdout: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3))?,
+            stderr: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3))?,
+            cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            env,
+            cancelled,
+        }))
+    }
+
+    /// A variable of the environment, if it is set and not empty.
+    pub fn env(&self, name: &str) -> Option<&OsStr> {
+        let (_, value) = self.env.iter().find(|(known, _)| known == name)?;
+        Some(value.as_os_str()).filter(|value| !value.is_empty())
+    }
+
+    /// The whole environment that goes along with a command.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.env
+    }
+
+    /// The working directory.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// A path as given, from the working directory on.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.cwd.join(path)
+    }
+
+    /// Prints a line on standard error. There is nowhere to complain if that fails.
+    pub fn complain(&mut self, message: impl Display) {
+        // What was printed before stays before.
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "{message}");
+    }
+
+    /// Whether standard output is a terminal.
+    pub fn is_terminal_out(&self) -> bool {
+        rustix::termios::isatty(self.out.get_ref())
+    }
+
+    /// Whether standard error is a terminal.
+    pub fn is_terminal_err(&self) -> bool {
+        rustix::termios::isatty(self.err.as_fd())
+    }
+
+    /// Width of the terminal, or what COLUMNS says.
+    pub fn columns(&self) -> Option<usize> {
+        let asked = self.env("COLUMNS").and_then(OsStr::to_str).and_then(|text| text.parse().ok());
+        asked.or_else(|| {
+            rustix::termios::tcgetwinsize(self.out.get_ref()).ok().map(|size| usize::from(size.ws_col))
+        })
+    }
+
+    /// Whether the command should end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// The time zone of whoever reads the output.
+    pub fn time_zone(&self) -> TimeZone {
+        match self.env("TZ").and_then(OsStr::to_str) {
+            Some(name) => TimeZone::get(name.trim_start_matches(':'))
+                .or_else(|_| TimeZone::posix(name))
+                .unwrap_or(TimeZone::UTC),
+            None => TimeZone::system(),
+        }
+    }
+
+    /// Runs `use_style` with the style for values that `parsable` asks for.
+    pub fn with_style<T>(&self, parsable: bool, use_style: impl FnOnce(&TextStyle<'_>) -> T) -> T {
+        let zone = self.time_zone();
+        let utc_offset = move |seconds: i64| {
+            jiff::Timestamp::from_second(seconds).map_or(0, |time| zone.to_offset(time).seconds())
+        };
+        use_style(&TextStyle { parsable, utc_offset: &utc_offset })
+    }
+}
+
+fn null() -> std::io::Result<OwnedFd> {
+    Ok(File::options().read(true).write(true).open("/dev/null")?.into())
+}

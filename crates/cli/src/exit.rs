@@ -1,0 +1,34 @@
+//! Exit statuses (docs/exit-codes.md).
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything was done.
+    Ok,
+    /// It failed; a message on standard error says why.
+    Failed,
+    /// The command line makes no sense; nothing was done.
+    Usage,
+    /// Some of it was done: of several files or datasets, those not named on standard error.
+    Partial,
+    /// As another process ended for us.
+    Other(u8),
+}
+
+impl Exit {
+    /// The number for the shell.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Partial => 3,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// `Ok` or, if any of several things failed, `Failed`.
+    pub fn unless(failed: bool) -> Self {
+        if failed { Self::Failed } else { Self::Ok }
+    }
+}

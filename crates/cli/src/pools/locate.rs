@@ -1,0 +1,127 @@
+//! Where pools are looked for: what `--pool-dir` (or SNOWMELT_POOLS) names, then `$XDG_DATA_HOME/snowmelt/*`, then the
+//! registry. Of pools with one name the first found counts; a pool found twice counts once.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use snowmelt_store::{Location, PoolLabel};
+
+use super::registry::Registry;
+use crate::context::Context;
+
+/// A pool and where it is.
+#[derive(Debug, Clone)]
+pub struct KnownPool {
+    /// Name and guid.
+    pub label: PoolLabel,
+    /// Where it is.
+    pub location: Location,
+}
+
+/// All places to look.
+#[derive(Debug, Clone)]
+pub struct Places {
+    named: Vec<PathBuf>,
+    data_home: PathBuf,
+    registry: Registry,
+}
+
+impl Places {
+    /// The places of a command: `named` is what its options name.
+    pub fn new(context: &Context, named: &[PathBuf]) -> Self {
+        let named = match (named, context.env("SNOWMELT_POOLS")) {
+            ([], Some(list)) => std::env::split_paths(list).map(|path| context.path(path)).collect(),
+            (named, _) => named.iter().map(|path| context.path(path)).collect(),
+        };
+        let home = |variable: &str, below: &str| match context.env(variable) {
+            Some(path) if Path::new(path).is_absolute() => PathBuf::from(path),
+            _ => Path::new(context.env("HOME").unwrap_or(OsStr::new("/"))).join(below),
+        };
+        let registry = match context.env("XDG_CONFIG_HOME") {
+            None if rustix::process::geteuid().is_root() => PathBuf::from("/etc"),
+            _ => home("XDG_CONFIG_HOME", ".config"),
+        };
+        Self {
+            named,
+            data_home: home("XDG_DATA_HOME", ".local/share").join("snowmelt"),
+            registry: Registry::new(registry.join("snowmelt/pools")),
+        }
+    }
+
+    /// Other places, none of the usual ones: for `pool import -d`.
+    pub fn only(&self, named: Vec<PathBuf>) -> Self {
+        Self {
+            named,
+            data_home: PathBuf::from("/nonexistent"),
+            registry: Registry::new("/nonexistent/pools".into()),
+        }
+    }
+
+    /// Where a pool is made that was given no place.
+    pub fn default_path(&self, pool: &str) -> PathBuf {
+        let parent = self.named.iter().find(|path| !is_pool(path) && (path.is_dir() || !path.exists()));
+        parent.unwrap_or(&self.data_home).join(pool)
+    }
+
+    /// The list of pools elsewhere.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Whether a pool at this path is found without being listed.
+    pub fn is_usual(&self, path: &Path) -> bool {
+        let parent = path.parent();
+        parent == Some(&self.data_home)
+            || self.named.iter().any(|named| named == path || Some(named.as_path()) == parent)
+    }
+
+    /// The pool of this name.
+    pub fn find(&self, name: &str) -> Option<KnownPool> {
+        self.candidates().filter_map(|path| known(&path)).find(|pool| pool.label.name == name)
+    }
+
+    /// Every pool, by name.
+    pub fn all(&self) -> Vec<KnownPool> {
+        let mut pools: Vec<KnownPool> = Vec::new();
+        for pool in self.candidates().filter_map(|path| known(&path)) {
+            let is_known = pools
+                .iter()
+                .any(|other| other.label.guid == pool.label.guid || other.label.name == pool.label.name);
+            if !is_known {
+                pools.push(pool);
+            }
+        }
+        pools.sort_by(|a, b| a.label.name.cmp(&b.label.name));
+        pools
+    }
+
+    fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let named =
+            self.named.iter().flat_map(|path| if is_pool(path) { vec![path.clone()] } else { below(path) });
+        let usual = std::iter::once_with(|| below(&self.data_home)).flatten();
+        let listed = std::iter::once_with(|| self.registry.read().unwrap_or_default()).flatten();
+        named.chain(usual).chain(listed)
+    }
+}
+
+/// What is directly in a directory, in order; nothing if it cannot be read.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}
+
+fn is_pool(path: &Path) -> bool {
+    known(path).is_some()
+}
+
+/// The pool at a path, if there is one.
+fn known(path: &Path) -> Option<KnownPool> {
+    if !path.exists() {
+        return None;
+    }
+    let location = Location::detect(path).ok()?;
+    let label = snowmelt_store::label(&location).ok()?;
+    Some(KnownPool { label, location })
+}

@@ -1,0 +1,257 @@
+//! Owning a pool, or having its owner do the work.
+//!
+//! Whoever opens a pool for writing owns it and serves its control socket for as long as its own command runs; it ends
+//! only when the commands of others have ended too. Who finds the pool locked hands its command over. Where one owner is just
+//! going and another not yet there, both are tried again (docs/format/control.md).
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use snowmelt_dataset::Datasets;
+use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
+use snowmelt_pool::{Pool, PoolOptions};
+use snowmelt_store::{Access, Location, StoreError};
+
+use crate::context::{Context, Surroundings};
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+
+/// How long a lock may be held by somebody who does not serve.
+const OWNER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Pause between two attempts to own a pool or reach its owner.
+const OWNER_WAIT_STEP: Duration = Duration::from_millis(10);
+/// How soon a command learns that its caller is gone.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An open pool.
+pub struct Session {
+    /// Its datasets.
+    pub datasets: Arc<Datasets>,
+    /// Where it is.
+    pub location: Location,
+}
+
+/// An open pool and, if it is open for writing, the service for other processes.
+pub struct Owner {
+    session: Arc<Session>,
+    service: Option<(Arc<Listener>, JoinHandle<()>)>,
+}
+
+/// What became of an attempt to work on a pool.
+pub enum Acquired {
+    /// It is ours.
+    Owned(Owner),
+    /// Its owner has done the command, with this exit status.
+    Done(u8),
+}
+
+/// Runs a command for another process.
+pub type Serve = fn(&mut Context, Arc<Session>) -> Exit;
+
+impl Session {
+    /// The pool's name.
+    pub fn name(&self) -> &str {
+        self.datasets.pool_name()
+    }
+}
+
+impl Owner {
+    /// Takes over a pool that was just opened or made, and serves others.
+    pub fn new(datasets: Arc<Datasets>, location: Location, serve: Serve) -> Result<Self> {
+        let session = Arc::new(Session { datasets, location });
+        let pool = session.datasets.pool();
+        let socket = if pool.is_read_only() { None } else { pool.store().control_socket() };
+        // A pool on which nobody can call us is still a pool.
+        let service = socket.and_then(|path| Listener::bind(&path).ok()).map(|listener| {
+            let listener = Arc::new(listener);
+            let (accepting, session) = (listener.clone(), session.clone());
+            let thread = std::thread::spawn(move || accept(&accepting, &session, serve));
+            (listener, thread)
+        });
+        Ok(Self { session, service })
+    }
+
+    /// The pool.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Ends the service, when the commands of others have ended, commits and lets go of the pool.
+    ///
+    /// # Errors
+    /// When the last commit fails.
+    pub fn close(self) -> Result<()> {
+        if let Some((listener, thread)) = self.service {
+            listener.close();
+            // Only a bug lets it panic; those whom it served have been told by then.
+            let _ = thread.join();
+        }
+        let name = self.session.name().to_owned();
+        let pool = self.session.datasets.pool().clone();
+        drop(self.session);
+        pool.close().map_err(|error| CliError::failed(format!("cannot close '{name}'"), &error))
+    }
+}
+
+/// Owns the pool at `location`, or has its owner do `args` with these files.
+pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
+    let deadline = Instant::now() + OWNER_WAIT_MAX;
+    loop {
+        match snowmelt_store::open(location, Access::ReadWrite) {
+            Ok(store) => return own(store, location, false, serve).map(Acquired::Owned),
+            Err(StoreError::Locked { .. }) => {}
+            Err(error) if may_only_read(&error) => {
+                let store = snowmelt_store::open(location, Access::ReadOnly)
+                    .map_err(|e| cannot_open(location, &e))?;
+                return own(store, location, true, serve).map(Acquired::Owned);
+            }
+            Err(error) => return Err(cannot_open(location, &error)),
+        }
+        if let Some(socket) = location.control_socket() {
+            let done = call.send(&socket, context);
+            if let Some(code) = done.map_err(|error| CliError::Failed(chain(&error)))? {
+                return Ok(Acquired::Done(code));
+            }
+        }
+        if context.is_cancelled() {
+            return Err(CliError::Failed("interrupted".to_owned()));
+        }
+        if Instant::now() > deadline {
+            let place = location.path().display();
+            return Err(CliError::Failed(format!(
+                "the pool at {place} is locked by a process that does not answer: another user's, or one that hangs"
+            )));
+        }
+        std::thread::sleep(OWNER_WAIT_STEP);
+    }
+}
+
+/// Owns the pool at `location` if nobody else does, without waiting.
+///
+/// # Errors
+/// `attempt` says what was to be done, for the message.
+pub fn acquire_alone(location: &Location, attempt: &str, serve: Serve) -> Result<Owner> {
+    match snowmelt_store::open(location, Access::ReadWrite) {
+        Ok(store) => own(store, location, false, serve),
+        Err(StoreError::Locked { .. }) => Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        Err(error) => Err(CliError::failed(attempt, &error)),
+    }
+}
+
+fn own(
+    store: Box<dyn snowmelt_store::Store>,
+    location: &Location,
+    read_only: bool,
+    serve: Serve,
+) -> Result<Owner> {
+    let options = PoolOptions { read_only, ..PoolOptions::default() };
+    let pool = Pool::open(store, options).map_err(|error| cannot_open(location, &error))?;
+    let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
+    Owner::new(datasets, location.clone(), serve)
+}
+
+fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -> CliError {
+    CliError::failed(format!("cannot open the pool at {}", location.path().display()), error)
+}
+
+fn may_only_read(error: &StoreError) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error, StoreError::Io { source, .. } if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+}
+
+/// A command to be handed over.
+pub struct Forward<'a> {
+    /// The words, without the program's name.
+    pub args: &'a [OsString],
+    /// Where its output goes, if not to where ours goes.
+    pub stdout: Option<&'a File>,
+}
+
+impl Forward<'_> {
+    fn send(&self, socket: &Path, context: &Context) -> snowmelt_pool::control::Result<Option<u8>> {
+        let program = OsString::from("snowmelt");
+        let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
+        let is_passed = |name: &OsString| PASSED_VARIABLES.iter().any(|known| name == known);
+        let env: Vec<_> = context.environment().iter().filter(|(name, _)| is_passed(name)).cloned().collect();
+        let cwd = File::open(context.cwd()).or_else(|_| File::open("/"));
+        let cwd = cwd.map_err(|source| snowmelt_pool::control::ControlError::Io {
+            op: "pass the working directory to",
+            path: socket.to_owned(),
+            source,
+        })?;
+        Call {
+            args: &args,
+            env: &env,
+            cwd: cwd.as_fd(),
+            stdin: context.stdin.as_fd(),
+            stdout: self.stdout.unwrap_or(context.out.get_ref()).as_fd(),
+            stderr: context.err.as_fd(),
+        }
+        .send(socket)
+    }
+}
+
+/// Serves until the listener is closed, and then until the last command has ended.
+fn accept(listener: &Listener, session: &Arc<Session>, serve: Serve) {
+    let mut commands: Vec<JoinHandle<()>> = Vec::new();
+    loop {
+        match listener.accept() {
+            Ok(Some(request)) => {
+                commands.retain(|command| !command.is_finished());
+                let session = session.clone();
+                commands.push(std::thread::spawn(move || run_request(request, session, serve)));
+            }
+            Ok(None) => break,
+            // Out of descriptors, most likely: callers wait meanwhile.
+            Err(_) => std::thread::sleep(OWNER_WAIT_STEP),
+        }
+    }
+    for command in commands {
+        // A panic has reached the caller as the death of its owner.
+        let _ = command.join();
+    }
+}
+
+fn run_request(mut request: Request, session: Arc<Session>, serve: Serve) {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicBool::new(false));
+    let watcher = request.watch().ok().map(|watch| {
+        let (cancelled, done) = (cancelled.clone(), done.clone());
+        std::thread::spawn(move || {
+            while !done.load(Ordering::Relaxed) && !cancelled.load(Ordering::Relaxed) {
+                cancelled.store(watch.cancelled(), Ordering::Relaxed);
+                std::thread::park_timeout(WATCH_INTERVAL);
+            }
+        })
+    });
+    let exit = match context_of(&mut request, cancelled) {
+        Ok(mut context) => serve(&mut context, session),
+        Err(_) => Exit::Failed,
+    };
+    done.store(true, Ordering::Relaxed);
+    if let Some(watcher) = watcher {
+        watcher.thread().unpark();
+        let _ = watcher.join();
+    }
+    // If the caller is gone there is nobody to tell.
+    let _ = request.reply(exit.code());
+}
+
+fn context_of(request: &mut Request, cancelled: Arc<AtomicBool>) -> std::io::Result<Context> {
+    let link = PathBuf::from(format!("/proc/self/fd/{}", request.cwd.as_raw_fd()));
+    Ok(Context::new(Surroundings {
+        args: request.args.iter().skip(1).cloned().collect(),
+        stdin: request.stdin.try_clone()?,
+        stdout: request.stdout.try_clone()?,
+        stderr: request.stderr.try_clone()?,
+        cwd: std::fs::read_link(&link).unwrap_or(link),
+        env: request.env.clone(),
+        cancelled,
+    }))
+}

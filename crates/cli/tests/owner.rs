@@ -1,0 +1,98 @@
+//! Several processes at once on one pool.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Scratch, demo};
+
+/// Waits until a condition holds, which it does soon unless something is wrong.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn commands_are_done_while_a_receive_goes_on() {
+    let scratch = Scratch::with_pool();
+    let stream = fs::read(demo("full.zstream")).unwrap();
+    let mut receive = scratch
+        .command("receive tank/home")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = receive.stdin.take().unwrap();
+    let (first, rest) = stream.split_at(1000);
+    input.write_all(first).unwrap();
+    // Until the receive has the pool nobody else is served by it; either way commands succeed.
+    wait_for("ownership", || scratch.run("pool export tank").err.contains("pool is busy"));
+    scratch.ok("create tank/other");
+    assert!(scratch.ok("list -Ho name").contains("tank/other\n"));
+    assert_eq!(scratch.ok("pool list -Ho name,health"), "tank\tONLINE\n");
+    assert_eq!(scratch.fails(1, "create tank/other"), "cannot create 'tank/other': dataset already exists\n");
+    assert_eq!(scratch.fails(2, "list -Z").lines().next(), Some("invalid option 'Z'"));
+    scratch.receive("receive tank/third", &demo("full.zstream"));
+    let copy = scratch.to_file("send tank/third@monday", "copy");
+    assert!(fs::metadata(copy).unwrap().len() > 100_000);
+    input.write_all(rest).unwrap();
+    drop(input);
+    let output = receive.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(scratch.ok("manifest tank/home@monday"), scratch.ok("manifest tank/third@monday"));
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+}
+
+#[test]
+fn many_commands_at_once_all_succeed() {
+    let scratch = Scratch::with_pool();
+    let children: Vec<_> = (0..12)
+        .map(|number| {
+            scratch.command(&format!("create tank/d{number}")).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(scratch.ok("list -Ho name -d 1 tank").lines().count(), 13);
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+}
+
+#[test]
+fn a_killed_owner_leaves_a_good_pool() {
+    let scratch = Scratch::with_home();
+    let stream = fs::read(demo("full.zstream")).unwrap();
+    let mut receive =
+        scratch.command("receive tank/again").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut input = receive.stdin.take().unwrap();
+    input.write_all(&stream[..60_000]).unwrap();
+    wait_for("ownership", || scratch.run("pool export tank").err.contains("pool is busy"));
+    receive.kill().unwrap();
+    receive.wait().unwrap();
+    drop(input);
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+    assert_eq!(scratch.ok("list -Ho name"), "tank\ntank/home\n");
+    scratch.receive("receive tank/again", &demo("full.zstream"));
+}
+
+#[test]
+fn pools_of_several_owners_are_listed_together() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("pool create other elsewhere");
+    let mut receive =
+        scratch.command("receive other/x").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let input = receive.stdin.take().unwrap();
+    wait_for("ownership", || scratch.run("pool export other").err.contains("pool is busy"));
+    assert_eq!(scratch.ok("list -Ho name"), "other\ntank\n");
+    assert_eq!(scratch.ok("pool list -Ho name"), "other\ntank\n");
+    drop(input);
+    receive.wait().unwrap();
+}

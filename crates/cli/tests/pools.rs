@@ -1,0 +1,123 @@
+//! Pools are made, found, listed, moved and destroyed.
+
+mod common;
+
+use common::Scratch;
+
+#[test]
+fn a_pool_is_made_in_the_usual_place_and_found() {
+    let scratch = Scratch::with_pool();
+    assert!(scratch.path().join("data/snowmelt/tank").is_dir());
+    assert_eq!(scratch.ok("pool list -H -o name,health,cap,dedup,altroot"), "tank\tONLINE\t0%\t1.00x\t-\n");
+    assert_eq!(scratch.ok("list -H -o name,type,mountpoint"), "tank\tfilesystem\t/tank\n");
+    assert_eq!(scratch.fails(1, "pool create tank"), "cannot create 'tank': pool already exists\n");
+}
+
+#[test]
+fn bad_names_are_refused() {
+    let scratch = Scratch::new();
+    for (name, why) in [
+        ("1tank", "pool names must begin with a letter"),
+        ("mirror", "name is reserved"),
+        ("a/b", "invalid character '/' in name"),
+    ] {
+        assert_eq!(
+            scratch.fails(1, &format!("pool create {name}")),
+            format!("cannot create '{name}': {why}\n")
+        );
+    }
+}
+
+#[test]
+fn without_pools_nothing_is_wrong() {
+    let scratch = Scratch::new();
+    let said = scratch.run("pool list");
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "", "no pools available\n"));
+    let said = scratch.run("list");
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "", "no datasets available\n"));
+    assert_eq!(scratch.fails(1, "pool list tank"), "cannot open 'tank': no such pool\n");
+    assert_eq!(scratch.fails(1, "list tank"), "cannot open 'tank': dataset does not exist\n");
+}
+
+#[test]
+fn status_has_the_form_that_monitors_read() {
+    let scratch = Scratch::with_pool();
+    let out = scratch.ok("pool status tank");
+    let lines: Vec<_> = out.lines().collect();
+    assert_eq!(lines[..4], ["  pool: tank", " state: ONLINE", "config:", ""]);
+    assert!(lines[4].starts_with("\tNAME"), "{out}");
+    assert_eq!(lines[5].split_whitespace().collect::<Vec<_>>(), ["tank", "ONLINE", "0", "0", "0"]);
+    assert!(lines[6].starts_with("\t  /"), "{out}");
+    assert_eq!(lines.last(), Some(&"errors: No known data errors"));
+    assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
+    assert_eq!(scratch.ok("pool status -x tank"), "pool 'tank' is healthy\n");
+    let json: serde_json::Value = serde_json::from_str(&scratch.ok("pool status -j")).unwrap();
+    assert_eq!(json["pools"]["tank"]["state"], "ONLINE");
+}
+
+#[test]
+fn a_pool_elsewhere_is_listed_until_it_is_exported() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create other elsewhere");
+    scratch.ok("create other/a");
+    assert_eq!(scratch.ok("pool list -H -o name"), "other\n");
+    scratch.ok("pool export other");
+    assert_eq!(scratch.fails(1, "pool list other"), "cannot open 'other': no such pool\n");
+    assert!(scratch.ok("pool import -d elsewhere").contains("   pool: other\n"));
+    scratch.ok("pool import ./elsewhere renamed");
+    assert_eq!(scratch.ok("list -H -o name"), "renamed\nrenamed/a\n");
+    scratch.ok("pool destroy renamed");
+    assert_eq!(scratch.run("pool list").err, "no pools available\n");
+    assert_eq!(scratch.fails(1, "pool destroy renamed"), "cannot open 'renamed': no such pool\n");
+}
+
+#[test]
+fn a_pool_in_a_file() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create disk disk.img --size 256M");
+    scratch.ok("create disk/a");
+    assert_eq!(scratch.ok("list -H -o name -r disk"), "disk\ndisk/a\n");
+    let size: u64 = scratch.ok("pool list -Hp -o size disk").trim().parse().unwrap();
+    assert!((200 << 20..=256 << 20).contains(&size), "{size}");
+    assert!(scratch.fails(1, "pool create more disk.img").starts_with("cannot create 'more': "));
+    assert!(scratch.fails(1, "pool create more none.img").contains("give a --size"));
+}
+
+#[test]
+fn pools_at_places_that_are_named() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path().join("pools")).unwrap();
+    scratch.ok("--pool-dir pools pool create one");
+    assert!(scratch.path().join("pools/one").is_dir());
+    assert_eq!(scratch.ok("--pool-dir pools list -H -o name"), "one\n");
+    assert_eq!(scratch.ok("--pool-dir pools/one list -H -o name"), "one\n");
+    let mut command = scratch.command("list -H -o name");
+    command.env("SNOWMELT_POOLS", "nowhere:pools");
+    assert_eq!(String::from_utf8(command.output().unwrap().stdout).unwrap(), "one\n");
+    assert_eq!(scratch.run("list -H -o name").out, "");
+}
+
+#[test]
+fn history_tells_what_was_done() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/a");
+    scratch.ok("list");
+    scratch.ok("destroy tank/a");
+    let out = scratch.ok("pool history tank");
+    let lines: Vec<_> = out.lines().map(|line| line.split_once(' ').map_or(line, |(_, what)| what)).collect();
+    assert_eq!(
+        lines,
+        ["for 'tank':", "snowmelt pool create tank", "snowmelt create tank/a", "snowmelt destroy tank/a", ""]
+    );
+    assert_eq!(out.lines().next(), Some("History for 'tank':"));
+}
+
+#[test]
+fn a_pool_passes_its_check() {
+    let scratch = Scratch::with_home();
+    assert!(scratch.ok("check tank").starts_with("tank: no errors in "));
+    assert_eq!(scratch.ok("check -q tank"), "");
+    let json: serde_json::Value = serde_json::from_str(&scratch.ok("check -j tank")).unwrap();
+    assert_eq!(json["errors"], 0);
+    assert_eq!(scratch.fails(1, "check nopool"), "cannot open 'nopool': no such pool\n");
+}

@@ -1,0 +1,212 @@
+//! Real streams in, files out, streams back out.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+
+use common::{Scratch, demo};
+
+#[test]
+fn real_streams_are_received() {
+    let scratch = Scratch::with_pool();
+    assert_eq!(
+        scratch.receive("receive -nv tank/home", &demo("full.zstream")),
+        "would receive full stream of tank/home@monday into tank/home@monday\n"
+    );
+    assert_eq!(scratch.ok("list -Ho name"), "tank\n");
+    let out = scratch.receive("receive -v tank/home", &demo("full.zstream"));
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("receiving full stream of tank/home@monday into tank/home@monday"));
+    assert!(lines.next().is_some_and(|line| line.starts_with("received 130K stream in ")), "{out}");
+    scratch.receive("receive tank/home", &demo("incremental.zstream"));
+    assert_eq!(scratch.ok("list -Ho name -t snapshot tank/home"), "tank/home@monday\ntank/home@tuesday\n");
+    assert_eq!(
+        scratch.ok("get -Hpo value guid,creation tank/home@monday"),
+        "1809360934604997239\n1795226732\n"
+    );
+    for day in ["monday", "tuesday"] {
+        let truth = fs::read_to_string(demo(&format!("manifest/tank+home@{day}.jsonl"))).unwrap();
+        assert_eq!(scratch.ok(&format!("manifest tank/home@{day}")), truth);
+    }
+}
+
+#[test]
+fn refusals_of_streams() {
+    let scratch = Scratch::with_home();
+    let said = scratch.run_with_input("receive tank/home", &demo("full.zstream"));
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("destination"), "{said:?}");
+    let said = scratch.run_with_input("receive tank/other", &demo("incremental.zstream"));
+    assert_eq!(said.code, 1, "{said:?}");
+    let bad = scratch.path().join("bad");
+    let mut bytes = fs::read(demo("full.zstream")).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(&bad, bytes).unwrap();
+    let said = scratch.run_with_input("receive tank/bad", &bad);
+    assert_eq!(said.code, 1);
+    assert!(said.err.starts_with("cannot receive") && said.err.contains("offset"), "{said:?}");
+    assert_eq!(scratch.ok("list -Ho name"), "tank\ntank/home\n");
+    let said = scratch.run_with_input("receive nopool/x", &demo("full.zstream"));
+    assert_eq!((said.code, said.err.as_str()), (1, "cannot open 'nopool/x': dataset does not exist\n"));
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+}
+
+#[test]
+fn what_is_sent_can_be_received() {
+    let scratch = Scratch::with_home();
+    let full = scratch.to_file("send -Lec tank/home@monday", "full");
+    let incremental = scratch.to_file("send -Lec -i @monday tank/home@tuesday", "incremental");
+    scratch.receive("receive tank/copy", &full);
+    scratch.receive("receive tank/copy", &incremental);
+    for day in ["monday", "tuesday"] {
+        assert_eq!(
+            scratch.ok(&format!("manifest tank/copy@{day}")),
+            scratch.ok(&format!("manifest tank/home@{day}"))
+        );
+        assert_eq!(
+            scratch.ok(&format!("get -Ho value guid tank/copy@{day}")),
+            scratch.ok(&format!("get -Ho value guid tank/home@{day}"))
+        );
+    }
+    scratch.ok("bookmark tank/home@monday #m");
+    scratch.ok("destroy tank/home@monday");
+    let from_bookmark = scratch.to_file("send -i #m tank/home@tuesday", "from-bookmark");
+    scratch.ok("rollback -r tank/copy@monday");
+    scratch.receive("receive tank/copy", &from_bookmark);
+    assert_eq!(scratch.ok("manifest tank/copy@tuesday"), scratch.ok("manifest tank/home@tuesday"));
+    let package = scratch.to_file("send -R tank/copy@tuesday", "package");
+    scratch.receive("receive -d tank/backup", &scratch.path().join("package"));
+    assert!(scratch.run(&format!("stream verify {}", package.display())).out.contains("good"));
+    assert_eq!(
+        scratch.ok("list -Ho name -t all -r tank/backup"),
+        "tank/backup\ntank/backup/copy\ntank/backup/copy@monday\ntank/backup/copy@tuesday\n"
+    );
+}
+
+#[test]
+fn sizes_are_told_before_sending() {
+    let scratch = Scratch::with_home();
+    let out = scratch.ok("send -nvP tank/home@monday");
+    let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0][..2], ["full", "tank/home@monday"]);
+    assert_eq!(lines[1][0], "size");
+    assert_eq!(lines[0][2], lines[1][1]);
+    let real = fs::metadata(scratch.to_file("send tank/home@monday", "s")).unwrap().len();
+    assert_eq!(lines[1][1].parse::<u64>().unwrap(), real);
+    let out = scratch.ok("send -n -v -P -i tank/home@monday tank/home@tuesday");
+    assert!(out.starts_with("incremental\ttank/home@monday\ttank/home@tuesday\t"), "{out}");
+    assert!(scratch.ok("send -nv tank/home@monday").contains("total estimated size is "));
+    assert_eq!(scratch.ok("send -n tank/home@monday"), "");
+    let mut command = scratch.command("send -P tank/home@monday");
+    let said = command.stdout(Stdio::piped()).output().unwrap();
+    assert!(String::from_utf8(said.stderr).unwrap().starts_with("full\ttank/home@monday\t"));
+    assert_eq!(said.stdout.len() as u64, real);
+}
+
+#[test]
+fn refusals_of_send() {
+    let scratch = Scratch::with_home();
+    for (line, message) in [
+        ("send tank/home@none", "cannot open 'tank/home@none': dataset does not exist\n"),
+        ("send tank/none@x", "cannot open 'tank/none@x': dataset does not exist\n"),
+        ("send -i @none tank/home@monday", "incremental source (tank/home@none) does not exist\n"),
+        (
+            "send -X tank/home/x tank/home@monday",
+            "Cannot specify dataset exclusion (-X) on a non-recursive send.\n",
+        ),
+        ("send -t nonsense", "cannot resume send: resume token is corrupt (invalid format)\n"),
+    ] {
+        assert_eq!(scratch.fails(1, line), message, "{line}");
+    }
+    assert!(scratch.fails(1, "send -i @tuesday tank/home@monday").contains("not an earlier snapshot"));
+    assert!(scratch.fails(2, "send").contains("receive_resume_token"));
+}
+
+#[test]
+fn a_cut_stream_is_resumed() {
+    let scratch = Scratch::with_home();
+    let full = scratch.to_file("send tank/home@monday", "full");
+    let bytes = fs::read(&full).unwrap();
+    let cut = scratch.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let said = scratch.run_with_input("receive -s tank/part", &cut);
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("Partially received snapshot is saved."), "{said:?}");
+    let token = scratch.ok("get -Ho value receive_resume_token tank/part").trim().to_owned();
+    assert!(said.err.contains(&token) && token.starts_with("1-"), "{said:?}");
+    assert!(scratch.ok(&format!("stream token {token}")).contains("toname = tank/home@monday"));
+    assert!(
+        scratch.ok(&format!("send -nvt {token}")).starts_with("resume token contents:\nnvlist version: 0\n")
+    );
+    let said = scratch.run_with_input("receive tank/part", &full);
+    assert!(said.err.contains("contains partially-complete state"), "{said:?}");
+    let rest = scratch.to_file(&format!("send -t {token}"), "rest");
+    scratch.receive("receive -s tank/part", &rest);
+    assert_eq!(scratch.ok("manifest tank/part@monday"), scratch.ok("manifest tank/home@monday"));
+    assert_eq!(
+        scratch.fails(1, "receive -A tank/part"),
+        "'tank/part' does not have any resumable receive state to abort\n"
+    );
+    scratch.run_with_input("receive -s tank/again", &cut);
+    scratch.ok("receive -A tank/again");
+    scratch.ok("destroy -r tank/home");
+    assert_eq!(
+        scratch.fails(255, &format!("send -t {token}")),
+        "cannot resume send: 'tank/home@monday' used in the initial send no longer exists\n"
+    );
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+}
+
+#[test]
+fn properties_on_receive() {
+    let scratch = Scratch::with_home();
+    scratch.ok("set com.x:y=z compression=gzip tank/home");
+    let package = scratch.to_file("send -p tank/home@monday", "package");
+    scratch.receive("receive -o atime=off -x compression tank/copy", &package);
+    assert_eq!(
+        scratch.ok("get -Ho property,value,source com.x:y,atime,compression tank/copy"),
+        "com.x:y\tz\treceived\natime\toff\tlocal\ncompression\ton\tdefault\n"
+    );
+    assert_eq!(scratch.run_with_input("receive -o a=b -x a tank/no", &package).code, 1);
+}
+
+#[test]
+fn streams_by_themselves() {
+    let scratch = Scratch::new();
+    let full = demo("full.zstream");
+    let said = scratch.ok(&format!("stream verify {}", full.display()));
+    assert!(said.starts_with("full  tank/home@monday  guid 1809360934604997239\n"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&scratch.ok(&format!("stream verify -j {}", full.display()))).unwrap();
+    assert_eq!(json["bytes"], fs::metadata(&full).unwrap().len());
+    assert_eq!(json["snapshots"][0]["name"], "tank/home@monday");
+    let said = scratch.receive("stream dump", &full);
+    assert!(said.starts_with("BEGIN record\n") && said.contains("SUMMARY:\n"), "{said}");
+    assert!(scratch.receive("stream dump -v", &full).contains("OBJECT object = 1 "));
+    let bad = scratch.path().join("bad");
+    fs::write(&bad, &fs::read(&full).unwrap()[..1000]).unwrap();
+    let said = scratch.run("stream verify bad");
+    assert_eq!(said.code, 1);
+    assert!(said.err.starts_with("bad: "), "{said:?}");
+    assert!(scratch.fails(1, "stream verify none").starts_with("cannot open none: "));
+    assert_eq!(scratch.fails(1, "stream token 1-2-3"), "resume token is corrupt (invalid format)\n");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let scratch = Scratch::with_home();
+    let mut child = scratch
+        .command("stream dump -d")
+        .stdin(fs::File::open(demo("full.zstream")).unwrap())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
