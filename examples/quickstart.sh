@@ -16,7 +16,7 @@ export XDG_DATA_HOME="$work/data"      # where pools are kept when no place is n
 
 step() { printf '\n# %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
-from() { file=$1; shift; printf '$ %s < %s\n' "$*" "${file#"$here"/}"; "$@" < "$file"; }
+from() { file=$1; shift; name=${file#"$here"/}; printf '$ %s < %s\n' "$*" "${name#"$work"/}"; "$@" < "$file"; }
 into() { file=$1; shift; printf '$ %s > %s\n' "$*" "${file#"$work"/}"; "$@" > "$file"; }
 
 step 'A pool, in a directory. No root, no kernel module, no ZFS.'

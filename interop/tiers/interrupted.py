@@ -27,7 +27,8 @@ def base_for(case, stream):
     want = case.streams[stream]['fromguid']
     if want == '0':
         return None
-    return next(n for n, s in sorted(case.streams.items()) if s['toguid'] == want and s['fromguid'] == '0')
+    return next(n for n, s in sorted(case.streams.items())
+                if s['toguid'] == want and s['fromguid'] == '0' and 'RESUMING' not in s['features'])
 
 
 def arrived(melt, case, dataset):

@@ -26,7 +26,8 @@ class Report:
             else:
                 self.failures.append(name)
                 print('FAIL  %s' % name)
-                for line in str(why).rstrip().split('\n')[:12]:
+                lines = str(why).rstrip().split('\n')
+                for line in lines[:8] + lines[8:][-6:]:
                     print('        %s' % line[:400])
             sys.stdout.flush()
         return why is None
