@@ -8,7 +8,6 @@ use super::step::Resume;
 use crate::error::SendError;
 use crate::objset::key::{ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::value::Dnode;
-use crate::objset::view::redaction_len;
 
 /// What is done with the differences of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +78,11 @@ impl Delta<'_, '_> {
             (ObjsetKey::Block { blkid, .. }, _, Some(_)) if self.is_behind(blkid) => Ok(()),
             (ObjsetKey::Block { blkid, .. }, _, Some(new)) => self.objects.block(blkid, new),
             (ObjsetKey::Block { blkid, .. }, _, None) => self.objects.hole(blkid, blkid.saturating_add(1)),
-            (ObjsetKey::Redaction { offset, .. }, _, Some(new)) => self.objects.redaction(offset, new),
-            (ObjsetKey::Redaction { offset, .. }, Some(old), None) => {
-                self.objects.unredaction(offset, redaction_len(&old.value)?)
+            (ObjsetKey::Redaction { offset, .. }, old, new) => {
+                for entry in [old, new].into_iter().flatten() {
+                    self.objects.redaction(offset, entry)?;
+                }
+                Ok(())
             }
             // With the OBJECT record all is said.
             _ => Ok(()),

@@ -222,17 +222,13 @@ impl<'a> Objects<'a> {
         self.recorder.free(object, at, end - at)
     }
 
-    /// A range of the object at hand that was left out of the dataset.
+    /// A range of bytes of the object at hand was or is left out of the dataset: whatever of it has no data is a hole
+    /// now, or left out. Data may have come to a range that is still marked.
     pub(super) fn redaction(&mut self, offset: u64, entry: &Entry) -> Result<(), SendError> {
-        let Some(Current { object, .. }) = &self.current else { return Ok(()) };
-        self.recorder.redact(*object, offset, redaction_len(&entry.value)?)
-    }
-
-    /// A range of the object at hand is no longer left out: what is there was sent, the rest is holes.
-    pub(super) fn unredaction(&mut self, offset: u64, len: u64) -> Result<(), SendError> {
         let Some(Current { object, dnode, .. }) = &self.current else { return Ok(()) };
         let (object, block_size) = (*object, u64::from(dnode.block_size));
-        let (mut expected, end) = (offset / block_size, offset.saturating_add(len).div_ceil(block_size));
+        let end = offset.saturating_add(redaction_len(&entry.value)?).div_ceil(block_size);
+        let mut expected = offset / block_size;
         let from = ObjsetKey::Block { object, blkid: expected }.encode();
         let mut entries =
             Entries::new(self.view, &from, Some(&ObjsetKey::Block { object, blkid: end }.encode()));

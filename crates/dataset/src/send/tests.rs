@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod compare;
 mod corpus;
 mod model;
-mod packages;
 mod random;
 mod shapes;
+#[allow(unreachable_pub)]
+#[path = "../../../../testdata/unpack.rs"]
+mod testdata;
 mod world;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use snowmelt_stream::compress::decompress;
-use snowmelt_stream::record::{Crypt, Object, Record, Spill};
+use snowmelt_stream::record::{Crypt, Free, Object, Record, Redact, Spill};
 
 use super::super::step::Step;
 use super::world::Parsed;
@@ -70,7 +70,8 @@ impl Model {
                     let offset = blkid * u64::from(object.block_size);
                     object.blocks.insert(offset, data(&entry.value));
                 }
-                _ => panic!("{key:?} in a test"),
+                // What is left out reads as nothing, like a hole.
+                ObjsetKey::Redaction { .. } | ObjsetKey::Range { .. } => {}
             }
         }
         model
@@ -104,10 +105,11 @@ impl Model {
                     self.objects.retain(|object, _| !(f.first..end).contains(object));
                     cover(&mut range, f.first, end);
                 }
-                Record::Free(f) => {
-                    let object = self.objects.get_mut(&f.object).expect("FREE of no object");
-                    let end = f.offset.saturating_add(f.length);
-                    object.blocks.retain(|offset, _| !(f.offset..end).contains(offset));
+                Record::Free(Free { object, offset, length, .. })
+                | Record::Redact(Redact { object, offset, length, .. }) => {
+                    let object = self.objects.get_mut(object).expect("FREE of no object");
+                    let end = offset.saturating_add(*length);
+                    object.blocks.retain(|at, _| !(*offset..end).contains(at));
                 }
                 Record::Write(w) => {
                     let mut data = payload.clone();
@@ -137,7 +139,7 @@ impl Model {
                     }
                     object.spill = Some(data);
                 }
-                other => panic!("{other:?} in a test"),
+                Record::WriteByRef(_) => panic!("{record:?} was sent"),
             }
         }
         if complete && let Some((first, next)) = range {

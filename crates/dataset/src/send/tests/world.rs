@@ -188,7 +188,7 @@ impl World {
             target.content.features |= Features::RAW;
             target.key_data = Some(key_data.pack_xdr());
         }
-        let style = Style { raw: self.raw, ..style };
+        let style = Style { raw: style.raw || self.raw, ..style };
         Step { target, base, style, resume: None, saved: false }
     }
 
