@@ -103,7 +103,7 @@ fn run(ops: &[Op], cache: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_history_is_as_the_model(ops in prop::collection::vec(op(), 1..70), cache in prop_oneof![Just(0usize), Just(1 << 20)]) {

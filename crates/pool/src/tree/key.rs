@@ -52,6 +52,42 @@ impl Key {
     }
 }
 
+/// The bytes of a short key as numbers: zeros behind its end, then its length, so that order is that of the bytes.
+type Words = (u128, u64, u8);
+
+fn words(len: u8, bytes: &[u8; INLINE]) -> Words {
+    let (head, tail) = bytes.split_at(16);
+    let mut low = [0; 8];
+    low[..INLINE - 16].copy_from_slice(tail);
+    let high = head.try_into().map_or(0, u128::from_be_bytes);
+    (high, u64::from_be_bytes(low), len)
+}
+
+/// A key to be compared with many: short ones as numbers, for a call of `memcmp` costs more than the comparison.
+pub(crate) struct Probe<'a> {
+    bytes: &'a [u8],
+    words: Option<Words>,
+}
+
+impl<'a> Probe<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        let words = u8::try_from(bytes.len()).ok().filter(|_| bytes.len() <= INLINE).map(|len| {
+            let mut inline = [0; INLINE];
+            inline[..bytes.len()].copy_from_slice(bytes);
+            words(len, &inline)
+        });
+        Probe { bytes, words }
+    }
+
+    /// How `key` compares to this one.
+    pub(crate) fn order(&self, key: &Key) -> Ordering {
+        match (key, &self.words) {
+            (Key::Inline(len, bytes), Some(mine)) => words(*len, bytes).cmp(mine),
+            _ => key.as_slice().cmp(self.bytes),
+        }
+    }
+}
+
 impl From<&[u8]> for Key {
     fn from(bytes: &[u8]) -> Self {
         Key::joined(bytes, &[])
@@ -96,4 +132,28 @@ pub(crate) fn separator(left: &[u8], right: &[u8]) -> Key {
 
 pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..26)
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_ordered_as_their_bytes(a in bytes(), b in bytes()) {
+            let (left, right) = (Key::from(&a[..]), Key::from(&b[..]));
+            prop_assert_eq!(left.as_slice(), &a[..]);
+            prop_assert_eq!(left.cmp(&right), a.cmp(&b));
+            prop_assert_eq!(Probe::new(&b).order(&left), a.cmp(&b));
+            if a < b {
+                let between = separator(&a, &b);
+                prop_assert!(between.as_slice() > &a[..] && between.as_slice() <= &b[..]);
+            }
+        }
+    }
 }

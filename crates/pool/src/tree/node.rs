@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 
-use super::key::Key;
+use super::key::{Key, Probe};
 use crate::ptr::{StoredPtr, Txg};
 
 /// Deepest legal tree: level of the root at most.
@@ -79,7 +79,8 @@ pub(crate) enum Link {
 impl Leaf {
     /// Index of the entry of `key`, or where it would be.
     pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        self.entries.binary_search_by(|entry| entry.key.as_slice().cmp(key))
+        let probe = Probe::new(key);
+        self.entries.binary_search_by(|entry| probe.order(&entry.key))
     }
 
     /// Index of the first entry at or after `key`.
@@ -95,7 +96,8 @@ impl Leaf {
 impl Inner {
     /// Index of the child that covers `key`.
     pub(crate) fn child_index(&self, key: &[u8]) -> usize {
-        self.entries.partition_point(|child| child.key.as_slice() <= key).saturating_sub(1)
+        let probe = Probe::new(key);
+        self.entries.partition_point(|child| probe.order(&child.key).is_le()).saturating_sub(1)
     }
 
     pub(crate) fn recount(&mut self) {
