@@ -1,4 +1,5 @@
 //! Files of snapshots are listed, shown, found, compared and restored.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
