@@ -46,14 +46,6 @@ impl PoolOptions {
                 max: codec::NODE_BYTES_MAX as u64,
             });
         }
-        if self.segment_bytes < SEGMENT_BYTES_MIN.max(2 * node_bytes as u64) {
-            return Err(PoolError::Size {
-                what: "a segment",
-                len: self.segment_bytes,
-                min: SEGMENT_BYTES_MIN.max(2 * node_bytes as u64),
-                max: u64::from(u32::MAX),
-            });
-        }
         Ok(IoOptions {
             node_bytes,
             segment_bytes: self.segment_bytes,
@@ -63,6 +55,15 @@ impl PoolOptions {
             read_only: self.read_only,
         })
     }
+}
+
+/// Refuses segments, as the options or the store have them, that are too small for a tree node.
+fn check_segment(len: u64, node_bytes: usize) -> Result<()> {
+    let min = SEGMENT_BYTES_MIN.max(2 * node_bytes as u64);
+    if len < min {
+        return Err(PoolError::Size { what: "a segment", len, min, max: u64::from(u32::MAX) });
+    }
+    Ok(())
 }
 
 fn nonce() -> Result<[u8; 16]> {
@@ -89,6 +90,7 @@ impl Pool {
             return Err(PoolError::Exists { store: store.describe() });
         }
         let io = Arc::new(Io::new(store, new.guid, options.io()?));
+        check_segment(io.segment_bytes, options.node_bytes)?;
         io.writable()?;
         io.refresh_room()?;
         let meta = Tree::new(TreeId::META, io.clone(), TreeRecord::default());
@@ -131,6 +133,7 @@ impl Pool {
             (None, None) => return Err(PoolError::NoUberblock { store: store.describe() }),
         };
         let io = Arc::new(Io::new(store, guid, options.io()?));
+        check_segment(io.segment_bytes, options.node_bytes)?;
         let mut first_error = None;
         let mut tried = 0;
         for (at, uberblock) in ring.iter().enumerate().take(REWIND_TXGS) {

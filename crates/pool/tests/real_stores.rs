@@ -1,0 +1,115 @@
+//! The pool on the stores that users have: a directory and a file.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Mini, key};
+use snowmelt_pool::{PoolError, PoolOptions};
+use snowmelt_store::{Access, CreateOptions, Location, PoolLabel, create, open};
+use std::path::Path;
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let byte = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..len).map(byte).collect()
+}
+
+fn made(path: &Path, size: Option<u64>) -> (Location, Mini) {
+    let location =
+        if size.is_some() { Location::File(path.to_owned()) } else { Location::Directory(path.to_owned()) };
+    let label = PoolLabel { name: "tank".to_owned(), guid: 42 };
+    let store = create(&location, &CreateOptions { label, size, force: false }).unwrap();
+    let mini = Mini::create(store, PoolOptions::default()).unwrap();
+    (location, mini)
+}
+
+/// Several sessions, some closed well and some not; each finds all that was committed before.
+fn sessions(path: &Path, size: Option<u64>) {
+    let (location, mut mini) = made(path, size);
+    for session in 0..8u64 {
+        for n in 0..40 {
+            mini.put(&key(n), &noise(3000, session * 40 + u64::from(n))).unwrap();
+        }
+        if session % 3 == 0 {
+            mini.snapshot().unwrap();
+        }
+        mini.remove(&key(session as u16)).unwrap();
+        mini.commit().unwrap();
+        mini.verify().unwrap();
+        mini.check().unwrap();
+        if session % 2 == 0 {
+            // Never committed: gone with the session.
+            let lost = mini.model.clone();
+            mini.put(&key(99), b"lost").unwrap();
+            mini.model = lost;
+        } else {
+            mini.pool.clone().close().unwrap();
+        }
+        let committed = std::mem::take(&mut mini.committed);
+        drop(mini);
+        let store = open(&location, Access::ReadWrite).unwrap();
+        mini = Mini::open(store, PoolOptions::default(), &committed).unwrap().unwrap();
+        assert_eq!(mini.pool.open_report().missing, []);
+        mini.verify().unwrap();
+        mini.check().unwrap();
+    }
+}
+
+#[test]
+fn sessions_in_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    sessions(&dir.path().join("tank"), None);
+}
+
+#[test]
+fn sessions_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    sessions(&dir.path().join("tank.img"), Some(64 << 20));
+}
+
+#[test]
+fn a_file_fills_up_and_empties_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (location, mut mini) = made(&dir.path().join("tank.img"), Some(64 << 20));
+    for round in 0..3u64 {
+        let mut n = 0;
+        let full = loop {
+            match mini.put(&key(n), &noise(128 << 10, round << 20 | u64::from(n))) {
+                Ok(()) => n += 1,
+                Err(error) => break error,
+            }
+            if n % 16 == 0 {
+                mini.commit().unwrap();
+            }
+        };
+        assert!(matches!(full, PoolError::NoSpace { .. }), "{full:?}");
+        // At least half of the file is for the user, though slots, slop and reserve take their part.
+        assert!(n > 256, "only {n} blocks of 128 KiB in round {round}");
+        mini.commit().unwrap();
+        mini.verify().unwrap();
+        mini.check().unwrap();
+        {
+            let hold = mini.pool.begin_free().unwrap();
+            let mut gone = Vec::new();
+            mini.head
+                .remove_range(&hold, &[], &[0xff], &mut |_, entry| {
+                    gone.push(entry.value);
+                    Ok(())
+                })
+                .unwrap();
+            for value in gone {
+                let ptr = snowmelt_pool::BlockPtr::decode(&mut &value[..]).unwrap();
+                mini.head.release(&hold, &ptr).unwrap();
+            }
+        }
+        mini.model.live.clear();
+        mini.commit().unwrap();
+        mini.pool.drain_frees().unwrap();
+        mini.check().unwrap();
+    }
+    drop(mini);
+    drop(location);
+}
