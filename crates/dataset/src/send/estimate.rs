@@ -3,15 +3,15 @@
 use snowmelt_stream::record::{RECORD_LEN, Record};
 
 use super::SendPlan;
-use super::begin;
 use super::step::{Base, Step};
 use crate::error::SendError;
 
-/// Records that are walked of a full stream before its size is guessed from the space that its snapshot takes.
-const EXACT_RECORDS: u64 = 200_000;
+/// Records that are walked of a full stream, which takes about a second, before its size is guessed from the space that
+/// its snapshot takes.
+const EXACT_RECORDS: u64 = 3_000_000;
 
-/// Block size assumed in a guess.
-const GUESSED_BLOCK: u64 = 128 * 1024;
+/// Bytes of tree for each record, about: they are part of a snapshot's space.
+const NODE_BYTES: u64 = 128;
 
 /// The size of one snapshot's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +24,9 @@ pub struct StepSize {
     pub size: u64,
 }
 
-/// Why a walk stopped.
-enum Stop {
-    Enough,
-    Failed(SendError),
-}
-
 impl SendPlan {
-    /// The size of each snapshot's stream. It is exact, except for large full streams, where it is a guess from the
-    /// space the snapshot takes, so that asking costs nothing in proportion to the sending.
+    /// The size of each snapshot's stream. It is exact, except for large full streams, whose beginning is walked and
+    /// the rest guessed from the space the snapshot takes, so that asking costs little beside the sending.
     ///
     /// # Errors
     /// As [`SendPlan::run`], but that no data is read.
@@ -50,37 +44,40 @@ impl SendPlan {
     }
 
     fn step_size(&self, step: &Step) -> Result<u64, SendError> {
+        self.step_size_within(step, EXACT_RECORDS)
+    }
+
+    pub(super) fn step_size_within(&self, step: &Step, exact_records: u64) -> Result<u64, SendError> {
         let may_guess = matches!(step.base, Base::Empty) && step.resume.is_none();
-        let (mut size, mut records) = (0u64, 0u64);
-        let mut stop = None;
+        let (mut size, mut records, mut space) = (0u64, 0u64, 0u64);
+        let mut enough = false;
         let walked = self.substream(step, &mut |record: Record, _| {
             size = size.saturating_add(RECORD_LEN as u64).saturating_add(record.payload_len());
+            space = space.saturating_add(NODE_BYTES).saturating_add(logical_len(&record));
             records += 1;
-            if may_guess && records > EXACT_RECORDS {
-                stop = Some(Stop::Enough);
-                return Err(SendError::Closed);
-            }
-            Ok(())
+            enough = may_guess && records >= exact_records;
+            if enough { Err(SendError::Closed) } else { Ok(()) }
         });
-        if let Err(error) = walked {
-            stop.get_or_insert(Stop::Failed(error));
-        }
-        match stop {
-            None => Ok(size),
-            Some(Stop::Enough) => guess(step),
-            Some(Stop::Failed(error)) => Err(error),
+        match walked {
+            Ok(()) => Ok(size),
+            Err(_) if enough => Ok(scaled(size, step.target.logical, space)),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// `dmu_adjust_send_estimate_for_indirects` of `module/zfs/dmu_send.c`: the space, and a header for every block.
-fn guess(step: &Step) -> Result<u64, SendError> {
-    let features = begin::features(step)?;
-    let bytes = if features.contains(snowmelt_stream::features::Features::COMPRESSED) {
-        step.target.physical
-    } else {
-        step.target.logical
-    };
-    let blocks = step.target.logical / GUESSED_BLOCK;
-    Ok(bytes.saturating_add(blocks.saturating_mul(RECORD_LEN as u64)))
+/// Bytes of an object's content that a record carries.
+fn logical_len(record: &Record) -> u64 {
+    match record {
+        Record::Write(write) => write.logical_size,
+        Record::WriteEmbedded(write) => write.length,
+        Record::Spill(spill) => spill.length,
+        _ => 0,
+    }
+}
+
+/// The size of all, when what takes `part` bytes of space makes `size` bytes of stream and there are `whole`.
+fn scaled(size: u64, whole: u64, part: u64) -> u64 {
+    let scaled = u128::from(size) * u128::from(whole.max(part)) / u128::from(part.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
 }

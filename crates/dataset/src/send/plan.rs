@@ -216,7 +216,6 @@ pub(super) fn target(catalog: &Catalog, snapshot: &Snapshot) -> Result<Target, S
         content: record.content,
         key_data: catalog.key_data(snapshot.id.dataset, snapshot.id.txg)?,
         redact_snaps: redact_snaps(catalog, snapshot.id)?,
-        physical: record.stats.physical,
         logical: record.stats.logical,
     })
 }

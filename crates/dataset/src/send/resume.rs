@@ -60,7 +60,6 @@ impl SendPlan {
             content: state.content,
             key_data: Some(state.key_data).filter(|packed| !packed.is_empty()),
             redact_snaps: None,
-            physical: stats.physical,
             logical: stats.logical,
         };
         let step = Step { target, base, style: Style::from(state.features), resume: None, saved: true };

@@ -37,8 +37,7 @@ pub(super) struct Target {
     pub(super) key_data: Option<Vec<u8>>,
     /// Guids of the snapshots that the dataset is redacted with respect to.
     pub(super) redact_snaps: Option<Vec<u64>>,
-    /// Bytes it refers to, stored and logical, for a quick estimate.
-    pub(super) physical: u64,
+    /// Bytes it refers to, before compression, for a quick estimate.
     pub(super) logical: u64,
 }
 

@@ -361,6 +361,14 @@ fn resumed_streams_of_zfs_come_out_as_they_went_in() {
             let catalog = copy.catalog();
             let dataset = catalog.dataset("tank/resume").unwrap();
             let token = resume_token(&catalog, dataset.id).unwrap().expect("something was kept");
+            // What was kept can itself be sent, to be gone on with elsewhere.
+            if stream != "inc" {
+                let elsewhere = new_pool("tank");
+                receive_part(&elsewhere, &run(&SendPlan::saved(&catalog, &dataset).unwrap()).unwrap());
+                let state =
+                    elsewhere.catalog().receive_state(elsewhere.catalog().dataset("tank/resume").unwrap().id);
+                assert_eq!(state.unwrap().map(|state| state.to_guid), Some(begin_of(whole).to_guid));
+            }
             let plan = SendPlan::resume(&source.catalog(), &ResumeToken::parse(&token).unwrap()).unwrap();
             receive(&copy, &run(&plan).unwrap(), cut);
             let begin = begin_of(whole);

@@ -3,15 +3,19 @@
 use std::io::{self, Write as _};
 use std::sync::atomic::Ordering;
 
+use snowmelt_pool::BlockPtr;
 use snowmelt_stream::features::Features;
+use snowmelt_stream::reader::Reader;
 use snowmelt_stream::record::{Begin, BeginFlags, Free, Object, Record, Spill};
 
 use super::super::step::{Base, Style};
 use super::super::{SendFlags, SendPlan, Source};
 use super::world::{FS, World, parse, run, send};
+use crate::diff::changed_objects;
 use crate::error::{DatasetError, SendError};
 use crate::name::Name;
-use crate::objset::value::Dnode;
+use crate::objset::key::ObjsetKey;
+use crate::objset::value::{Block, Dnode};
 use crate::ops::clone::CloneOptions;
 use crate::ops::create::CreateOptions;
 
@@ -385,4 +389,64 @@ fn a_replication_leaves_out_what_it_is_told_to() {
     assert_eq!(plan.snapshots().collect::<Vec<_>>(), ["tank/fs@r"]);
     let missing = SendPlan::replicate(&catalog, &to, Some(("nosuch", true)), &SendFlags::default());
     assert!(matches!(missing, Err(SendError::NoSource { .. })), "{missing:?}");
+}
+
+#[test]
+fn a_guessed_size_is_near_the_true_one() {
+    let mut world = World::new(32 << 10, false);
+    for object in 1..400 {
+        world.put(object, 1, 4096, b"");
+        world.write(object, 0, &noise(4096));
+    }
+    let snapshot = world.snapshot("a");
+    let step = world.step(&snapshot, Base::Empty, Features::NONE, PLAIN);
+    let plan = SendPlan::of(vec![step.clone()], None);
+    let exact = plan.estimate().unwrap()[0].size;
+    let guess = plan.step_size_within(&step, 100).unwrap();
+    assert!(guess > exact * 3 / 4 && guess < exact * 4 / 3, "{guess} instead of {exact}");
+}
+
+#[test]
+fn a_damaged_block_ends_the_stream_and_is_named() {
+    let mut world = World::new(32 << 10, false);
+    world.put(3, 1, 4096, b"");
+    world.write(3, 0, &noise(4096));
+    world.write(3, 5, &noise(4096));
+    let snapshot = world.snapshot("a");
+    let step = world.step(&snapshot, Base::Empty, Features::NONE, PLAIN);
+    let entry = step.target.view.get(&ObjsetKey::Block { object: 3, blkid: 5 }.encode()).unwrap().unwrap();
+    let BlockPtr::Stored(ptr) = Block::decode(&entry.value).unwrap().ptr else { panic!("it is embedded") };
+    world.store.corrupt(ptr.segment, u64::from(ptr.offset) + ptr.asize() - 100, 1).unwrap();
+    let mut out = Vec::new();
+    let error = SendPlan::of(vec![step], None).run(&mut out, &|_| {}).expect_err("it is damaged");
+    assert!(error.to_string().contains("object 3, offset 20480 of tank/fs@a"), "{error}");
+    // All before it was sent, and no END.
+    let mut reader = Reader::new(out.as_slice());
+    let mut payload = Vec::new();
+    let writes = std::iter::from_fn(|| reader.next(&mut payload).ok().flatten())
+        .filter(|record| matches!(record.record, Record::Write(_)));
+    assert_eq!(writes.count(), 1);
+}
+
+#[test]
+fn changed_objects_are_named_once_each() {
+    let mut world = World::new(512, false);
+    for object in 1..60 {
+        world.put(object, 1, 512, b"bonus");
+        world.write(object, 0, &noise(512));
+        world.write(object, 1, &noise(512));
+    }
+    let a = world.snapshot("a");
+    world.write(7, 0, &text(512));
+    world.write(7, 1, &text(512));
+    world.spill(9, Some(&[1; 512]));
+    world.remove(20);
+    world.put(70, 1, 512, b"");
+    world.punch(33, 1, 2);
+    let b = world.snapshot("b");
+    let catalog = world.datasets.catalog();
+    let (a, b) = (catalog.objset(&a), catalog.objset(&b));
+    let changed: Vec<u64> = changed_objects(&a, &b).collect::<Result<_, _>>().unwrap();
+    assert_eq!(changed, [7, 9, 20, 33, 70]);
+    assert_eq!(changed_objects(&a, &a).count(), 0);
 }

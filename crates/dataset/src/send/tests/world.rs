@@ -25,6 +25,7 @@ pub(super) const FS: &str = "tank/fs";
 pub(super) struct World {
     pub(super) datasets: Arc<Datasets>,
     pub(super) pool: Arc<Pool>,
+    pub(super) store: MemoryStore,
     /// The objset looks encrypted.
     pub(super) raw: bool,
     /// So that encryption parameters differ from one write to the next.
@@ -33,12 +34,13 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(node_bytes: usize, raw: bool) -> Self {
-        let store = Box::new(MemoryStore::new());
+        let store = MemoryStore::new();
         let options = PoolOptions { node_bytes, ..PoolOptions::default() };
-        let pool = Pool::create(store, &NewPool { name: "tank", guid: 7 }, options).unwrap();
+        let pool =
+            Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 7 }, options).unwrap();
         let datasets = Datasets::create(pool.clone()).unwrap();
         datasets.create_filesystem(FS, &CreateOptions::default()).unwrap();
-        Self { datasets, pool, raw, writes: 0 }
+        Self { datasets, pool, store, raw, writes: 0 }
     }
 
     fn head(&self) -> Arc<Tree> {
@@ -128,6 +130,7 @@ impl World {
         };
         let (tree, hold) = (self.head(), self.pool.begin().unwrap());
         let ptr = hold.write(tree.id(), BlockId { object, blkid }, prepared).unwrap();
+        tree.retain(&hold, &ptr).unwrap();
         Block { ptr, crypt }.encode()
     }
 
