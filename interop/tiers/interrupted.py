@@ -101,6 +101,7 @@ def killed(report, binary, case, home, stream, scratch):
                 child.stdin.close()
             except BrokenPipeError:
                 pass
+            child.stdin = None      # communicate would flush what was closed
             child.communicate()
             why = melt.checked(POOL)
             if why:

@@ -28,11 +28,6 @@ impl<'a> App<'a> {
         Self { context, places, served }
     }
 
-    /// Whether this process works for another one, which asked for its own pool only.
-    pub fn is_served(&self) -> bool {
-        self.served.is_some()
-    }
-
     /// Works on the pool that `dataset` is in: here, or in the process that owns it. `missing` is the message if there is
     /// no such pool.
     ///

@@ -1,5 +1,6 @@
 //! A receive is killed at every moment, with every kind of loss that a crash may bring: the pool then passes check,
 //! shows the snapshot whole or not at all, and what was kept can be resumed.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

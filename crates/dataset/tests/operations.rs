@@ -1,5 +1,6 @@
 //! Destroy, clone, promote, rollback, hold, rename: whatever is done to a pool, what remains reads as before, and every
 //! block is accounted for.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

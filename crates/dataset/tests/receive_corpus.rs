@@ -1,5 +1,6 @@
 //! Receives every good stream of the corpus, and refuses every bad one (`SNOWMELT_CORPUS`: the unpacked corpus; else
 //! the part of it that is in `testdata`).
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 

@@ -19,7 +19,7 @@ pub enum StreamError {
         source: io::Error,
     },
     /// There is no stream at all.
-    #[error("not a ZFS stream: bad magic number {found:#x}")]
+    #[error("record 0 at offset 0: not a ZFS stream: bad magic number {found:#x}")]
     NotAStream {
         /// What is where the magic number should be, read as little-endian.
         found: u64,

@@ -64,7 +64,9 @@ fn each(
                 .and_then(|found| {
                     change(session, &found).map_err(|error| {
                         let subject = match &error {
-                            DatasetError::TagExists { name } | DatasetError::NoTag { name } => name.clone(),
+                            DatasetError::TagExists { name: at } | DatasetError::NoTag { name: at } => {
+                                at.clone()
+                            }
                             _ => name.clone(),
                         };
                         report::failed(&format!("{attempt} '{subject}'"))(error)

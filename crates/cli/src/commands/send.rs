@@ -255,7 +255,7 @@ fn send(app: &mut App<'_>, args: &SendArgs, plan: &SendPlan, name: &str, tells: 
             let header =
                 (last.1 != at.snapshot).then(|| format!("TIME        SENT   SNAPSHOT {}\n", at.snapshot));
             let header = header.unwrap_or_default();
-            write!(err, "{header}{now}   {:>5}   {}\n", format_bytes(at.snapshot_bytes), at.snapshot)
+            writeln!(err, "{header}{now}   {:>5}   {}", format_bytes(at.snapshot_bytes), at.snapshot)
         };
         // Progress that cannot be told is no reason to stop.
         let _ = told;

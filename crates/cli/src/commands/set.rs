@@ -37,8 +37,11 @@ pub fn run(app: &mut App<'_>, args: &SetArgs) -> Result<Exit> {
     })
 }
 
+/// Pairs of property and value.
+type Assignments<'a> = Vec<(&'a str, &'a str)>;
+
 /// First `property=value` words, then datasets.
-fn split_words(words: &[String]) -> Result<(Vec<(&str, &str)>, &[String])> {
+fn split_words(words: &[String]) -> Result<(Assignments<'_>, &[String])> {
     let usage = |why: &str| CliError::Usage(why.to_owned());
     let start = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
     let (pairs, datasets) = words.split_at(start);

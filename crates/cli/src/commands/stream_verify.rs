@@ -60,7 +60,7 @@ pub fn run(app: &mut App<'_>, args: &StreamVerifyArgs) -> Result<Exit> {
 }
 
 fn feature_names(summary: &Summary) -> Vec<String> {
-    summary.features.names().into_iter().map(|name| name.to_string()).collect()
+    summary.features.names().map(|name| name.to_string()).collect()
 }
 
 /// The file, or standard input, and what to call it.

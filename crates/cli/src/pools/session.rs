@@ -33,8 +33,6 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Session {
     /// Its datasets.
     pub datasets: Arc<Datasets>,
-    /// Where it is.
-    pub location: Location,
 }
 
 /// An open pool and, if it is open for writing, the service for other processes.
@@ -63,8 +61,8 @@ impl Session {
 
 impl Owner {
     /// Takes over a pool that was just opened or made, and serves others.
-    pub fn new(datasets: Arc<Datasets>, location: Location, serve: Serve) -> Result<Self> {
-        let session = Arc::new(Session { datasets, location });
+    pub fn new(datasets: Arc<Datasets>, serve: Serve) -> Result<Self> {
+        let session = Arc::new(Session { datasets });
         let pool = session.datasets.pool();
         let socket = if pool.is_read_only() { None } else { pool.store().control_socket() };
         // A pool on which nobody can call us is still a pool.
@@ -153,7 +151,7 @@ fn own(
     let options = PoolOptions { read_only, ..PoolOptions::default() };
     let pool = Pool::open(store, options).map_err(|error| cannot_open(location, &error))?;
     let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
-    Owner::new(datasets, location.clone(), serve)
+    Owner::new(datasets, serve)
 }
 
 fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -> CliError {

@@ -3,6 +3,7 @@
 //! A value is set on the dataset (`local`), came with a stream (`received`), is inherited, or is the default; or it is a
 //! statistic that is computed here. Sources: zfsprops(7), `zfs_prop_get` in `lib/libzfs/libzfs_dataset.c`.
 
+mod content;
 mod entity;
 mod space;
 mod statistics;
@@ -17,6 +18,7 @@ use snowmelt_dataset::property::{
 };
 use snowmelt_dataset::{Catalog, Dataset, DatasetError, DatasetId};
 
+use content::NameRules;
 pub use entity::{Entity, of_kind};
 use space::Totals;
 
@@ -26,6 +28,8 @@ pub struct Reader<'a> {
     totals: RefCell<HashMap<DatasetId, Totals>>,
     /// Datasets by id, since every snapshot of one asks for it.
     heads: RefCell<HashMap<DatasetId, Dataset>>,
+    /// Rules for names, by dataset and snapshot, since four properties ask for them.
+    name_rules: RefCell<HashMap<(DatasetId, u64), Option<NameRules>>>,
 }
 
 /// A property of something, ready to be shown.
@@ -42,12 +46,12 @@ pub struct Shown {
 impl<'a> Reader<'a> {
     /// Of the state in `catalog`.
     pub fn new(catalog: &'a Catalog) -> Self {
-        Self { catalog, totals: RefCell::default(), heads: RefCell::default() }
-    }
-
-    /// The state that is read.
-    pub fn catalog(&self) -> &'a Catalog {
-        self.catalog
+        Self {
+            catalog,
+            totals: RefCell::default(),
+            heads: RefCell::default(),
+            name_rules: RefCell::default(),
+        }
     }
 
     /// A property's value and source; `None` where it does not apply or there is none.
@@ -152,6 +156,9 @@ impl<'a> Reader<'a> {
         property: &'static Property,
     ) -> Result<Option<(Value, Source)>, DatasetError> {
         if let Some(answer) = self.statistic(entity, property)? {
+            return Ok(answer);
+        }
+        if let Some(answer) = self.content(entity, property)? {
             return Ok(answer);
         }
         let default = match property.default {

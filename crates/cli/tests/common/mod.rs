@@ -1,6 +1,5 @@
 //! The real binary in a directory of its own.
 #![allow(clippy::unwrap_used, clippy::panic)]
-
 #![allow(dead_code)]
 
 use std::fs::File;

@@ -2,6 +2,8 @@
 
 /// `DMU_OT_PLAIN_FILE_CONTENTS`
 pub const PLAIN_FILE_CONTENTS: u8 = 19;
+/// `DMU_OT_MASTER_NODE`
+pub const MASTER_NODE: u8 = 21;
 /// `DMU_OT_ZVOL`
 pub const ZVOL: u8 = 23;
 /// `DMU_OT_SA`: the type of a spill block, and of the bonus of files since ZPL version 5.

@@ -12,6 +12,9 @@ use crate::catalog::{Content, Kind};
 use crate::error::DatasetError;
 use snowmelt_stream::features::Features;
 
+/// The dnode read last: reads of one object come in runs.
+type LastDnode = Mutex<Option<(u64, Arc<Dnode>)>>;
+
 /// An immutable objset: that of a snapshot, or of a head at one moment. Cheap to clone.
 #[derive(Clone)]
 pub struct Objset {
@@ -22,7 +25,7 @@ pub struct Objset {
     kind: Kind,
     content: Content,
     key_root: Arc<str>,
-    last: Arc<Mutex<Option<(u64, Arc<Dnode>)>>>,
+    last: Arc<LastDnode>,
 }
 
 impl Objset {

@@ -34,7 +34,8 @@ impl Datasets {
             .into_iter()
             .filter(|bookmark| bookmark.record.createtxg > snapshot.id.txg)
             .collect();
-        if !(options.newer || options.clones) && !(newer.is_empty() && bookmarks.is_empty()) {
+        let any_newer = !newer.is_empty() || !bookmarks.is_empty();
+        if any_newer && !options.newer && !options.clones {
             let names = newer.iter().map(Snapshot::full_name);
             let newer = names.chain(bookmarks.iter().map(|bookmark| bookmark.full_name())).collect();
             return Err(DatasetError::NotNewest { name: name.to_string(), newer });

@@ -12,7 +12,7 @@ use super::begin::{Session, data_end};
 use super::meaning;
 use super::pipeline::{Data, Item};
 use super::prepare::{Codec, pack};
-use crate::catalog::{Content, keys};
+use crate::catalog::{Content, Kind, keys};
 use crate::error::ReceiveError;
 use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
@@ -152,6 +152,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         let narrow = |number: u32| u8::try_from(number).map_err(|_| item.error("object type out of range"));
         let (object_type, bonus_type) = (narrow(record.object_type)?, narrow(record.bonus_type)?);
         self.check_range(item, object)?;
+        self.check_first_object(item, object, object_type)?;
         let wanted = if self.raw() { record.raw_bonus_len.max(record.bonus_len) } else { record.bonus_len };
         bonus.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
         if !self.raw() {
@@ -190,6 +191,20 @@ impl<'s, 'd> Applier<'s, 'd> {
             self.tree.insert(hold, &ObjsetKey::Dnode { object }.encode(), &dnode.encode())?;
         }
         self.current = Some((object, dnode));
+        Ok(())
+    }
+
+    /// Object 1 says what an objset is: a filesystem's master node, or a volume's data.
+    fn check_first_object(&self, item: &Item, object: u64, object_type: u8) -> Result<(), ReceiveError> {
+        let expected = match self.session.kind {
+            Kind::Filesystem => types::MASTER_NODE,
+            Kind::Volume => types::ZVOL,
+        };
+        if object == 1 && object_type != expected {
+            return Err(
+                item.error(format!("object 1 of a {} is of type {object_type}", self.session.kind.name()))
+            );
+        }
         Ok(())
     }
 
@@ -351,7 +366,7 @@ impl<'s, 'd> Applier<'s, 'd> {
                 write.object, write.object_type
             )));
         }
-        if write.offset % block_size == 0 && write.logical_size == block_size {
+        if write.offset.is_multiple_of(block_size) && write.logical_size == block_size {
             let crypt = raw.then_some(BlockCrypt {
                 salt: write.crypt.salt,
                 iv: write.crypt.iv,
@@ -378,7 +393,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         block: Prepared,
     ) -> Result<(), ReceiveError> {
         let block_size = u64::from(self.dnode_for(item, embedded.object)?.block_size);
-        if embedded.offset % block_size == 0 && embedded.length == block_size {
+        if embedded.offset.is_multiple_of(block_size) && embedded.length == block_size {
             return self.put_block(hold, embedded.object, embedded.offset / block_size, block, None);
         }
         let data = self.unprepare(hold, block)?;
@@ -501,7 +516,9 @@ impl<'s, 'd> Applier<'s, 'd> {
             Ok(())
         };
         let first_end = first_whole.saturating_mul(block_size).min(if to_end { u64::MAX } else { end });
-        if self.raw() && (free.offset % block_size != 0 || (!to_end && end % block_size != 0)) {
+        if self.raw()
+            && (!free.offset.is_multiple_of(block_size) || (!to_end && !end.is_multiple_of(block_size)))
+        {
             return Err(item.error("a raw stream frees part of a block"));
         }
         zero(self, free.offset, first_end)?;
@@ -598,7 +615,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         if !self.raw() {
             return Err(item.error("only raw streams have object ranges"));
         }
-        if range.count != SLOTS_PER_BLOCK || range.first % SLOTS_PER_BLOCK != 0 {
+        if range.count != SLOTS_PER_BLOCK || !range.first.is_multiple_of(SLOTS_PER_BLOCK) {
             return Err(item.error(format!("a range of {} objects from {}", range.count, range.first)));
         }
         self.range = Some((range.first, range.count));

@@ -81,8 +81,6 @@ pub(super) struct Session<'a> {
     pub(super) tree: Arc<Tree>,
     pub(super) base: Option<SnapshotId>,
     pub(super) state: ReceiveState,
-    /// This receive made the dataset.
-    pub(super) created: bool,
     /// The receive goes on where an earlier one stopped.
     pub(super) resumed: bool,
     pub(super) kind: Kind,
@@ -194,7 +192,6 @@ impl<'a> Change<'a> {
             tree,
             base: state.base,
             state,
-            created: true,
             resumed: false,
             kind,
         })
@@ -250,7 +247,6 @@ impl<'a> Change<'a> {
             tree,
             base: state.base,
             state,
-            created: false,
             resumed: false,
             kind,
         })
@@ -376,7 +372,6 @@ impl<'a> Change<'a> {
             tree,
             base: state.base,
             state,
-            created: dataset.record.inconsistent,
             resumed: true,
             kind,
         })

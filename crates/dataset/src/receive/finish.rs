@@ -5,6 +5,7 @@ use snowmelt_zpl::Filesystem;
 
 use super::ReceiveOptions;
 use super::begin::Session;
+use super::pipeline::Place;
 use crate::catalog::{Dataset, Kind, PropertyKind, keys};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
@@ -15,8 +16,8 @@ use crate::ops::snapshot::SnapshotIdentity;
 
 impl Session<'_> {
     /// Makes the head and the snapshot, in one txg, and waits until they are durable.
-    pub(super) fn finish(&self, options: &ReceiveOptions) -> Result<(), ReceiveError> {
-        self.check_content()?;
+    pub(super) fn finish(&self, options: &ReceiveOptions, end: Place) -> Result<(), ReceiveError> {
+        self.check_content(end)?;
         self.datasets.sync_change(|change| self.make_visible(change, options))
     }
 
@@ -79,13 +80,17 @@ impl Session<'_> {
     }
 
     /// What no mount could ever show is not made visible.
-    fn check_content(&self) -> Result<(), ReceiveError> {
+    fn check_content(&self, end: Place) -> Result<(), ReceiveError> {
         if self.is_raw() || self.state.content.features.contains(Features::RAW) {
             return Ok(());
         }
         let name = self.destination.full();
-        let refuse =
-            |why: String| ReceiveError::Package { why: format!("what the stream makes is no {why}") };
+        let refuse = |why: String| ReceiveError::Record {
+            index: end.index,
+            kind: "END",
+            offset: end.offset,
+            why: format!("what the stream makes is no {why}"),
+        };
         let objset =
             Objset::new(self.datasets.pool().clone(), self.tree.view(), &name, self.kind, self.state.content);
         match self.kind {

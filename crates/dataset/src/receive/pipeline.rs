@@ -89,7 +89,7 @@ impl Datasets {
             .compression_of(&session)
             .map_err(ReceiveError::from)
             .and_then(|codec| transfer(reader, &mut session, codec, incoming.at.offset, observer));
-        match outcome.and_then(|bytes| session.finish(options).map(|()| bytes)) {
+        match outcome.and_then(|end| session.finish(options, end).map(|()| end.bytes)) {
             Ok(bytes) => {
                 let target = session.destination.full();
                 (observer.event)(ReceiveEvent::End { target: target.clone(), bytes });
@@ -137,14 +137,14 @@ pub(super) fn skip_to_end<R: Read>(
     }
 }
 
-/// Moves records from the reader into the session's tree. Gives the bytes of stream.
+/// Moves records from the reader into the session's tree. Gives the place of END.
 fn transfer<R: Read + Send>(
     reader: &mut Reader<R>,
     session: &mut Session<'_>,
     codec: Codec,
     start: u64,
     observer: &Observer<'_>,
-) -> Result<u64, ReceiveError> {
+) -> Result<Place, ReceiveError> {
     let budget = Budget::new(BYTES);
     let (to_applier, items) = bounded::<Item>(QUEUE);
     let (to_workers, jobs) = bounded::<(Job, Sender<Outcome>)>(QUEUE);
@@ -193,7 +193,7 @@ fn read_all<R: Read>(
     reader: &mut Reader<R>,
     sink: &Sink<'_>,
     observer: &Observer<'_>,
-) -> Result<u64, ReceiveError> {
+) -> Result<Place, ReceiveError> {
     let mut payload = Vec::new();
     let mut block_size = (0, 0);
     let mut reported = 0;
@@ -211,7 +211,7 @@ fn read_all<R: Read>(
         }
         let place = Place { index: positioned.index, offset: positioned.offset, bytes };
         let record = match positioned.record {
-            Record::End(End { .. }) => return Ok(bytes),
+            Record::End(End { .. }) => return Ok(place),
             Record::Begin(_) => {
                 return Err(ReceiveError::Package { why: "BEGIN inside a stream".to_owned() });
             }
@@ -222,7 +222,7 @@ fn read_all<R: Read>(
         }
         let size = payload.len() as u64 + 512;
         if !sink.budget.take(size) {
-            return Ok(bytes);
+            return Ok(place);
         }
         let data = match &*record {
             Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
@@ -239,14 +239,14 @@ fn read_all<R: Read>(
                 };
                 let (done, outcome) = bounded(1);
                 if sink.to_workers.send((job, done)).is_err() {
-                    return Ok(bytes);
+                    return Ok(place);
                 }
                 Data::Block(outcome)
             }
             _ => Data::Bytes(std::mem::take(&mut payload)),
         };
         if sink.to_applier.send(Item { place, record, data, size }).is_err() {
-            return Ok(bytes);
+            return Ok(place);
         }
     }
 }
