@@ -13,6 +13,7 @@ mkdir -p "$work"
 cargo build --release --manifest-path "$here/Cargo.toml"
 PATH=${CARGO_TARGET_DIR:-$here/target}/release:$PATH
 export XDG_DATA_HOME="$work/data"      # where pools are kept when no place is named
+export XDG_CONFIG_HOME="$work/config"  # where the others are listed
 
 step() { printf '\n# %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }

@@ -84,6 +84,8 @@ pub(super) struct Session<'a> {
     /// The receive goes on where an earlier one stopped.
     pub(super) resumed: bool,
     pub(super) kind: Kind,
+    /// Guids of the snapshots that a redacted stream was redacted by, as `zfs get -p redact_snaps` shows them.
+    pub(super) redact_snaps: Option<String>,
 }
 
 impl Drop for Session<'_> {
@@ -194,6 +196,7 @@ impl<'a> Change<'a> {
             state,
             resumed: false,
             kind,
+            redact_snaps: redact_snaps(payload),
         })
     }
 
@@ -249,6 +252,7 @@ impl<'a> Change<'a> {
             state,
             resumed: false,
             kind,
+            redact_snaps: redact_snaps(payload),
         })
     }
 
@@ -374,6 +378,7 @@ impl<'a> Change<'a> {
             state,
             resumed: true,
             kind,
+            redact_snaps: redact_snaps(payload),
         })
     }
 }
@@ -406,6 +411,13 @@ fn content_of(begin: &Begin, base: Option<Content>) -> Content {
     let own = Features(begin.features.0 & CONTENT.0);
     let inherited = base.map_or(Features::NONE, |base| base.features.difference(Features::REDACTED));
     Content { features: own.union(inherited), case_insensitive: begin.flags.contains(BeginFlags::CI_DATA) }
+}
+
+/// The snapshots that a redacted stream names (`BEGINNV_REDACT_SNAPS`).
+fn redact_snaps(payload: Option<&NvList>) -> Option<String> {
+    let guids = payload?.get_u64_array("redact_snaps")?;
+    let guids: Vec<String> = guids.iter().map(u64::to_string).collect();
+    Some(guids.join(","))
 }
 
 /// The key data that a raw stream must carry.

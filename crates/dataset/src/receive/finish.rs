@@ -39,7 +39,11 @@ impl Session<'_> {
             guid: self.begin.to_guid,
             creation: self.begin.creation_time,
         };
-        change.take_snapshot(&mut dataset, identity)?;
+        let snapshot = change.take_snapshot(&mut dataset, identity)?;
+        if let Some(guids) = &self.redact_snaps {
+            let kind = PropertyKind::Received;
+            change.set_property(snapshot.dataset, snapshot.txg, kind, "redact_snaps", guids)?;
+        }
         change.delete(&keys::receive(self.id))?;
         for (property, value) in &options.properties {
             change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
