@@ -124,7 +124,7 @@ pub enum ReceiveError {
     PartialState { name: String },
     #[error("'{name}' does not have any resumable receive state to abort")]
     NoPartialState { name: String },
-    #[error("kernel modules must be upgraded to receive this stream: {what}")]
+    #[error("this build cannot receive the stream: {what}")]
     Unsupported { what: String },
     #[error("the stream resumes an earlier receive, but {why}")]
     Resume { why: String },

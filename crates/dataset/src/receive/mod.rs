@@ -133,6 +133,12 @@ impl Datasets {
         let mut reader = Reader::new(input);
         let mut payload = Vec::new();
         let first = reader.next(&mut payload)?;
+        // Metadata would have to be turned around block by block, as it is when such a stream is sent back.
+        if reader.is_swapped() {
+            return Err(ReceiveError::Unsupported {
+                what: "it was made on a machine of the other byte order".to_owned(),
+            });
+        }
         let mut received = Received::default();
         match first.map(|first| (first.record.clone(), first)) {
             Some((Record::Begin(begin), at)) => match begin.header_type {
