@@ -47,7 +47,7 @@ fn commands_are_done_while_a_receive_goes_on() {
     let output = receive.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(scratch.ok("manifest tank/home@monday"), scratch.ok("manifest tank/third@monday"));
-    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+    assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn many_commands_at_once_all_succeed() {
         assert!(output.status.success(), "{output:?}");
     }
     assert_eq!(scratch.ok("list -Ho name -d 1 tank").lines().count(), 13);
-    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+    assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_killed_owner_leaves_a_good_pool() {
     receive.kill().unwrap();
     receive.wait().unwrap();
     drop(input);
-    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+    assert!(scratch.ok("check tank").contains("tank: no errors"));
     assert_eq!(scratch.ok("list -Ho name"), "tank\ntank/home\n");
     scratch.receive("receive tank/again", &demo("full.zstream"));
 }
