@@ -33,6 +33,9 @@ enum Command {
         /// How many blocks
         #[arg(long)]
         changes: u64,
+        /// They are spread over so many bytes at the start; 0 for all of it
+        #[arg(long, value_parser = size, default_value = "0")]
+        within: u64,
         /// Guid of the snapshot before
         #[arg(long)]
         from: u64,
@@ -137,7 +140,9 @@ fn size(text: &str) -> Result<u64, String> {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Volume(volume) => volume::full(&volume),
-        Command::VolumeChanges { volume, changes, from } => volume::changes(&volume, changes, from),
+        Command::VolumeChanges { volume, changes, within, from } => {
+            volume::changes(&volume, changes, within, from)
+        }
         Command::Files(files) => files::full(&files),
         Command::FilesChanges { files, changes, from } => files::changes(&files, changes, from),
         Command::Empty { snapshot, from, volume } => out::empty(&snapshot, from, volume),

@@ -57,9 +57,10 @@ pub fn full(args: &VolumeArgs) -> Result<()> {
     out.end()
 }
 
-/// New content in `changes` of the blocks, spread over all of it.
-pub fn changes(args: &VolumeArgs, changes: u64, from: u64) -> Result<()> {
-    let written = (args.size / args.block).div_ceil(args.every);
+/// New content in `changes` of the blocks, spread over the first `within` bytes (0: over all of it).
+pub fn changes(args: &VolumeArgs, changes: u64, within: u64, from: u64) -> Result<()> {
+    let range = if within == 0 { args.size } else { within.min(args.size) };
+    let written = (range / args.block).div_ceil(args.every);
     ensure!(changes > 0 && changes <= written, "there are {written} blocks to change");
     let mut source = Source::new(args.data, args.compressed);
     let mut out = Out::begin(&args.snapshot, from, VOLUME, features(args))?;
