@@ -18,6 +18,16 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until a process has a pool's lock file open: nobody else wants the pool at that time, so it owns it.
+fn wait_for_owner(process: u32) {
+    wait_for("ownership", || {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        descriptors
+            .flatten()
+            .any(|entry| fs::read_link(entry.path()).is_ok_and(|file| file.ends_with("lock")))
+    });
+}
+
 #[test]
 fn commands_are_done_while_a_receive_goes_on() {
     let scratch = Scratch::with_pool();
@@ -32,8 +42,9 @@ fn commands_are_done_while_a_receive_goes_on() {
     let mut input = receive.stdin.take().unwrap();
     let (first, rest) = stream.split_at(1000);
     input.write_all(first).unwrap();
-    // Until the receive has the pool nobody else is served by it; either way commands succeed.
-    wait_for("ownership", || scratch.run("pool export tank").err.contains("pool is busy"));
+    wait_for_owner(receive.id());
+    assert_eq!(scratch.fails(1, "pool export tank"), "cannot export 'tank': pool is busy\n");
+    assert_eq!(scratch.fails(1, "pool destroy tank"), "cannot destroy 'tank': pool is busy\n");
     scratch.ok("create tank/other");
     assert!(scratch.ok("list -Ho name").contains("tank/other\n"));
     assert_eq!(scratch.ok("pool list -Ho name,health"), "tank\tONLINE\n");
@@ -74,7 +85,7 @@ fn a_killed_owner_leaves_a_good_pool() {
         scratch.command("receive tank/again").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut input = receive.stdin.take().unwrap();
     input.write_all(&stream[..60_000]).unwrap();
-    wait_for("ownership", || scratch.run("pool export tank").err.contains("pool is busy"));
+    wait_for_owner(receive.id());
     receive.kill().unwrap();
     receive.wait().unwrap();
     drop(input);
@@ -90,7 +101,7 @@ fn pools_of_several_owners_are_listed_together() {
     let mut receive =
         scratch.command("receive other/x").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let input = receive.stdin.take().unwrap();
-    wait_for("ownership", || scratch.run("pool export other").err.contains("pool is busy"));
+    wait_for_owner(receive.id());
     assert_eq!(scratch.ok("list -Ho name"), "other\ntank\n");
     assert_eq!(scratch.ok("pool list -Ho name"), "other\ntank\n");
     drop(input);

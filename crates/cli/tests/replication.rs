@@ -151,6 +151,8 @@ fn a_cut_stream_is_resumed() {
     );
     scratch.run_with_input("receive -s tank/again", &cut);
     scratch.ok("receive -A tank/again");
+    // A copy of the snapshot would do as well.
+    scratch.ok("destroy -r tank/part");
     scratch.ok("destroy -r tank/home");
     assert_eq!(
         scratch.fails(255, &format!("send -t {token}")),

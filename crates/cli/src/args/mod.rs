@@ -72,13 +72,13 @@ pub enum Command {
     Files(FilesCommand),
     #[command(flatten)]
     Tools(ToolsCommand),
-    /// Rows of a listing, for another process that merges them with those of its own pools
-    #[command(hide = true)]
+    /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
+    #[command(skip)]
     Rows(RowsArgs),
 }
 
 /// What `rows` takes; internal to snowmelt, the same version at both ends.
-#[derive(Debug, Args)]
+#[derive(Debug)]
 pub struct RowsArgs {
     /// The pool.
     pub pool: String,

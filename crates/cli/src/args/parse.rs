@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
 
-use super::{Cli, command};
+use super::{Cli, GlobalArgs, RowsArgs, command};
 
 /// Why no command came out.
 #[derive(Debug)]
@@ -21,6 +21,10 @@ pub enum ParseFailure {
 /// # Errors
 /// The text to print instead.
 pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFailure> {
+    if let Some(rows) = rows(words) {
+        let global = GlobalArgs { pool_dirs: Vec::new(), help: None };
+        return Ok(Cli { global, command: super::Command::Rows(rows) });
+    }
     let mut grammar = command();
     if let Some(columns) = columns {
         grammar = grammar.term_width(columns.clamp(40, 100));
@@ -31,6 +35,16 @@ pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFai
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseFailure::Help(error.render().to_string()),
         _ => ParseFailure::Usage(refusal(&error, &grammar, words)),
     })
+}
+
+/// `rows POOL REQUEST`, which no usage text or completion tells of.
+fn rows(words: &[OsString]) -> Option<RowsArgs> {
+    match words {
+        [verb, pool, request] if verb == "rows" => {
+            Some(RowsArgs { pool: pool.to_str()?.to_owned(), request: request.to_str()?.to_owned() })
+        }
+        _ => None,
+    }
 }
 
 /// One line that says what is wrong, then the usage of the command that was meant.

@@ -46,7 +46,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     let pool = Pool::create(store, &NewPool { name, guid }, PoolOptions::default())
         .map_err(|error| CliError::failed(&attempt, &error))?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
-    let owner = Owner::new(datasets, crate::run::serve)?;
+    let owner = Owner::new(datasets);
     let session = owner.session().clone();
     set_up(app, &session.datasets, &properties, comment.as_deref(), &attempt)?;
     app.record(&session);

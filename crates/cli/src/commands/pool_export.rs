@@ -32,7 +32,7 @@ pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
 
 fn export(app: &mut App<'_>, pool: &KnownPool) -> Result<()> {
     let attempt = format!("cannot export '{}'", pool.label.name);
-    let owner = acquire_alone(&pool.location, &attempt, crate::run::serve)?;
+    let owner = acquire_alone(&pool.location, &attempt)?;
     app.record(owner.session());
     owner.close()?;
     let path =

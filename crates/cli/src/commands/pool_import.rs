@@ -112,7 +112,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, new_name: Option<&str>) -> Result
     if name != pool.label.name {
         rename(pool, name, &attempt)?;
     }
-    let owner = acquire_alone(&pool.location, &attempt, crate::run::serve)?;
+    let owner = acquire_alone(&pool.location, &attempt)?;
     app.record(owner.session());
     owner.close()?;
     remember(app, pool.location.path())
@@ -120,7 +120,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, new_name: Option<&str>) -> Result
 
 /// The pool's own record of its name first: the label is what is found, so a crash between leaves the old name.
 fn rename(pool: &KnownPool, name: &str, attempt: &str) -> Result<()> {
-    let owner = acquire_alone(&pool.location, attempt, crate::run::serve)?;
+    let owner = acquire_alone(&pool.location, attempt)?;
     {
         let pool = owner.session().datasets.pool();
         let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;

@@ -1,8 +1,9 @@
 //! Owning a pool, or having its owner do the work.
 //!
-//! Whoever opens a pool for writing owns it and serves its control socket for as long as its own command runs; it ends
-//! only when the commands of others have ended too. Who finds the pool locked hands its command over. Where one owner is just
-//! going and another not yet there, both are tried again (docs/format/control.md).
+//! Whoever opens a pool for writing owns it. If its own command takes longer than a moment, it serves the pool's control
+//! socket from then on, and ends only when the commands of others have ended too. Who finds the pool locked waits that
+//! moment and hands its command over. Most commands are over within it, so that they are not kept by those of
+//! others, which may run for hours (docs/format/control.md).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use snowmelt_dataset::Datasets;
 use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
 use snowmelt_pool::{Pool, PoolOptions};
@@ -26,6 +28,8 @@ use crate::exit::Exit;
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pause between two attempts to own a pool or reach its owner.
 const OWNER_WAIT_STEP: Duration = Duration::from_millis(10);
+/// How long a command may take before it serves others.
+const SERVE_AFTER: Duration = Duration::from_millis(250);
 /// How soon a command learns that its caller is gone.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -38,7 +42,23 @@ pub struct Session {
 /// An open pool and, if it is open for writing, the service for other processes.
 pub struct Owner {
     session: Arc<Session>,
-    service: Option<(Arc<Listener>, JoinHandle<()>)>,
+    service: Option<Service>,
+}
+
+/// A thread that serves others, and how to end it.
+struct Service {
+    state: Arc<Mutex<ServiceState>>,
+    thread: JoinHandle<()>,
+}
+
+/// Where the service is in its life. Whoever looks at it holds its lock, so that it cannot begin once it was ended.
+enum ServiceState {
+    /// The owner's command may be over before anybody has to wait.
+    Waiting,
+    /// Others are served.
+    Serving(Arc<Listener>),
+    /// The owner's command is over.
+    Ended,
 }
 
 /// What became of an attempt to work on a pool.
@@ -60,19 +80,27 @@ impl Session {
 }
 
 impl Owner {
-    /// Takes over a pool that was just opened or made, and serves others.
-    pub fn new(datasets: Arc<Datasets>, serve: Serve) -> Result<Self> {
-        let session = Arc::new(Session { datasets });
-        let pool = session.datasets.pool();
+    /// Takes over a pool that was just made.
+    pub fn new(datasets: Arc<Datasets>) -> Self {
+        Self { session: Arc::new(Session { datasets }), service: None }
+    }
+
+    /// Begins to serve others as soon as the own command has taken a moment.
+    fn serving(mut self, serve: Serve) -> Self {
+        let pool = self.session.datasets.pool();
         let socket = if pool.is_read_only() { None } else { pool.store().control_socket() };
-        // A pool on which nobody can call us is still a pool.
-        let service = socket.and_then(|path| Listener::bind(&path).ok()).map(|listener| {
-            let listener = Arc::new(listener);
-            let (accepting, session) = (listener.clone(), session.clone());
-            let thread = std::thread::spawn(move || accept(&accepting, &session, serve));
-            (listener, thread)
+        self.service = socket.map(|socket| {
+            let state = Arc::new(Mutex::new(ServiceState::Waiting));
+            let (session, shared) = (self.session.clone(), state.clone());
+            let thread = std::thread::spawn(move || {
+                std::thread::park_timeout(SERVE_AFTER);
+                if let Some(listener) = begin(&shared, &socket) {
+                    accept(&listener, &session, serve);
+                }
+            });
+            Service { state, thread }
         });
-        Ok(Self { session, service })
+        self
     }
 
     /// The pool.
@@ -85,8 +113,13 @@ impl Owner {
     /// # Errors
     /// When the last commit fails.
     pub fn close(self) -> Result<()> {
-        if let Some((listener, thread)) = self.service {
-            listener.close();
+        if let Some(Service { state, thread }) = self.service {
+            if let ServiceState::Serving(listener) =
+                std::mem::replace(&mut *state.lock(), ServiceState::Ended)
+            {
+                listener.close();
+            }
+            thread.thread().unpark();
             // Only a bug lets it panic; those whom it served have been told by then.
             let _ = thread.join();
         }
@@ -97,17 +130,30 @@ impl Owner {
     }
 }
 
+/// Listens, unless the owner's command is over. A pool on which nobody can call us is still a pool.
+fn begin(state: &Mutex<ServiceState>, socket: &Path) -> Option<Arc<Listener>> {
+    let mut state = state.lock();
+    if !matches!(*state, ServiceState::Waiting) {
+        return None;
+    }
+    let listener = Arc::new(Listener::bind(socket).ok()?);
+    *state = ServiceState::Serving(listener.clone());
+    Some(listener)
+}
+
 /// Owns the pool at `location`, or has its owner do `args` with these files.
 pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
     loop {
         match snowmelt_store::open(location, Access::ReadWrite) {
-            Ok(store) => return own(store, location, false, serve).map(Acquired::Owned),
+            Ok(store) => {
+                return own(store, location, false).map(|owner| Acquired::Owned(owner.serving(serve)));
+            }
             Err(StoreError::Locked { .. }) => {}
             Err(error) if may_only_read(&error) => {
                 let store = snowmelt_store::open(location, Access::ReadOnly)
                     .map_err(|e| cannot_open(location, &e))?;
-                return own(store, location, true, serve).map(Acquired::Owned);
+                return own(store, location, true).map(Acquired::Owned);
             }
             Err(error) => return Err(cannot_open(location, &error)),
         }
@@ -130,28 +176,23 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
     }
 }
 
-/// Owns the pool at `location` if nobody else does, without waiting.
+/// Owns the pool at `location` if nobody else does, without waiting and without serving others.
 ///
 /// # Errors
 /// `attempt` says what was to be done, for the message.
-pub fn acquire_alone(location: &Location, attempt: &str, serve: Serve) -> Result<Owner> {
+pub fn acquire_alone(location: &Location, attempt: &str) -> Result<Owner> {
     match snowmelt_store::open(location, Access::ReadWrite) {
-        Ok(store) => own(store, location, false, serve),
+        Ok(store) => own(store, location, false),
         Err(StoreError::Locked { .. }) => Err(CliError::Failed(format!("{attempt}: pool is busy"))),
         Err(error) => Err(CliError::failed(attempt, &error)),
     }
 }
 
-fn own(
-    store: Box<dyn snowmelt_store::Store>,
-    location: &Location,
-    read_only: bool,
-    serve: Serve,
-) -> Result<Owner> {
+fn own(store: Box<dyn snowmelt_store::Store>, location: &Location, read_only: bool) -> Result<Owner> {
     let options = PoolOptions { read_only, ..PoolOptions::default() };
     let pool = Pool::open(store, options).map_err(|error| cannot_open(location, &error))?;
     let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
-    Owner::new(datasets, serve)
+    Ok(Owner::new(datasets))
 }
 
 fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -> CliError {
