@@ -59,6 +59,10 @@ fn snapshots_are_taken_together_or_not_at_all() {
         "cannot create snapshot 'tank/a@one': dataset already exists\n"
     );
     assert_eq!(scratch.ok("list -Ho name -t snapshot tank/b"), "");
+    assert_eq!(
+        scratch.fails(1, "snapshot tank/b@x tank/b@y"),
+        "cannot create snapshot 'tank/b@y': multiple snapshots of same fs not allowed\nno snapshots were created\n"
+    );
     scratch.ok("snapshot -r -o com.x:y=z tank@all");
     assert_eq!(
         scratch

@@ -1,5 +1,7 @@
 //! `snapshot`.
 
+use std::collections::HashSet;
+
 use snowmelt_dataset::{DatasetError, Name};
 
 use super::{assignments, names};
@@ -36,6 +38,14 @@ pub fn run(app: &mut App<'_>, args: &SnapshotArgs) -> Result<Exit> {
                     targets.push(names::parse(&format!("{}@{short}", dataset.name), &attempt)?);
                 }
             }
+        }
+        let mut seen = HashSet::new();
+        targets.retain(|name| seen.insert(name.to_string()));
+        let mut datasets = HashSet::new();
+        if let Some(second) = targets.iter().find(|name| !datasets.insert(name.dataset())) {
+            return Err(CliError::Failed(format!(
+                "cannot create snapshot '{second}': multiple snapshots of same fs not allowed\nno snapshots were created"
+            )));
         }
         let first = targets.first().map(ToString::to_string).unwrap_or_default();
         let attempt = format!("cannot create snapshot '{first}'");
