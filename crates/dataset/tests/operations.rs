@@ -199,3 +199,13 @@ fn renames_keep_everything() {
     assert!(below.is_err(), "a dataset cannot move below itself");
     check(&datasets, "renames");
 }
+
+#[test]
+fn one_snapshot_of_a_dataset_at_a_time() {
+    let datasets = new_pool();
+    let names = chain(&datasets);
+    let both = [name("tank/x@one"), name("tank/x@two")];
+    assert!(matches!(datasets.snapshot(&both, &[]), Err(DatasetError::Refused { .. })));
+    assert_eq!(snapshots(&datasets, "tank/x"), names);
+    check(&datasets, "a refused snapshot");
+}

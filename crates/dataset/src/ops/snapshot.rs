@@ -37,6 +37,12 @@ impl Change<'_> {
             if catalog.snapshot(name).is_ok() || targets.iter().any(|(_, _, full)| full == name) {
                 return Err(DatasetError::Exists { name: name.to_string() });
             }
+            if targets.iter().any(|(other, ..): &(Dataset, String, Name)| other.id == dataset.id) {
+                return Err(DatasetError::refused(
+                    name.to_string(),
+                    "multiple snapshots of same fs not allowed",
+                ));
+            }
             if dataset.record.inconsistent {
                 return Err(DatasetError::Busy { name: dataset.name });
             }

@@ -15,6 +15,10 @@ use crate::{CreateOptions, Result, StoreError, lock, probe};
 
 use super::geometry::{Geometry, LABEL_A, LABEL_B, RING_BASE, SIZE_MIN, TABLE_BASE};
 
+/// How often a busy device is tried again, and after how long: a fifth of a second in all.
+const BUSY_TRIES: u32 = 20;
+const BUSY_STEP: std::time::Duration = std::time::Duration::from_millis(10);
+
 /// Opens for writing, as the only one who does.
 pub(super) fn open_owned(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
@@ -24,11 +28,19 @@ pub(super) fn open_owned(path: &Path) -> Result<File> {
         // Of a block device this claims the exclusive use in the kernel, too: no mount, no RAID beside us.
         options.custom_flags(OFlags::EXCL.bits().cast_signed());
     }
-    let file = match options.open(path) {
-        Err(error) if is_device && Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-            return Err(why_busy(path));
+    let mut patience = BUSY_TRIES;
+    let file = loop {
+        match options.open(path) {
+            Err(error) if is_device && Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                // A program that this process is just starting holds our last descriptor until its exec.
+                if patience == 0 {
+                    return Err(why_busy(path));
+                }
+                patience -= 1;
+                std::thread::sleep(BUSY_STEP);
+            }
+            other => break other.at("open", path)?,
         }
-        other => other.at("open", path)?,
     };
     lock::exclusive(&file, path)?;
     Ok(file)
