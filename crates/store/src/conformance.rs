@@ -346,11 +346,14 @@ fn threads_do_not_disturb_each_other(harness: &dyn Harness) {
             .collect();
         let publisher = scope.spawn(|| {
             let mut txg = 0;
-            while !done.load(Ordering::Relaxed) && txg < 1000 {
+            // At least once, even if the writers are through before this thread has begun.
+            loop {
                 store.publish(txg, &pattern(txg, 0, 64)).unwrap();
                 txg += 1;
+                if done.load(Ordering::Relaxed) || txg == 1000 {
+                    break txg;
+                }
             }
-            txg
         });
         for writer in writers {
             writer.join().unwrap();
