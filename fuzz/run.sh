@@ -1,14 +1,23 @@
 #!/bin/sh
-# Fuzzes every target, or those named, for FUZZ_SECONDS each (60 unless set). Needs nightly Rust and cargo-fuzz.
+# Fuzzes every target, or those named, for FUZZ_SECONDS each (60 unless set), FUZZ_JOBS at a time (1 unless set).
+# Needs nightly Rust and cargo-fuzz. A crash leaves its input in fuzz/artifacts, prints the end of its log, and fails.
 # usage: fuzz/run.sh [TARGET...]
 set -eu
 cd "$(dirname "$0")"
 # GCC moves zstd's constant tables from the stack to read-only data and still marks them dead at the end of their
 # scope, which AddressSanitizer then reports; every other check of the C code stays on.
 export CFLAGS="${CFLAGS:-} -fno-sanitize-address-use-after-scope"
-[ $# -gt 0 ] || set -- stream_reader nvlist token decompress zap sa
+export FUZZ_SECONDS="${FUZZ_SECONDS:-60}" FUZZ_LOGS="${CARGO_TARGET_DIR:-target}/fuzz-logs"
+mkdir -p "$FUZZ_LOGS"
+[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
+cargo +nightly fuzz build
 for target; do
     mkdir -p "corpus/$target"
     [ ! -d "seeds/$target" ] || cp "seeds/$target"/* "corpus/$target/"
-    cargo +nightly fuzz run "$target" -- -max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=1024 -timeout=10
 done
+printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-1}" -I {} sh -c '
+    log=$FUZZ_LOGS/{}.log
+    if cargo +nightly fuzz run {} -- -max_total_time="$FUZZ_SECONDS" -rss_limit_mb=1024 -timeout=10 -print_final_stats=1 > "$log" 2>&1
+    then echo "fuzz {}: $(sed -n "s/^stat::number_of_executed_units: *//p" "$log") runs in $FUZZ_SECONDS s"
+    else tail -n 60 "$log"; echo "fuzz {}: FAILED"; exit 255
+    fi'

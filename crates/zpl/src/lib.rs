@@ -31,6 +31,6 @@ pub use fuid::FuidTable;
 pub use names::{CaseSensitivity, NamePolicy};
 pub use source::{
     DMU_OT_DIRECTORY_CONTENTS, DMU_OT_MASTER_NODE, DMU_OT_PLAIN_FILE_CONTENTS, DMU_OT_SA,
-    DMU_OT_UNLINKED_SET, DMU_OT_ZNODE, Dnode, Objects, SourceError,
+    DMU_OT_UNLINKED_SET, DMU_OT_ZNODE, Dnode, NewObject, Objects, ObjectsMut, Room, SourceError,
 };
 pub use zap::Cursor;

@@ -63,6 +63,15 @@ pub enum SourceError {
         /// What was wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The pool is full. A kernel would say `ENOSPC`.
+    #[error("no space left in the pool")]
+    NoSpace,
+    /// A quota is used up. A kernel would say `EDQUOT`.
+    #[error("quota exceeded")]
+    QuotaExceeded,
+    /// What is read from cannot be written.
+    #[error("read-only")]
+    ReadOnly,
     /// Any other failure of the layer below.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
@@ -104,6 +113,107 @@ pub trait Objects {
     /// # Errors
     /// Whatever keeps the block pointers from being read.
     fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError>;
+}
+
+/// What a new object is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewObject {
+    /// `DMU_OT_*` of its data.
+    pub object_type: u8,
+    /// `DMU_OT_*` of its bonus buffer.
+    pub bonus_type: u8,
+    /// Bytes in a data block: a multiple of 512.
+    pub block_size: u32,
+    /// 512-byte slots of its dnode: 1 to 32.
+    pub slots: u8,
+    /// The bonus buffer.
+    pub bonus: Vec<u8>,
+}
+
+/// What a transaction asks for before it begins, so that it does not fail half-way (`dmu_tx_hold_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// At most so many bytes of new blocks, before compression.
+    Write(u64),
+    /// It gives back more than it takes, and so may use what a full pool keeps in reserve.
+    Free,
+}
+
+/// Objects that can also be changed.
+///
+/// Changes are made in transactions: all that is done in one lands on disk together or not at all, and is seen by
+/// reads at once. There is no undo: whoever begins a transaction has looked beforehand whether what it is about to do
+/// can be done. Objects are not locked against one another: that is the caller's part.
+///
+/// Once a transaction has begun, only failures that end all writing (a broken disk) are left.
+pub trait ObjectsMut: Objects {
+    /// A transaction; ends when dropped.
+    type Tx<'a>
+    where
+        Self: 'a;
+
+    /// Begins a transaction; a thread has at most one.
+    ///
+    /// # Errors
+    /// [`SourceError::NoSpace`], [`SourceError::QuotaExceeded`], [`SourceError::ReadOnly`].
+    fn begin(&self, room: Room) -> Result<Self::Tx<'_>, SourceError>;
+
+    /// The txg that a transaction lands in.
+    fn txg(&self, tx: &Self::Tx<'_>) -> u64;
+
+    /// Makes an object under a number that is free, and gives the number.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn create(&self, tx: &Self::Tx<'_>, new: NewObject) -> Result<u64, SourceError>;
+
+    /// Makes an object under a given number, which must be free.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    fn create_at(&self, tx: &Self::Tx<'_>, object: u64, new: NewObject) -> Result<(), SourceError>;
+
+    /// Replaces an object's bonus buffer, which must fit its slots.
+    ///
+    /// # Errors
+    /// When there is no such object or the pool cannot be read.
+    fn set_bonus(
+        &self,
+        tx: &Self::Tx<'_>,
+        object: u64,
+        bonus_type: u8,
+        bonus: Vec<u8>,
+    ) -> Result<(), SourceError>;
+
+    /// Changes the block size of an object that has no block but the first, which keeps its bytes.
+    ///
+    /// # Errors
+    /// When there is no such object, it has further blocks, or the pool cannot be read.
+    fn set_block_size(&self, tx: &Self::Tx<'_>, object: u64, block_size: u32) -> Result<(), SourceError>;
+
+    /// Writes bytes; what the blocks hold beside them is kept, and zeros where there was nothing.
+    ///
+    /// # Errors
+    /// When there is no such object or the pool cannot be read.
+    fn write(&self, tx: &Self::Tx<'_>, object: u64, offset: u64, data: &[u8]) -> Result<(), SourceError>;
+
+    /// Makes a hole: whole blocks go, parts of blocks become zeros. A `length` that overflows means to the end.
+    ///
+    /// # Errors
+    /// As [`ObjectsMut::write`].
+    fn free(&self, tx: &Self::Tx<'_>, object: u64, offset: u64, length: u64) -> Result<(), SourceError>;
+
+    /// Sets or removes an object's spill block: a multiple of 512 bytes, at most 128 KiB.
+    ///
+    /// # Errors
+    /// As [`ObjectsMut::write`].
+    fn set_spill(&self, tx: &Self::Tx<'_>, object: u64, spill: Option<Vec<u8>>) -> Result<(), SourceError>;
+
+    /// Removes an object with all its blocks.
+    ///
+    /// # Errors
+    /// As [`ObjectsMut::write`].
+    fn destroy(&self, tx: &Self::Tx<'_>, object: u64) -> Result<(), SourceError>;
 }
 
 macro_rules! forward_objects {
