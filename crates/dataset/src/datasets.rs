@@ -1,6 +1,6 @@
 //! The namespace of an open pool, and what every change to it has in common.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use snowmelt_pool::{Hold, Pool, PoolError, Tree, Txg};
 use crate::catalog::record::DatasetRecord;
 use crate::catalog::{Catalog, DatasetId, Kind, ROOT, keys};
 use crate::error::DatasetError;
+use crate::head::Head;
 use crate::random;
 
 /// The datasets of an open pool.
@@ -20,6 +21,7 @@ pub struct Datasets {
     pool_name: Arc<str>,
     namespace: Mutex<()>,
     receiving: Mutex<HashSet<DatasetId>>,
+    pub(crate) heads: Mutex<HashMap<DatasetId, Arc<Head>>>,
 }
 
 /// One atomic change of the namespace: everything done through it lands in one txg.
@@ -89,7 +91,7 @@ impl Datasets {
 
     fn wrap(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
         let pool_name = pool.name()?.into();
-        Ok(Arc::new(Self { pool, pool_name, namespace: Mutex::default(), receiving: Mutex::default() }))
+        Ok(Arc::new(Self { pool, pool_name, namespace: Mutex::default(), receiving: Mutex::default(), heads: Mutex::default() }))
     }
 
     /// The pool.

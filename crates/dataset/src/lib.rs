@@ -7,6 +7,7 @@ mod check;
 mod codec;
 mod datasets;
 mod error;
+pub mod head;
 mod ops;
 mod random;
 
@@ -20,6 +21,7 @@ pub mod send;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
 pub use datasets::Datasets;
+pub use head::Head;
 pub use error::{DatasetError, NameError, ReceiveError, SendError};
 pub use name::{Name, Suffix};
 pub use objset::Objset;

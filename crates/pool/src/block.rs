@@ -60,6 +60,21 @@ impl Prepared {
         self.payload.len()
     }
 
+    /// Whether a pointer leads to exactly these stored bytes already.
+    pub fn is_at(&self, ptr: &crate::ptr::BlockPtr) -> bool {
+        use crate::ptr::BlockPtr;
+        match ptr {
+            BlockPtr::Stored(ptr) => {
+                self.payload.len() > EMBEDDED_MAX
+                    && (ptr.lsize, ptr.psize as usize, ptr.compression, ptr.hash)
+                        == (self.lsize, self.payload.len(), self.compression, self.hash)
+            }
+            BlockPtr::Embedded { lsize, compression, data, .. } => {
+                (*lsize, *compression, &data[..]) == (self.lsize, self.compression, &self.payload[..])
+            }
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<()> {
         let size = |what, len: u64| Err(PoolError::Size { what, len, min: 1, max: u64::from(BLOCK_MAX) });
         if self.lsize == 0 || self.lsize > BLOCK_MAX {

@@ -1,8 +1,9 @@
 //! Commit: how a txg becomes the pool's state.
 //!
 //! The order, each step durable before the next counts:
-//! 1. what is buffered goes to the store and is synced, while work goes on (so that step 5 has little to do);
-//! 2. the gate is closed and all holds end;
+//! 1. what is kept back ([`Writeback`](crate::Writeback)) is written; what is buffered goes to the store and is synced,
+//!    while work goes on (so that step 5 has little to do);
+//! 2. the gate is closed and all holds end; what has been kept back since is written; then a sync task runs, if any;
 //! 3. dirty trees are written bottom-up and their records put into the meta tree; then the segment records; then the
 //!    meta tree is written. Its own nodes are in no segment record, so nothing has to be written again;
 //! 4. both open segments are padded to whole sectors and given to the store; the next txg is opened, the gate too;
@@ -173,6 +174,7 @@ impl Pool {
         if !force && (!dirty || self.committed_txg() >= txg) {
             return Ok(self.committed_txg());
         }
+        self.write_back_early()?;
         if self.dirty_bytes() >= EARLY_SYNC_BYTES {
             self.io().flush()?;
             self.io().sync()?;
@@ -208,6 +210,7 @@ impl Pool {
     ) -> Result<Option<Written>> {
         self.io().writable()?;
         let hold = Hold::of_commit(self);
+        self.write_back_last(&hold).inspect_err(|error| self.io().suspend(error))?;
         if let Some(task) = task
             && !task(&hold)
         {

@@ -108,6 +108,8 @@ pub(crate) struct Io {
     pub(crate) dirty_bytes: AtomicU64,
     /// Memory of dirty nodes: will become writes.
     pub(crate) dirty_nodes: AtomicU64,
+    /// Bytes that are kept in memory above the pool and will be written in the open txg.
+    pub(crate) promised: AtomicU64,
     meta: OnceLock<Weak<Tree>>,
     pub(crate) relocations: AtomicBool,
 }
@@ -164,6 +166,7 @@ impl Io {
             room: AtomicI64::new(0),
             dirty_bytes: AtomicU64::new(0),
             dirty_nodes: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
             meta: OnceLock::new(),
             relocations: AtomicBool::new(false),
         }

@@ -47,6 +47,7 @@ mod space;
 mod tree;
 mod txg;
 mod uberblock;
+mod writeback;
 mod writer;
 
 pub use block::{BlockId, Prepared};
@@ -68,3 +69,4 @@ pub use tree::{
 };
 pub use txg::Hold;
 pub use uberblock::Features;
+pub use writeback::Writeback;

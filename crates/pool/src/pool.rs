@@ -16,6 +16,7 @@ use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::space::Space;
 use crate::tree::{Tree, TreeId, TreeRecord, View};
 use crate::txg::{Gate, Hold};
+use crate::writeback::Writeback;
 use crate::{prefix, relocation};
 
 /// Clean trees kept open beyond this number are dropped when nobody else has them.
@@ -70,7 +71,6 @@ pub struct NewPool<'a> {
 }
 
 /// A pool, open. Dropping it without [`close`](Self::close) loses what was not committed, as a crash would.
-#[derive(Debug)]
 pub struct Pool {
     io: Arc<Io>,
     meta: Arc<Tree>,
@@ -81,11 +81,18 @@ pub struct Pool {
     dirty: AtomicBool,
     dirty_since: Mutex<Option<Instant>>,
     gate: Gate,
+    pub(crate) writebacks: Mutex<Vec<Weak<dyn Writeback>>>,
     pub(crate) commit: Mutex<CommitState>,
     pub(crate) committed: AtomicU64,
     pub(crate) next_tree: AtomicU64,
     pub(crate) options: PoolOptions,
     report: OpenReport,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("guid", &self.guid()).field("txg", &self.open_txg()).finish_non_exhaustive()
+    }
 }
 
 impl Pool {
@@ -107,6 +114,7 @@ impl Pool {
             dirty: AtomicBool::new(false),
             dirty_since: Mutex::default(),
             gate: Gate::default(),
+            writebacks: Mutex::default(),
             committed: AtomicU64::new(commit.newest()),
             commit: Mutex::new(commit),
             next_tree: AtomicU64::new(next_tree),

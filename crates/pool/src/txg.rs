@@ -127,6 +127,31 @@ impl<'a> Hold<'a> {
         Ok(BlockPtr::Stored(ptr))
     }
 
+    /// Asks for room for `bytes` that will be written later in this txg, and counts them as dirty.
+    ///
+    /// # Errors
+    /// `NoSpace`, unless the hold is one for frees.
+    pub fn promise(&self, bytes: u64) -> Result<()> {
+        let pool = self.pool;
+        self.admit(bytes.saturating_add(pool.io().promised.load(Ordering::Relaxed)))?;
+        pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
+        pool.io().dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
+        pool.mark_dirty();
+        Ok(())
+    }
+
+    /// Counts bytes that are kept beyond what was asked for.
+    pub fn promise_anyway(&self, bytes: u64) {
+        self.pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
+        self.pool.io().dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives back promised bytes: they have been written, or never will be.
+    pub fn fulfil(&self, bytes: u64) {
+        let promised = &self.pool.io().promised;
+        let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(bytes)));
+    }
+
     /// Refuses what would take the reserve, unless this hold may.
     pub(crate) fn admit(&self, bytes: u64) -> Result<()> {
         if self.frees { Ok(()) } else { self.pool.io().admit(bytes) }

@@ -55,7 +55,7 @@ pub fn is_metadata(object_type: u8) -> bool {
     if object_type & NEW_TYPE != 0 {
         object_type & NEW_TYPE_METADATA != 0
     } else {
-        !matches!(object_type, 19 | 23 | 25 | 26 | 50)
+        !matches!(object_type, 19 | 23 | 25 | 26 | 49)
     }
 }
 
@@ -75,9 +75,8 @@ pub fn swap(object_type: u8) -> Swap {
         };
     }
     match object_type {
-        2 | 4..=9 | 12 | 16 | 26 | 30 | 36 | 52 | 54 => Swap::U64,
-        1 | 13..=15 | 20..=22 | 24 | 27 | 28 | 31 | 32 | 37..=43 | 45..=48 => Swap::Zap,
-        49 | 51 | 53 => Swap::Zap,
+        2 | 4..=9 | 12 | 16 | 26 | 30 | 36 | 51 | 53 => Swap::U64,
+        1 | 13..=15 | 20..=22 | 24 | 27 | 28 | 31 | 32 | 37..=43 | 45..=48 | 50 | 52 => Swap::Zap,
         10 | 11 => Swap::Never,
         17 => Swap::Znode,
         18 => Swap::OldAcl,

@@ -149,7 +149,7 @@ impl Objset {
         Ok(self.pool.read(&block.ptr)?)
     }
 
-    fn encrypted(&self, object: u64) -> DatasetError {
+    pub(crate) fn encrypted(&self, object: u64) -> DatasetError {
         DatasetError::Encrypted {
             dataset: self.name.to_string(),
             object,

@@ -192,11 +192,13 @@ impl Datasets {
     /// # Errors
     /// When something became busy or held since; then nothing is destroyed.
     pub fn destroy(&self, plan: &DestroyPlan) -> Result<(), DatasetError> {
+        self.settle()?;
         let change = self.freeing_change()?;
         for dataset in &plan.datasets {
             if self.is_receiving(dataset.id) {
                 return Err(DatasetError::Busy { name: dataset.name.clone() });
             }
+            self.close_head(dataset.id, &dataset.name)?;
         }
         let catalog = change.catalog();
         let doomed: BTreeSet<_> = plan.datasets.iter().map(|dataset| dataset.id).collect();

@@ -43,12 +43,13 @@ impl Datasets {
         if !newer.is_empty() {
             self.destroy(&DestroyPlan::snapshots(&catalog, newer, options.clones)?)?;
         }
-        let change = self.freeing_change()?;
-        for bookmark in bookmarks {
-            change.delete(&keys::bookmark(bookmark.dataset_id, &bookmark.name))?;
-        }
-        change.rollback_head(&change.catalog().dataset_by_id(dataset.id)?, &snapshot)?;
-        change.commit()
+        // A sync task: whoever has the head open is in no transaction meanwhile.
+        self.sync_change(|change| {
+            for bookmark in &bookmarks {
+                change.delete(&keys::bookmark(bookmark.dataset_id, &bookmark.name))?;
+            }
+            change.rollback_head(&change.catalog().dataset_by_id(dataset.id)?, &snapshot)
+        })
     }
 }
 
@@ -60,7 +61,8 @@ impl Change<'_> {
         dataset.record.head = self.pool().create_tree(&self.hold)?.id();
         dataset.record.content = snapshot.record.content;
         self.put_dataset(dataset.id, &dataset.record)?;
-        self.reset_head(&dataset, snapshot)
+        self.reset_head(&dataset, snapshot)?;
+        self.datasets.replace_head(dataset.id, self.pool().tree(dataset.record.head)?)
     }
 
     /// Points a fresh head at a snapshot's root.

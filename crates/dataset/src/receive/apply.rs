@@ -9,7 +9,7 @@ use snowmelt_stream::record::{
 };
 
 use super::begin::{Session, data_end};
-use super::meaning;
+use super::{byteswap, meaning};
 use super::pipeline::{Data, Item};
 use super::prepare::{Codec, pack};
 use crate::catalog::{Content, Kind, keys};
@@ -36,10 +36,12 @@ pub(super) struct Applier<'s, 'd> {
     bytes: u64,
     bytes_before: u64,
     moved: bool,
+    /// The stream is of the other byte order.
+    swapped: bool,
 }
 
 impl<'s, 'd> Applier<'s, 'd> {
-    pub(super) fn new(session: &'s mut Session<'d>) -> Result<Self, ReceiveError> {
+    pub(super) fn new(session: &'s mut Session<'d>, swapped: bool) -> Result<Self, ReceiveError> {
         let pool = session.datasets.pool().clone();
         let tree = session.tree.clone();
         let reached = (session.state.object, session.state.offset);
@@ -54,6 +56,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             bytes: 0,
             bytes_before,
             moved: false,
+            swapped,
         })
     }
 
@@ -120,6 +123,12 @@ impl<'s, 'd> Applier<'s, 'd> {
         self.session.is_raw()
     }
 
+    /// A raw record's flags as a little-endian stream would have them. Raw bytes are never turned around, so what is of
+    /// its own stream's order is swapped to the streams that are sent from here, and the other way round.
+    fn raw_flags(&self, flags: u8) -> u8 {
+        if self.swapped { flags ^ Write::RAW_BYTESWAP } else { flags }
+    }
+
     fn get_dnode(&self, object: u64) -> Result<Option<Dnode>, ReceiveError> {
         match self.tree.get(&ObjsetKey::Dnode { object }.encode())? {
             Some(entry) => Ok(Some(Dnode::decode(&entry.value)?)),
@@ -156,7 +165,12 @@ impl<'s, 'd> Applier<'s, 'd> {
         let wanted = if self.raw() { record.raw_bonus_len.max(record.bonus_len) } else { record.bonus_len };
         bonus.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
         if !self.raw() {
-            meaning::bonus(bonus_type, &bonus)
+            let turned = match self.swapped {
+                true => byteswap::to_little_endian(bonus_type, &mut bonus),
+                false => Ok(()),
+            };
+            turned
+                .and_then(|()| meaning::bonus(bonus_type, &bonus))
                 .map_err(|why| item.error(format!("object {object}: {why}")))?;
         }
         let raw = self.raw().then_some(RawDnode {
@@ -164,7 +178,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             indirect_block_shift: record.indirect_block_shift,
             nlevels: record.nlevels,
             nblkptr: record.nblkptr,
-            flags: record.flags,
+            flags: self.raw_flags(record.flags),
         });
         let mut dnode = Dnode {
             object_type,
@@ -371,7 +385,7 @@ impl<'s, 'd> Applier<'s, 'd> {
                 salt: write.crypt.salt,
                 iv: write.crypt.iv,
                 mac: write.crypt.mac,
-                flags: write.flags & Write::RAW_BYTESWAP,
+                flags: self.raw_flags(write.flags) & Write::RAW_BYTESWAP,
             });
             return self.put_block(hold, write.object, write.offset / block_size, block, crypt);
         }
@@ -495,7 +509,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             salt: spill.crypt.salt,
             iv: spill.crypt.iv,
             mac: spill.crypt.mac,
-            flags: spill.flags & Write::RAW_BYTESWAP,
+            flags: self.raw_flags(spill.flags) & Write::RAW_BYTESWAP,
         });
         let ptr = hold.write(self.tree.id(), BlockId { object, blkid: u64::MAX }, block)?;
         self.put_pointer(hold, &key, ptr, crypt)
@@ -623,7 +637,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             salt: range.crypt.salt,
             iv: range.crypt.iv,
             mac: range.crypt.mac,
-            flags: range.flags & Write::RAW_BYTESWAP,
+            flags: self.raw_flags(range.flags) & Write::RAW_BYTESWAP,
         }
         .encode_range();
         let key = ObjsetKey::Range { object: range.first }.encode();

@@ -9,7 +9,7 @@ use snowmelt_stream::record::{Begin, BeginFlags};
 
 use super::{Naming, ReceiveOptions, key_data};
 use crate::catalog::record::ReceiveState;
-use crate::catalog::{Content, Dataset, DatasetId, Kind, Snapshot, SnapshotId, keys};
+use crate::catalog::{Catalog, Content, Dataset, DatasetId, Kind, Snapshot, SnapshotId, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, ReceiveError};
 use crate::name::Name;
@@ -286,10 +286,7 @@ impl<'a> Change<'a> {
             if !is_newest {
                 return Err(ReceiveError::NotNewest { name: dataset.name.clone() });
             }
-            let (head, old) = (catalog.head(dataset)?, catalog.objset(&base));
-            if View::diff(old.view(), head.view(), &[]).next().transpose()?.is_some() {
-                return Err(ReceiveError::Modified { name: dataset.name.clone() });
-            }
+            check_unmodified(&catalog, dataset, &base)?;
         }
         for newer in catalog.snapshots_after(dataset, base.id.txg) {
             let newer = newer?;
@@ -469,4 +466,17 @@ fn check_raw_lineage(
 /// First key after all data of an object.
 pub(super) fn data_end(object: u64) -> Vec<u8> {
     blocks_end(object)
+}
+
+/// A head that differs from the snapshot it would be replaced by a successor of is not overwritten.
+pub(super) fn check_unmodified(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    base: &Snapshot,
+) -> Result<(), ReceiveError> {
+    let (head, old) = (catalog.head(dataset)?, catalog.objset(base));
+    match View::diff(old.view(), head.view(), &[]).next().transpose()? {
+        Some(_) => Err(ReceiveError::Modified { name: dataset.name.clone() }),
+        None => Ok(()),
+    }
 }

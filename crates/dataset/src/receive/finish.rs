@@ -13,6 +13,7 @@ use crate::objset::types::ZVOL;
 use crate::objset::{Dnode, Objset, ObjsetKey};
 use crate::ops::free::free_tree;
 use crate::ops::snapshot::SnapshotIdentity;
+use super::begin::check_unmodified;
 
 impl Session<'_> {
     /// Makes the head and the snapshot, in one txg, and waits until they are durable.
@@ -25,6 +26,10 @@ impl Session<'_> {
         let catalog = change.catalog();
         let mut dataset = catalog.dataset_by_id(self.id)?;
         if dataset.record.head != self.tree.id() {
+            if let (Some(base), false) = (self.base, options.force) {
+                // Somebody may have written to it meanwhile.
+                check_unmodified(&catalog, &dataset, &catalog.snapshot_by_id(base)?)?;
+            }
             self.replace_head(change, &mut dataset)?;
         }
         dataset.record.kind = self.kind;
@@ -80,6 +85,7 @@ impl Session<'_> {
             change.delete(&keys::clone(origin.dataset, origin.txg, dataset.id))?;
         }
         dataset.record.head = self.tree.id();
+        change.datasets.replace_head(dataset.id, self.tree.clone())?;
         Ok(())
     }
 

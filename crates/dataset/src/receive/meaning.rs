@@ -77,15 +77,22 @@ pub(super) fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     /// `SA_GEN_OFFSET`: the third attribute of every layout of a file.
     const SA_GEN: usize = 16;
     const ZNODE_GEN: usize = 64;
-    let at = match bonus_type {
+    let word = |at: usize| bonus.get(at..)?.first_chunk::<8>().copied();
+    match bonus_type {
         types::SA => {
-            let layout = u16::from_le_bytes(*bonus.get(4..)?.first_chunk::<2>()?);
-            usize::from(layout >> 10) * 8 + SA_GEN
+            let (magic, rest) = bonus.split_first_chunk::<4>()?;
+            let layout = *rest.first_chunk::<2>()?;
+            let at = |layout: u16| usize::from(layout >> 10) * 8 + SA_GEN;
+            // Attributes of a stream of the other byte order stay as they came.
+            if u32::from_be_bytes(*magic) == SA_MAGIC {
+                word(at(u16::from_be_bytes(layout))).map(u64::from_be_bytes)
+            } else {
+                word(at(u16::from_le_bytes(layout))).map(u64::from_le_bytes)
+            }
         }
-        types::ZNODE => ZNODE_GEN,
-        _ => return None,
-    };
-    Some(u64::from_le_bytes(*bonus.get(at..)?.first_chunk::<8>()?))
+        types::ZNODE => word(ZNODE_GEN).map(u64::from_le_bytes),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +107,12 @@ mod tests {
         sa[24..32].copy_from_slice(&77u64.to_le_bytes());
         assert_eq!(bonus(types::SA, &sa), Ok(()));
         assert_eq!(generation(types::SA, &sa), Some(77));
+        let mut big = vec![0; 160];
+        big[..4].copy_from_slice(&SA_MAGIC.to_be_bytes());
+        big[4..6].copy_from_slice(&((1u16 << 10) | 2).to_be_bytes());
+        big[24..32].copy_from_slice(&77u64.to_be_bytes());
+        assert_eq!(bonus(types::SA, &big), Ok(()));
+        assert_eq!(generation(types::SA, &big), Some(77));
         sa[0] ^= 1;
         assert!(bonus(types::SA, &sa).is_err());
         assert!(bonus(types::ZNODE, &[0; 100]).is_err());

@@ -7,6 +7,7 @@
 //! - `begin`: where the stream goes, and whether it may
 //! - `pipeline`: reading, checking and preparing records on several threads, applying them in order
 //! - `apply`: what each record does to the tree
+//! - `byteswap`: metadata from a machine of the other byte order
 //! - `meaning`: metadata that no filesystem could be made of
 //! - `finish`: END: the tree becomes head and snapshot
 //! - `package`: compound streams
@@ -15,12 +16,13 @@
 mod apply;
 mod begin;
 mod budget;
+pub(crate) mod byteswap;
 mod finish;
 pub(crate) mod key_data;
 mod meaning;
 mod package;
 mod pipeline;
-mod prepare;
+pub(crate) mod prepare;
 mod resume;
 
 use std::io::Read;
@@ -130,15 +132,10 @@ impl Datasets {
         options: &ReceiveOptions,
         observer: &Observer<'_>,
     ) -> Result<Received, ReceiveError> {
+        self.settle()?;
         let mut reader = Reader::new(input);
         let mut payload = Vec::new();
         let first = reader.next(&mut payload)?;
-        // Metadata would have to be turned around block by block, as it is when such a stream is sent back.
-        if reader.is_swapped() {
-            return Err(ReceiveError::Unsupported {
-                what: "it was made on a machine of the other byte order".to_owned(),
-            });
-        }
         let mut received = Received::default();
         match first.map(|first| (first.record.clone(), first)) {
             Some((Record::Begin(begin), at)) => match begin.header_type {

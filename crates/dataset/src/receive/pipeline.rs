@@ -12,7 +12,7 @@ use snowmelt_stream::record::{Begin, End, Record};
 use super::apply::Applier;
 use super::begin::{Destination, Session};
 use super::budget::Budget;
-use super::prepare::{Codec, Job, Outcome};
+use super::prepare::{About, Codec, Job, Outcome};
 use super::{Observer, ReceiveEvent, ReceiveOptions, Received};
 use crate::datasets::Datasets;
 use crate::error::{DatasetError, ReceiveError};
@@ -148,7 +148,7 @@ fn transfer<R: Read + Send>(
     let budget = Budget::new(BYTES);
     let (to_applier, items) = bounded::<Item>(QUEUE);
     let (to_workers, jobs) = bounded::<(Job, Sender<Outcome>)>(QUEUE);
-    let raw = session.is_raw();
+    let (raw, swapped) = (session.is_raw(), reader.is_swapped());
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get().min(4));
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -164,13 +164,13 @@ fn transfer<R: Read + Send>(
         let applying = {
             let (session, budget) = (&mut *session, &budget);
             scope.spawn(move || {
-                let outcome = Applier::new(session).and_then(|applier| apply_all(applier, &items, budget));
+                let outcome = Applier::new(session, swapped).and_then(|applier| apply_all(applier, &items, budget));
                 budget.close();
                 outcome
             })
         };
-        let read =
-            read_all(reader, &Sink { to_applier, to_workers, budget: &budget, codec, raw, start }, observer);
+        let sink = Sink { to_applier, to_workers, budget: &budget, codec, raw, swapped, start };
+        let read = read_all(reader, sink, observer);
         let applied = applying
             .join()
             .unwrap_or_else(|_| Err(DatasetError::corrupt("receive", "the applying thread failed").into()));
@@ -185,17 +185,19 @@ struct Sink<'a> {
     budget: &'a Budget,
     codec: Codec,
     raw: bool,
+    /// The stream is of the other byte order.
+    swapped: bool,
     start: u64,
 }
 
 /// Reads up to END. Stops without an error of its own when the applier gives up: that one knows why.
 fn read_all<R: Read>(
     reader: &mut Reader<R>,
-    sink: &Sink<'_>,
+    sink: Sink<'_>,
     observer: &Observer<'_>,
 ) -> Result<Place, ReceiveError> {
     let mut payload = Vec::new();
-    let mut block_size = (0, 0);
+    let mut last_object = None;
     let mut reported = 0;
     loop {
         if observer.cancelled.load(Ordering::Relaxed) {
@@ -218,7 +220,7 @@ fn read_all<R: Read>(
             record => Arc::new(record),
         };
         if let Record::Object(object) = &*record {
-            block_size = (object.object, u64::from(object.block_size));
+            last_object = Some(About::of(object));
         }
         let size = payload.len() as u64 + 512;
         if !sink.budget.take(size) {
@@ -226,16 +228,13 @@ fn read_all<R: Read>(
         }
         let data = match &*record {
             Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
-                let object = match &*record {
-                    Record::Write(write) => write.object,
-                    _ => 0,
-                };
                 let job = Job {
                     record: record.clone(),
                     payload: std::mem::take(&mut payload),
                     codec: sink.codec,
                     raw: sink.raw,
-                    block_size: if block_size.0 == object { block_size.1 } else { 0 },
+                    swapped: sink.swapped,
+                    about: last_object.filter(|about| Some(about.object) == record.object()),
                 };
                 let (done, outcome) = bounded(1);
                 if sink.to_workers.send((job, done)).is_err() {

@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use snowmelt_pool::Prepared;
 use snowmelt_stream::compress::{self, Compression};
-use snowmelt_stream::record::{Record, Spill, Write, WriteEmbedded};
+use snowmelt_stream::record::{Object, Record, Spill, Write, WriteEmbedded};
 
-use super::meaning;
+use super::{byteswap, meaning};
+use crate::objset::types::{self, Swap};
 
 /// How blocks that come uncompressed are stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Codec {
-    pub(super) algorithm: Compression,
+pub(crate) struct Codec {
+    pub(crate) algorithm: Compression,
     /// zstd's, as ZFS numbers them.
-    pub(super) level: u8,
+    pub(crate) level: u8,
 }
 
 impl Codec {
     /// The codec of a `compression` property; unknown words mean the default.
-    pub(super) fn of_property(value: &str) -> Self {
+    pub(crate) fn of_property(value: &str) -> Self {
         let plain = |algorithm| Self { algorithm, level: 0 };
         let level = |text: &str| text.parse::<u8>().ok();
         match value {
@@ -50,7 +51,7 @@ fn zstd_level(value: &str) -> Option<i32> {
 }
 
 /// Metadata is always compressed this way, as ZFS does.
-const METADATA: Codec = Codec { algorithm: Compression::Lz4, level: 0 };
+pub(crate) const METADATA: Codec = Codec { algorithm: Compression::Lz4, level: 0 };
 
 /// A job for a worker.
 pub(super) struct Job {
@@ -58,22 +59,131 @@ pub(super) struct Job {
     pub(super) payload: Vec<u8>,
     pub(super) codec: Codec,
     pub(super) raw: bool,
-    /// Block size of the object as the stream has it, when known: gives the block's number.
-    pub(super) block_size: u64,
+    /// The stream is of the other byte order.
+    pub(super) swapped: bool,
+    /// The record's object as the stream has it, when it was just told.
+    pub(super) about: Option<About>,
+}
+
+/// What an OBJECT record says of the data that follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About {
+    pub(super) object: u64,
+    /// As it stands in the record, which is not looked at yet.
+    object_type: u32,
+    /// Gives a block's number.
+    block_size: u32,
+}
+
+impl About {
+    pub(super) fn of(record: &Object) -> Self {
+        Self { object: record.object, object_type: record.object_type, block_size: record.block_size }
+    }
 }
 
 /// A record's data, ready to be stored; or why it cannot be.
 pub(super) type Outcome = Result<Prepared, String>;
 
 impl Job {
-    pub(super) fn run(self) -> Outcome {
-        match &*self.record {
-            Record::Write(write) => prepare_write(write, self.payload, self.codec, self.raw, self.block_size),
-            Record::WriteEmbedded(embedded) => prepare_embedded(embedded, self.payload),
-            Record::Spill(spill) => prepare_spill(spill, self.payload, self.raw),
+    pub(super) fn run(mut self) -> Outcome {
+        let record = self.record.clone();
+        match &*record {
+            Record::Write(write) => self.write(write),
+            Record::WriteEmbedded(embedded) => self.embedded(embedded),
+            Record::Spill(spill) => self.spill(spill),
             other => Err(format!("{} carries no data", other.kind_name())),
         }
     }
+
+    /// The payload without what pads it.
+    fn take_payload(&mut self, len: u64) -> Result<Vec<u8>, String> {
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.truncate(length(len)?);
+        Ok(payload)
+    }
+
+    /// Whether a block has to be turned around, and so cannot stay as it was compressed.
+    fn must_turn(&self, object_type: u8) -> bool {
+        self.swapped && types::swap(object_type) != Swap::Bytes
+    }
+
+    fn write(&mut self, write: &Write) -> Outcome {
+        let logical = lsize(write.logical_size)?;
+        let object_type = narrow(write.object_type)?;
+        if self.raw {
+            return Ok(Prepared::stored(
+                self.take_payload(write.compressed_size)?,
+                logical,
+                write.compression,
+            ));
+        }
+        let block_size = self.about.map_or(0, |about| u64::from(about.block_size));
+        let blkid = write.offset.checked_div(block_size).unwrap_or(0);
+        if write.compressed_size != 0 {
+            let payload = self.take_payload(write.compressed_size)?;
+            let mut plain = expand(write.compression, &payload, logical)?;
+            if !self.must_turn(object_type) {
+                meaning::block(object_type, blkid, &plain)?;
+                return Ok(Prepared::stored(payload, logical, write.compression));
+            }
+            byteswap::to_little_endian(object_type, &mut plain)?;
+            meaning::block(object_type, blkid, &plain)?;
+            return Ok(self.pack(object_type, plain));
+        }
+        let mut payload = self.take_payload(write.logical_size)?;
+        if self.swapped {
+            byteswap::to_little_endian(object_type, &mut payload)?;
+        }
+        meaning::block(object_type, blkid, &payload)?;
+        Ok(self.pack(object_type, payload))
+    }
+
+    fn pack(&self, object_type: u8, plain: Vec<u8>) -> Prepared {
+        pack(plain, if types::is_metadata(object_type) { METADATA } else { self.codec })
+    }
+
+    fn embedded(&mut self, embedded: &WriteEmbedded) -> Outcome {
+        let payload = self.take_payload(u64::from(embedded.psize))?;
+        if u64::from(embedded.lsize) != embedded.length {
+            return Err(format!(
+                "an embedded block of {} bytes for a range of {}",
+                embedded.lsize, embedded.length
+            ));
+        }
+        let mut plain = expand(embedded.compression, &payload, embedded.lsize)?;
+        if self.swapped {
+            // Unlike WRITE, the record does not say what the data is of.
+            let about = self.about.ok_or_else(|| {
+                format!("data of object {}, which the stream has not told of just before", embedded.object)
+            })?;
+            let object_type = narrow(about.object_type)?;
+            if self.must_turn(object_type) {
+                byteswap::to_little_endian(object_type, &mut plain)?;
+                return Ok(self.pack(object_type, plain));
+            }
+        }
+        Ok(Prepared::stored(payload, embedded.lsize, embedded.compression))
+    }
+
+    fn spill(&mut self, spill: &Spill) -> Outcome {
+        let logical = lsize(spill.length)?;
+        if self.raw {
+            return Ok(Prepared::stored(
+                self.take_payload(spill.compressed_size)?,
+                logical,
+                spill.compression,
+            ));
+        }
+        // Spill blocks hold system attributes, which say their byte order themselves.
+        let payload = self.take_payload(spill.length)?;
+        meaning::spill(&payload)?;
+        Ok(pack(payload, METADATA))
+    }
+}
+
+/// An object type as dnodes have it.
+fn narrow(object_type: u32) -> Result<u8, String> {
+    u8::try_from(object_type).map_err(|_| format!("data of type {object_type}"))
 }
 
 fn length(bytes: u64) -> Result<usize, String> {
@@ -84,51 +194,8 @@ fn lsize(bytes: u64) -> Result<u32, String> {
     u32::try_from(bytes).map_err(|_| format!("a block of {bytes} bytes"))
 }
 
-fn prepare_write(write: &Write, mut payload: Vec<u8>, codec: Codec, raw: bool, block_size: u64) -> Outcome {
-    let logical = lsize(write.logical_size)?;
-    let object_type = u8::try_from(write.object_type).unwrap_or(0);
-    if raw {
-        payload.truncate(length(write.compressed_size)?);
-        return Ok(Prepared::stored(payload, logical, write.compression));
-    }
-    let blkid = write.offset.checked_div(block_size).unwrap_or(0);
-    if write.compressed_size != 0 {
-        payload.truncate(length(write.compressed_size)?);
-        let plain = expand(write.compression, &payload, logical)?;
-        meaning::block(object_type, blkid, &plain)?;
-        return Ok(Prepared::stored(payload, logical, write.compression));
-    }
-    payload.truncate(length(write.logical_size)?);
-    meaning::block(object_type, blkid, &payload)?;
-    let codec = if crate::objset::types::is_metadata(object_type) { METADATA } else { codec };
-    Ok(pack(payload, codec))
-}
-
-fn prepare_embedded(embedded: &WriteEmbedded, mut payload: Vec<u8>) -> Outcome {
-    payload.truncate(length(u64::from(embedded.psize))?);
-    if u64::from(embedded.lsize) != embedded.length {
-        return Err(format!(
-            "an embedded block of {} bytes for a range of {}",
-            embedded.lsize, embedded.length
-        ));
-    }
-    expand(embedded.compression, &payload, embedded.lsize)?;
-    Ok(Prepared::stored(payload, embedded.lsize, embedded.compression))
-}
-
-fn prepare_spill(spill: &Spill, mut payload: Vec<u8>, raw: bool) -> Outcome {
-    let logical = lsize(spill.length)?;
-    if raw {
-        payload.truncate(length(spill.compressed_size)?);
-        return Ok(Prepared::stored(payload, logical, spill.compression));
-    }
-    payload.truncate(length(spill.length)?);
-    meaning::spill(&payload)?;
-    Ok(pack(payload, METADATA))
-}
-
 /// Compresses when that pays.
-pub(super) fn pack(data: Vec<u8>, codec: Codec) -> Prepared {
+pub(crate) fn pack(data: Vec<u8>, codec: Codec) -> Prepared {
     let logical = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let mut packed = Vec::new();
     match compress::compress(codec.algorithm, codec.level, &data, &mut packed) {

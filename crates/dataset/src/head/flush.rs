@@ -1,0 +1,244 @@
+//! Writing the layers of changes to the tree.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use snowmelt_pool::{BlockId, Hold, PoolError, Prepared, Tree, Writeback};
+use snowmelt_stream::Compression;
+use snowmelt_stream::features::Features;
+
+use super::Head;
+use super::overlay::{ObjectChange, Overlay};
+use crate::catalog::keys;
+use crate::catalog::record::DatasetRecord;
+use crate::error::DatasetError;
+use crate::objset::key::{object_end, object_start};
+use crate::objset::types;
+use crate::objset::view::blocks_end;
+use crate::objset::{Block, ObjsetKey};
+use crate::receive::prepare::{Codec, METADATA, pack};
+
+/// Blocks that are compressed and hashed together, on all cores, before they are put into the tree.
+const BATCH: usize = 256;
+
+/// Bytes of the same.
+const BATCH_BYTES: usize = 32 << 20;
+
+impl Writeback for Head {
+    fn is_dirty(&self) -> bool {
+        let layers = self.layers.lock();
+        layers.below.is_some() || !layers.active.objects.is_empty()
+    }
+
+    fn write_back(&self, hold: &Hold<'_>, last: bool) -> Result<(), PoolError> {
+        let _writing = self.writing.lock();
+        while let Some(overlay) = self.next_layer() {
+            self.write_overlay(hold, &overlay).map_err(pool_error)?;
+            hold.fulfil(overlay.bytes);
+            self.layers.lock().below = None;
+            if !last {
+                break;
+            }
+        }
+        if last {
+            self.record_features(hold).map_err(pool_error)?;
+        }
+        Ok(())
+    }
+}
+
+/// The pool's own errors go back to it as they are.
+fn pool_error(error: DatasetError) -> PoolError {
+    match error {
+        DatasetError::Pool(error) => error,
+        other => PoolError::Record { record: "objset", why: other.to_string() },
+    }
+}
+
+/// A block to be written.
+struct Job<'o> {
+    object: u64,
+    /// `None`: the spill block.
+    blkid: Option<u64>,
+    data: &'o Arc<Vec<u8>>,
+    codec: Codec,
+    /// Zeros are no data.
+    holes: bool,
+}
+
+impl Job<'_> {
+    fn key(&self) -> Vec<u8> {
+        let object = self.object;
+        match self.blkid {
+            Some(blkid) => ObjsetKey::Block { object, blkid }.encode(),
+            None => ObjsetKey::Spill { object }.encode(),
+        }
+    }
+
+    /// `None`: it is all zeros.
+    fn prepare(&self) -> Option<Prepared> {
+        if self.holes && is_zero(self.data) {
+            return None;
+        }
+        Some(pack(self.data.to_vec(), self.codec))
+    }
+}
+
+fn is_zero(data: &[u8]) -> bool {
+    let (chunks, rest) = data.as_chunks::<64>();
+    chunks.iter().all(|chunk| *chunk == [0; 64]) && rest.iter().all(|byte| *byte == 0)
+}
+
+impl Head {
+    /// What is to be written next: what an earlier, failed attempt left, or all that has collected since.
+    fn next_layer(&self) -> Option<Arc<Overlay>> {
+        let mut layers = self.layers.lock();
+        if layers.below.is_none() && !layers.active.objects.is_empty() {
+            layers.below = Some(Arc::new(std::mem::take(&mut layers.active)));
+        }
+        layers.below.clone()
+    }
+
+    /// Brings a layer into the tree. Done twice, it comes to the same.
+    fn write_overlay(&self, hold: &Hold<'_>, overlay: &Overlay) -> Result<(), DatasetError> {
+        let tree = self.tree();
+        let codec = *self.codec.lock();
+        let mut objects: Vec<u64> = overlay.objects.keys().copied().collect();
+        objects.sort_unstable();
+        let mut jobs = Vec::new();
+        let mut bytes = 0;
+        for object in objects {
+            let Some(change) = overlay.objects.get(&object) else { continue };
+            self.remove_hidden(hold, &tree, object, change)?;
+            let dnode = match &change.dnode {
+                Some(dnode) => Some(dnode.clone()),
+                None => self.dnode(object)?,
+            };
+            let Some(dnode) = dnode else { continue };
+            if change.dnode.is_some() {
+                let (key, value) = (ObjsetKey::Dnode { object }.encode(), dnode.encode());
+                if tree.get(&key)?.is_none_or(|entry| *entry.value != *value) {
+                    tree.insert(hold, &key, &value)?;
+                }
+            }
+            let metadata = types::is_metadata(dnode.object_type);
+            let codec = if metadata { METADATA } else { codec };
+            let holes = !metadata && codec.algorithm != Compression::Off;
+            let data = change.blocks.iter().map(|(blkid, data)| (Some(*blkid), data, codec, holes));
+            let spill = change.spill.iter().flatten().map(|data| (None, data, METADATA, false));
+            for (blkid, data, codec, holes) in data.chain(spill) {
+                bytes += data.len();
+                jobs.push(Job { object, blkid, data, codec, holes });
+                if jobs.len() >= BATCH || bytes >= BATCH_BYTES {
+                    self.write_batch(hold, &tree, &std::mem::take(&mut jobs))?;
+                    bytes = 0;
+                }
+            }
+            if codec.algorithm == Compression::Zstd && !change.blocks.is_empty() && !metadata {
+                self.new_features.fetch_or(Features::ZSTD.0, Ordering::Relaxed);
+            }
+        }
+        self.write_batch(hold, &tree, &jobs)
+    }
+
+    fn remove_hidden(
+        &self,
+        hold: &Hold<'_>,
+        tree: &Tree,
+        object: u64,
+        change: &ObjectChange,
+    ) -> Result<(), DatasetError> {
+        let mut gone = Vec::new();
+        let mut remove = |from: &[u8], end: &[u8]| -> Result<(), DatasetError> {
+            tree.remove_range(hold, from, end, &mut |key, entry| {
+                if let Ok(ObjsetKey::Block { .. } | ObjsetKey::Spill { .. }) = ObjsetKey::decode(key)
+                    && let Ok(block) = Block::decode(&entry.value)
+                {
+                    gone.push(block.ptr);
+                }
+                Ok(())
+            })?;
+            Ok(())
+        };
+        if change.cleared {
+            remove(&object_start(object), &object_end(object))?;
+        } else {
+            for (from, end) in change.holes.iter() {
+                let from = ObjsetKey::Block { object, blkid: from }.encode();
+                if end == u64::MAX {
+                    remove(&from, &blocks_end(object))?;
+                } else {
+                    remove(&from, &ObjsetKey::Block { object, blkid: end }.encode())?;
+                }
+            }
+            if matches!(change.spill, Some(None)) {
+                let key = ObjsetKey::Spill { object };
+                remove(&key.encode(), &ObjsetKey::Block { object, blkid: 0 }.encode())?;
+            }
+        }
+        for ptr in gone {
+            tree.release(hold, &ptr)?;
+        }
+        Ok(())
+    }
+
+    fn write_batch(&self, hold: &Hold<'_>, tree: &Tree, jobs: &[Job<'_>]) -> Result<(), DatasetError> {
+        for (job, prepared) in jobs.iter().zip(prepare_all(jobs)) {
+            let key = job.key();
+            let old = tree.get(&key)?.map(|entry| Block::decode(&entry.value)).transpose()?;
+            let Some(prepared) = prepared else {
+                if let Some(old) = old {
+                    tree.remove(hold, &key)?;
+                    tree.release(hold, &old.ptr)?;
+                }
+                continue;
+            };
+            // What has not changed is not written, and so not sent (nopwrite).
+            if old.as_ref().is_some_and(|old| old.crypt.is_none() && prepared.is_at(&old.ptr)) {
+                continue;
+            }
+            let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
+            let ptr = hold.write(tree.id(), id, prepared)?;
+            tree.retain(hold, &ptr)?;
+            tree.insert(hold, &key, &Block { ptr, crypt: None }.encode())?;
+            if let Some(old) = old {
+                tree.release(hold, &old.ptr)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes in the dataset's record what its streams will have to announce.
+    fn record_features(&self, hold: &Hold<'_>) -> Result<(), DatasetError> {
+        let new = Features(self.new_features.swap(0, Ordering::Relaxed));
+        if new == Features::NONE {
+            return Ok(());
+        }
+        let (meta, key) = (self.pool.meta(), keys::dataset(self.id));
+        let Some(entry) = meta.get(&key)? else { return Ok(()) };
+        let mut record = DatasetRecord::decode(&entry.value)?;
+        if !record.content.features.contains(new) {
+            record.content.features |= new;
+            meta.insert(hold, &key, &record.encode())?;
+        }
+        Ok(())
+    }
+}
+
+/// Compresses and hashes on all cores.
+fn prepare_all(jobs: &[Job<'_>]) -> Vec<Option<Prepared>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let bytes: usize = jobs.iter().map(|job| job.data.len()).sum();
+    if cores == 1 || bytes < 256 << 10 {
+        return jobs.iter().map(Job::prepare).collect();
+    }
+    let share = jobs.len().div_ceil(cores);
+    std::thread::scope(|scope| {
+        let prepare = |jobs: &[Job<'_>]| jobs.iter().map(Job::prepare).collect::<Vec<_>>();
+        let workers: Vec<_> = jobs.chunks(share).map(|jobs| scope.spawn(move || prepare(jobs))).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}

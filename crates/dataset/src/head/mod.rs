@@ -1,0 +1,227 @@
+//! The head of a dataset, open for writing: ZFS's DMU.
+//!
+//! Changes collect in memory, in a layer above the objset tree, and are written to it before each commit
+//! ([`Writeback`](snowmelt_pool::Writeback)): a block that is written a hundred times in a txg is compressed, hashed and
+//! stored once. All that is done in one transaction lands in one txg.
+
+mod allocate;
+mod flush;
+mod holes;
+mod objects;
+mod overlay;
+mod read;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use snowmelt_pool::{Hold, Pool, Tree, Txg};
+use snowmelt_zpl::{Room, SourceError};
+
+use self::allocate::Allocator;
+use self::overlay::Layers;
+use crate::catalog::{Catalog, Dataset, DatasetId, Kind};
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::objset::ObjsetKey;
+use crate::receive::prepare::Codec;
+
+/// A dataset's head, shared by all who have it open: see [`Datasets::open_head`].
+pub struct Head {
+    pool: Arc<Pool>,
+    id: DatasetId,
+    kind: Kind,
+    /// Replaced by rollback and receive, which nobody's transaction can meet: both are sync tasks.
+    tree: RwLock<Arc<Tree>>,
+    layers: Mutex<Layers>,
+    /// Held by whoever writes layers to the tree.
+    writing: Mutex<()>,
+    allocator: Mutex<Allocator>,
+    codec: Mutex<Codec>,
+    /// Features of the content that its record lacks.
+    new_features: AtomicU64,
+}
+
+/// A transaction on a head: ends when dropped.
+pub struct Tx<'a> {
+    hold: Hold<'a>,
+    /// Bytes promised and not kept so far.
+    room: AtomicU64,
+}
+
+impl Tx<'_> {
+    /// The txg it lands in.
+    pub fn txg(&self) -> Txg {
+        self.hold.txg()
+    }
+
+    /// `bytes` more are kept: they come out of what was promised, or are promised now.
+    fn keep(&self, bytes: u64) {
+        let take = |room: u64| Some(room.saturating_sub(bytes));
+        let room = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
+        // Beyond the room only a wrong estimate leads; the reserve is there for that too.
+        if bytes > room {
+            self.hold.promise_anyway(bytes - room);
+        }
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        self.hold.fulfil(self.room.load(Ordering::Relaxed));
+    }
+}
+
+impl Head {
+    fn open(catalog: &Catalog, dataset: &Dataset) -> Result<Arc<Self>, DatasetError> {
+        let pool = catalog.pool().clone();
+        let tree = pool.tree(dataset.record.head)?;
+        let past = past_objects(&tree)?;
+        Ok(Arc::new(Self {
+            pool,
+            id: dataset.id,
+            kind: dataset.record.kind,
+            tree: RwLock::new(tree),
+            layers: Mutex::default(),
+            writing: Mutex::default(),
+            allocator: Mutex::new(Allocator::new(past)),
+            codec: Mutex::new(codec(catalog, dataset)?),
+            new_features: AtomicU64::new(0),
+        }))
+    }
+
+    /// The dataset's id.
+    pub fn id(&self) -> DatasetId {
+        self.id
+    }
+
+    /// Filesystem or volume.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        self.tree.read().clone()
+    }
+
+    /// Begins a transaction, after committing if enough is dirty.
+    ///
+    /// # Errors
+    /// [`SourceError::NoSpace`], [`SourceError::ReadOnly`]; when the pool cannot be written.
+    pub fn begin(&self, room: Room) -> Result<Tx<'_>, SourceError> {
+        let refused = |error| objects::source_error(0, 0)(DatasetError::Pool(error));
+        self.pool.maybe_commit().map_err(refused)?;
+        let (hold, bytes) = match room {
+            Room::Write(bytes) => (self.pool.begin().map_err(refused)?, bytes),
+            Room::Free => (self.pool.begin_free().map_err(refused)?, 0),
+        };
+        hold.promise(bytes).map_err(refused)?;
+        Ok(Tx { hold, room: AtomicU64::new(bytes) })
+    }
+
+    /// Makes everything durable (`zil_commit`, as far as there is one): one commit for all who wait for one.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn sync(&self) -> Result<(), DatasetError> {
+        self.pool.commit()?;
+        Ok(())
+    }
+
+    /// Takes the properties that matter to writing from the catalog: after `set`.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn reload_properties(&self, catalog: &Catalog) -> Result<(), DatasetError> {
+        let dataset = catalog.dataset_by_id(self.id)?;
+        *self.codec.lock() = codec(catalog, &dataset)?;
+        Ok(())
+    }
+
+    /// The head is another tree from now on: to be called in a sync task.
+    fn replaced(&self, tree: Arc<Tree>) -> Result<(), DatasetError> {
+        *self.allocator.lock() = Allocator::new(past_objects(&tree)?);
+        *self.layers.lock() = Layers::default();
+        *self.tree.write() = tree;
+        Ok(())
+    }
+}
+
+fn codec(catalog: &Catalog, dataset: &Dataset) -> Result<Codec, DatasetError> {
+    let value = catalog.inherited_property(dataset, "compression")?;
+    Ok(Codec::of_property(value.as_ref().map_or("on", |(value, ..)| value)))
+}
+
+/// The first object number past all in use.
+fn past_objects(tree: &Tree) -> Result<u64, DatasetError> {
+    let Some((key, _)) = tree.view().last_before(&[0xff; 9])? else { return Ok(1) };
+    let object = ObjsetKey::decode(&key)?.object();
+    let slots = match tree.get(&ObjsetKey::Dnode { object }.encode())? {
+        Some(entry) => u64::from(crate::objset::Dnode::decode(&entry.value)?.slots),
+        None => 1,
+    };
+    Ok(object + slots)
+}
+
+impl Datasets {
+    /// The head of a dataset, to be read and written by all who open it.
+    ///
+    /// # Errors
+    /// [`DatasetError::Busy`] while its first receive has not ended, [`DatasetError::Encrypted`] without its key;
+    /// when the pool cannot be read.
+    pub fn open_head(&self, dataset: &Dataset) -> Result<Arc<Head>, DatasetError> {
+        let mut heads = self.heads.lock();
+        if let Some(head) = heads.get(&dataset.id) {
+            return Ok(head.clone());
+        }
+        let catalog = self.catalog();
+        let dataset = catalog.dataset_by_id(dataset.id)?;
+        if dataset.record.inconsistent {
+            return Err(DatasetError::Busy { name: dataset.name });
+        }
+        let objset = catalog.head(&dataset)?;
+        if objset.is_encrypted() {
+            return Err(objset.encrypted(0));
+        }
+        let head = Head::open(&catalog, &dataset)?;
+        let writeback: Arc<dyn snowmelt_pool::Writeback> = head.clone();
+        self.pool().register(Arc::downgrade(&writeback));
+        heads.retain(|_, other| Arc::strong_count(other) > 1 || snowmelt_pool::Writeback::is_dirty(&**other));
+        heads.insert(dataset.id, head.clone());
+        Ok(head)
+    }
+
+    /// Brings what open heads keep into their trees, so that the catalog shows it.
+    pub(crate) fn settle(&self) -> Result<(), DatasetError> {
+        let dirty = self.heads.lock().values().any(|head| snowmelt_pool::Writeback::is_dirty(&**head));
+        if dirty {
+            self.pool().commit()?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has the dataset open for writing.
+    pub fn is_open(&self, id: DatasetId) -> bool {
+        self.heads.lock().get(&id).is_some_and(|head| Arc::strong_count(head) > 1)
+    }
+
+    /// Forgets the head of a dataset that is to be destroyed.
+    pub(crate) fn close_head(&self, id: DatasetId, name: &str) -> Result<(), DatasetError> {
+        if self.is_open(id) {
+            return Err(DatasetError::Busy { name: name.to_owned() });
+        }
+        self.heads.lock().remove(&id);
+        Ok(())
+    }
+
+    /// The head is another tree from now on. Whoever has it open goes on with that one.
+    pub(crate) fn replace_head(&self, id: DatasetId, tree: Arc<Tree>) -> Result<(), DatasetError> {
+        let head = self.heads.lock().get(&id).cloned();
+        head.map_or(Ok(()), |head| head.replaced(tree))
+    }
+}

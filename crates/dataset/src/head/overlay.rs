@@ -1,0 +1,127 @@
+//! Changes to an objset that are not in its tree yet: a layer that hides what lies below it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::holes::Holes;
+use crate::objset::Dnode;
+
+/// What happened to one block, as a layer knows it.
+#[derive(Debug, Clone)]
+pub(super) enum BlockState {
+    /// It holds these bytes.
+    Data(Arc<Vec<u8>>),
+    /// It is a hole.
+    Hole,
+    /// The layer below knows.
+    Below,
+}
+
+/// What happened to one object.
+#[derive(Debug, Default)]
+pub(super) struct ObjectChange {
+    /// Nothing that lies below counts: the object is new, or gone.
+    pub(super) cleared: bool,
+    /// The dnode, if it changed. None of a cleared object: it is gone.
+    pub(super) dnode: Option<Arc<Dnode>>,
+    /// Blocks below that are gone.
+    pub(super) holes: Holes,
+    /// Blocks that were written, each of the object's block size.
+    pub(super) blocks: BTreeMap<u64, Arc<Vec<u8>>>,
+    /// The spill block, if it changed: its bytes, or that there is none.
+    pub(super) spill: Option<Option<Arc<Vec<u8>>>>,
+}
+
+impl ObjectChange {
+    pub(super) fn block(&self, blkid: u64) -> BlockState {
+        match self.blocks.get(&blkid) {
+            Some(data) => BlockState::Data(data.clone()),
+            None if self.hides(blkid) => BlockState::Hole,
+            None => BlockState::Below,
+        }
+    }
+
+    /// Whether the block below is gone.
+    pub(super) fn hides(&self, blkid: u64) -> bool {
+        self.cleared || self.holes.contains(blkid)
+    }
+
+    /// Makes it an object that never was; gives the bytes that are kept no longer.
+    pub(super) fn clear(&mut self) -> u64 {
+        let bytes = self.bytes();
+        *self = Self { cleared: true, ..Self::default() };
+        bytes
+    }
+
+    fn bytes(&self) -> u64 {
+        let spill = self.spill.iter().flatten().map(|data| data.len() as u64).sum::<u64>();
+        spill + self.blocks.values().map(|data| data.len() as u64).sum::<u64>()
+    }
+}
+
+/// A layer of changes.
+#[derive(Debug, Default)]
+pub(super) struct Overlay {
+    pub(super) objects: HashMap<u64, ObjectChange>,
+    /// Bytes of the blocks kept.
+    pub(super) bytes: u64,
+}
+
+/// The layers above the tree. Changes go to `active`; while `below` is being written to the tree, it is still what
+/// readers see.
+#[derive(Debug, Default)]
+pub(super) struct Layers {
+    pub(super) active: Overlay,
+    pub(super) below: Option<Arc<Overlay>>,
+}
+
+impl Layers {
+    /// What is known of an object, the newest first.
+    pub(super) fn changes(&self, object: u64) -> impl Iterator<Item = &ObjectChange> {
+        let below = self.below.as_deref().and_then(|below| below.objects.get(&object));
+        self.active.objects.get(&object).into_iter().chain(below)
+    }
+
+    /// `Below`: the tree knows.
+    pub(super) fn block(&self, object: u64, blkid: u64) -> BlockState {
+        let known = self.changes(object).map(|change| change.block(blkid));
+        known.into_iter().find(|state| !matches!(state, BlockState::Below)).unwrap_or(BlockState::Below)
+    }
+
+    /// The dnode: `Some(None)` when there is none, `None` when the tree knows.
+    pub(super) fn dnode(&self, object: u64) -> Option<Option<Arc<Dnode>>> {
+        self.changes(object).find_map(|change| match &change.dnode {
+            Some(dnode) => Some(Some(dnode.clone())),
+            None if change.cleared => Some(None),
+            None => None,
+        })
+    }
+
+    /// The spill block: `Some(None)` when there is none, `None` when the tree knows.
+    pub(super) fn spill(&self, object: u64) -> Option<Option<Arc<Vec<u8>>>> {
+        self.changes(object).find_map(|change| match &change.spill {
+            Some(spill) => Some(spill.clone()),
+            None if change.cleared => Some(None),
+            None => None,
+        })
+    }
+
+    /// Whether a block of the tree is hidden.
+    pub(super) fn hides(&self, object: u64, blkid: u64) -> bool {
+        self.changes(object).any(|change| change.hides(blkid))
+    }
+
+    /// Numbers of the blocks from `from` on that a layer holds.
+    pub(super) fn blocks_from(&self, object: u64, from: u64) -> std::collections::BTreeSet<u64> {
+        let mut found = std::collections::BTreeSet::new();
+        let newest = self.active.objects.get(&object);
+        if let Some(below) = self.below.as_deref().and_then(|below| below.objects.get(&object)) {
+            let shown = below.blocks.range(from..).map(|(blkid, _)| *blkid);
+            found.extend(shown.filter(|blkid| !newest.is_some_and(|change| change.hides(*blkid))));
+        }
+        if let Some(change) = newest {
+            found.extend(change.blocks.range(from..).map(|(blkid, _)| *blkid));
+        }
+        found
+    }
+}

@@ -1,0 +1,149 @@
+//! Reading a head: the layers of changes first, then the tree.
+
+use std::sync::Arc;
+
+use super::Head;
+use super::overlay::BlockState;
+use crate::error::DatasetError;
+use crate::objset::view::blocks_end;
+use crate::objset::{Block, Dnode, ObjsetKey};
+
+impl Head {
+    pub(super) fn dnode(&self, object: u64) -> Result<Option<Arc<Dnode>>, DatasetError> {
+        if let Some(known) = self.layers.lock().dnode(object) {
+            return Ok(known);
+        }
+        match self.tree().get(&ObjsetKey::Dnode { object }.encode())? {
+            Some(entry) => Ok(Some(Arc::new(Dnode::decode(&entry.value)?))),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn existing(&self, object: u64) -> Result<Arc<Dnode>, DatasetError> {
+        self.dnode(object)?.ok_or_else(|| DatasetError::corrupt(format!("object {object}"), "it does not exist"))
+    }
+
+    /// The bytes of a block, or `None` for a hole.
+    pub(super) fn block(&self, object: u64, blkid: u64) -> Result<Option<bytes::Bytes>, DatasetError> {
+        let state = self.layers.lock().block(object, blkid);
+        match state {
+            BlockState::Data(data) => Ok(Some(bytes::Bytes::from_owner(Shared(data)))),
+            BlockState::Hole => Ok(None),
+            BlockState::Below => match self.tree().get(&ObjsetKey::Block { object, blkid }.encode())? {
+                Some(entry) => Ok(Some(self.pool.read(&Block::decode(&entry.value)?.ptr)?)),
+                None => Ok(None),
+            },
+        }
+    }
+
+    pub(super) fn read_spill(&self, object: u64) -> Result<Option<Vec<u8>>, DatasetError> {
+        if let Some(known) = self.layers.lock().spill(object) {
+            return Ok(known.map(|data| data.to_vec()));
+        }
+        match self.tree().get(&ObjsetKey::Spill { object }.encode())? {
+            Some(entry) => Ok(Some(self.pool.read(&Block::decode(&entry.value)?.ptr)?.to_vec())),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn has_spill(&self, object: u64) -> Result<bool, DatasetError> {
+        match self.layers.lock().spill(object) {
+            Some(known) => Ok(known.is_some()),
+            None => Ok(self.tree().get(&ObjsetKey::Spill { object }.encode())?.is_some()),
+        }
+    }
+
+    /// Reads bytes; holes are zeros.
+    pub(super) fn read_at(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<(), DatasetError> {
+        let block_size = self.existing(object)?.block_size;
+        let (size, mut done) = (u64::from(block_size), 0);
+        while done < buf.len() {
+            let at = offset.saturating_add(done as u64);
+            let within = (at % size) as usize;
+            let len = (buf.len() - done).min(block_size as usize - within);
+            let target = &mut buf[done..done + len];
+            match self.block(object, at / size)? {
+                Some(data) => {
+                    let have = data.get(within..).unwrap_or_default();
+                    let copied = have.len().min(len);
+                    target[..copied].copy_from_slice(&have[..copied]);
+                    target[copied..].fill(0);
+                }
+                None => target.fill(0),
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Numbers of the blocks with data from `from` on, in order.
+    pub(super) fn data_blocks(
+        &self,
+        object: u64,
+        from: u64,
+    ) -> impl Iterator<Item = Result<u64, DatasetError>> + '_ {
+        let kept = self.layers.lock().blocks_from(object, from);
+        let mut kept = kept.into_iter().peekable();
+        let start = ObjsetKey::Block { object, blkid: from }.encode();
+        let mut stored = self.tree().view().range(&start, Some(&blocks_end(object))).peekable();
+        std::iter::from_fn(move || {
+            loop {
+                let next = match stored.peek() {
+                    Some(Ok((key, _))) => match ObjsetKey::decode(key) {
+                        Ok(ObjsetKey::Block { blkid, .. }) => Some(blkid),
+                        Ok(_) => None,
+                        Err(error) => return Some(Err(error)),
+                    },
+                    Some(Err(_)) => return stored.next().and_then(Result::err).map(|error| Err(error.into())),
+                    None => None,
+                };
+                match (kept.peek().copied(), next) {
+                    (Some(kept_next), Some(stored_next)) if kept_next <= stored_next => {
+                        if kept_next == stored_next {
+                            stored.next();
+                        }
+                        return kept.next().map(Ok);
+                    }
+                    (_, Some(stored_next)) => {
+                        stored.next();
+                        if !self.layers.lock().hides(object, stored_next) {
+                            return Some(Ok(stored_next));
+                        }
+                    }
+                    (_, None) => return kept.next().map(Ok),
+                }
+            }
+        })
+    }
+
+    /// Highest block number with data.
+    pub(super) fn last_block(&self, object: u64) -> Result<Option<u64>, DatasetError> {
+        let kept = self.layers.lock().blocks_from(object, 0).last().copied();
+        let view = self.tree().view();
+        let mut end = blocks_end(object);
+        while let Some((key, _)) = view.last_before(&end)? {
+            match ObjsetKey::decode(&key)? {
+                ObjsetKey::Block { object: found, blkid } if found == object => {
+                    if kept.is_some_and(|kept| kept >= blkid) {
+                        break;
+                    }
+                    if !self.layers.lock().hides(object, blkid) {
+                        return Ok(Some(blkid));
+                    }
+                    end = key;
+                }
+                _ => break,
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// Bytes that a layer and a reader share.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

@@ -1,0 +1,56 @@
+//! Write-back: changes that are kept in memory above the pool until their txg ends.
+//!
+//! A file's block may be written a hundred times in a txg; only the last state of it has to reach the disk. Whoever
+//! keeps such changes registers as a [`Writeback`], and is asked for them before each commit: once while work goes on, so
+//! that little is left for the second time, with the gate closed, when nobody can add any. So all that was done
+//! under one hold lands in one txg, kept back or not.
+
+use std::sync::{Arc, Weak};
+
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+use crate::txg::Hold;
+
+/// Keeps changes in memory that belong to the open txg.
+pub trait Writeback: Send + Sync {
+    /// Whether there is anything to write.
+    fn is_dirty(&self) -> bool;
+
+    /// Writes what is kept, under `hold`. `last` says that the gate is closed: nothing comes after it in this txg, and what
+    /// is not written now is in no txg at all. When it fails, what was kept must still be there.
+    ///
+    /// # Errors
+    /// Any; with `last`, it suspends the pool.
+    fn write_back(&self, hold: &Hold<'_>, last: bool) -> Result<()>;
+}
+
+impl Pool {
+    /// Has `writeback` asked for its changes before every commit, for as long as it lives.
+    pub fn register(&self, writeback: Weak<dyn Writeback>) {
+        let mut all = self.writebacks.lock();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(writeback);
+    }
+
+    fn dirty_writebacks(&self) -> Vec<Arc<dyn Writeback>> {
+        let all = self.writebacks.lock().clone();
+        all.iter().filter_map(Weak::upgrade).filter(|writeback| writeback.is_dirty()).collect()
+    }
+
+    /// The first time of asking, with the gate open. A full pool is no failure yet: the second time may use the reserve.
+    pub(crate) fn write_back_early(&self) -> Result<()> {
+        for writeback in self.dirty_writebacks() {
+            let hold = self.begin()?;
+            match writeback.write_back(&hold, false) {
+                Err(PoolError::NoSpace { .. }) => break,
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The second time, with the gate closed.
+    pub(crate) fn write_back_last(&self, hold: &Hold<'_>) -> Result<()> {
+        self.dirty_writebacks().iter().try_for_each(|writeback| writeback.write_back(hold, true))
+    }
+}
