@@ -5,8 +5,6 @@
 mod common;
 
 use common::{check, corpus, listing, new_pool, receive};
-use snowmelt_dataset::ReceiveError;
-use snowmelt_stream::{ByteOrder, Reader, Writer};
 
 #[test]
 fn good_chains_are_received() {
@@ -89,21 +87,4 @@ fn damaged_streams_are_refused() {
     }
     assert!(failed.is_empty(), "{} of {tried}:\n{}", failed.len(), failed.join("\n"));
     assert!(tried > 50, "only {tried} damaged streams were found");
-}
-
-#[test]
-fn other_byte_orders_are_refused_plainly() {
-    let file = std::fs::File::open(corpus().join("07-special").join("full.zstream")).unwrap();
-    let mut reader = Reader::new(file);
-    let mut swapped = Writer::with_order(Vec::new(), ByteOrder::Big);
-    let mut payload = Vec::new();
-    while let Some(at) = reader.next(&mut payload).unwrap() {
-        swapped.record(&at.record, &payload).unwrap();
-    }
-    let datasets = new_pool();
-    let before = listing(&datasets);
-    let stream = swapped.into_inner().unwrap();
-    let refused = common::receive_from(&datasets, "tank/x", &stream[..], &Default::default());
-    assert!(matches!(refused, Err(ReceiveError::Unsupported { .. })), "{refused:?}");
-    assert_eq!(listing(&datasets), before);
 }

@@ -9,9 +9,9 @@ use snowmelt_stream::record::{
 };
 
 use super::begin::{Session, data_end};
-use super::{byteswap, meaning};
 use super::pipeline::{Data, Item};
-use super::prepare::{Codec, pack};
+use super::prepare::{Codec, pack, prepare_embedded};
+use super::{byteswap, meaning};
 use crate::catalog::{Content, Kind, keys};
 use crate::error::ReceiveError;
 use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
@@ -94,7 +94,17 @@ impl<'s, 'd> Applier<'s, 'd> {
                 self.reach(write.object, write.offset);
             }
             Record::WriteEmbedded(embedded) => {
-                let block = prepared(&item)?;
+                let block = match std::mem::replace(&mut item.data, Data::Bytes(Vec::new())) {
+                    Data::Bytes(payload) => {
+                        let object_type = self.dnode_for(&item, embedded.object)?.object_type;
+                        prepare_embedded(embedded, payload, Some(object_type))
+                            .map_err(|why| item.error(why))?
+                    }
+                    block @ Data::Block(_) => {
+                        item.data = block;
+                        prepared(&item)?
+                    }
+                };
                 self.write_embedded(hold, &item, embedded, block)?;
                 self.reach(embedded.object, embedded.offset);
             }

@@ -28,7 +28,9 @@ pub(crate) fn to_little_endian(object_type: u8, bytes: &mut [u8]) -> Result<(), 
         Swap::Znode => znode(bytes),
         Swap::OldAcl => old_acl(bytes),
         Swap::Acl => acl(bytes),
-        Swap::Never => return Err(format!("type {object_type} is none of what filesystems and volumes hold")),
+        Swap::Never => {
+            return Err(format!("type {object_type} is none of what filesystems and volumes hold"));
+        }
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use snowmelt_stream::record::{Begin, End, Record};
 use super::apply::Applier;
 use super::begin::{Destination, Session};
 use super::budget::Budget;
-use super::prepare::{About, Codec, Job, Outcome};
+use super::prepare::{Codec, Job, Outcome};
 use super::{Observer, ReceiveEvent, ReceiveOptions, Received};
 use crate::datasets::Datasets;
 use crate::error::{DatasetError, ReceiveError};
@@ -164,7 +164,8 @@ fn transfer<R: Read + Send>(
         let applying = {
             let (session, budget) = (&mut *session, &budget);
             scope.spawn(move || {
-                let outcome = Applier::new(session, swapped).and_then(|applier| apply_all(applier, &items, budget));
+                let outcome =
+                    Applier::new(session, swapped).and_then(|applier| apply_all(applier, &items, budget));
                 budget.close();
                 outcome
             })
@@ -197,7 +198,7 @@ fn read_all<R: Read>(
     observer: &Observer<'_>,
 ) -> Result<Place, ReceiveError> {
     let mut payload = Vec::new();
-    let mut last_object = None;
+    let mut block_size = (0, 0);
     let mut reported = 0;
     loop {
         if observer.cancelled.load(Ordering::Relaxed) {
@@ -220,13 +221,15 @@ fn read_all<R: Read>(
             record => Arc::new(record),
         };
         if let Record::Object(object) = &*record {
-            last_object = Some(About::of(object));
+            block_size = (object.object, u64::from(object.block_size));
         }
         let size = payload.len() as u64 + 512;
         if !sink.budget.take(size) {
             return Ok(place);
         }
         let data = match &*record {
+            // How to turn its data around only the applier knows.
+            Record::WriteEmbedded(_) if sink.swapped => Data::Bytes(std::mem::take(&mut payload)),
             Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
                 let job = Job {
                     record: record.clone(),
@@ -234,7 +237,7 @@ fn read_all<R: Read>(
                     codec: sink.codec,
                     raw: sink.raw,
                     swapped: sink.swapped,
-                    about: last_object.filter(|about| Some(about.object) == record.object()),
+                    block_size: if record.object() == Some(block_size.0) { block_size.1 } else { 0 },
                 };
                 let (done, outcome) = bounded(1);
                 if sink.to_workers.send((job, done)).is_err() {

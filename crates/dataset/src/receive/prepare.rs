@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use snowmelt_pool::Prepared;
 use snowmelt_stream::compress::{self, Compression};
-use snowmelt_stream::record::{Object, Record, Spill, Write, WriteEmbedded};
+use snowmelt_stream::record::{Record, Spill, Write, WriteEmbedded};
 
 use super::{byteswap, meaning};
 use crate::objset::types::{self, Swap};
@@ -61,24 +61,8 @@ pub(super) struct Job {
     pub(super) raw: bool,
     /// The stream is of the other byte order.
     pub(super) swapped: bool,
-    /// The record's object as the stream has it, when it was just told.
-    pub(super) about: Option<About>,
-}
-
-/// What an OBJECT record says of the data that follows.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct About {
-    pub(super) object: u64,
-    /// As it stands in the record, which is not looked at yet.
-    object_type: u32,
-    /// Gives a block's number.
-    block_size: u32,
-}
-
-impl About {
-    pub(super) fn of(record: &Object) -> Self {
-        Self { object: record.object, object_type: record.object_type, block_size: record.block_size }
-    }
+    /// Block size of the object as the stream has it, when known: gives the block's number.
+    pub(super) block_size: u64,
 }
 
 /// A record's data, ready to be stored; or why it cannot be.
@@ -89,7 +73,7 @@ impl Job {
         let record = self.record.clone();
         match &*record {
             Record::Write(write) => self.write(write),
-            Record::WriteEmbedded(embedded) => self.embedded(embedded),
+            Record::WriteEmbedded(embedded) => prepare_embedded(embedded, self.payload, None),
             Record::Spill(spill) => self.spill(spill),
             other => Err(format!("{} carries no data", other.kind_name())),
         }
@@ -102,11 +86,6 @@ impl Job {
         Ok(payload)
     }
 
-    /// Whether a block has to be turned around, and so cannot stay as it was compressed.
-    fn must_turn(&self, object_type: u8) -> bool {
-        self.swapped && types::swap(object_type) != Swap::Bytes
-    }
-
     fn write(&mut self, write: &Write) -> Outcome {
         let logical = lsize(write.logical_size)?;
         let object_type = narrow(write.object_type)?;
@@ -117,12 +96,11 @@ impl Job {
                 write.compression,
             ));
         }
-        let block_size = self.about.map_or(0, |about| u64::from(about.block_size));
-        let blkid = write.offset.checked_div(block_size).unwrap_or(0);
+        let blkid = write.offset.checked_div(self.block_size).unwrap_or(0);
         if write.compressed_size != 0 {
             let payload = self.take_payload(write.compressed_size)?;
             let mut plain = expand(write.compression, &payload, logical)?;
-            if !self.must_turn(object_type) {
+            if !self.swapped || is_the_same_turned(object_type) {
                 meaning::block(object_type, blkid, &plain)?;
                 return Ok(Prepared::stored(payload, logical, write.compression));
             }
@@ -142,29 +120,6 @@ impl Job {
         pack(plain, if types::is_metadata(object_type) { METADATA } else { self.codec })
     }
 
-    fn embedded(&mut self, embedded: &WriteEmbedded) -> Outcome {
-        let payload = self.take_payload(u64::from(embedded.psize))?;
-        if u64::from(embedded.lsize) != embedded.length {
-            return Err(format!(
-                "an embedded block of {} bytes for a range of {}",
-                embedded.lsize, embedded.length
-            ));
-        }
-        let mut plain = expand(embedded.compression, &payload, embedded.lsize)?;
-        if self.swapped {
-            // Unlike WRITE, the record does not say what the data is of.
-            let about = self.about.ok_or_else(|| {
-                format!("data of object {}, which the stream has not told of just before", embedded.object)
-            })?;
-            let object_type = narrow(about.object_type)?;
-            if self.must_turn(object_type) {
-                byteswap::to_little_endian(object_type, &mut plain)?;
-                return Ok(self.pack(object_type, plain));
-            }
-        }
-        Ok(Prepared::stored(payload, embedded.lsize, embedded.compression))
-    }
-
     fn spill(&mut self, spill: &Spill) -> Outcome {
         let logical = lsize(spill.length)?;
         if self.raw {
@@ -179,6 +134,31 @@ impl Job {
         meaning::spill(&payload)?;
         Ok(pack(payload, METADATA))
     }
+}
+
+/// Prepares the data of a record that does not say what it is of: `turn` is the type of the object where the stream
+/// is of the other byte order.
+pub(super) fn prepare_embedded(embedded: &WriteEmbedded, mut payload: Vec<u8>, turn: Option<u8>) -> Outcome {
+    payload.truncate(length(u64::from(embedded.psize))?);
+    if u64::from(embedded.lsize) != embedded.length {
+        return Err(format!(
+            "an embedded block of {} bytes for a range of {}",
+            embedded.lsize, embedded.length
+        ));
+    }
+    let mut plain = expand(embedded.compression, &payload, embedded.lsize)?;
+    match turn.filter(|object_type| !is_the_same_turned(*object_type)) {
+        Some(object_type) => {
+            byteswap::to_little_endian(object_type, &mut plain)?;
+            Ok(pack(plain, METADATA))
+        }
+        None => Ok(Prepared::stored(payload, embedded.lsize, embedded.compression)),
+    }
+}
+
+/// Whether blocks of this type have no byte order, and so can stay as they were compressed.
+fn is_the_same_turned(object_type: u8) -> bool {
+    types::swap(object_type) == Swap::Bytes
 }
 
 /// An object type as dnodes have it.

@@ -60,7 +60,10 @@ fn micro_zaps_turn_but_for_names() {
         .bytes(b"a name of fourty-nine bytes at most")
         .padded(512)
         .turned(DIRECTORY);
-    assert_eq!((u64_at(&block, 0), u64_at(&block, 8), u64_at(&block, 16)), ((1 << 63) + 3, 0x1122_3344_5566_7788, 5));
+    assert_eq!(
+        (u64_at(&block, 0), u64_at(&block, 8), u64_at(&block, 16)),
+        ((1 << 63) + 3, 0x1122_3344_5566_7788, 5)
+    );
     assert_eq!((u64_at(&block, 64), u32_at(&block, 72)), (0x8000_0000_0000_0022, 9));
     assert!(block[78..].starts_with(b"a name of fourty-nine bytes"));
 }
@@ -93,7 +96,10 @@ fn leaves_turn_chunk_by_chunk() {
         leaf = leaf.bytes(&[253]).padded(len + 22).u16s(&[0x0506]);
     }
     let leaf = leaf.turned(DIRECTORY);
-    assert_eq!((u64_at(&leaf, 0), u64_at(&leaf, 16), u32_at(&leaf, 24)), (1 << 63, 0x0102_0304_0506_0708, 0x02AB_1EAF));
+    assert_eq!(
+        (u64_at(&leaf, 0), u64_at(&leaf, 16), u32_at(&leaf, 24)),
+        (1 << 63, 0x0102_0304_0506_0708, 0x02AB_1EAF)
+    );
     assert_eq!([28, 30, 32, 34].map(|at| u16_at(&leaf, at)), [15, 1, 3, 4]);
     assert_eq!((leaf[36], u16_at(&leaf, 48 + 30)), (1, 2));
     assert_eq!(u16_at(&leaf, 80 + 22), 0xfffe);
@@ -148,8 +154,14 @@ fn znodes_turn_with_their_acl_and_not_their_target() {
     for word in 0..22 {
         assert_eq!(u64_at(&old, word * 8), 0x0102_0304_0000_0000 + word as u64);
     }
-    assert_eq!((u64_at(&old, 176), u32_at(&old, 184), u16_at(&old, 188), u16_at(&old, 190)), (0x55, 24, 0, 2));
-    assert_eq!((u32_at(&old, 192), u32_at(&old, 196), u16_at(&old, 200), u16_at(&old, 202)), (11, 12, 13, 14));
+    assert_eq!(
+        (u64_at(&old, 176), u32_at(&old, 184), u16_at(&old, 188), u16_at(&old, 190)),
+        (0x55, 24, 0, 2)
+    );
+    assert_eq!(
+        (u32_at(&old, 192), u32_at(&old, 196), u16_at(&old, 200), u16_at(&old, 202)),
+        (11, 12, 13, 14)
+    );
     assert!(old.ends_with(b"../target"));
     let new = znode(1).u16s(&[0, 0x1000]).u32s(&[9]).padded(264).turned(types::ZNODE);
     assert_eq!((u16_at(&new, 192), u16_at(&new, 194), u32_at(&new, 196)), (0, 0x1000, 9));
@@ -162,7 +174,10 @@ fn data_and_attributes_stay() {
         to_little_endian(object_type, &mut bytes).unwrap();
         assert!(bytes.iter().copied().eq(0..=255), "type {object_type}");
     }
-    assert_eq!(Big(Vec::new()).u16s(&[0x0102; 5]).bytes(&[9]).turned(0xc1), [2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 9]);
+    assert_eq!(
+        Big(Vec::new()).u16s(&[0x0102; 5]).bytes(&[9]).turned(0xc1),
+        [2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 9]
+    );
     assert_eq!(Big(Vec::new()).u32s(&[0x0102_0304]).turned(0xc2), [4, 3, 2, 1]);
     assert_eq!(Big(Vec::new()).u64s(&[1]).turned(36), [1, 0, 0, 0, 0, 0, 0, 0]);
     assert!(to_little_endian(10, &mut [0; 512]).is_err());
