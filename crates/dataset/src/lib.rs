@@ -30,4 +30,5 @@ pub use ops::create::CreateOptions;
 pub use ops::destroy::{DestroyPlan, snapshots_named};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
+pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT};
 pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};

@@ -10,6 +10,7 @@ use super::overlay::ObjectChange;
 use super::{Head, Tx};
 use crate::error::DatasetError;
 use crate::objset::Dnode;
+use crate::objset::view::{VOLUME_DATA, VOLUME_PROPERTIES, volume_size};
 use std::sync::atomic::Ordering;
 
 /// Largest block without the feature `large_blocks`.
@@ -68,17 +69,7 @@ impl Objects for Head {
     }
 
     fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError> {
-        let failed = source_error(object, offset);
-        let Some(dnode) = Head::dnode(self, object).map_err(&failed)? else { return Ok(Some(offset)) };
-        let size = u64::from(dnode.block_size);
-        let mut expected = offset / size;
-        for blkid in self.data_blocks(object, expected) {
-            if blkid.map_err(&failed)? != expected {
-                break;
-            }
-            expected += 1;
-        }
-        Ok(Some(expected.saturating_mul(size).max(offset)))
+        self.next_hole_before(object, offset, u64::MAX).map_err(source_error(object, offset))
     }
 }
 
@@ -217,6 +208,25 @@ impl ObjectsMut for Head {
 }
 
 impl Head {
+    /// Size of a volume in bytes.
+    ///
+    /// # Errors
+    /// When its properties cannot be read.
+    pub fn volume_size(&self) -> Result<u64, DatasetError> {
+        let dnode = self.existing(VOLUME_PROPERTIES)?;
+        let mut block = vec![0; (dnode.block_size as usize).min(BLOCK_OLD_MAX as usize)];
+        self.read_at(VOLUME_PROPERTIES, 0, &mut block)?;
+        volume_size(&block)
+    }
+
+    /// Block size of a volume in bytes.
+    ///
+    /// # Errors
+    /// When its dnode cannot be read.
+    pub fn volume_block_size(&self) -> Result<u32, DatasetError> {
+        Ok(self.existing(VOLUME_DATA)?.block_size)
+    }
+
     fn put_new(&self, object: u64, new: NewObject) -> Result<(), SourceError> {
         let NewObject { object_type, bonus_type, block_size, slots, bonus } = new;
         if slots == 0 || slots > SLOTS_MAX || !block_size.is_multiple_of(512) || block_size == 0 {

@@ -116,6 +116,23 @@ impl Head {
         })
     }
 
+    /// First hole at or after `offset`, not looked for past `end`: then `end` or more.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn next_hole_before(&self, object: u64, offset: u64, end: u64) -> Result<Option<u64>, DatasetError> {
+        let Some(dnode) = self.dnode(object)? else { return Ok(Some(offset)) };
+        let size = u64::from(dnode.block_size);
+        let mut expected = offset / size;
+        for blkid in self.data_blocks(object, expected) {
+            if blkid? != expected || expected.saturating_mul(size) >= end {
+                break;
+            }
+            expected += 1;
+        }
+        Ok(Some(expected.saturating_mul(size).max(offset)))
+    }
+
     /// Highest block number with data.
     pub(super) fn last_block(&self, object: u64) -> Result<Option<u64>, DatasetError> {
         let kept = self.layers.lock().blocks_from(object, 0).last().copied();

@@ -1,5 +1,6 @@
 //! The objset tree of a dataset: what its keys and values mean, and reading it.
 
+pub(crate) mod fill;
 pub mod key;
 pub mod types;
 pub mod value;

@@ -242,11 +242,22 @@ impl Objset {
     /// # Errors
     /// When the pool cannot be read.
     pub fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, DatasetError> {
+        self.next_hole_before(object, offset, u64::MAX)
+    }
+
+    /// As [`next_hole`](Self::next_hole), but not looked for past `end`: then `end` or more.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn next_hole_before(&self, object: u64, offset: u64, end: u64) -> Result<Option<u64>, DatasetError> {
         let Some(dnode) = self.dnode(object)? else { return Ok(None) };
         let block_size = u64::from(dnode.block_size);
         let mut expected = offset / block_size;
         let from = ObjsetKey::Block { object, blkid: expected }.encode();
         for item in self.view.range(&from, Some(&blocks_end(object))) {
+            if expected.saturating_mul(block_size) >= end {
+                break;
+            }
             match ObjsetKey::decode(&item?.0)? {
                 ObjsetKey::Block { blkid, .. } if blkid == expected => expected = expected.saturating_add(1),
                 _ => break,
@@ -271,12 +282,10 @@ impl Objset {
         if self.kind != Kind::Volume {
             return Err(DatasetError::WrongType { name: self.name.to_string() });
         }
-        const PROPERTIES: u64 = 2;
-        let dnode = self.dnode(PROPERTIES)?.ok_or_else(|| self.no_object(PROPERTIES))?;
+        let dnode = self.dnode(VOLUME_PROPERTIES)?.ok_or_else(|| self.no_object(VOLUME_PROPERTIES))?;
         let mut block = vec![0; usize::try_from(dnode.block_size).unwrap_or(0).min(128 * 1024)];
-        self.read(PROPERTIES, 0, &mut block)?;
-        micro_zap_number(&block, b"size")
-            .ok_or_else(|| DatasetError::corrupt(format!("object 2 of {}", self.name), "no volume size"))
+        self.read(VOLUME_PROPERTIES, 0, &mut block)?;
+        volume_size(&block)
     }
 
     /// Block size of a volume in bytes (of `ZVOL_OBJ` 1).
@@ -287,7 +296,7 @@ impl Objset {
         if self.kind != Kind::Volume {
             return Err(DatasetError::WrongType { name: self.name.to_string() });
         }
-        Ok(u64::from(self.dnode(1)?.ok_or_else(|| self.no_object(1))?.block_size))
+        Ok(u64::from(self.dnode(VOLUME_DATA)?.ok_or_else(|| self.no_object(VOLUME_DATA))?.block_size))
     }
 }
 
@@ -321,16 +330,27 @@ pub(crate) fn encode_redaction(len: u64) -> Vec<u8> {
     out
 }
 
-/// Looks a name up in a one-block micro ZAP (`mzap_phys_t`): a volume's property object is always one, and
-/// this crate stands beside, not above, the ZPL codec.
-fn micro_zap_number(block: &[u8], name: &[u8]) -> Option<u64> {
+/// `ZVOL_OBJ`
+pub const VOLUME_DATA: u64 = 1;
+/// `ZVOL_ZAP_OBJ`
+pub const VOLUME_PROPERTIES: u64 = 2;
+
+/// Where the value of a name lies in a one-block micro ZAP (`mzap_phys_t`), as a volume's properties always are.
+pub(crate) fn micro_zap_entry(block: &[u8], name: &[u8]) -> Option<usize> {
     const MICRO: u64 = (1 << 63) + 3;
-    let magic = u64::from_le_bytes(*block.first_chunk::<8>()?);
-    if magic != MICRO {
+    const ENTRY: usize = 64;
+    if u64::from_le_bytes(*block.first_chunk::<8>()?) != MICRO {
         return None;
     }
-    block.get(64..)?.chunks_exact(64).find_map(|entry| {
-        let stored = entry[14..].split(|&byte| byte == 0).next()?;
-        (stored == name).then(|| entry.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes)))?
-    })
+    let named = |entry: &[u8]| entry[14..].split(|&byte| byte == 0).next() == Some(name);
+    let index = block.get(ENTRY..)?.chunks_exact(ENTRY).position(named)?;
+    Some((index + 1) * ENTRY)
+}
+
+/// The size that a volume's property block says.
+pub(crate) fn volume_size(block: &[u8]) -> Result<u64, DatasetError> {
+    micro_zap_entry(block, b"size")
+        .and_then(|at| block.get(at..)?.first_chunk::<8>())
+        .map(|bytes| u64::from_le_bytes(*bytes))
+        .ok_or_else(|| DatasetError::corrupt("volume properties", "no volume size"))
 }

@@ -11,3 +11,4 @@ pub(crate) mod property;
 pub(crate) mod rename;
 pub(crate) mod rollback;
 pub(crate) mod snapshot;
+pub mod volume;

@@ -1,0 +1,234 @@
+//! A volume as a block device: read, write, trim, flush, and which parts hold data.
+//!
+//! A [`Volume`] is a dataset's head, to be read and written by any number of threads, or a snapshot, to be read. What a
+//! [`flush`](Volume::flush) follows is durable; a crash leaves the volume as of one moment not earlier than that.
+
+mod locks;
+
+use std::sync::Arc;
+
+use snowmelt_dataset::objset::view::VOLUME_DATA;
+use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset};
+use snowmelt_zpl::{Objects, ObjectsMut, Room, SourceError};
+
+use crate::locks::BlockLocks;
+
+/// Most blocks changed in one transaction.
+const BLOCKS_PER_TX: u64 = 64;
+
+/// Why an operation on a volume failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// It goes past the end.
+    #[error("{length} bytes at offset {offset} go past the end of the volume, at {size}")]
+    Range {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        length: u64,
+        /// Size of the volume in bytes.
+        size: u64,
+    },
+    /// A snapshot cannot be written.
+    #[error("the volume is read-only")]
+    ReadOnly,
+    /// The objects failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The dataset failed.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+/// A run of blocks alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Bytes.
+    pub length: u64,
+    /// Whether something is stored; what is not reads as zeros.
+    pub data: bool,
+}
+
+enum Source {
+    Head(Arc<Head>),
+    Snapshot(Objset),
+}
+
+/// A block device.
+pub struct Volume {
+    source: Source,
+    block_size: u32,
+    locks: BlockLocks,
+}
+
+impl Volume {
+    /// Opens a volume, or a snapshot of one by its full name.
+    ///
+    /// # Errors
+    /// When there is no such dataset, it is no volume, or its key is needed.
+    pub fn open(datasets: &Datasets, name: &str) -> Result<Self, VolumeError> {
+        let name = Name::parse(name).map_err(DatasetError::from)?;
+        let catalog = datasets.catalog();
+        let wrong = || DatasetError::WrongType { name: name.to_string() };
+        let (source, block_size) = match catalog.find(&name)? {
+            Found::Dataset(dataset) if dataset.record.kind == Kind::Volume => {
+                let head = datasets.open_head(&dataset)?;
+                let block_size = head.volume_block_size()?;
+                (Source::Head(head), block_size)
+            }
+            Found::Snapshot(snapshot) if snapshot.kind == Kind::Volume => {
+                let objset = catalog.objset(&snapshot);
+                let block_size = objset.volume_block_size()?;
+                (Source::Snapshot(objset), u32::try_from(block_size).map_err(|_| wrong())?)
+            }
+            _ => return Err(wrong().into()),
+        };
+        Ok(Self { source, block_size, locks: BlockLocks::default() })
+    }
+
+    /// Bytes. It may change while the volume is open.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn size(&self) -> Result<u64, VolumeError> {
+        Ok(match &self.source {
+            Source::Head(head) => head.volume_size()?,
+            Source::Snapshot(objset) => objset.volume_size()?,
+        })
+    }
+
+    /// Bytes in a block: writes of whole blocks are cheapest.
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// Whether it is a snapshot, or in a pool that is open for reading only.
+    pub fn is_read_only(&self) -> bool {
+        match &self.source {
+            Source::Head(head) => head.pool().is_read_only(),
+            Source::Snapshot(_) => true,
+        }
+    }
+
+    fn objects(&self) -> &dyn Objects {
+        match &self.source {
+            Source::Head(head) => &**head,
+            Source::Snapshot(objset) => objset,
+        }
+    }
+
+    fn head(&self) -> Result<&Head, VolumeError> {
+        match &self.source {
+            Source::Head(head) => Ok(head),
+            Source::Snapshot(_) => Err(VolumeError::ReadOnly),
+        }
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<(), VolumeError> {
+        let size = self.size()?;
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(VolumeError::Range { offset, length, size }),
+        }
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// [`VolumeError::Range`]; when a block cannot be read.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), VolumeError> {
+        self.check(offset, buf.len() as u64)?;
+        Ok(self.objects().read(VOLUME_DATA, offset, buf)?)
+    }
+
+    /// Writes bytes. Writes that overlap must not be made at once; others may.
+    ///
+    /// # Errors
+    /// [`VolumeError::Range`], [`VolumeError::ReadOnly`], [`SourceError::NoSpace`]. A long write that fails may have
+    /// been done in part.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), VolumeError> {
+        self.check(offset, data.len() as u64)?;
+        let head = self.head()?;
+        for (at, length) in self.pieces(offset, data.len() as u64) {
+            let from = (at - offset) as usize;
+            let tx = head.begin(Room::Write(self.whole_blocks(at, length)))?;
+            let _locked = self.locks.lock(at / u64::from(self.block_size), self.past(at, length));
+            head.write(&tx, VOLUME_DATA, at, &data[from..from + length as usize])?;
+        }
+        Ok(())
+    }
+
+    /// Makes bytes zeros, and holes of whole blocks: `TRIM`, `WRITE_ZEROES`, `fallocate` that punches a hole.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn zero(&self, offset: u64, length: u64) -> Result<(), VolumeError> {
+        self.check(offset, length)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let head = self.head()?;
+        let tx = head.begin(Room::Write(2 * u64::from(self.block_size)))?;
+        let _locked = self.locks.lock(offset / u64::from(self.block_size), self.past(offset, length));
+        Ok(head.free(&tx, VOLUME_DATA, offset, length)?)
+    }
+
+    /// Makes all that was written before durable.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn flush(&self) -> Result<(), VolumeError> {
+        match &self.source {
+            Source::Head(head) => Ok(head.sync()?),
+            Source::Snapshot(_) => Ok(()),
+        }
+    }
+
+    /// What lies in `offset..offset + length`: at most `most` runs, from the beginning.
+    ///
+    /// # Errors
+    /// [`VolumeError::Range`]; when the pool cannot be read.
+    pub fn extents(&self, offset: u64, length: u64, most: usize) -> Result<Vec<Extent>, VolumeError> {
+        self.check(offset, length)?;
+        let (objects, end) = (self.objects(), offset + length);
+        let (mut at, mut found) = (offset, Vec::new());
+        while at < end && found.len() < most {
+            let data = objects.next_data(VOLUME_DATA, at)?.unwrap_or(end).min(end);
+            if data > at {
+                found.push(Extent { length: data - at, data: false });
+                at = data;
+                continue;
+            }
+            let hole = match &self.source {
+                Source::Head(head) => head.next_hole_before(VOLUME_DATA, at, end)?,
+                Source::Snapshot(objset) => objset.next_hole_before(VOLUME_DATA, at, end)?,
+            };
+            let hole = hole.unwrap_or(end).min(end);
+            found.push(Extent { length: hole - at, data: true });
+            at = hole;
+        }
+        Ok(found)
+    }
+
+    /// The first block past a range.
+    fn past(&self, offset: u64, length: u64) -> u64 {
+        (offset + length).div_ceil(u64::from(self.block_size))
+    }
+
+    /// Bytes of all blocks that a range touches.
+    fn whole_blocks(&self, offset: u64, length: u64) -> u64 {
+        (self.past(offset, length) - offset / u64::from(self.block_size)) * u64::from(self.block_size)
+    }
+
+    /// Cuts a range at block boundaries into what fits a transaction.
+    fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (most, end) = (u64::from(self.block_size) * BLOCKS_PER_TX, offset + length);
+        let mut at = offset;
+        std::iter::from_fn(move || {
+            let next = ((at / most + 1) * most).min(end);
+            (at < end).then(|| (std::mem::replace(&mut at, next), next))
+        })
+        .map(|(from, to)| (from, to - from))
+    }
+}

@@ -1,0 +1,38 @@
+//! Locks over blocks: a write of part of a block reads the rest of it first.
+
+use parking_lot::{Condvar, Mutex};
+
+/// The ranges of blocks that are being changed.
+#[derive(Debug, Default)]
+pub(crate) struct BlockLocks {
+    held: Mutex<Vec<(u64, u64)>>,
+    freed: Condvar,
+}
+
+/// A range of blocks, held until dropped.
+pub(crate) struct Locked<'a> {
+    locks: &'a BlockLocks,
+    range: (u64, u64),
+}
+
+impl BlockLocks {
+    /// Waits until nobody changes any block of `first..past`.
+    pub(crate) fn lock(&self, first: u64, past: u64) -> Locked<'_> {
+        let mut held = self.held.lock();
+        while held.iter().any(|(from, to)| *from < past && first < *to) {
+            self.freed.wait(&mut held);
+        }
+        held.push((first, past));
+        Locked { locks: self, range: (first, past) }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let mut held = self.locks.held.lock();
+        if let Some(at) = held.iter().position(|range| *range == self.range) {
+            held.swap_remove(at);
+        }
+        self.locks.freed.notify_all();
+    }
+}
