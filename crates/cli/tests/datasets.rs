@@ -228,3 +228,43 @@ fn rollback_clone_promote_rename() {
     );
     assert!(scratch.ok("check tank").starts_with("tank: no errors"));
 }
+
+#[test]
+fn volumes_are_made_resized_and_sent() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -V 64M tank/v");
+    assert_eq!(
+        scratch.ok("get -Hpo value volsize,volblocksize,type,refreservation tank/v"),
+        format!("{}\n16384\nvolume\n{}\n", 64 << 20, (64 << 20) + (4 + 1) * 2 * 131_072)
+    );
+    scratch.ok("set volsize=128M tank/v");
+    assert_eq!(
+        scratch.ok("get -Hpo value volsize,refreservation tank/v"),
+        format!("{}\n{}\n", 128 << 20, (128 << 20) + (8 + 1) * 2 * 131_072)
+    );
+    scratch.ok("create -s -V 10T -b 64K tank/sparse");
+    assert_eq!(scratch.ok("get -Ho value volsize,volblocksize,refreservation tank/sparse"), "10T\n64K\nnone\n");
+    for (line, message) in [
+        ("create -V 1P tank/x", "cannot create 'tank/x': out of space\n"),
+        (
+            "create -V 100K tank/x",
+            "cannot create 'tank/x': 'volsize' must be a multiple of volume block size (16K)\n",
+        ),
+        (
+            "create -s -V 1G -b 3K tank/x",
+            "cannot create 'tank/x': 'volblocksize' must be power of 2 from 512B to 16M\n",
+        ),
+        ("create tank/v/x", "cannot create 'tank/v/x': parent is not a filesystem\n"),
+        (
+            "set volsize=100K tank/v",
+            "cannot set property for 'tank/v': 'volsize' must be a multiple of volume block size (16K)\n",
+        ),
+    ] {
+        assert_eq!(scratch.fails(1, line), message, "{line}");
+    }
+    scratch.ok("snapshot tank/sparse@a");
+    let stream = scratch.to_file("send tank/sparse@a", "sparse.zstream");
+    scratch.receive("receive tank/copy", &stream);
+    assert_eq!(scratch.ok("get -Ho value volsize,volblocksize tank/copy"), "10T\n64K\n");
+    scratch.ok("check tank");
+}

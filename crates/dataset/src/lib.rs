@@ -13,6 +13,8 @@ mod random;
 
 pub mod catalog;
 pub mod diff;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod name;
 pub mod objset;
 pub mod property;
@@ -30,5 +32,5 @@ pub use ops::create::CreateOptions;
 pub use ops::destroy::{DestroyPlan, snapshots_named};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
-pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT};
+pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};

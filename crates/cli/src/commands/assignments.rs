@@ -26,7 +26,19 @@ pub fn split_all(pairs: &[String]) -> Result<Vec<(&str, &str)>> {
 /// # Errors
 /// The first pair that is not allowed; encryption, for which there are no keys here.
 pub fn for_new(attempt: &str, pairs: &[(&str, &str)], types: Types) -> Result<Vec<Assignment>> {
-    let target = Target { types, creating: true, volume_block_size: None };
+    checked(attempt, pairs, Target { types, creating: true, volume_block_size: None })
+}
+
+/// As [`for_new`], for a volume of such blocks.
+///
+/// # Errors
+/// As [`for_new`].
+pub fn for_new_volume(attempt: &str, pairs: &[(&str, &str)], block_size: u64) -> Result<Vec<Assignment>> {
+    let target = Target { types: Types::VOLUME, creating: true, volume_block_size: Some(block_size) };
+    checked(attempt, pairs, target)
+}
+
+fn checked(attempt: &str, pairs: &[(&str, &str)], target: Target) -> Result<Vec<Assignment>> {
     let assignments = validate(pairs.iter().copied(), target).map_err(refused(attempt))?;
     let is_plain = |a: &Assignment| match a.name.as_str() {
         "encryption" => a.value.as_number() == Some(2),

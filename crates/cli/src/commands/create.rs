@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use snowmelt_dataset::CreateOptions;
-use snowmelt_dataset::property::{Assignment, Types};
+use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Types, parse_size};
+use snowmelt_dataset::{CreateOptions, DatasetError, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 
 use super::assignments;
 use crate::app::{App, pool_of};
@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::pools::Session;
 use crate::report;
 
-/// Creates a filesystem.
+/// Creates a filesystem or a volume.
 ///
 /// # Errors
 /// When it exists, its parent does not, or a property cannot be set.
@@ -23,11 +23,14 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
     }
     let name = &args.dataset;
     let attempt = format!("cannot {} '{name}'", if args.dry_run { "verify" } else { "create" });
-    if args.volume.is_some() {
-        return Err(CliError::Failed(format!("{attempt}: volumes can be received, but not made here")));
-    }
-    let chosen =
-        assignments::for_new(&attempt, &assignments::split_all(&args.properties)?, Types::FILESYSTEM)?;
+    let pairs = assignments::split_all(&args.properties)?;
+    let (volume, chosen) = match &args.volume {
+        Some(size) => {
+            let (volume, chosen) = new_volume(&attempt, args, size, pairs)?;
+            (Some(volume), chosen)
+        }
+        None => (None, assignments::for_new(&attempt, &pairs, Types::FILESYSTEM)?),
+    };
     let missing = |pool: &str| format!("cannot create '{name}': no such pool '{pool}'");
     app.on_pool(name, missing, |app, session| {
         let exists = session.datasets.catalog().dataset(name).is_ok();
@@ -41,11 +44,58 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
                 false => Ok(Exit::Ok),
             };
         }
-        let options = CreateOptions { parents: args.parents > 0, properties: assignments::stored(&chosen) };
-        session.datasets.create_filesystem(name, &options).map_err(report::failed(&attempt))?;
+        let properties = stored(&chosen);
+        if let Some((_, reservation)) = properties.iter().find(|(name, _)| name == "refreservation") {
+            let free = session.datasets.pool().space().map_err(|error| report::failed(&attempt)(DatasetError::from(error)))?.free;
+            if reservation.parse::<u64>().is_ok_and(|reservation| reservation > free) {
+                return Err(CliError::Failed(format!("{attempt}: out of space")));
+            }
+        }
+        let options = CreateOptions { parents: args.parents > 0, properties };
+        match &volume {
+            Some(volume) => session.datasets.create_volume(name, volume, &options),
+            None => session.datasets.create_filesystem(name, &options),
+        }
+        .map_err(report::failed(&attempt))?;
         app.record(session);
         Ok(Exit::Ok)
     })
+}
+
+/// What of a new volume's properties is kept as a property: its sizes are in its data.
+fn stored(chosen: &[Assignment]) -> Vec<(String, String)> {
+    let mut stored = assignments::stored(chosen);
+    stored.retain(|(name, _)| name != "volsize" && name != "volblocksize");
+    stored
+}
+
+/// `-V`, `-b` and `-s`.
+fn new_volume<'a>(
+    attempt: &str,
+    args: &'a CreateArgs,
+    size: &'a str,
+    mut pairs: Vec<(&'a str, &'a str)>,
+) -> Result<(NewVolume, Vec<Assignment>)> {
+    if let Some(block_size) = &args.block_size {
+        pairs.push(("volblocksize", block_size));
+    }
+    let given = pairs.iter().find(|(name, _)| *name == "volblocksize").map(|(_, value)| *value);
+    let block_size = match given {
+        Some(text) => parse_size(text).map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?,
+        None => u64::from(VOLUME_BLOCK_DEFAULT),
+    };
+    pairs.push(("volsize", size));
+    let mut chosen = assignments::for_new_volume(attempt, &pairs, block_size)?;
+    let number = |name: &str| chosen.iter().find(|a| a.name == name).and_then(|a| a.value.as_number());
+    let size = number("volsize").unwrap_or(0);
+    let volume = NewVolume { size, block_size: u32::try_from(block_size).unwrap_or(0) };
+    if !args.sparse && number("refreservation").is_none_or(|value| value == REFRESERVATION_AUTO) {
+        let copies = number("copies").unwrap_or(1);
+        chosen.retain(|assignment| assignment.name != "refreservation");
+        let whole = volume_reservation(size, block_size, copies).to_string();
+        chosen.extend(assignments::for_new_volume(attempt, &[("refreservation", &whole)], block_size)?);
+    }
+    Ok((volume, chosen))
 }
 
 /// `-v` and `-P`.

@@ -59,6 +59,7 @@ impl Place {
                 ) => continue,
                 Err(error) => return Err(report::failed(&attempt)(error)),
             };
+            objset.require_readable().map_err(report::failed(&attempt))?;
             let path = path.strip_prefix(b":").unwrap_or(path);
             let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
             let path = path.get(start..).unwrap_or_default().to_vec();

@@ -1,7 +1,7 @@
 //! `set`.
 
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Target, Types, Value, validate};
-use snowmelt_dataset::{Catalog, Kind};
+use snowmelt_dataset::{Catalog, DatasetError, Kind, volume_reservation};
 
 use super::{assignments, names};
 use crate::app::App;
@@ -75,7 +75,34 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
     let mut chosen = validate(pairs.iter().copied(), target).map_err(assignments::refused(&attempt))?;
     check_against_use(&catalog, &entity, &mut chosen, &attempt)?;
     let parsed = names::parse(name, &open)?;
+    // A volume's size is in its data.
+    if let Some(at) = chosen.iter().position(|assignment| assignment.name == "volsize") {
+        let size = chosen.remove(at).value.as_number().unwrap_or(0);
+        keep_whole(&catalog, &entity, size, &mut chosen).map_err(report::failed(&attempt))?;
+        session.datasets.resize_volume(name, size).map_err(report::failed(&attempt))?;
+    }
     session.datasets.set_properties(&parsed, &assignments::stored(&chosen)).map_err(report::failed(&attempt))
+}
+
+/// A volume whose whole size is reserved has its whole size reserved afterwards (`zfs_add_synthetic_resv` of
+/// `libzfs_dataset.c`).
+fn keep_whole(
+    catalog: &Catalog,
+    entity: &Entity,
+    size: u64,
+    chosen: &mut Vec<Assignment>,
+) -> Result<(), DatasetError> {
+    if chosen.iter().any(|assignment| assignment.name == "refreservation") {
+        return Ok(());
+    }
+    let reader = Reader::new(catalog);
+    let number = |name: &str| reader.number(entity, name);
+    let (block_size, copies) = (number("volblocksize")?, number("copies")?);
+    if number("refreservation")? == volume_reservation(number("volsize")?, block_size, copies) {
+        let value = Value::Number(volume_reservation(size, block_size, copies));
+        chosen.push(Assignment { name: "refreservation".to_owned(), value });
+    }
+    Ok(())
 }
 
 /// What depends on how the dataset is now: limits may not be below what is used, and `auto` becomes a size.
@@ -109,9 +136,6 @@ fn check_against_use(
             "version" if value < number("version")? => {
                 let present = number("version")?;
                 return refuse(&format!("Can not downgrade; already at version {present}"));
-            }
-            "volsize" if value != number("volsize")? => {
-                return refuse("the size of a volume that holds data cannot be changed");
             }
             _ => {}
         }

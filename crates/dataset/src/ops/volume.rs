@@ -86,6 +86,23 @@ impl Datasets {
     }
 }
 
+/// What a volume takes when all of it is written, its indirect blocks at their largest (`zvol_volsize_to_reservation`
+/// of `libzfs_dataset.c`).
+pub fn volume_reservation(size: u64, block_size: u64, copies: u64) -> u64 {
+    const POINTERS: u64 = 1024;
+    const INDIRECT: u64 = 128 << 10;
+    let (mut blocks, mut indirect) = (size / block_size.max(1), 0u64);
+    loop {
+        blocks = blocks.div_ceil(POINTERS);
+        indirect += blocks;
+        if blocks <= 1 {
+            break;
+        }
+    }
+    let indirect = indirect.saturating_mul((copies + 1).min(3)).saturating_mul(INDIRECT);
+    size.saturating_mul(copies).saturating_add(indirect)
+}
+
 fn check_size(name: &str, size: u64, block_size: u32) -> Result<(), DatasetError> {
     let refused = |why: String| Err(DatasetError::refused(name, why));
     if !block_size.is_power_of_two() || !(512..=16 << 20).contains(&block_size) {
