@@ -1,0 +1,45 @@
+//! Native encryption of OpenZFS, the reading side.
+//!
+//! A raw stream (`zfs send -w`) brings blocks as they are on disk: encrypted, each with a MAC. Its BEGIN brings the
+//! dataset's keys, wrapped in a key that only the user has ([`Keydata`]). With that key ([`WrappingKey`]) they are
+//! unwrapped ([`Keys`]), and a [`Decryptor`] authenticates and decrypts data blocks, spill blocks, blocks of dnodes and
+//! the object set. A [`Verifier`] does that for whole streams. Nothing here encrypts.
+//!
+//! ```no_run
+//! use snowmelt_crypt::{Decryptor, Keydata, Keys, WrappingKey};
+//! # fn f(begin: snowmelt_stream::NvList, write: snowmelt_stream::Write, mut payload: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+//! let keydata = Keydata::of_begin(&begin)?;
+//! let wrapping = WrappingKey::from_material(&keydata, b"correct horse")?;
+//! let decryptor = Decryptor::new(Keys::unwrap(&keydata, &wrapping)?);
+//! decryptor.block(write.object_type, &write.crypt, &mut payload)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The crate does no I/O, trusts no byte it is given, makes no cryptographic primitive itself, compares MACs in constant
+//! time and wipes keys from memory. What exactly is encrypted and authenticated is told in `docs/crypt.md`; its source is
+//! OpenZFS (read as a specification): `module/os/linux/zfs/zio_crypt.c`, `module/zfs/dsl_crypt.c`,
+//! `lib/libzfs/libzfs_crypto.c`.
+
+mod auth;
+mod dataset;
+mod decrypt;
+mod dnode;
+mod error;
+mod keydata;
+mod keyring;
+mod keys;
+mod suite;
+mod tree;
+mod verify;
+
+pub use auth::{BlockAuth, block_order, is_encrypted};
+pub use decrypt::Decryptor;
+pub use dnode::Dnode;
+pub use error::{BlockError, KeyError, TreeError};
+pub use keydata::{KeyFormat, Keydata, MAX_ITERATIONS, Metadnode};
+pub use keyring::Keyring;
+pub use keys::{Keys, WrappingKey};
+pub use suite::Suite;
+pub use tree::{Keep, MacTree, Shape};
+pub use verify::{AuthCause, AuthError, Authenticated, Subject, Verifier};
