@@ -19,7 +19,7 @@ pub(crate) const FRAME_ALIGN: u64 = 8;
 pub(crate) const COMMIT_ALIGN: u64 = 4096;
 
 const VERSION: u8 = 1;
-const SUM_AT: usize = 88;
+pub(crate) const SUM_AT: usize = 88;
 const _: () = assert!(SUM_AT + 8 == FRAME_HEADER);
 
 /// What a frame holds.
@@ -141,7 +141,7 @@ impl FrameHeader {
 }
 
 /// First 8 bytes of BLAKE3 over the header, the segment's id and the offset.
-fn checksum(header: &[u8], segment: SegmentId, offset: u64) -> [u8; 8] {
+pub(crate) fn checksum(header: &[u8], segment: SegmentId, offset: u64) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(header);
     hasher.update(&segment.0.to_le_bytes());

@@ -19,7 +19,7 @@ const ZAP_LEAF_MAGIC: u32 = 0x02AB_1EAF;
 const ZNODE_LEN: usize = 264;
 
 /// What is wrong with the bonus of an object, if anything.
-pub(super) fn bonus(bonus_type: u8, bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn bonus(bonus_type: u8, bytes: &[u8]) -> Result<(), String> {
     match bonus_type {
         types::SA if bytes.is_empty() => Ok(()),
         types::SA => system_attributes(bytes),
@@ -29,7 +29,7 @@ pub(super) fn bonus(bonus_type: u8, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// What is wrong with a spill block, if anything.
-pub(super) fn spill(bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn spill(bytes: &[u8]) -> Result<(), String> {
     system_attributes(bytes)
 }
 
@@ -51,7 +51,7 @@ fn system_attributes(bytes: &[u8]) -> Result<(), String> {
 }
 
 /// What is wrong with a block of an object of this type, if anything. `blkid` is its number.
-pub(super) fn block(object_type: u8, blkid: u64, bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn block(object_type: u8, blkid: u64, bytes: &[u8]) -> Result<(), String> {
     if types::swap(object_type) != Swap::Zap {
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub(super) fn block(object_type: u8, blkid: u64, bytes: &[u8]) -> Result<(), Str
 
 /// The generation of a file, from its bonus (`zpl_get_file_info`): tells a file from another that took its
 /// object number.
-pub(super) fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
+pub(crate) fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     /// `SA_GEN_OFFSET`: the third attribute of every layout of a file.
     const SA_GEN: usize = 16;
     const ZNODE_GEN: usize = 64;

@@ -19,7 +19,7 @@ mod budget;
 pub(crate) mod byteswap;
 mod finish;
 pub(crate) mod key_data;
-mod meaning;
+pub(crate) mod meaning;
 mod package;
 mod pipeline;
 pub(crate) mod prepare;

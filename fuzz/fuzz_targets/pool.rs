@@ -1,0 +1,7 @@
+//! Every record of a pool of any bytes: refused, or the same when written again.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| snowmelt_pool::fuzzing::decoders(data));
