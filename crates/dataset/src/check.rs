@@ -8,7 +8,7 @@ use snowmelt_pool::{
 };
 
 use crate::catalog::record::{BookmarkRecord, DatasetRecord, ReceiveState, SnapshotRecord};
-use crate::catalog::{DatasetId, ROOT, SnapshotId, keys};
+use crate::catalog::{DatasetId, ROOT, SnapshotId, encryption, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::objset::ObjsetKey;
@@ -172,6 +172,18 @@ impl State {
                 if !exists {
                     fault(place(id), format!("record {prefix:#x} belongs to something that does not exist"));
                 }
+            }
+        }
+        for item in range(meta, keys::KEY_ROOT) {
+            let (key, value) = item?;
+            let id = DatasetId(keys::number(&key, 1)?);
+            match encryption::decode(&value) {
+                Ok(root) if self.datasets.contains_key(&id) && self.datasets.contains_key(&root) => {}
+                Ok(root) => fault(
+                    format!("dataset {}", id.0),
+                    format!("it inherits its key from dataset {}, and one of them does not exist", root.0),
+                ),
+                Err(error) => fault(format!("dataset {}", id.0), error.to_string()),
             }
         }
         for item in range(meta, keys::BOOKMARK) {

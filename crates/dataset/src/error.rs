@@ -78,9 +78,10 @@ pub enum DatasetError {
     #[error("{what}: {why}; run 'snowmelt check'")]
     Corrupt { what: String, why: String },
     #[error(
-        "object {object:#x} of '{dataset}' is encrypted; the key of '{root}' ({format}) would be needed to read it"
+        "'{dataset}': it is encrypted; the key of its encryption root '{root}' (keylocation {location}) would be \
+         needed to read it"
     )]
-    Encrypted { dataset: String, object: u64, root: String, format: String },
+    Encrypted { dataset: String, object: u64, root: String, location: String },
     #[error("object {object}, offset {offset}: the data was left out of this redacted dataset")]
     Redacted { object: u64, offset: u64 },
     #[error("the operation was interrupted")]

@@ -103,8 +103,16 @@ impl Reader<'_> {
         Ok(Some(match name {
             "encryption" => number("DSL_CRYPTO_SUITE"),
             "keyformat" | "pbkdf2iters" => number(name),
-            "keylocation" => Some(("prompt".into(), Source::None)),
-            "encryptionroot" => Some((entity.dataset_name().into(), Source::None)),
+            "keylocation" if self.catalog.encryption_root(id)? != id => Some(("none".into(), Source::Default)),
+            // What was set; else what a raw receive sets.
+            "keylocation" => match self.set_value(entity, name, false)? {
+                Some(_) => return Ok(None),
+                None => Some(("prompt".into(), Source::Local)),
+            },
+            "encryptionroot" => {
+                let root = self.catalog.dataset_by_id(self.catalog.encryption_root(id)?)?;
+                Some((root.name.into(), Source::None))
+            }
             // ZFS_KEYSTATUS_UNAVAILABLE
             _ => Some((Value::Number(1), Source::None)),
         }))

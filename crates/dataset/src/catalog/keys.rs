@@ -19,6 +19,7 @@ pub(crate) const RECEIVE: u8 = 0x19;
 pub(crate) const HISTORY: u8 = 0x1a;
 pub(crate) const COUNTER: u8 = 0x1b;
 pub(crate) const KEY_DATA: u8 = 0x1c;
+pub(crate) const KEY_ROOT: u8 = 0x1d;
 
 /// Builds a key from its parts.
 pub(crate) struct Key(Vec<u8>);
@@ -105,6 +106,11 @@ pub(crate) fn counter(name: &str) -> Vec<u8> {
 /// `txg` 0 is the dataset's head.
 pub(crate) fn key_data(id: DatasetId, txg: Txg) -> Vec<u8> {
     Key::new(KEY_DATA).id(id).u64(txg).done()
+}
+
+/// Of an encrypted dataset that is no encryption root.
+pub(crate) fn key_root(id: DatasetId) -> Vec<u8> {
+    Key::new(KEY_ROOT).id(id).done()
 }
 
 /// The first key after every key that begins with `prefix`.

@@ -3,6 +3,7 @@
 //! A [`Catalog`] is a frozen view of the meta tree: whoever lists or plans works on one, undisturbed by
 //! writers, and sees no operation half done.
 
+pub(crate) mod encryption;
 pub(crate) mod keys;
 pub(crate) mod properties;
 pub(crate) mod record;
@@ -404,8 +405,8 @@ impl Catalog {
     pub fn objset(&self, snapshot: &Snapshot) -> Objset {
         let view = self.pool.view(snapshot.record.root.clone());
         let name = snapshot.full_name();
-        Objset::new(self.pool.clone(), view, &name, snapshot.kind, snapshot.record.content)
-            .with_key_root(&snapshot.dataset)
+        let objset = Objset::new(self.pool.clone(), view, &name, snapshot.kind, snapshot.record.content);
+        self.tell_key(objset, snapshot.id.dataset)
     }
 
     /// The content of a dataset as it is now.
@@ -414,7 +415,16 @@ impl Catalog {
     /// When the pool cannot be read.
     pub fn head(&self, dataset: &Dataset) -> Result<Objset, DatasetError> {
         let view = self.pool.tree(dataset.record.head)?.view();
-        Ok(Objset::new(self.pool.clone(), view, &dataset.name, dataset.record.kind, dataset.record.content))
+        let (kind, content) = (dataset.record.kind, dataset.record.content);
+        Ok(self.tell_key(Objset::new(self.pool.clone(), view, &dataset.name, kind, content), dataset.id))
+    }
+
+    /// Tells an encrypted objset which key would open it, for messages: what cannot be read must not hide the rest.
+    fn tell_key(&self, objset: Objset, id: DatasetId) -> Objset {
+        match objset.is_encrypted().then(|| self.key_of(id)) {
+            Some(Ok((root, location))) => objset.with_key(&root, &location),
+            _ => objset,
+        }
     }
 
     /// The packed `crypt_keydata` nvlist of a raw encrypted dataset (`txg` 0) or snapshot.

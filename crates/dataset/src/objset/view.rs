@@ -24,7 +24,8 @@ pub struct Objset {
     name: Arc<str>,
     kind: Kind,
     content: Content,
-    key_root: Arc<str>,
+    /// Encryption root and key location, for messages.
+    key: Arc<(String, String)>,
     last: Arc<LastDnode>,
 }
 
@@ -36,15 +37,15 @@ impl Objset {
             name: name.into(),
             kind,
             content,
-            key_root: name.split('@').next().unwrap_or(name).into(),
+            key: Arc::new((name.split('@').next().unwrap_or(name).to_owned(), "prompt".to_owned())),
             last: Arc::default(),
         }
     }
 
-    /// Names the encryption root whose key would be needed, for messages.
+    /// Names the encryption root whose key would be needed, and where that is found, for messages.
     #[must_use]
-    pub fn with_key_root(mut self, root: &str) -> Self {
-        self.key_root = root.into();
+    pub(crate) fn with_key(mut self, root: &str, location: &str) -> Self {
+        self.key = Arc::new((root.to_owned(), location.to_owned()));
         self
     }
 
@@ -66,6 +67,15 @@ impl Objset {
     /// Whether its blocks are encrypted and no key is here.
     pub fn is_encrypted(&self) -> bool {
         self.content.features.contains(Features::RAW)
+    }
+
+    /// Whether its content can be read here.
+    ///
+    /// # Errors
+    /// [`DatasetError::Encrypted`], which names the key that would be needed.
+    pub fn require_readable(&self) -> Result<(), DatasetError> {
+        const FIRST: u64 = 1;
+        if self.is_encrypted() { Err(self.encrypted(FIRST)) } else { Ok(()) }
     }
 
     /// The tree.
@@ -153,8 +163,8 @@ impl Objset {
         DatasetError::Encrypted {
             dataset: self.name.to_string(),
             object,
-            root: self.key_root.to_string(),
-            format: "zfs load-key, on a machine with ZFS".to_owned(),
+            root: self.key.0.clone(),
+            location: self.key.1.clone(),
         }
     }
 

@@ -47,6 +47,7 @@ impl Datasets {
         change.reset_head(&dataset, &origin)?;
         if let Some(key_data) = catalog.key_data(origin.id.dataset, origin.id.txg)? {
             change.put(&keys::key_data(dataset.id, 0), &key_data)?;
+            change.set_encryption_root(dataset.id, catalog.encryption_root(origin.id.dataset)?)?;
         }
         for (property, value) in &options.properties {
             change.set_property(dataset.id, 0, PropertyKind::Local, property, value)?;

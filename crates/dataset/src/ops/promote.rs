@@ -53,6 +53,7 @@ impl Datasets {
         }
         change.put_dataset(clone.id, &up)?;
         change.put_dataset(owner.id, &down)?;
+        change.move_encryption_root(owner.id, clone.id)?;
         change.commit()
     }
 }

@@ -1,5 +1,7 @@
 //! `rename`: of datasets, snapshots and bookmarks.
 
+use snowmelt_stream::features::Features;
+
 use crate::catalog::{Catalog, Dataset, Snapshot, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
@@ -79,6 +81,7 @@ impl Change<'_> {
             DatasetError::NotFound { .. } => DatasetError::NoParent { name: to.to_string() },
             other => other,
         })?;
+        check_encryption_root(&self.catalog(), &dataset, &parent)?;
         self.delete(&keys::child(dataset.record.parent, &dataset.record.name))?;
         self.put(&keys::child(parent.id, last), &dataset.id.0.to_be_bytes())?;
         dataset.record.parent = parent.id;
@@ -118,6 +121,22 @@ impl Change<'_> {
         self.put(&keys::snapshot_name(id.dataset, new), &id.txg.to_be_bytes())?;
         self.put(&keys::snapshot(id.dataset, id.txg), &snapshot.record.encode())
     }
+}
+
+/// What inherits its key stays below the dataset that it has it from (`dsl_dir_rename_crypt_check`).
+fn check_encryption_root(catalog: &Catalog, dataset: &Dataset, parent: &Dataset) -> Result<(), DatasetError> {
+    let encrypted = |dataset: &Dataset| dataset.record.content.features.contains(Features::RAW);
+    let root = catalog.encryption_root(dataset.id)?;
+    if !encrypted(dataset) || root == dataset.id {
+        return Ok(());
+    }
+    if encrypted(parent) && catalog.encryption_root(parent.id)? == root {
+        return Ok(());
+    }
+    Err(DatasetError::refused(
+        dataset.name.clone(),
+        "cannot move encrypted child outside of its encryption root",
+    ))
 }
 
 /// No name below a renamed dataset may become too long.

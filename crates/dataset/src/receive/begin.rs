@@ -180,6 +180,9 @@ impl<'a> Change<'a> {
         self.put_dataset(dataset.id, &dataset.record)?;
         if let Some(origin) = &origin {
             self.reset_head(&dataset, origin)?;
+            if content.features.contains(Features::RAW) {
+                self.set_encryption_root(dataset.id, self.catalog().encryption_root(origin.id.dataset)?)?;
+            }
         }
         let tree = self.pool().tree(dataset.record.head)?;
         let state =

@@ -41,6 +41,10 @@ impl Session<'_> {
         change.put_dataset(self.id, &dataset.record)?;
         let identity = SnapshotIdentity {
             name: self.destination.snapshot.clone(),
+        if self.base.is_none() {
+            // Another dataset by the same name, with a key of its own if any.
+            change.delete(&keys::key_root(self.id))?;
+        }
             guid: self.begin.to_guid,
             creation: self.begin.creation_time,
         };

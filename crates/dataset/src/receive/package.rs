@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use snowmelt_stream::features::Features;
 use snowmelt_stream::nvlist::{NvList, NvValue};
 use snowmelt_stream::reader::Reader;
 use snowmelt_stream::record::{Begin, HeaderType, Record};
@@ -14,7 +15,7 @@ use super::begin::Destination;
 use super::pipeline::{Incoming, skip_to_end};
 use super::{Naming, Observer, ReceiveEvent, ReceiveOptions, Received};
 use crate::catalog::{Catalog, Dataset, PropertyKind, Snapshot};
-use crate::datasets::Datasets;
+use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, ReceiveError};
 use crate::name::Name;
 use crate::ops::destroy::DestroyPlan;
@@ -31,6 +32,8 @@ struct Member<'a> {
     properties: Option<&'a NvList>,
     snapshot_properties: Option<&'a NvList>,
     snapshot_holds: Option<&'a NvList>,
+    /// It has a key of its own, if it is encrypted.
+    is_encryption_root: bool,
 }
 
 /// A package's table of contents.
@@ -66,6 +69,7 @@ impl<'a> Package<'a> {
                 properties: list.get_list("props"),
                 snapshot_properties: list.get_list("snapprops"),
                 snapshot_holds: list.get_list("snapholds"),
+                is_encryption_root: list.contains("is_encroot"),
             });
         }
         Ok(Self {
@@ -80,6 +84,12 @@ impl<'a> Package<'a> {
     fn below<'n>(&self, sent: &'n str) -> Option<&'n str> {
         let rest = sent.strip_prefix(&self.top)?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    }
+
+    /// The member that a dataset here is a copy of.
+    fn matching(&self, snapshots: &[Snapshot]) -> Option<&Member<'a>> {
+        let guids: BTreeSet<_> = snapshots.iter().map(|snapshot| snapshot.record.guid).collect();
+        self.members.iter().find(|member| member.snapshots.values().any(|guid| guids.contains(guid)))
     }
 
     fn member(&self, sent_dataset: &str) -> Option<&Member<'a>> {
@@ -125,7 +135,7 @@ impl Datasets {
         }
         let mut data = Vec::new();
         loop {
-            let Some(at) = reader.next(&mut data)? else { return Ok(()) };
+            let Some(at) = reader.next(&mut data)? else { break };
             match at.record.clone() {
                 Record::Begin(inner) if inner.header_type == HeaderType::Substream => {
                     let incoming = Incoming { begin: inner, payload: std::mem::take(&mut data), at };
@@ -141,6 +151,10 @@ impl Datasets {
                 }
             }
         }
+        if !options.dry_run {
+            self.fix_encryption_roots(&package, &top)?;
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -245,10 +259,7 @@ impl Datasets {
             let snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
             local.push((dataset, snapshots));
         }
-        let matching = |snapshots: &[Snapshot]| {
-            let guids: BTreeSet<_> = snapshots.iter().map(|snapshot| snapshot.record.guid).collect();
-            package.members.iter().find(|member| member.snapshots.values().any(|guid| guids.contains(guid)))
-        };
+        let matching = |snapshots: &[Snapshot]| package.matching(snapshots);
         if force {
             for (dataset, snapshots) in local.iter().rev() {
                 match matching(snapshots) {
@@ -320,6 +331,52 @@ impl Datasets {
             let to = Name::parse(&wanted).map_err(DatasetError::from)?;
             self.rename(&from, &to, RenameOptions::default())?;
         }
+        Ok(())
+    }
+}
+
+impl Datasets {
+    /// Lets keys be inherited as they are at the sender (`recv_fix_encryption_hierarchy`): every stream on its own
+    /// brings an encryption root.
+    fn fix_encryption_roots(&self, package: &Package<'_>, top: &str) -> Result<(), ReceiveError> {
+        let catalog = self.catalog();
+        let Ok(dataset) = catalog.dataset(top) else { return Ok(()) };
+        let local = if package.recursive { catalog.descendants(dataset)? } else { vec![dataset] };
+        let encrypted = |dataset: &Dataset| dataset.record.content.features.contains(Features::RAW);
+        let change = self.change()?;
+        // Parents come before children, so what they inherit is settled by then.
+        for dataset in local.iter().filter(|dataset| encrypted(dataset)) {
+            let snapshots = catalog.snapshots(dataset).collect::<Result<Vec<_>, _>>()?;
+            let Some(member) = package.matching(&snapshots) else { continue };
+            let now = change.catalog();
+            let is_root = now.encryption_root(dataset.id)? == dataset.id;
+            if member.is_encryption_root && !is_root && dataset.record.origin.is_none() {
+                change.split_encryption_root(&local, dataset)?;
+            } else if !member.is_encryption_root && is_root && dataset.name != top {
+                let parent = now.dataset_by_id(dataset.record.parent)?;
+                // Without an encrypted parent (it was left out) the dataset keeps its own key.
+                if encrypted(&parent) {
+                    change.set_encryption_root(dataset.id, now.encryption_root(parent.id)?)?;
+                }
+            }
+        }
+        change.commit()?;
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// Makes a dataset an encryption root, also of those below it that had the same.
+    fn split_encryption_root(&self, all: &[Dataset], dataset: &Dataset) -> Result<(), ReceiveError> {
+        let catalog = self.catalog();
+        let old = catalog.encryption_root(dataset.id)?;
+        let inside = format!("{}/", dataset.name);
+        for below in all.iter().filter(|below| below.name.starts_with(&inside)) {
+            if catalog.encryption_root(below.id)? == old {
+                self.set_encryption_root(below.id, dataset.id)?;
+            }
+        }
+        self.set_encryption_root(dataset.id, dataset.id)?;
         Ok(())
     }
 }

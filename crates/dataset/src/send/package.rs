@@ -205,18 +205,19 @@ impl Gathered<'_> {
         if let Some(origin) = dataset.record.origin {
             list.insert("origin", self.catalog.snapshot_by_id(origin)?.record.guid);
         }
-        let mut encryption_root = false;
+        let encrypted = to.record.content.features.contains(Features::RAW);
+        let encryption_root = encrypted && self.catalog.encryption_root(dataset.id)? == dataset.id;
         if flags.properties || flags.backup || replicate {
             let kind = dataset.record.kind;
-            list.insert("props", properties::list(self.catalog, dataset.id, 0, kind, flags.backup)?);
-        }
-        if to.record.content.features.contains(Features::RAW) {
-            if !flags.raw {
-                return Err(SendError::NeedsRaw { name: dataset.name.clone() });
+            let mut props = properties::list(self.catalog, dataset.id, 0, kind, flags.backup)?;
+            // Receivers of an encryption root ask for this.
+            if encryption_root && !props.contains("keylocation") {
+                props.insert("keylocation", self.catalog.key_location(dataset.id)?);
             }
-            // Only an encryption root says where its key is.
-            encryption_root =
-                self.catalog.stored_properties(dataset.id, 0)?.iter().any(|p| p.name == "keylocation");
+            list.insert("props", props);
+        }
+        if encrypted && !flags.raw {
+            return Err(SendError::NeedsRaw { name: dataset.name.clone() });
         }
         if encryption_root {
             list.insert("is_encroot", NvValue::Boolean);
