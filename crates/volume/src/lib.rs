@@ -3,6 +3,7 @@
 //! A [`Volume`] is a dataset's head, to be read and written by any number of threads, or a snapshot, to be read. What a
 //! [`flush`](Volume::flush) follows is durable; a crash leaves the volume as of one moment not earlier than that.
 
+mod import;
 mod locks;
 
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset};
 use snowmelt_zpl::{Objects, ObjectsMut, Room, SourceError};
 
 use crate::locks::BlockLocks;
+
+pub use import::{ImportError, Imported, default_block_size, image_size, import_image};
 
 /// Most blocks changed in one transaction.
 const BLOCKS_PER_TX: u64 = 64;

@@ -40,7 +40,7 @@ impl Writeback for Head {
                 break;
             }
         }
-        if last {
+        if last && !self.staged {
             self.record_features(hold).map_err(pool_error)?;
         }
         Ok(())

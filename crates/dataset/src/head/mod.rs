@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use snowmelt_pool::{Hold, Pool, Tree, Txg};
+use snowmelt_pool::{Hold, Pool, Tree, Txg, Writeback};
+use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Room, SourceError};
 
 use self::allocate::Allocator;
@@ -40,6 +41,8 @@ pub struct Head {
     codec: Mutex<Codec>,
     /// Features of the content that its record lacks.
     new_features: AtomicU64,
+    /// It is not the dataset's head yet.
+    staged: bool,
 }
 
 /// A transaction on a head: ends when dropped.
@@ -74,10 +77,28 @@ impl Drop for Tx<'_> {
 
 impl Head {
     fn open(catalog: &Catalog, dataset: &Dataset) -> Result<Arc<Self>, DatasetError> {
+        let tree = catalog.pool().tree(dataset.record.head)?;
+        Self::over(catalog, dataset, tree, false)
+    }
+
+    /// Over a tree that will be the dataset's head when it is finished.
+    pub(crate) fn staged(
+        catalog: &Catalog,
+        dataset: &Dataset,
+        tree: Arc<Tree>,
+    ) -> Result<Arc<Self>, DatasetError> {
+        Self::over(catalog, dataset, tree, true)
+    }
+
+    fn over(
+        catalog: &Catalog,
+        dataset: &Dataset,
+        tree: Arc<Tree>,
+        staged: bool,
+    ) -> Result<Arc<Self>, DatasetError> {
         let pool = catalog.pool().clone();
-        let tree = pool.tree(dataset.record.head)?;
         let past = past_objects(&tree)?;
-        Ok(Arc::new(Self {
+        let head = Arc::new(Self {
             pool,
             id: dataset.id,
             kind: dataset.record.kind,
@@ -87,7 +108,25 @@ impl Head {
             allocator: Mutex::new(Allocator::new(past)),
             codec: Mutex::new(codec(catalog, dataset)?),
             new_features: AtomicU64::new(0),
-        }))
+            staged,
+        });
+        let writeback: Arc<dyn Writeback> = head.clone();
+        head.pool.register(Arc::downgrade(&writeback));
+        Ok(head)
+    }
+
+    /// Features of the content that the dataset's record lacks.
+    pub(crate) fn new_features(&self) -> Features {
+        Features(self.new_features.load(Ordering::Relaxed))
+    }
+
+    /// Drops what is kept in memory: it will not be needed.
+    pub(crate) fn forget(&self) {
+        let _writing = self.writing.lock();
+        let layers = std::mem::take(&mut *self.layers.lock());
+        if let Ok(hold) = self.pool.begin_free() {
+            hold.fulfil(layers.active.bytes + layers.below.map_or(0, |below| below.bytes));
+        }
     }
 
     /// The dataset's id.
@@ -189,16 +228,14 @@ impl Datasets {
             return Err(objset.encrypted(0));
         }
         let head = Head::open(&catalog, &dataset)?;
-        let writeback: Arc<dyn snowmelt_pool::Writeback> = head.clone();
-        self.pool().register(Arc::downgrade(&writeback));
-        heads.retain(|_, other| Arc::strong_count(other) > 1 || snowmelt_pool::Writeback::is_dirty(&**other));
+        heads.retain(|_, other| Arc::strong_count(other) > 1 || other.is_dirty());
         heads.insert(dataset.id, head.clone());
         Ok(head)
     }
 
     /// Brings what open heads keep into their trees, so that the catalog shows it.
     pub(crate) fn settle(&self) -> Result<(), DatasetError> {
-        let dirty = self.heads.lock().values().any(|head| snowmelt_pool::Writeback::is_dirty(&**head));
+        let dirty = self.heads.lock().values().any(|head| head.is_dirty());
         if dirty {
             self.pool().commit()?;
         }

@@ -57,7 +57,7 @@ impl Datasets {
             change.create_parents(name.dataset())?;
         }
         let mut dataset = change.create_dataset(name.dataset(), Kind::Volume, None)?;
-        fill(&change.hold, &*self.pool().tree(dataset.record.head)?, &objects(volume))?;
+        fill(&change.hold, &*self.pool().tree(dataset.record.head)?, &new_volume_objects(volume))?;
         if volume.block_size > 128 << 10 {
             dataset.record.content.features |= Features::LARGE_BLOCKS;
             change.put_dataset(dataset.id, &dataset.record)?;
@@ -81,7 +81,7 @@ impl Datasets {
         let block_size = u32::try_from(objset.volume_block_size()?).unwrap_or(u32::MAX);
         check_size(name, size, block_size)?;
         let head = self.open_head(&dataset)?;
-        head.resize_volume(size).map_err(|error| DatasetError::refused(name, error.to_string()))?;
+        head.set_volume_size(size).map_err(|error| DatasetError::refused(name, error.to_string()))?;
         head.sync()
     }
 }
@@ -120,7 +120,8 @@ fn check_size(name: &str, size: u64, block_size: u32) -> Result<(), DatasetError
     Ok(())
 }
 
-fn objects(volume: &NewVolume) -> MemoryObjects {
+/// The objects of a new volume.
+pub fn new_volume_objects(volume: &NewVolume) -> MemoryObjects {
     let data = Dnode {
         object: VOLUME_DATA,
         object_type: types::ZVOL,
@@ -150,7 +151,11 @@ fn objects(volume: &NewVolume) -> MemoryObjects {
 }
 
 impl Head {
-    fn resize_volume(&self, size: u64) -> Result<(), snowmelt_zpl::SourceError> {
+    /// Changes the size of a volume; what lies past a smaller size is gone.
+    ///
+    /// # Errors
+    /// When its properties are damaged, or the pool cannot be written.
+    pub fn set_volume_size(&self, size: u64) -> Result<(), snowmelt_zpl::SourceError> {
         let failed = |why: &str| {
             snowmelt_zpl::SourceError::Other(Box::new(DatasetError::corrupt("volume properties", why)))
         };

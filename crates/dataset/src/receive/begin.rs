@@ -472,7 +472,7 @@ pub(super) fn data_end(object: u64) -> Vec<u8> {
 }
 
 /// A head that differs from the snapshot it would be replaced by a successor of is not overwritten.
-pub(super) fn check_unmodified(
+pub(crate) fn check_unmodified(
     catalog: &Catalog,
     dataset: &Dataset,
     base: &Snapshot,

@@ -1,19 +1,22 @@
 //! The end of a receive: the tree becomes head and snapshot, or goes.
 
+use std::sync::Arc;
+
+use snowmelt_pool::Tree;
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::Filesystem;
 
 use super::ReceiveOptions;
 use super::begin::Session;
+use super::begin::check_unmodified;
 use super::pipeline::Place;
-use crate::catalog::{Dataset, Kind, PropertyKind, keys};
+use crate::catalog::{Dataset, Kind, PropertyKind, keys, SnapshotId};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
 use crate::objset::types::ZVOL;
 use crate::objset::{Dnode, Objset, ObjsetKey};
 use crate::ops::free::free_tree;
 use crate::ops::snapshot::SnapshotIdentity;
-use super::begin::check_unmodified;
 
 impl Session<'_> {
     /// Makes the head and the snapshot, in one txg, and waits until they are durable.
@@ -30,7 +33,7 @@ impl Session<'_> {
                 // Somebody may have written to it meanwhile.
                 check_unmodified(&catalog, &dataset, &catalog.snapshot_by_id(base)?)?;
             }
-            self.replace_head(change, &mut dataset)?;
+            change.replace_head(&mut dataset, &self.tree, self.base)?;
         }
         dataset.record.kind = self.kind;
         dataset.record.inconsistent = false;
@@ -38,13 +41,13 @@ impl Session<'_> {
         if !self.state.key_data.is_empty() {
             change.put(&keys::key_data(self.id, 0), &self.state.key_data)?;
         }
-        change.put_dataset(self.id, &dataset.record)?;
-        let identity = SnapshotIdentity {
-            name: self.destination.snapshot.clone(),
         if self.base.is_none() {
             // Another dataset by the same name, with a key of its own if any.
             change.delete(&keys::key_root(self.id))?;
         }
+        change.put_dataset(self.id, &dataset.record)?;
+        let identity = SnapshotIdentity {
+            name: self.destination.snapshot.clone(),
             guid: self.begin.to_guid,
             creation: self.begin.creation_time,
         };
@@ -60,36 +63,6 @@ impl Session<'_> {
         for property in &options.exclude {
             change.inherit_property(self.id, 0, property, false)?;
         }
-        Ok(())
-    }
-
-    /// The received tree takes the place of the old head. Snapshots newer than the base go: the user said so, and
-    /// that nothing holds them was checked when the receive began, and is again.
-    fn replace_head(&self, change: &Change<'_>, dataset: &mut Dataset) -> Result<(), ReceiveError> {
-        let catalog = change.catalog();
-        let base_txg = self.base.map_or(0, |base| base.txg);
-        let mut newer = catalog.snapshots_after(dataset, base_txg).collect::<Result<Vec<_>, _>>()?;
-        for snapshot in &newer {
-            if !catalog.holds(snapshot.id)?.is_empty() {
-                return Err(DatasetError::Held { name: snapshot.full_name() }.into());
-            }
-            if !catalog.clones(snapshot.id)?.is_empty() {
-                return Err(DatasetError::Busy { name: snapshot.full_name() }.into());
-            }
-        }
-        while let Some(snapshot) = newer.pop() {
-            change.destroy_snapshot(snapshot.id)?;
-        }
-        let floor =
-            if self.base.is_some() { base_txg } else { dataset.record.origin.map_or(0, |origin| origin.txg) };
-        free_tree(change.pool(), &change.hold, dataset.record.head, floor)?;
-        if self.base.is_none()
-            && let Some(origin) = dataset.record.origin.take()
-        {
-            change.delete(&keys::clone(origin.dataset, origin.txg, dataset.id))?;
-        }
-        dataset.record.head = self.tree.id();
-        change.datasets.replace_head(dataset.id, self.tree.clone())?;
         Ok(())
     }
 
@@ -133,6 +106,43 @@ impl Session<'_> {
         let dataset = change.catalog().dataset_by_id(self.id)?;
         change.give_up_receive(&dataset)?;
         change.commit()?;
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// A tree takes the place of the old head. Snapshots newer than the base go: the user said so, and
+    /// that nothing holds them was checked when it began, and is again.
+    pub(crate) fn replace_head(
+        &self,
+        dataset: &mut Dataset,
+        tree: &Arc<Tree>,
+        base: Option<SnapshotId>,
+    ) -> Result<(), ReceiveError> {
+        let catalog = self.catalog();
+        let base_txg = base.map_or(0, |base| base.txg);
+        let mut newer = catalog.snapshots_after(dataset, base_txg).collect::<Result<Vec<_>, _>>()?;
+        for snapshot in &newer {
+            if !catalog.holds(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Held { name: snapshot.full_name() }.into());
+            }
+            if !catalog.clones(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Busy { name: snapshot.full_name() }.into());
+            }
+        }
+        while let Some(snapshot) = newer.pop() {
+            self.destroy_snapshot(snapshot.id)?;
+        }
+        let floor =
+            if base.is_some() { base_txg } else { dataset.record.origin.map_or(0, |origin| origin.txg) };
+        free_tree(self.pool(), &self.hold, dataset.record.head, floor)?;
+        if base.is_none()
+            && let Some(origin) = dataset.record.origin.take()
+        {
+            self.delete(&keys::clone(origin.dataset, origin.txg, dataset.id))?;
+        }
+        dataset.record.head = tree.id();
+        self.datasets.replace_head(dataset.id, tree.clone())?;
         Ok(())
     }
 }

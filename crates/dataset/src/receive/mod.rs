@@ -34,6 +34,7 @@ use snowmelt_stream::record::{HeaderType, Record};
 use crate::datasets::Datasets;
 use crate::error::ReceiveError;
 
+pub(crate) use begin::check_unmodified;
 pub use resume::resume_token;
 
 /// How the destination's name follows from the stream's (`zfs receive`, `-d`, `-e`).

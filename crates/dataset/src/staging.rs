@@ -1,0 +1,276 @@
+//! Staging: a dataset's next snapshot, made beside its head.
+//!
+//! What is staged is written to a tree of its own that begins as the newest snapshot is. In the end it becomes head and
+//! snapshot in one txg, or it is gone: when the [`Staging`] is dropped, or after a crash when the pool is opened next. So
+//! an import is seen whole or not at all.
+
+use std::sync::Arc;
+
+use snowmelt_pool::Tree;
+use snowmelt_stream::features::Features;
+use snowmelt_zpl::memory::MemoryObjects;
+
+use crate::catalog::record::ReceiveState;
+use crate::catalog::{Catalog, Content, Dataset, DatasetId, Kind, PropertyKind, Snapshot, SnapshotId, keys};
+use crate::datasets::{Change, Datasets};
+use crate::error::{DatasetError, ReceiveError};
+use crate::head::Head;
+use crate::name::Name;
+use crate::objset::fill::fill;
+use crate::ops::snapshot::SnapshotIdentity;
+use crate::random;
+use crate::receive::check_unmodified;
+
+/// What to stage, and over what.
+#[derive(Debug, Clone, Default)]
+pub struct StageOptions {
+    /// Make missing parents too.
+    pub parents: bool,
+    /// Give up what was written to the head since its newest snapshot (`-F`).
+    pub force: bool,
+    /// Local properties of a dataset that is made, in canonical text.
+    pub properties: Vec<(String, String)>,
+}
+
+/// The next snapshot of a dataset, being made. Dropped without [`Staging::finish`], it comes to nothing.
+pub struct Staging<'a> {
+    datasets: &'a Datasets,
+    id: DatasetId,
+    tree: Arc<Tree>,
+    head: Arc<Head>,
+    base: Option<Snapshot>,
+    content: Content,
+    force: bool,
+    finished: bool,
+}
+
+impl Datasets {
+    /// Begins the next snapshot of `name`, which is made if it is not there. `first` gives the objects that a new
+    /// dataset, or one that is still empty, begins with.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Modified`] when the head was written to since its newest snapshot;
+    /// [`ReceiveError::Busy`] while something else is being received or staged; [`DatasetError::WrongType`],
+    /// [`DatasetError::NoParent`]; when the pool cannot be written.
+    pub fn stage(
+        &self,
+        name: &str,
+        kind: Kind,
+        first: impl FnOnce(&[(String, String)]) -> Result<MemoryObjects, DatasetError>,
+        options: &StageOptions,
+    ) -> Result<Staging<'_>, ReceiveError> {
+        let name = Name::parse_dataset(name).map_err(DatasetError::from)?;
+        self.settle()?;
+        let change = self.change()?;
+        let catalog = change.catalog();
+        let existing = match catalog.dataset(name.dataset()) {
+            Ok(dataset) => Some(dataset),
+            Err(DatasetError::NotFound { .. }) => None,
+            Err(other) => return Err(other.into()),
+        };
+        let Some(dataset) = existing else {
+            if options.parents {
+                change.create_parents(name.dataset())?;
+            }
+            return change.stage_new(name.dataset(), kind, first, options);
+        };
+        if !self.begin_receiving(dataset.id) {
+            return Err(ReceiveError::Busy { name: dataset.name });
+        }
+        let staged = change.stage_existing(&catalog, &dataset, kind, first, options);
+        staged.inspect_err(|_| self.end_receiving(dataset.id))
+    }
+}
+
+/// How a staging is known to whoever opens the pool after a crash: as a receive that nobody can resume.
+fn state(tree: &Tree, base: Option<SnapshotId>, content: Content) -> ReceiveState {
+    ReceiveState {
+        resumable: false,
+        tree: tree.id(),
+        base,
+        to_guid: 0,
+        from_guid: 0,
+        to_name: String::new(),
+        features: Features::NONE,
+        object: 0,
+        offset: 0,
+        bytes: 0,
+        content,
+        key_data: Vec::new(),
+    }
+}
+
+impl<'a> Change<'a> {
+    fn stage_new(
+        self,
+        name: &str,
+        kind: Kind,
+        first: impl FnOnce(&[(String, String)]) -> Result<MemoryObjects, DatasetError>,
+        options: &StageOptions,
+    ) -> Result<Staging<'a>, ReceiveError> {
+        let mut dataset = self.create_dataset(name, kind, None)?;
+        dataset.record.inconsistent = true;
+        self.put_dataset(dataset.id, &dataset.record)?;
+        for (property, value) in &options.properties {
+            self.set_property(dataset.id, 0, PropertyKind::Local, property, value)?;
+        }
+        let tree = self.pool().tree(dataset.record.head)?;
+        fill(&self.hold, &tree, &first(&options.properties)?)?;
+        self.put(&keys::receive(dataset.id), &state(&tree, None, Content::default()).encode())?;
+        self.datasets.begin_receiving(dataset.id);
+        self.staged(&dataset, tree, None, Content::default(), options)
+    }
+
+    fn stage_existing(
+        self,
+        catalog: &Catalog,
+        dataset: &Dataset,
+        kind: Kind,
+        first: impl FnOnce(&[(String, String)]) -> Result<MemoryObjects, DatasetError>,
+        options: &StageOptions,
+    ) -> Result<Staging<'a>, ReceiveError> {
+        if dataset.record.kind != kind {
+            return Err(DatasetError::WrongType { name: dataset.name.clone() }.into());
+        }
+        if dataset.record.content.features.contains(Features::RAW) {
+            return Err(catalog.head(dataset)?.encrypted(0).into());
+        }
+        if catalog.receive_state(dataset.id)?.is_some() {
+            return Err(ReceiveError::PartialState { name: dataset.name.clone() });
+        }
+        let base = catalog.newest_snapshot(dataset)?;
+        if !options.force {
+            match &base {
+                Some(base) => check_unmodified(catalog, dataset, base)?,
+                None => check_new(catalog, dataset)?,
+            }
+        }
+        let tree = self.pool().create_tree(&self.hold)?;
+        let content = match &base {
+            Some(base) => {
+                tree.reset(&self.hold, base.record.root.clone(), base.record.stats)?;
+                let deadlist = self.pool().create_tree(&self.hold)?.id();
+                tree.set_sharing(&self.hold, base.id.txg, Some(deadlist))?;
+                base.record.content
+            }
+            None => {
+                let stored = catalog.stored_properties(dataset.id, 0)?;
+                let known: Vec<_> = stored.into_iter().map(|stored| (stored.name, stored.value)).collect();
+                fill(&self.hold, &tree, &first(&known)?)?;
+                Content::default()
+            }
+        };
+        let state = state(&tree, base.as_ref().map(|base| base.id), content);
+        self.put(&keys::receive(dataset.id), &state.encode())?;
+        self.staged(dataset, tree, base, content, options)
+    }
+
+    fn staged(
+        self,
+        dataset: &Dataset,
+        tree: Arc<Tree>,
+        base: Option<Snapshot>,
+        content: Content,
+        options: &StageOptions,
+    ) -> Result<Staging<'a>, ReceiveError> {
+        let head = Head::staged(&self.catalog(), dataset, tree.clone())?;
+        let datasets = self.datasets;
+        let (id, force) = (dataset.id, options.force);
+        Ok(Staging { datasets, id, tree, head, base, content, force, finished: false })
+    }
+}
+
+/// A dataset without snapshots may be replaced if nothing was written to it since it was made.
+fn check_new(catalog: &Catalog, dataset: &Dataset) -> Result<(), ReceiveError> {
+    let head = catalog.head(dataset)?;
+    match head.view().changes_since(dataset.record.createtxg, &[]).next().transpose()? {
+        Some(_) => Err(ReceiveError::Modified { name: dataset.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+impl Staging<'_> {
+    /// Where to write.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.head
+    }
+
+    /// The snapshot it starts from.
+    pub fn base(&self) -> Option<&Snapshot> {
+        self.base.as_ref()
+    }
+
+    /// The dataset.
+    pub fn id(&self) -> DatasetId {
+        self.id
+    }
+
+    /// Makes what was staged the dataset's head and its snapshot `short`, and waits until that is durable. `with` may
+    /// add to the same txg.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Modified`] when the head was written to meanwhile; [`DatasetError::Exists`]; when the pool cannot
+    /// be written. Then it comes to nothing.
+    pub fn finish(
+        mut self,
+        short: &str,
+        properties: &[(String, String)],
+    ) -> Result<Snapshot, ReceiveError> {
+        let id = self.datasets.sync_change(|change| self.make_visible(change, short, properties))?;
+        self.finished = true;
+        Ok(self.datasets.catalog().snapshot_by_id(id)?)
+    }
+
+    fn make_visible(
+        &self,
+        change: &Change<'_>,
+        short: &str,
+        properties: &[(String, String)],
+    ) -> Result<SnapshotId, ReceiveError> {
+        let catalog = change.catalog();
+        let mut dataset = catalog.dataset_by_id(self.id)?;
+        let name = Name::parse(&format!("{}@{short}", dataset.name)).map_err(DatasetError::from)?;
+        if catalog.snapshot(&name).is_ok() {
+            return Err(DatasetError::Exists { name: name.to_string() }.into());
+        }
+        if dataset.record.head != self.tree.id() {
+            if !self.force {
+                match &self.base {
+                    Some(base) => check_unmodified(&catalog, &dataset, base)?,
+                    None => check_new(&catalog, &dataset)?,
+                }
+            }
+            change.replace_head(&mut dataset, &self.tree, self.base.as_ref().map(|base| base.id))?;
+        }
+        dataset.record.inconsistent = false;
+        dataset.record.content = self.content;
+        dataset.record.content.features |= self.head.new_features();
+        change.put_dataset(self.id, &dataset.record)?;
+        let identity =
+            SnapshotIdentity { name: short.to_owned(), guid: random::guid(), creation: random::now() };
+        let snapshot = change.take_snapshot(&mut dataset, identity)?;
+        for (property, value) in properties {
+            change.set_property(snapshot.dataset, snapshot.txg, PropertyKind::Local, property, value)?;
+        }
+        change.delete(&keys::receive(self.id))?;
+        Ok(snapshot)
+    }
+
+    fn give_up(&self) -> Result<(), DatasetError> {
+        self.head.forget();
+        let change = self.datasets.freeing_change()?;
+        let dataset = change.catalog().dataset_by_id(self.id)?;
+        change.give_up_receive(&dataset)?;
+        change.commit()
+    }
+}
+
+impl Drop for Staging<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            // What cannot be removed now goes when the pool is next opened.
+            let _ = self.give_up();
+        }
+        self.datasets.end_receiving(self.id);
+    }
+}

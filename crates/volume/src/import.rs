@@ -1,0 +1,149 @@
+//! Taking a disk image or block device into a volume, as it is now.
+//!
+//! The source is read once, its holes (`SEEK_HOLE`) not at all. Blocks that are as they were are not written again (they are
+//! recognised when their txg is written, by the hash of what would be stored), so that a later send carries only what
+//! changed.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use snowmelt_dataset::objset::view::VOLUME_DATA;
+use snowmelt_dataset::{Head, Staging, VOLUME_BLOCK_DEFAULT};
+use snowmelt_zpl::{ObjectsMut, Room};
+
+use crate::VolumeError;
+
+/// Bytes read at a time.
+const CHUNK: usize = 4 << 20;
+
+/// What an import of an image did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Size of the source in bytes.
+    pub size: u64,
+    /// Bytes read from it: what is not in its holes.
+    pub read: u64,
+}
+
+/// Why an image was not taken in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The source cannot be read.
+    #[error("reading at offset {offset}")]
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The source is no image a volume can hold.
+    #[error("{0}")]
+    Source(String),
+    /// The volume cannot be written.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// Asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Size in bytes of a regular file or block device, and the size of a volume of such blocks that holds all of it.
+///
+/// # Errors
+/// When it is neither, or is empty.
+pub fn image_size(file: &File, block_size: u32) -> Result<(u64, u64), ImportError> {
+    let failed = |source| ImportError::Read { offset: 0, source };
+    let metadata = file.metadata().map_err(failed)?;
+    let size = if metadata.file_type().is_block_device() {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?
+    } else if metadata.is_file() {
+        metadata.len()
+    } else {
+        return Err(ImportError::Source("neither a regular file nor a block device".to_owned()));
+    };
+    if size == 0 {
+        return Err(ImportError::Source("it is empty".to_owned()));
+    }
+    let whole = size.checked_next_multiple_of(u64::from(block_size));
+    let whole = whole.ok_or_else(|| ImportError::Source("it is too large for a volume".to_owned()))?;
+    Ok((size, whole))
+}
+
+/// Block size for a new volume that an image is taken into.
+pub fn default_block_size() -> u32 {
+    VOLUME_BLOCK_DEFAULT
+}
+
+/// Reads `file` into a staged volume, which is made as large as it. `progress` hears how many bytes have been gone
+/// over; `stop` ends it early.
+///
+/// # Errors
+/// [`ImportError`]; the staging is then of no use.
+pub fn import_image(
+    file: &File,
+    staging: &Staging<'_>,
+    progress: &mut dyn FnMut(u64),
+    stop: &AtomicBool,
+) -> Result<Imported, ImportError> {
+    let head = staging.head();
+    let block_size = head.volume_block_size().map_err(VolumeError::from)?;
+    let (size, whole) = image_size(file, block_size)?;
+    if head.volume_size().map_err(VolumeError::from)? != whole {
+        head.set_volume_size(whole).map_err(VolumeError::from)?;
+    }
+    let mut imported = Imported { size, read: 0 };
+    let (mut at, mut buf) = (0, vec![0; CHUNK]);
+    while at < size {
+        let (data, end) = extent(file, at, size)?;
+        if data > at {
+            zero(head, at, data)?;
+        }
+        at = data;
+        while at < end {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ImportError::Interrupted);
+            }
+            let len = (end - at).min(CHUNK as u64) as usize;
+            file.read_exact_at(&mut buf[..len], at)
+                .map_err(|source| ImportError::Read { offset: at, source })?;
+            let tx = head.begin(Room::Write(2 * CHUNK as u64)).map_err(VolumeError::from)?;
+            head.write(&tx, VOLUME_DATA, at, &buf[..len]).map_err(VolumeError::from)?;
+            drop(tx);
+            at += len as u64;
+            imported.read += len as u64;
+            progress(at);
+        }
+    }
+    if whole > size {
+        zero(head, size, whole)?;
+    }
+    Ok(imported)
+}
+
+/// The next data at or after `at`, and where it ends.
+fn extent(file: &File, at: u64, size: u64) -> Result<(u64, u64), ImportError> {
+    use rustix::fs::SeekFrom;
+    use rustix::io::Errno;
+    let seek = |to| match rustix::fs::seek(file, to) {
+        Ok(place) => Ok(Some(place.min(size))),
+        Err(Errno::NXIO) => Ok(None),
+        // Block devices and some filesystems know nothing of holes: all of it is data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(u64::MAX)),
+        Err(errno) => Err(ImportError::Read { offset: at, source: errno.into() }),
+    };
+    match seek(SeekFrom::Data(at))? {
+        None => Ok((size, size)),
+        Some(u64::MAX) => Ok((at, size)),
+        Some(data) => Ok((data, seek(SeekFrom::Hole(data))?.map_or(size, |hole| hole.min(size)))),
+    }
+}
+
+fn zero(head: &Head, from: u64, to: u64) -> Result<(), ImportError> {
+    let room = Room::Write(2 * u64::from(head.volume_block_size().map_err(VolumeError::from)?));
+    let tx = head.begin(room).map_err(VolumeError::from)?;
+    Ok(head.free(&tx, VOLUME_DATA, from, to - from).map_err(VolumeError::from)?)
+}
