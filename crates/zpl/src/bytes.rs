@@ -38,6 +38,29 @@ impl Endian {
     }
 }
 
+/// Writes a little-endian integer at byte `at`; the caller has made sure that `buf` reaches that far.
+pub(crate) fn put_u16(buf: &mut [u8], at: usize, value: u16) {
+    put(buf, at, value.to_le_bytes());
+}
+
+/// As [`put_u16`].
+pub(crate) fn put_u32(buf: &mut [u8], at: usize, value: u32) {
+    put(buf, at, value.to_le_bytes());
+}
+
+/// As [`put_u16`].
+pub(crate) fn put_u64(buf: &mut [u8], at: usize, value: u64) {
+    put(buf, at, value.to_le_bytes());
+}
+
+fn put<const N: usize>(buf: &mut [u8], at: usize, bytes: [u8; N]) {
+    let target = buf.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
+    debug_assert!(target.is_some(), "byte {at} is out of bounds");
+    if let Some(target) = target {
+        *target = bytes;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +73,15 @@ mod tests {
         assert_eq!(Endian::Big.u64(&buf, 1), Some(0x0203_0405_0607_0809));
         assert_eq!(Endian::Little.u64(&buf, 2), None);
         assert_eq!(Endian::Little.u16(&buf, usize::MAX), None);
+    }
+
+    #[test]
+    fn writes_what_it_reads() {
+        let mut buf = [0; 16];
+        put_u16(&mut buf, 1, 0x0201);
+        put_u32(&mut buf, 3, 0x0605_0403);
+        put_u64(&mut buf, 8, u64::MAX - 1);
+        assert_eq!(buf[..8], [0, 1, 2, 3, 4, 5, 6, 0]);
+        assert_eq!(Endian::Little.u64(&buf, 8), Some(u64::MAX - 1));
     }
 }

@@ -48,6 +48,160 @@ pub enum ZplError {
         /// What is asked for.
         what: String,
     },
+    /// There is no such name in the directory.
+    #[error("directory {directory} has no entry {:?}", String::from_utf8_lossy(.name))]
+    NotFound {
+        /// Object number of the directory.
+        directory: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The name, or one that the filesystem holds to be the same, is taken.
+    #[error("directory {directory} has an entry {:?} already", String::from_utf8_lossy(.name))]
+    Exists {
+        /// Object number of the directory.
+        directory: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// Something else than a directory was needed.
+    #[error("object {object} is a directory")]
+    IsADirectory {
+        /// The object number.
+        object: u64,
+    },
+    /// Only a regular file has what was asked for.
+    #[error("object {object} is not a regular file")]
+    NotAFile {
+        /// The object number.
+        object: u64,
+    },
+    /// The directory is to be removed or replaced, but has entries.
+    #[error("directory {object} is not empty")]
+    NotEmpty {
+        /// The object number.
+        object: u64,
+    },
+    /// Longer than a name, a link's target or an attribute's name may be.
+    #[error("a name of {len} bytes")]
+    NameTooLong {
+        /// Its length.
+        len: usize,
+    },
+    /// Empty, ".", "..", or with a slash or NUL in it.
+    #[error("{:?} cannot be a name", String::from_utf8_lossy(.name))]
+    InvalidName {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// The filesystem has `utf8only` set.
+    #[error("{:?} is not UTF-8, as names here must be", String::from_utf8_lossy(.name))]
+    NotUtf8 {
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A directory cannot be moved into itself.
+    #[error("directory {object} lies above directory {directory}")]
+    IntoItself {
+        /// The directory to be moved.
+        object: u64,
+        /// Where it was to be moved.
+        directory: u64,
+    },
+    /// The directory is of another project, and has its files inherit that.
+    #[error("object {object} is of project {project}, directory {directory} of another")]
+    OtherProject {
+        /// What was to be moved or linked.
+        object: u64,
+        /// Its project ID.
+        project: u64,
+        /// Where it was to be put.
+        directory: u64,
+    },
+    /// No more names can lead to it.
+    #[error("object {object} has {links} links")]
+    TooManyLinks {
+        /// The object number.
+        object: u64,
+        /// How many it has.
+        links: u64,
+    },
+    /// Beyond the largest offset, 2^63 - 1.
+    #[error("object {object} cannot reach offset {offset}")]
+    TooLarge {
+        /// The object number.
+        object: u64,
+        /// Where it was to reach.
+        offset: u64,
+    },
+    /// Arguments that make no sense together.
+    #[error("object {object}: {what}")]
+    Invalid {
+        /// The object number.
+        object: u64,
+        /// What is wrong with them.
+        what: String,
+    },
+    /// There is no such extended attribute.
+    #[error("object {object} has no attribute {:?}", String::from_utf8_lossy(.name))]
+    NoAttribute {
+        /// The object number.
+        object: u64,
+        /// Name of the attribute.
+        name: Vec<u8>,
+    },
+    /// There is such an extended attribute.
+    #[error("object {object} has an attribute {:?} already", String::from_utf8_lossy(.name))]
+    AttributeExists {
+        /// The object number.
+        object: u64,
+        /// Name of the attribute.
+        name: Vec<u8>,
+    },
+    /// The value of an extended attribute is larger than Linux has them.
+    #[error("object {object}: an attribute of {len} bytes")]
+    AttributeTooLarge {
+        /// The object number.
+        object: u64,
+        /// Bytes of the value.
+        len: usize,
+    },
+    /// The name of an extended attribute is longer than 255 bytes.
+    #[error("object {object}: an attribute whose name has {len} bytes")]
+    AttributeName {
+        /// The object number.
+        object: u64,
+        /// Bytes of the name.
+        len: usize,
+    },
+    /// It is immutable or may only be appended to.
+    #[error("object {object} is {}", if *.append { "append-only" } else { "immutable" })]
+    NotPermitted {
+        /// The object number.
+        object: u64,
+        /// It may be appended to.
+        append: bool,
+    },
+    /// A hard link to a directory, or another that nobody may make.
+    #[error("object {object} cannot be linked to")]
+    NoLinks {
+        /// The object number.
+        object: u64,
+    },
+    /// So many names of nearly one hash that no ZAP can hold another.
+    #[error("ZAP {object} is full")]
+    ZapFull {
+        /// The object number.
+        object: u64,
+    },
+    /// A file's attributes together are larger than the bonus buffer and a spill block.
+    #[error("object {object}: {len} bytes of system attributes")]
+    AttributesFull {
+        /// The object number.
+        object: u64,
+        /// How many there would be.
+        len: usize,
+    },
 }
 
 impl ZplError {
@@ -59,6 +213,41 @@ impl ZplError {
         move |source| Self::Source { object, source }
     }
 
+    /// The error number that Linux has for it.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Source { source, .. } => match source {
+                SourceError::NoSpace => errno::ENOSPC,
+                SourceError::QuotaExceeded => errno::EDQUOT,
+                SourceError::ReadOnly => errno::EROFS,
+                SourceError::Encrypted { .. } => errno::EACCES,
+                SourceError::Unreadable { .. } | SourceError::Other(_) => errno::EIO,
+            },
+            Self::Corrupt { .. } => errno::EIO,
+            Self::NoObject { .. } | Self::NotFound { .. } => errno::ENOENT,
+            Self::NotADirectory { .. } => errno::ENOTDIR,
+            Self::Unsupported { .. } => errno::EOPNOTSUPP,
+            Self::Exists { .. } | Self::AttributeExists { .. } => errno::EEXIST,
+            Self::IsADirectory { .. } => errno::EISDIR,
+            Self::NotEmpty { .. } => errno::ENOTEMPTY,
+            Self::NameTooLong { .. } => errno::ENAMETOOLONG,
+            Self::NotASymlink { .. }
+            | Self::NotAFile { .. }
+            | Self::InvalidName { .. }
+            | Self::IntoItself { .. }
+            | Self::Invalid { .. } => errno::EINVAL,
+            Self::NotUtf8 { .. } => errno::EILSEQ,
+            Self::OtherProject { .. } => errno::EXDEV,
+            Self::TooManyLinks { .. } => errno::EMLINK,
+            Self::TooLarge { .. } => errno::EFBIG,
+            Self::NoAttribute { .. } => errno::ENODATA,
+            Self::AttributeTooLarge { .. } => errno::E2BIG,
+            Self::AttributeName { .. } => errno::ERANGE,
+            Self::NotPermitted { .. } | Self::NoLinks { .. } => errno::EPERM,
+            Self::ZapFull { .. } | Self::AttributesFull { .. } => errno::ENOSPC,
+        }
+    }
+
     /// The failure is one unreadable block: what a kernel tells as `EIO`, the rest being fine.
     pub fn is_unreadable_block(&self) -> bool {
         matches!(self, Self::Source { source: SourceError::Unreadable { .. }, .. })
@@ -68,4 +257,29 @@ impl ZplError {
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Source { source: SourceError::Encrypted { .. }, .. })
     }
+}
+
+/// `include/uapi/asm-generic/errno*.h` of Linux.
+mod errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const ENOENT: i32 = 2;
+    pub(super) const EIO: i32 = 5;
+    pub(super) const E2BIG: i32 = 7;
+    pub(super) const EACCES: i32 = 13;
+    pub(super) const EEXIST: i32 = 17;
+    pub(super) const EXDEV: i32 = 18;
+    pub(super) const ENOTDIR: i32 = 20;
+    pub(super) const EISDIR: i32 = 21;
+    pub(super) const EINVAL: i32 = 22;
+    pub(super) const EFBIG: i32 = 27;
+    pub(super) const ENOSPC: i32 = 28;
+    pub(super) const EROFS: i32 = 30;
+    pub(super) const EMLINK: i32 = 31;
+    pub(super) const ERANGE: i32 = 34;
+    pub(super) const ENAMETOOLONG: i32 = 36;
+    pub(super) const ENOTEMPTY: i32 = 39;
+    pub(super) const ENODATA: i32 = 61;
+    pub(super) const EILSEQ: i32 = 84;
+    pub(super) const EOPNOTSUPP: i32 = 95;
+    pub(super) const EDQUOT: i32 = 122;
 }

@@ -1,7 +1,11 @@
 //! Objects held in memory: for looking into a stream without a pool, for tests and fuzzing.
 
+mod writable;
+
 use crate::source::{Dnode, Objects, SourceError};
 use std::collections::BTreeMap;
+
+pub use writable::{MemoryObjset, MemoryTx};
 
 /// One object: its dnode, its blocks by number (each of the dnode's block size) and its spill block.
 #[derive(Debug, Clone, Default)]

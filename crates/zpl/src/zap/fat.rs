@@ -30,7 +30,7 @@ const BLOCK_SHIFT_MIN: u32 = 9;
 pub(super) struct Fat {
     object: u64,
     header: Vec<u8>,
-    endian: Endian,
+    pub(super) endian: Endian,
     block_shift: u32,
     /// First block of the pointer table, where it is not embedded.
     table: Option<u64>,
@@ -82,6 +82,11 @@ impl Fat {
             hashing,
             header,
         })
+    }
+
+    /// The header block as read.
+    pub(super) fn into_header(self) -> Vec<u8> {
+        self.header
     }
 
     fn corrupt(&self, what: impl Into<String>) -> ZplError {

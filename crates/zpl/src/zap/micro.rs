@@ -7,16 +7,16 @@ use super::hash::{Hashing, Wanted};
 use super::{Cursor, Entry, Key, Value, norm_flags};
 use crate::bytes::Endian;
 
-const OFF_SALT: usize = 8;
-const OFF_NORMFLAGS: usize = 16;
+pub(super) const OFF_SALT: usize = 8;
+pub(super) const OFF_NORMFLAGS: usize = 16;
 /// `MZAP_ENT_LEN`; the header is as long.
-const SLOT_LEN: usize = 64;
-const SLOT_CD: usize = 8;
-const SLOT_NAME: usize = 14;
+pub(super) const SLOT_LEN: usize = 64;
+pub(super) const SLOT_CD: usize = 8;
+pub(super) const SLOT_NAME: usize = 14;
 
 pub(super) struct Micro {
     block: Vec<u8>,
-    endian: Endian,
+    pub(super) endian: Endian,
     pub(super) hashing: Hashing,
 }
 
@@ -31,6 +31,11 @@ impl Micro {
         let word = |at| endian.u64(&block, at).unwrap_or(0);
         let hashing = Hashing { salt: word(OFF_SALT), flags: 0, norm: norm_flags(word(OFF_NORMFLAGS)) };
         Self { block, endian, hashing }
+    }
+
+    /// The block as read.
+    pub(super) fn into_block(self) -> Vec<u8> {
+        self.block
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot<'_>> {

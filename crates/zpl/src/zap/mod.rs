@@ -7,6 +7,7 @@
 //! Entries come in the order of (hash, collision differentiator), which is stable: a [`Cursor`] kept from one listing
 //! resumes another after the same entry, whatever was added or removed meanwhile.
 
+mod edit;
 mod fat;
 mod hash;
 mod leaf;
@@ -19,6 +20,7 @@ use crate::error::ZplError;
 use crate::normalize::NormFlags;
 use crate::source::Objects;
 
+pub use edit::{EditEntry, NewZap, ZapEdit};
 pub use hash::Hashing;
 
 /// `ZBT_LEAF`: first word of a leaf block.

@@ -1,0 +1,316 @@
+//! Changing ZAPs: `module/zfs/zap.c` and what it calls.
+//!
+//! A [`ZapEdit`] collects changes in memory, where everything that can go wrong goes wrong; [`ZapEdit::write`] then only
+//! writes. So a transaction begins when it is sure that the ZAP takes the entry.
+
+mod fat;
+mod leaf;
+mod micro;
+#[cfg(test)]
+mod tests;
+
+use super::hash::{Hashing, Wanted};
+use super::{Form, Matching, Value, Zap};
+use crate::bytes::Endian;
+use crate::error::ZplError;
+use crate::normalize::NormFlags;
+use crate::source::{NewObject, Objects, ObjectsMut};
+use leaf::{Named, Stored};
+
+/// `ZAP_MAXVALUELEN`.
+const VALUE_MAX: usize = 8192;
+/// Longest name: `ZAP_MAXNAMELEN`, without the NUL.
+pub(crate) const NAME_MAX: usize = 255;
+/// `fzap_default_block_shift`.
+const DEFAULT_BLOCK_SHIFT: u32 = 14;
+/// By how much a micro ZAP grows: `SPA_MINBLOCKSIZE`.
+const BLOCK_STEP: usize = 512;
+/// Largest a micro ZAP grows: `zap_micro_max_size`.
+const MICRO_MAX: usize = 128 << 10;
+
+/// Why an entry was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    /// A micro ZAP cannot hold it, a fat one may.
+    TooSmall,
+    /// Too many names with nearly the same hash.
+    Full,
+}
+
+fn other_order(object: u64) -> ZplError {
+    ZplError::Unsupported { object, what: "changing a ZAP written in big-endian byte order".into() }
+}
+
+enum Changed {
+    Micro(micro::Micro),
+    Fat {
+        fat: fat::Fat,
+        /// It was a micro ZAP.
+        upgraded: bool,
+    },
+}
+
+/// A ZAP with changes that are not written yet.
+pub struct ZapEdit<'o, O: Objects + ?Sized> {
+    objects: &'o O,
+    object: u64,
+    changed: Changed,
+}
+
+/// An entry as [`ZapEdit::lookup`] finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EditEntry {
+    /// Its name as stored.
+    pub name: Vec<u8>,
+    /// Its value, if that is one 64-bit integer.
+    pub value: Option<u64>,
+}
+
+impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
+    /// Reads the ZAP `object`.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no ZAP; [`ZplError::Unsupported`] for one with keys of integers or of the other
+    /// byte order.
+    pub fn open(objects: &'o O, object: u64) -> Result<Self, ZplError> {
+        let zap = Zap::open(objects, object)?;
+        let hashing = *zap.hashing();
+        if hashing.has_word_keys() {
+            return Err(ZplError::Unsupported {
+                object,
+                what: "changing a ZAP with keys of integers".into(),
+            });
+        }
+        let (endian, block) = match zap.form {
+            Form::Micro(micro) => (micro.endian, Err(micro.into_block())),
+            Form::Fat(fat) => (fat.endian, Ok(fat.into_header())),
+        };
+        if endian != Endian::Little {
+            return Err(other_order(object));
+        }
+        let changed = match block {
+            Ok(header) => Changed::Fat { fat: fat::Fat::new(object, header, hashing), upgraded: false },
+            Err(block) => Changed::Micro(micro::Micro::new(block, hashing)),
+        };
+        Ok(Self { objects, object, changed })
+    }
+
+    /// Object number.
+    pub fn object(&self) -> u64 {
+        self.object
+    }
+
+    /// Number of entries.
+    pub fn count(&self) -> u64 {
+        match &self.changed {
+            Changed::Micro(micro) => micro.entries(),
+            Changed::Fat { fat, .. } => fat.entries(),
+        }
+    }
+
+    fn hashing(&self) -> Hashing {
+        match &self.changed {
+            Changed::Micro(micro) => micro.hashing,
+            Changed::Fat { fat, .. } => fat.hashing,
+        }
+    }
+
+    /// Bytes of blocks that [`ZapEdit::write`] writes.
+    pub fn room(&self) -> u64 {
+        match &self.changed {
+            Changed::Micro(micro) => micro.room(),
+            Changed::Fat { fat, .. } => fat.room(),
+        }
+    }
+
+    /// Finds the entry called `name`.
+    ///
+    /// # Errors
+    /// When a block cannot be read or contradicts itself.
+    pub fn lookup(&mut self, name: &[u8], matching: Matching) -> Result<Option<EditEntry>, ZplError> {
+        let hashing = self.hashing();
+        let wanted = Wanted::new(&hashing, name, matching);
+        let found = match &mut self.changed {
+            Changed::Micro(micro) => micro.lookup(&wanted),
+            Changed::Fat { fat, .. } => fat.lookup(self.objects, &wanted)?,
+        };
+        Ok(found.map(|(name, value)| EditEntry { name, value }))
+    }
+
+    /// The name is none that a ZAP can hold.
+    fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
+        if name.len() > NAME_MAX {
+            return Err(ZplError::NameTooLong { len: name.len() });
+        }
+        if name.is_empty() || name.contains(&0) {
+            return Err(ZplError::InvalidName { name: name.to_vec() });
+        }
+        Ok(())
+    }
+
+    fn full(&self) -> ZplError {
+        ZplError::ZapFull { object: self.object }
+    }
+
+    fn upgrade(&mut self) -> Result<(), ZplError> {
+        if let Changed::Micro(micro) = &self.changed {
+            let fat = micro.upgrade(self.objects, self.object)?.map_err(|_| self.full())?;
+            self.changed = Changed::Fat { fat, upgraded: true };
+        }
+        Ok(())
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] where there is an entry of exactly this name, [`ZplError::NameTooLong`],
+    /// [`ZplError::InvalidName`], [`ZplError::ZapFull`]; when a block cannot be read.
+    pub fn add(&mut self, name: &[u8], value: &Value) -> Result<(), ZplError> {
+        self.check_name(name)?;
+        if self.lookup(name, Matching::Exact)?.is_some() {
+            return Err(ZplError::Exists { directory: self.object, name: name.to_vec() });
+        }
+        let stored = self.stored(value)?;
+        let hash = self.hashing().hash_name(name);
+        if let Changed::Micro(micro) = &mut self.changed {
+            let added = match value.as_u64() {
+                Some(value) => micro.add(name, hash, value),
+                None => Err(Refused::TooSmall),
+            };
+            match added {
+                Ok(()) => return Ok(()),
+                Err(Refused::TooSmall) => self.upgrade()?,
+                Err(Refused::Full) => return Err(self.full()),
+            }
+        }
+        let added = match &mut self.changed {
+            Changed::Fat { fat, .. } => fat.add(self.objects, Named { name, hash, cd: None }, &stored)?,
+            Changed::Micro(_) => Err(Refused::TooSmall),
+        };
+        added.map_err(|_| self.full())
+    }
+
+    fn stored(&self, value: &Value) -> Result<Stored, ZplError> {
+        Stored::new(value).ok_or_else(|| ZplError::Unsupported {
+            object: self.object,
+            what: format!("a ZAP value of {} integers", value.integers().len()),
+        })
+    }
+
+    /// Replaces the value of the entry of exactly this name, or adds it.
+    ///
+    /// # Errors
+    /// As [`ZapEdit::add`].
+    pub fn update(&mut self, name: &[u8], value: &Value) -> Result<(), ZplError> {
+        if self.lookup(name, Matching::Exact)?.is_none() {
+            return self.add(name, value);
+        }
+        let stored = self.stored(value)?;
+        let hashing = self.hashing();
+        let wanted = Wanted::new(&hashing, name, Matching::Exact);
+        if let Changed::Micro(micro) = &mut self.changed {
+            match value.as_u64() {
+                Some(value) => {
+                    micro.update(&wanted, value);
+                    return Ok(());
+                }
+                None => self.upgrade()?,
+            }
+        }
+        let updated = match &mut self.changed {
+            Changed::Fat { fat, .. } => fat.update(self.objects, &wanted, &stored)?,
+            Changed::Micro(_) => Err(Refused::TooSmall),
+        };
+        updated.map_err(|_| self.full())
+    }
+
+    /// Removes the entry of exactly this name; whether it was there.
+    ///
+    /// # Errors
+    /// When a block cannot be read or contradicts itself.
+    pub fn remove(&mut self, name: &[u8]) -> Result<bool, ZplError> {
+        let hashing = self.hashing();
+        let wanted = Wanted::new(&hashing, name, Matching::Exact);
+        match &mut self.changed {
+            Changed::Micro(micro) => Ok(micro.remove(&wanted)),
+            Changed::Fat { fat, .. } => fat.remove(self.objects, &wanted),
+        }
+    }
+}
+
+impl<O: ObjectsMut> ZapEdit<'_, O> {
+    /// Writes what was changed.
+    ///
+    /// # Errors
+    /// When the layer below fails.
+    pub fn write(&self, tx: &O::Tx<'_>) -> Result<(), ZplError> {
+        match &self.changed {
+            Changed::Micro(micro) => micro.write(self.objects, tx, self.object),
+            Changed::Fat { fat, upgraded } => {
+                if *upgraded {
+                    let failed = ZplError::source(self.object);
+                    self.objects.set_block_size(tx, self.object, 1 << DEFAULT_BLOCK_SHIFT).map_err(failed)?;
+                }
+                fat.write(self.objects, tx)
+            }
+        }
+    }
+}
+
+/// What a new ZAP is to be.
+#[derive(Debug, Clone)]
+pub struct NewZap {
+    /// `DMU_OT_*` of its object.
+    pub object_type: u8,
+    /// `DMU_OT_*` of its bonus buffer; 0 for none.
+    pub bonus_type: u8,
+    /// The bonus buffer.
+    pub bonus: Vec<u8>,
+    /// 512-byte slots of its dnode.
+    pub slots: u8,
+    /// What is done to names before they are hashed and compared.
+    pub norm: NormFlags,
+    /// Stirred into the hash of every name, so that nobody can choose names that collide: random.
+    pub salt: u64,
+}
+
+impl NewZap {
+    /// A ZAP with no bonus buffer.
+    pub fn plain(object_type: u8, salt: u64) -> Self {
+        Self { object_type, bonus_type: 0, bonus: Vec::new(), slots: 1, norm: NormFlags::NONE, salt }
+    }
+
+    fn object(self) -> (NewObject, Vec<u8>) {
+        // As in ZFS, never 0.
+        let hashing = Hashing { salt: self.salt | 1, flags: 0, norm: self.norm };
+        let new = NewObject {
+            object_type: self.object_type,
+            bonus_type: self.bonus_type,
+            block_size: BLOCK_STEP as u32,
+            slots: self.slots,
+            bonus: self.bonus,
+        };
+        (new, micro::Micro::header(&hashing))
+    }
+
+    /// Creates an empty micro ZAP and gives its number.
+    ///
+    /// # Errors
+    /// When the layer below fails.
+    pub fn create<O: ObjectsMut>(self, objects: &O, tx: &O::Tx<'_>) -> Result<u64, ZplError> {
+        let (new, header) = self.object();
+        let object = objects.create(tx, new).map_err(ZplError::source(0))?;
+        objects.write(tx, object, 0, &header).map_err(ZplError::source(object))?;
+        Ok(object)
+    }
+
+    /// As [`NewZap::create`], under a number that is free.
+    ///
+    /// # Errors
+    /// When the layer below fails.
+    pub fn create_at<O: ObjectsMut>(self, objects: &O, tx: &O::Tx<'_>, object: u64) -> Result<(), ZplError> {
+        let (new, header) = self.object();
+        objects.create_at(tx, object, new).map_err(ZplError::source(object))?;
+        objects.write(tx, object, 0, &header).map_err(ZplError::source(object))
+    }
+}
