@@ -20,6 +20,7 @@ pub mod objset;
 pub mod property;
 pub mod receive;
 pub mod send;
+mod source;
 mod staging;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
@@ -34,5 +35,6 @@ pub use ops::destroy::{DestroyPlan, snapshots_named};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
 pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, volume_reservation};
+pub use source::{SourceFile, SourceObject};
 pub use staging::{StageOptions, Staging};
 pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};

@@ -6,6 +6,7 @@
 
 pub mod diff;
 mod error;
+pub mod import;
 mod json;
 pub mod manifest;
 mod paths;

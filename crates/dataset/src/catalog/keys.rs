@@ -20,6 +20,7 @@ pub(crate) const HISTORY: u8 = 0x1a;
 pub(crate) const COUNTER: u8 = 0x1b;
 pub(crate) const KEY_DATA: u8 = 0x1c;
 pub(crate) const KEY_ROOT: u8 = 0x1d;
+pub(crate) const SOURCE: u8 = 0x1e;
 
 /// Builds a key from its parts.
 pub(crate) struct Key(Vec<u8>);
@@ -109,6 +110,10 @@ pub(crate) fn key_data(id: DatasetId, txg: Txg) -> Vec<u8> {
 }
 
 /// Of an encrypted dataset that is no encryption root.
+pub(crate) fn source(id: DatasetId, device: u64, inode: u64) -> Vec<u8> {
+    Key::new(SOURCE).id(id).u64(device).u64(inode).done()
+}
+
 pub(crate) fn key_root(id: DatasetId) -> Vec<u8> {
     Key::new(KEY_ROOT).id(id).done()
 }

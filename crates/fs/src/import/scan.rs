@@ -1,0 +1,315 @@
+//! Reading the directories of a source: names and `stat`, by several threads ahead of whoever uses them.
+//!
+//! Whoever uses them asks for one directory after another, in any order in which parents come before children. A
+//! directory that no thread has begun is read by the asker itself, so nothing can wait for ever; threads that are too far
+//! ahead rest.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::filter::Filter;
+use snowmelt_zpl::{FileKind, Timestamp};
+
+/// Entries read ahead, over all directories.
+const AHEAD_MAX: usize = 200_000;
+
+/// Threads that read ahead.
+const THREADS: usize = 4;
+
+/// Most bytes of a path given to one system call.
+const PATH_PIECE: usize = 2000;
+
+/// What `stat` says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceStat {
+    /// Type of the file.
+    pub kind: FileKind,
+    /// Permission bits with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Names.
+    pub links: u64,
+    /// Device it is on.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Device it is, if it is one: major, minor.
+    pub rdev: (u32, u32),
+    /// Last read.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+}
+
+impl SourceStat {
+    pub(super) fn new(stat: &Stat) -> Self {
+        let time = |seconds: i64, nanoseconds: u64| Timestamp {
+            seconds,
+            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
+        };
+        let mode = stat.st_mode;
+        Self {
+            kind: FileKind::from_type_bits((mode >> 12) as u8 & 0xf),
+            mode: mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            links: stat.st_nlink as u64,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            rdev: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
+            atime: time(stat.st_atime, stat.st_atime_nsec as u64),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec as u64),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec as u64),
+        }
+    }
+
+    /// Whether it is the same file in the same state.
+    pub fn is_unchanged(&self, since: &Self) -> bool {
+        (self.kind, self.size, self.mtime, self.ctime) == (since.kind, since.size, since.mtime, since.ctime)
+            && (self.device, self.inode) == (since.device, since.inode)
+    }
+}
+
+/// A name in a directory of the source.
+#[derive(Debug, Clone)]
+pub struct SourceEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub stat: SourceStat,
+}
+
+/// What a directory holds.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Sorted by name.
+    pub entries: Vec<SourceEntry>,
+    /// Names that could not be looked at, and why.
+    pub failures: Vec<(Vec<u8>, io::Error)>,
+}
+
+/// A path below the source's root: its names, joined by slashes; empty for the root.
+pub type SourcePath = Arc<[u8]>;
+
+#[derive(Default)]
+struct State {
+    /// Directories known and not begun; the newest last.
+    waiting: Vec<SourcePath>,
+    begun: HashSet<SourcePath>,
+    done: HashMap<SourcePath, io::Result<Listing>>,
+    ahead: usize,
+    closed: bool,
+}
+
+/// The directories of a source.
+pub struct Scan {
+    root: OwnedFd,
+    root_stat: SourceStat,
+    filter: Filter,
+    one_filesystem: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Scan {
+    /// Opens the source's root directory.
+    ///
+    /// # Errors
+    /// When it is none, or cannot be opened.
+    pub fn open(root: &std::path::Path, filter: Filter, one_filesystem: bool) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(root, flags, Mode::empty())?;
+        let root_stat = SourceStat::new(&rustix::fs::fstat(&root)?);
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Ok(Self { root, root_stat, filter, one_filesystem, state, changed })
+    }
+
+    /// What `stat` says of the root.
+    pub fn root_stat(&self) -> &SourceStat {
+        &self.root_stat
+    }
+
+    /// Runs `work` while other threads read ahead.
+    pub fn with_readers<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.state().waiting.push(Arc::default());
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| self.read_ahead());
+            }
+            let _close = Close(self);
+            work()
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_ahead(&self) {
+        let mut state = self.state();
+        while !state.closed {
+            if state.ahead >= AHEAD_MAX || state.waiting.is_empty() {
+                state = self.wait(state);
+                continue;
+            }
+            let Some(path) = state.waiting.pop() else { continue };
+            state.begun.insert(path.clone());
+            drop(state);
+            let listing = self.read(&path);
+            state = self.state();
+            state.begun.remove(&path);
+            self.expect_children(&mut state, &path, &listing);
+            state.ahead += listing.as_ref().map_or(0, |listing| listing.entries.len());
+            state.done.insert(path, listing);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The first child is asked for first, so it comes last.
+    fn expect_children(&self, state: &mut State, path: &SourcePath, listing: &io::Result<Listing>) {
+        let Ok(listing) = listing else { return };
+        for entry in listing.entries.iter().rev() {
+            if entry.stat.kind == FileKind::Directory && self.enters(&entry.stat) {
+                state.waiting.push(join(path, &entry.name));
+            }
+        }
+    }
+
+    /// Whether a directory's content is part of the source.
+    pub fn enters(&self, stat: &SourceStat) -> bool {
+        !self.one_filesystem || stat.device == self.root_stat.device
+    }
+
+    /// What the directory at `path` holds.
+    ///
+    /// # Errors
+    /// When it cannot be read, for instance because it is there no more.
+    pub fn listing(&self, path: &SourcePath) -> io::Result<Listing> {
+        let mut state = self.state();
+        loop {
+            if let Some(listing) = state.done.remove(path) {
+                state.ahead -= listing.as_ref().map_or(0, |listing| listing.entries.len());
+                self.changed.notify_all();
+                return listing;
+            }
+            if state.begun.contains(path) {
+                state = self.wait(state);
+                continue;
+            }
+            if let Some(at) = state.waiting.iter().rposition(|other| other == path) {
+                state.waiting.remove(at);
+            }
+            drop(state);
+            let listing = self.read(path);
+            self.expect_children(&mut self.state(), path, &listing);
+            self.changed.notify_all();
+            return listing;
+        }
+    }
+
+    fn read(&self, path: &SourcePath) -> io::Result<Listing> {
+        let directory = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut listing = Listing::default();
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.look(&directory, path, name, &mut listing);
+        }
+        listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(listing)
+    }
+
+    fn look(&self, directory: &OwnedFd, path: &SourcePath, name: &CStr, listing: &mut Listing) {
+        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => SourceStat::new(&stat),
+            // Gone since the directory was read: as if it had gone before.
+            Err(rustix::io::Errno::NOENT) => return,
+            Err(errno) => {
+                listing.failures.push((name.to_bytes().to_vec(), errno.into()));
+                return;
+            }
+        };
+        let name = name.to_bytes().to_vec();
+        if !self.filter.excludes(path, &name, stat.kind == FileKind::Directory) {
+            listing.entries.push(SourceEntry { name, stat });
+        }
+    }
+
+    /// Opens what is at `path` below the root, through no symbolic link. Long paths are gone in pieces.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if path.is_empty() {
+            return Ok(rustix::fs::openat(&self.root, ".", flags, Mode::empty())?);
+        }
+        let mut at: Option<OwnedFd> = None;
+        let mut rest = path;
+        while rest.len() > PATH_PIECE {
+            let cut = rest[..PATH_PIECE].iter().rposition(|byte| *byte == b'/');
+            let cut = cut.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
+            let through = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            at = Some(self.open_beneath(at.as_ref(), &rest[..cut], through)?);
+            rest = &rest[cut + 1..];
+        }
+        self.open_beneath(at.as_ref(), rest, flags)
+    }
+
+    fn open_beneath(&self, at: Option<&OwnedFd>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        use rustix::fs::ResolveFlags;
+        let at = at.map_or(self.root.as_fd(), AsFd::as_fd);
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
+            // Kernels before 5.6, and some sandboxes.
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The root, for what is done relative to it.
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+}
+
+/// Sends the readers home.
+struct Close<'s>(&'s Scan);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A path and a name in it.
+pub fn join(path: &[u8], name: &[u8]) -> SourcePath {
+    if path.is_empty() {
+        return name.into();
+    }
+    [path, b"/", name].concat().into()
+}
