@@ -47,10 +47,22 @@ pub struct StreamDumpArgs {
 }
 
 /// Read a stream and check everything that can be checked without a pool
+///
+/// With the key of a raw stream (made by 'send -w'), the content of encrypted records is authenticated as well.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt stream verify [-q] [-j] [file]")]
+#[command(
+    override_usage = "snowmelt stream verify [-qj] [--keylocation <keylocation>]... [--from <file>]... [file]"
+)]
 pub struct StreamVerifyArgs {
+    /// Authenticate what is encrypted with the key at file:///path, or the one asked for by prompt; if given more than once,
+    /// whichever key fits is used. Whether it is raw, hexadecimal or a passphrase is told by the stream
+    #[arg(long, value_name = "KEYLOCATION", action = ArgAction::Append)]
+    pub keylocation: Vec<String>,
+    /// Read this stream before: an incremental stream's dnodes can be authenticated only if what it starts from is known.
+    /// May be given more than once, the oldest first
+    #[arg(long, value_name = "FILE", action = ArgAction::Append, requires = "keylocation")]
+    pub from: Vec<PathBuf>,
     /// Say nothing unless something is wrong
     #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,

@@ -38,4 +38,5 @@ pub mod stream_verify;
 mod assignments;
 mod files;
 mod gather;
+mod key_material;
 mod names;
