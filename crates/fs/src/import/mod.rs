@@ -1,5 +1,6 @@
 //! Taking a directory into a filesystem dataset, as it is now.
 
+mod content;
 mod filter;
 mod scan;
 

@@ -1,0 +1,162 @@
+//! Reading what a source's files hold: data, holes, extended attributes.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::scan::{Scan, SourceStat};
+
+/// Bytes read at a time.
+pub(super) const CHUNK: usize = 4 << 20;
+
+/// Extended attributes by their full names.
+pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Where the data of a file goes.
+pub(super) trait Sink {
+    /// Why it does not.
+    type Error;
+
+    /// `data` lies at `offset`.
+    fn data(&mut self, offset: u64, data: &[u8]) -> Result<(), Self::Error>;
+
+    /// There are zeros from `from` to `to`.
+    fn hole(&mut self, from: u64, to: u64) -> Result<(), Self::Error>;
+}
+
+/// Why a file was not copied: the source failed, or the sink.
+pub(super) enum CopyError<E> {
+    Source(io::Error),
+    Sink(E),
+}
+
+/// Opens a regular file of the source, without touching its access time where that is allowed.
+pub(super) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, SourceStat)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+    let file = match scan.open_at(path, flags | OFlags::NOATIME) {
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => scan.open_at(path, flags)?,
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(Errno::STALE.into());
+    }
+    Ok((file, SourceStat::new(&stat)))
+}
+
+/// Gives what a file of `size` bytes holds, in order. Holes are found by `SEEK_HOLE` and not read.
+///
+/// Gives how many bytes were read.
+pub(super) fn copy<S: Sink>(
+    file: &OwnedFd,
+    size: u64,
+    buf: &mut Vec<u8>,
+    sink: &mut S,
+) -> Result<u64, CopyError<S::Error>> {
+    buf.resize(CHUNK, 0);
+    let (mut at, mut read) = (0, 0);
+    while at < size {
+        let (data, end) = extent(file, at, size).map_err(CopyError::Source)?;
+        if data > at {
+            sink.hole(at, data).map_err(CopyError::Sink)?;
+        }
+        at = data;
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+            match rustix::io::pread(file, &mut buf[..want], at) {
+                // Cut off meanwhile: the rest is zeros until somebody looks at its size again.
+                Ok(0) => {
+                    sink.hole(at, size).map_err(CopyError::Sink)?;
+                    return Ok(read);
+                }
+                Ok(len) => {
+                    sink.data(at, &buf[..len]).map_err(CopyError::Sink)?;
+                    at += len as u64;
+                    read += len as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(CopyError::Source(errno.into())),
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// The next data at or after `at`, and where it ends.
+fn extent(file: &OwnedFd, at: u64, size: u64) -> io::Result<(u64, u64)> {
+    let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => data.min(size),
+        Err(Errno::NXIO) => return Ok((size, size)),
+        // A filesystem that knows nothing of holes: all of it is data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((at, size)),
+        Err(errno) => return Err(errno.into()),
+    };
+    match rustix::fs::seek(file, SeekFrom::Hole(data)) {
+        Ok(hole) => Ok((data, hole.clamp(data, size))),
+        Err(Errno::NXIO) => Ok((data, size)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// What a symbolic link says.
+pub(super) fn read_link(scan: &Scan, path: &[u8]) -> io::Result<Vec<u8>> {
+    let (directory, name) = parent(scan, path)?;
+    Ok(rustix::fs::readlinkat(&directory, name, Vec::new())?.into_bytes())
+}
+
+fn parent<'p>(scan: &Scan, path: &'p [u8]) -> io::Result<(OwnedFd, &'p OsStr)> {
+    let at = path.iter().rposition(|byte| *byte == b'/');
+    let (above, name) = at.map_or((&[][..], path), |at| (&path[..at], &path[at + 1..]));
+    Ok((scan.open_at(above, OFlags::PATH | OFlags::DIRECTORY)?, OsStr::from_bytes(name)))
+}
+
+/// The extended attributes of whatever is at `path`, POSIX ACLs among them. None where the filesystem has none.
+pub(super) fn xattrs(scan: &Scan, path: &[u8]) -> io::Result<Xattrs> {
+    let below = |directory: &OwnedFd, name: &OsStr| {
+        PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name)
+    };
+    if path.is_empty() {
+        return xattrs_at(&below(scan.root(), OsStr::new(".")));
+    }
+    let (directory, name) = parent(scan, path)?;
+    xattrs_at(&below(&directory, name))
+}
+
+fn xattrs_at(place: &Path) -> io::Result<Xattrs> {
+    let mut found = Xattrs::new();
+    let names = match grown(|buf| rustix::fs::llistxattr(place, buf)) {
+        Err(Errno::OPNOTSUPP) => return Ok(found),
+        other => other?,
+    };
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let c_name = CString::new(name)?;
+        match grown(|buf| rustix::fs::lgetxattr(place, &c_name, buf)) {
+            Ok(value) => drop(found.insert(name.to_vec(), value)),
+            // Gone since, or not for us to see.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Calls with a larger buffer until it is large enough.
+fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    let mut buf = vec![0; 256];
+    loop {
+        match call(&mut buf) {
+            Ok(len) => {
+                buf.truncate(len);
+                return Ok(buf);
+            }
+            Err(Errno::RANGE) if buf.len() < 1 << 20 => buf.resize(buf.len() * 8, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
