@@ -209,3 +209,45 @@ fn one_snapshot_of_a_dataset_at_a_time() {
     assert_eq!(snapshots(&datasets, "tank/x"), names);
     check(&datasets, "a refused snapshot");
 }
+
+#[test]
+fn everything_in_a_pool_can_go_but_its_root() {
+    let datasets = new_pool();
+    let names = chain(&datasets);
+    datasets.clone_snapshot(&name(&names[1]), "tank/clone", &CloneOptions::default()).unwrap();
+    datasets.snapshot(&[name("tank@own")], &[]).unwrap();
+    datasets.clone_snapshot(&name("tank@own"), "tank/clone/of-root", &CloneOptions::default()).unwrap();
+    let plan = |recursive| {
+        let catalog = datasets.catalog();
+        DestroyPlan::dataset(&catalog, &catalog.root().unwrap(), recursive, false)
+    };
+    let refused = plan(false).unwrap_err().to_string();
+    assert!(refused.contains("operation does not apply to pools"), "{refused}");
+    datasets.hold("keep", &[name("tank@own")]).unwrap();
+    assert!(matches!(plan(true), Err(DatasetError::Held { .. })));
+    datasets.release("keep", &[name("tank@own")]).unwrap();
+    let all = plan(true).unwrap();
+    assert_eq!((all.datasets.len(), all.snapshots.len()), (3, names.len() + 1));
+    datasets.destroy(&all).unwrap();
+    assert_eq!(listing(&datasets).len(), 1, "only the root is left");
+    check(&datasets, "destroying everything");
+}
+
+#[test]
+fn snapshots_are_named_by_lists_and_ranges() {
+    let datasets = new_pool();
+    let names = chain(&datasets);
+    let short: Vec<&str> = names.iter().map(|name| name.split_once('@').unwrap().1).collect();
+    let named = |spec: &str| {
+        let (found, missing) =
+            snowmelt_dataset::snapshots_named(&datasets.catalog(), "tank/x", spec, false).unwrap();
+        (found.iter().map(|found| found.full_name()).collect::<Vec<_>>(), missing)
+    };
+    // By age, whatever the order in which they were named, and each once.
+    let spec = format!("{},{}%{},{},nosuch", short[4], short[0], short[2], short[1]);
+    let (found, missing) = named(&spec);
+    assert_eq!(found, [0, 1, 2, 4].map(|at| names[at].clone()));
+    assert_eq!(missing, ["tank/x@nosuch"]);
+    assert_eq!(named(&format!("%{}", short[1])).0, names[..2]);
+    assert_eq!(named(&format!("{}%", short[3])).0, names[3..]);
+}

@@ -1,10 +1,9 @@
 //! `destroy`.
 
-use std::collections::BTreeSet;
 use std::io::Write;
 
 use snowmelt_dataset::property::format_bytes;
-use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Name, Snapshot};
+use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Snapshot, snapshots_named};
 
 use super::names;
 use crate::app::App;
@@ -66,7 +65,11 @@ fn snapshots(
     spec: &str,
 ) -> Result<Exit> {
     let catalog = session.datasets.catalog();
-    let found = named(&catalog, dataset, spec, args.recursive || args.with_clones)?;
+    let attempt = format!("cannot open '{dataset}@{spec}'");
+    names::open_dataset(&catalog, dataset)?;
+    // Names that a dataset lacks are passed over.
+    let (found, _) = snapshots_named(&catalog, dataset, spec, args.recursive || args.with_clones)
+        .map_err(report::failed(&attempt))?;
     if found.is_empty() {
         return Err(CliError::Failed(
             "could not find any snapshots to destroy; check snapshot names.".to_owned(),
@@ -133,41 +136,6 @@ fn defer(app: &mut App<'_>, session: &Session, args: &DestroyArgs, snapshots: &[
     Ok(Exit::Ok)
 }
 
-/// The snapshots that `a,b%c,…` means, in a dataset and, if `recursive`, in all below it. Names that a dataset
-/// lacks are passed over.
-fn named(catalog: &Catalog, dataset: &str, spec: &str, recursive: bool) -> Result<Vec<Snapshot>> {
-    let attempt = format!("cannot open '{dataset}@{spec}'");
-    let top = names::open_dataset(catalog, dataset)?;
-    let datasets = match recursive {
-        true => catalog.descendants(top).map_err(report::failed(&attempt))?,
-        false => vec![top],
-    };
-    let mut found = Vec::new();
-    for dataset in &datasets {
-        for part in spec.split(',') {
-            let these = match part.split_once('%') {
-                Some((first, last)) => {
-                    let end = |name: &str| (!name.is_empty()).then(|| name.to_owned());
-                    DestroyPlan::range(catalog, dataset, end(first).as_deref(), end(last).as_deref())
-                }
-                None => Name::parse(&format!("{}@{part}", dataset.name))
-                    .map_err(Into::into)
-                    .and_then(|name| catalog.snapshot(&name))
-                    .map(|snapshot| vec![snapshot]),
-            };
-            match these {
-                Ok(these) => found.extend(these),
-                Err(DatasetError::NotFound { .. }) => {}
-                Err(error) => return Err(report::failed(&attempt)(error)),
-            }
-        }
-    }
-    let mut seen = BTreeSet::new();
-    found.retain(|snapshot| seen.insert(snapshot.id));
-    found.sort_by(|a, b| a.dataset.cmp(&b.dataset).then(a.id.txg.cmp(&b.id.txg)));
-    Ok(found)
-}
-
 fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<Exit> {
     let name = &args.target;
     let attempt = format!("cannot destroy '{name}'");
@@ -179,9 +147,6 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
         )));
     }
     let recursive = args.recursive || args.with_clones;
-    if !name.contains('/') {
-        return everything_below(app, session, args, recursive);
-    }
     let plan = DestroyPlan::dataset(&catalog, &target, recursive, args.with_clones);
     let plan = plan.map_err(|error| match error {
         DatasetError::HasChildren { children, .. } => CliError::Failed(format!(
@@ -191,56 +156,6 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
         )),
         error => report::failed(&attempt)(error),
     })?;
-    tell_plan(app, args, &plan, false)?;
-    if !args.dry_run {
-        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
-        app.record(session);
-    }
-    Ok(Exit::Ok)
-}
-
-/// The root of a pool stays; with `-r` all that is in it goes.
-fn everything_below(
-    app: &mut App<'_>,
-    session: &Session,
-    args: &DestroyArgs,
-    recursive: bool,
-) -> Result<Exit> {
-    let name = &args.target;
-    if !recursive {
-        return Err(CliError::Failed(format!(
-            "cannot destroy '{name}': operation does not apply to pools\n\
-             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
-             use 'zpool destroy {name}' to destroy the pool itself"
-        )));
-    }
-    let attempt = format!("cannot destroy '{name}'");
-    let catalog = session.datasets.catalog();
-    let root = names::open_dataset(&catalog, name)?;
-    let mut plan = DestroyPlan::default();
-    let mut seen = BTreeSet::new();
-    for child in catalog.children(&root).map_err(report::failed(&attempt))? {
-        // A clone of one child may be another, which then is in the plan already.
-        if seen.contains(&child.id) {
-            continue;
-        }
-        let part = DestroyPlan::dataset(&catalog, &child, true, true).map_err(report::failed(&attempt))?;
-        for dataset in part.datasets {
-            if seen.insert(dataset.id) {
-                plan.datasets.push(dataset);
-            }
-        }
-        plan.snapshots.extend(part.snapshots);
-    }
-    let own: Vec<Snapshot> =
-        catalog.snapshots(&root).collect::<Result<_, _>>().map_err(report::failed(&attempt))?;
-    if let Some(held) = own.iter().find(|s| catalog.holds(s.id).is_ok_and(|holds| !holds.is_empty())) {
-        let name = held.full_name();
-        return Err(report::failed(&attempt)(DatasetError::Held { name }));
-    }
-    plan.snapshots.extend(own);
-    let mut seen = BTreeSet::new();
-    plan.snapshots.retain(|snapshot| seen.insert(snapshot.id));
     tell_plan(app, args, &plan, false)?;
     if !args.dry_run {
         session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;

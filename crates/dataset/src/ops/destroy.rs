@@ -21,9 +21,11 @@ pub struct DestroyPlan {
 }
 
 impl DestroyPlan {
-    /// Plans the destruction of a filesystem or volume.
+    /// Plans the destruction of a filesystem or volume. The root of a pool stays; with `recursive` all that is in the
+    /// pool goes.
     ///
     /// # Errors
+    /// [`DatasetError::Refused`] for the root of a pool without `recursive`;
     /// [`DatasetError::HasChildren`] without `recursive`, [`DatasetError::HasClones`] without `clones`,
     /// [`DatasetError::Held`], [`DatasetError::Busy`].
     pub fn dataset(
@@ -33,10 +35,7 @@ impl DestroyPlan {
         clones: bool,
     ) -> Result<Self, DatasetError> {
         if dataset.id == crate::catalog::ROOT {
-            return Err(DatasetError::refused(
-                dataset.name.clone(),
-                "operation does not apply to pools\nuse 'zpool destroy' to destroy the pool itself",
-            ));
+            return Self::everything(catalog, dataset, recursive || clones);
         }
         let children = catalog.children(dataset)?;
         let has_snapshots = catalog.newest_snapshot(dataset)?.is_some();
@@ -55,6 +54,33 @@ impl DestroyPlan {
         let mut plan = Self::default();
         let mut seen = BTreeSet::new();
         plan.add_dataset(catalog, dataset, clones, &mut seen)?;
+        Ok(plan)
+    }
+
+    /// All datasets and snapshots of a pool, but its root.
+    fn everything(catalog: &Catalog, root: &Dataset, recursive: bool) -> Result<Self, DatasetError> {
+        if !recursive {
+            let name = &root.name;
+            let why = format!(
+                "operation does not apply to pools\nuse 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+                 use 'zpool destroy {name}' to destroy the pool itself"
+            );
+            return Err(DatasetError::refused(name.clone(), why));
+        }
+        let mut plan = Self::default();
+        let mut seen = BTreeSet::new();
+        for child in catalog.children(root)? {
+            // Wherever in the pool a clone is, it goes too.
+            plan.add_dataset(catalog, &child, true, &mut seen)?;
+        }
+        let own = catalog.snapshots(root).collect::<Result<Vec<_>, _>>()?;
+        for snapshot in &own {
+            if !catalog.holds(snapshot.id)?.is_empty() {
+                return Err(DatasetError::Held { name: snapshot.full_name() });
+            }
+        }
+        plan.reclaim += catalog.dataset_space(root)?.used_by_snapshots;
+        plan.snapshots.extend(own);
         Ok(plan)
     }
 
@@ -364,7 +390,7 @@ impl Change<'_> {
 }
 
 /// Resolves the names of a destroy command for snapshots: `fs@a,b,c%d`, with the same names in all descendants
-/// if `recursive`.
+/// if `recursive`. By dataset, oldest first; and the names that no dataset has.
 ///
 /// # Errors
 /// When the dataset does not exist; names that no dataset has are an error only if none is found at all.
@@ -404,5 +430,6 @@ pub fn snapshots_named(
     }
     let mut seen = BTreeSet::new();
     found.retain(|snapshot| seen.insert(snapshot.id));
+    found.sort_by(|a, b| a.dataset.cmp(&b.dataset).then(a.id.txg.cmp(&b.id.txg)));
     Ok((found, missing))
 }
