@@ -1,7 +1,7 @@
 //! Restoring files to local disk: a whole tree, a part of it, one file, or a volume to an image or device.
 //!
 //! What is restored: owners (as root, or when told to), modes, times to the nanosecond, extended attributes, POSIX
-//! ACLs, hard links, holes, symbolic links, devices, fifos, sockets and inode flags.
+//! ACLs, hard links, holes, symbolic links, devices, fifos, sockets, inode flags and project ids.
 //!
 //! The tree is hostile and so may be the target: every name is checked, every step is taken relative to an open
 //! directory and never through a symbolic link, so nothing is ever written outside the target. A file comes into being
@@ -10,6 +10,7 @@
 mod attributes;
 mod file;
 mod links;
+mod project;
 mod target;
 mod volume;
 
@@ -116,6 +117,8 @@ struct Restore<'r, 'f, O> {
     links: Links,
     observer: &'r mut dyn Observer,
     summary: Summary,
+    /// That the target has no project ids was told.
+    told_of_projects: bool,
     /// While inside a directory that could not be made, how many directories deep.
     skipping: usize,
 }
@@ -145,7 +148,9 @@ pub fn restore<O: Objects>(
         Owners::Never => false,
     };
     let (links, summary) = (Links::default(), Summary::default());
-    let mut restore = Restore { fs, options, set_owners, target, links, observer, summary, skipping: 0 };
+    let (told_of_projects, skipping) = (false, 0);
+    let mut restore =
+        Restore { fs, options, set_owners, target, links, observer, summary, told_of_projects, skipping };
     restore.run(walk, name);
     Ok(restore.summary)
 }
@@ -179,6 +184,22 @@ impl<O: Objects> Restore<'_, '_, O> {
             return false;
         }
         true
+    }
+
+    /// Reports what a node could not be given. That the target has no project ids is said once: it would be said of
+    /// every file.
+    fn report_steps(&mut self, node: &Node, steps: Vec<Step>) {
+        for (step, source) in steps {
+            if step == attributes::SET_PROJECT && project::is_unsupported(&source) {
+                if std::mem::replace(&mut self.told_of_projects, true) {
+                    continue;
+                }
+                let step = "set the project id, nor any other in this target";
+                self.report(Failure::Local { path: node.path.clone(), step, source });
+                continue;
+            }
+            self.report(Failure::Local { path: node.path.clone(), step, source });
+        }
     }
 
     /// Everything but the start of a tree, which is the target itself.
@@ -260,9 +281,7 @@ impl<O: Objects> Restore<'_, '_, O> {
             return;
         }
         let result = self.dress_directory(node);
-        for (step, source) in result {
-            self.report(Failure::Local { path: node.path.clone(), step, source });
-        }
+        self.report_steps(node, result);
         if node.path != b"." {
             let result = self.target.leave();
             if !self.local(&node.path, "go back up", result) {

@@ -267,6 +267,31 @@ fn holes_stay_holes() {
     assert!(summary.bytes <= held, "{} bytes written for {held} of data", summary.bytes);
 }
 
+/// Where the target has projects the ids are set, else that is said once, not of every file.
+#[test]
+fn project_ids_are_set_or_missed_once() {
+    let files = case("13-quota-names").unwrap();
+    let mut received = Received::default();
+    let guid = received.receive(&files["acct-full.zstream"])[0];
+    let fs = Filesystem::open(received.snapshots[&guid].clone()).unwrap();
+    let with_project = Walk::new(&fs, fs.root()).unwrap().map(Result::unwrap).filter(|event| match event {
+        Event::Node(node) => {
+            let kind = node.attributes.kind();
+            node.attributes.project_id != 0 && matches!(kind, FileKind::File | FileKind::Directory)
+        }
+        _ => false,
+    });
+    let with_project = with_project.count();
+    assert!(with_project > 1, "only {with_project} nodes have a project");
+    let target = tempfile::tempdir().unwrap();
+    let mut heard = Heard::default();
+    let summary = restore(&fs, fs.root(), b"", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+    assert!(summary.files > 1);
+    let told = heard.failures.iter().filter(|failure| failure.to_string().contains("project id")).count();
+    assert!(told <= 1, "{:?}", heard.failures);
+    assert_eq!(heard.failures.len(), told, "{:?}", heard.failures);
+}
+
 #[test]
 fn volumes_become_sparse_images() {
     use snowmelt_fs::restore::{VolumeOptions, restore_volume};

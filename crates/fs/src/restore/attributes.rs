@@ -1,16 +1,20 @@
 //! What a restored node is to look like besides its content.
 
 use super::Restore;
+use super::project::Project;
 use crate::error::FsError;
 use crate::walk::Node;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
-use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp};
+use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp, ZfsFlags};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Something tried, and how it failed.
 pub(super) type Step = (&'static str, io::Error);
+
+/// The step of project ids.
+pub(super) const SET_PROJECT: &str = "set the project id";
 
 /// The attributes to be given to one node.
 pub(super) struct Wanted {
@@ -77,8 +81,19 @@ impl Wanted {
             note("set an extended attribute", result);
         }
         note("set the mode", rustix::fs::fchmod(file, self.mode(right_owner)));
+        if let Some(project) = self.project() {
+            note(SET_PROJECT, project.set(file));
+        }
         note("set the times", rustix::fs::futimens(file, &self.times()));
         failed
+    }
+
+    /// The project to be set; those of links and special nodes the kernel gives no way to set.
+    fn project(&self) -> Option<Project> {
+        let Attributes { project_id, flags, .. } = &self.attributes;
+        let inherits = flags.contains(ZfsFlags::PROJINHERIT);
+        let id = u32::try_from(*project_id).ok().filter(|id| *id != u32::MAX)?;
+        (id != 0 || inherits).then_some(Project { id, inherits })
     }
 
     /// Sets the inode flags, where there are any.

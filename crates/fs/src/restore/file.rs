@@ -1,6 +1,6 @@
 //! Making files, symbolic links, devices, fifos and sockets.
 
-use super::{Failure, Restore, Step};
+use super::{Failure, Restore};
 use crate::error::FsError;
 use crate::walk::Node;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -17,12 +17,6 @@ impl<O: Objects> Restore<'_, '_, O> {
     fn failed(node: &Node, step: &'static str) -> impl FnOnce(io::Error) -> Failure {
         let path = node.path.clone();
         move |source| Failure::Local { path, step, source }
-    }
-
-    fn report_steps(&mut self, node: &Node, steps: Vec<Step>) {
-        for (step, source) in steps {
-            self.report(Failure::Local { path: node.path.clone(), step, source });
-        }
     }
 
     /// Takes away what was made under a temporary name.

@@ -1,0 +1,83 @@
+//! Project ids, which the kernel takes by ioctl (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` of `include/uapi/linux/fs.h`).
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+
+/// `struct fsxattr`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct FsXattr {
+    xflags: u32,
+    extsize: u32,
+    nextents: u32,
+    projid: u32,
+    cowextsize: u32,
+    pad: [u8; 8],
+}
+
+const _: () = assert!(size_of::<FsXattr>() == 28);
+
+const GET: Opcode = opcode::read::<FsXattr>(b'X', 31);
+const SET: Opcode = opcode::write::<FsXattr>(b'X', 32);
+
+/// `FS_XFLAG_PROJINHERIT`: what is made in the directory gets its project.
+const INHERIT: u32 = 0x200;
+
+/// What a file or directory is to belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Project {
+    pub(super) id: u32,
+    /// Children inherit it.
+    pub(super) inherits: bool,
+}
+
+impl Project {
+    /// Gives `file` this project.
+    ///
+    /// # Errors
+    /// What the kernel says; see [`is_unsupported`].
+    pub(super) fn set(self, file: impl AsFd) -> rustix::io::Result<()> {
+        // SAFETY: `GET` is defined to fill in a `struct fsxattr`, which `FsXattr` is laid out as, and any bytes are one.
+        let mut attributes = unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) }?;
+        attributes.projid = self.id;
+        attributes.xflags =
+            if self.inherits { attributes.xflags | INHERIT } else { attributes.xflags & !INHERIT };
+        // SAFETY: `SET` is defined to read a `struct fsxattr`, which `FsXattr` is laid out as.
+        unsafe { ioctl(file.as_fd(), Setter::<SET, FsXattr>::new(attributes)) }
+    }
+}
+
+/// Whether the filesystem has no projects at all, so that there is no use in trying again.
+pub(super) fn is_unsupported(error: &std::io::Error) -> bool {
+    [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ioctls_are_the_kernels() {
+        // As `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` expand on most machines.
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        assert_eq!((GET, SET), (0x801c_581f, 0x401c_5820));
+    }
+
+    #[test]
+    fn projects_are_set_where_there_are_any() {
+        let file = tempfile::tempfile().unwrap();
+        match (Project { id: 4711, inherits: false }).set(&file) {
+            Ok(()) => {
+                // SAFETY: as in `Project::set`.
+                let found = unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) }.unwrap();
+                assert_eq!(found.projid, 4711);
+            }
+            Err(error) => assert!(is_unsupported(&error.into()), "{error}"),
+        }
+    }
+}
