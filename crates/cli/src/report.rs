@@ -81,6 +81,9 @@ pub fn send_error(snapshot: &str, error: &SendError) -> String {
             format!("cannot open '{name}': dataset does not exist")
         }
         SendError::Dataset(cause) => dataset_error(&format!("warning: cannot send '{snapshot}'"), cause),
+        SendError::Unreadable { .. } => {
+            format!("warning: cannot send '{snapshot}': Input/output error: {}", chain(error))
+        }
         other => format!("warning: cannot send '{snapshot}': {}", chain(other)),
     }
 }

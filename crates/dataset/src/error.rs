@@ -164,6 +164,9 @@ pub enum SendError {
     NeedsRaw { name: String },
     #[error("'{name}' has blocks that this stream cannot carry: {why}")]
     Unsendable { name: String, why: String },
+    /// A block is damaged or cannot be read; the stream stops there. Without an offset it is the spill block.
+    #[error("{} cannot be read", place(*object, *offset, name))]
+    Unreadable { name: String, object: u64, offset: Option<u64>, source: PoolError },
     #[error("writing the stream")]
     Write(#[source] std::io::Error),
     #[error("the receiver closed the stream")]
@@ -172,6 +175,14 @@ pub enum SendError {
     Stream(StreamError),
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+}
+
+/// A block of a snapshot, for people.
+fn place(object: u64, offset: Option<u64>, name: &str) -> String {
+    match offset {
+        Some(offset) => format!("object {object}, offset {offset} of {name}"),
+        None => format!("the spill block of object {object} of {name}"),
+    }
 }
 
 impl From<PoolError> for SendError {

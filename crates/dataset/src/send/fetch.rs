@@ -4,7 +4,10 @@ use bytes::Bytes;
 use snowmelt_pool::{BlockPtr, Pool, PoolError};
 
 use super::recorder::Payload;
-use crate::error::{DatasetError, SendError};
+use crate::error::SendError;
+
+/// The offset of payloads that are spill blocks.
+pub(super) const SPILL: u64 = u64::MAX;
 
 /// Reads the payloads of one dataset's records.
 pub(super) struct Fetcher<'a> {
@@ -23,18 +26,18 @@ impl<'a> Fetcher<'a> {
     /// The bytes of a payload, not padded to 8.
     ///
     /// # Errors
-    /// When a block cannot be read or is not what was written; the error names object and offset.
+    /// [`SendError::Unreadable`] when a block cannot be read or is not what was written.
     pub(super) fn fetch(&mut self, payload: Payload) -> Result<Bytes, SendError> {
         match payload {
             Payload::None => Ok(Bytes::new()),
             Payload::Bytes(bytes) => Ok(bytes),
             Payload::Stored { ptr, object, offset, len } => {
                 let bytes =
-                    self.pool.read_stored(&ptr).map_err(|error| self.unreadable(object, offset, &error))?;
+                    self.pool.read_stored(&ptr).map_err(|error| self.unreadable(object, offset, error))?;
                 Ok(fit(bytes, len))
             }
             Payload::Plain { ptr, object, offset, from, len } => {
-                let bytes = self.plain(ptr, len).map_err(|error| self.unreadable(object, offset, &error))?;
+                let bytes = self.plain(ptr, len).map_err(|error| self.unreadable(object, offset, error))?;
                 let start = from.min(bytes.len());
                 Ok(fit(bytes.slice(start..bytes.len().min(start.saturating_add(len))), len))
             }
@@ -52,20 +55,9 @@ impl<'a> Fetcher<'a> {
         Ok(bytes)
     }
 
-    fn unreadable(&self, object: u64, offset: u64, error: &PoolError) -> SendError {
-        let place = if offset == u64::MAX {
-            format!("spill block of object {object} of {}", self.name)
-        } else {
-            format!("object {object}, offset {offset} of {}", self.name)
-        };
-        let mut why = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            why.push_str(": ");
-            why.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        DatasetError::corrupt(place, why).into()
+    fn unreadable(&self, object: u64, offset: u64, source: PoolError) -> SendError {
+        let offset = (offset != SPILL).then_some(offset);
+        SendError::Unreadable { name: self.name.to_owned(), object, offset, source }
     }
 }
 

@@ -9,6 +9,7 @@ use snowmelt_stream::record::{
     Crypt, Free, FreeObjects, Object, ObjectRange, Record, Redact, Spill, Write, WriteEmbedded,
 };
 
+use super::fetch::SPILL;
 use super::step::Target;
 use crate::error::SendError;
 use crate::objset::key::SLOTS_PER_BLOCK;
@@ -318,21 +319,19 @@ impl<'a> Recorder<'a> {
             flags: if unmodified { Spill::UNMODIFIED } else { 0 },
             ..Spill::default()
         };
-        // In messages a spill block is at the offset that no data has.
-        const NOWHERE: u64 = u64::MAX;
         if self.has(Features::RAW) {
             let crypt = self.crypt(object, block)?;
             record.flags |= crypt.flags & Write::RAW_BYTESWAP;
             record.crypt = wire_crypt(&crypt);
             record.compression = ptr.compression();
             record.compressed_size = u64::from(ptr.psize());
-            let payload = stored(ptr, object, NOWHERE, record.compressed_size);
+            let payload = stored(ptr, object, SPILL, record.compressed_size);
             return self.put(Record::Spill(record), payload);
         }
         if block.crypt.is_some() {
             return Err(SendError::NeedsRaw { name: self.target.name.clone() });
         }
-        self.put(Record::Spill(record), plain(ptr, object, NOWHERE, 0, length))
+        self.put(Record::Spill(record), plain(ptr, object, SPILL, 0, length))
     }
 }
 

@@ -420,6 +420,7 @@ fn a_damaged_block_ends_the_stream_and_is_named() {
     let mut out = Vec::new();
     let error = SendPlan::of(vec![step], None).run(&mut out, &|_| {}).expect_err("it is damaged");
     assert!(error.to_string().contains("object 3, offset 20480 of tank/fs@a"), "{error}");
+    assert!(matches!(error, SendError::Unreadable { object: 3, offset: Some(20480), .. }), "{error:?}");
     // All before it was sent, and no END.
     let mut reader = Reader::new(out.as_slice());
     let mut payload = Vec::new();
