@@ -21,16 +21,8 @@ def parse(lines):
     return out, None
 
 
-def withheld(whole_path, redacted_path):
-    """The paths whose content differs between a snapshot and its redacted copy."""
-    with open(whole_path, encoding='utf-8') as f, open(redacted_path, encoding='utf-8') as g:
-        (whole, _), (redacted, _) = parse(f), parse(g)
-    return {name for name, entry in redacted.items() if entry.get('sha256') != whole.get(name, {}).get('sha256')}
-
-
-def difference(truth_path, got, unreadable=()):
-    """The reason `got` (bytes or lines) does not say what the truth says, or None. The paths that
-    are `unreadable` may give EIO in place of content."""
+def difference(truth_path, got):
+    """The reason `got` (bytes or lines) does not say what the truth says, or None."""
     with open(truth_path, encoding='utf-8') as f:
         want, _ = parse(f)
     if isinstance(got, bytes):
@@ -41,9 +33,6 @@ def difference(truth_path, got, unreadable=()):
         return 'not a manifest: %s' % e
     if why:
         return why
-    for name in unreadable:
-        if have.get(name, {}).pop('eio', False) and name in want:
-            want[name].pop('sha256')
     found = ['missing: %s' % k for k in want if k not in have] + ['not there in truth: %s' % k for k in have if k not in want]
     for name, entry in want.items():
         if name in have and entry != have[name]:

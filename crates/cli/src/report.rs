@@ -30,12 +30,7 @@ pub fn dataset_error(attempt: &str, error: &DatasetError) -> String {
              snapshots and bookmarks:\n{}",
             newer.join("\n")
         ),
-        E::Name(_)
-        | E::Pool(_)
-        | E::Corrupt { .. }
-        | E::Encrypted { .. }
-        | E::Redacted { .. }
-        | E::Interrupted => {
+        E::Name(_) | E::Pool(_) | E::Corrupt { .. } | E::Encrypted { .. } | E::Interrupted => {
             format!("{attempt}: {}", strip_name(&chain(error)))
         }
         other => format!("{attempt}: {}", strip_name(&chain(other))),

@@ -82,8 +82,6 @@ pub enum DatasetError {
          needed to read it"
     )]
     Encrypted { dataset: String, object: u64, root: String, location: String },
-    #[error("object {object}, offset {offset}: the data was left out of this redacted dataset")]
-    Redacted { object: u64, offset: u64 },
     #[error("the operation was interrupted")]
     Interrupted,
     #[error(transparent)]

@@ -16,6 +16,7 @@ use crate::exit::Exit;
 /// When output fails; of single files it is told.
 pub fn run(app: &mut App<'_>, args: &CatArgs) -> Result<Exit> {
     files::each(app, &args.paths, |app, _, place| {
+        place.warn_if_redacted(app.context);
         if place.is_volume() {
             return volume(app, &place);
         }

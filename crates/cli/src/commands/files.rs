@@ -11,6 +11,7 @@ use snowmelt_fs::resolve;
 use snowmelt_zpl::{FileKind, Filesystem};
 
 use crate::app::App;
+use crate::context::Context;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::properties::Entity;
@@ -67,6 +68,16 @@ impl Place {
         }
         let name = text.to_string_lossy();
         Err(CliError::Failed(format!("cannot open '{}': dataset does not exist", without_path(&name))))
+    }
+
+    /// Tells that the content is not whole, before it is taken for whole.
+    pub fn warn_if_redacted(&self, context: &mut Context) {
+        if self.objset.is_redacted() {
+            context.complain(format_args!(
+                "warning: '{}' is redacted: what was left out of it reads as zeros",
+                self.name
+            ));
+        }
     }
 
     /// Whether it is of a volume, which has no files.

@@ -16,6 +16,7 @@ use crate::exit::Exit;
 pub fn run(app: &mut App<'_>, args: &ManifestArgs) -> Result<Exit> {
     app.on_dataset(&args.snapshot, |app, session| {
         let place = Place::find(&session.datasets.catalog(), args.snapshot.as_ref())?;
+        place.warn_if_redacted(app.context);
         let name = place.name.clone();
         let failed = |error: FsError| match error {
             FsError::Output(error) => CliError::Output(error),

@@ -25,6 +25,7 @@ pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
     let dataset = args.source.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
     app.on_dataset(&dataset, |app, session| {
         let place = Place::find(&session.datasets.catalog(), &args.source)?;
+        place.warn_if_redacted(app.context);
         let target = app.context.path(&args.target);
         if place.is_volume() {
             volume(app, args, &place, &target)

@@ -69,6 +69,11 @@ impl Objset {
         self.content.features.contains(Features::RAW)
     }
 
+    /// Whether data was left out of it (`zfs send --redact`), which reads as zeros.
+    pub fn is_redacted(&self) -> bool {
+        self.content.features.contains(Features::REDACTED)
+    }
+
     /// Whether its content can be read here.
     ///
     /// # Errors
@@ -168,11 +173,11 @@ impl Objset {
         }
     }
 
-    /// Fills `buf` from `offset` of an object; holes, and what lies past the last block, are zeros.
+    /// Fills `buf` from `offset` of an object; holes, what lies past the last block, and what was left out of a redacted
+    /// dataset, are zeros: so ZFS shows a redacted dataset that it is made to mount.
     ///
     /// # Errors
-    /// [`DatasetError::Redacted`] and [`DatasetError::Encrypted`]; when there is no such object, or the pool
-    /// cannot be read.
+    /// [`DatasetError::Encrypted`]; when there is no such object, or the pool cannot be read.
     pub fn read(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<(), DatasetError> {
         let dnode = self.dnode(object)?.ok_or_else(|| self.no_object(object))?;
         if self.is_encrypted() {
@@ -193,9 +198,6 @@ impl Objset {
                     target[..copied].copy_from_slice(&have[..copied]);
                     target[copied..].fill(0);
                 }
-                None if self.is_redacted(object, at, len as u64)? => {
-                    return Err(DatasetError::Redacted { object, offset: at });
-                }
                 None => target.fill(0),
             }
             done += len;
@@ -205,20 +207,6 @@ impl Objset {
 
     fn no_object(&self, object: u64) -> DatasetError {
         DatasetError::corrupt(format!("object {object} of {}", self.name), "it does not exist")
-    }
-
-    fn is_redacted(&self, object: u64, offset: u64, len: u64) -> Result<bool, DatasetError> {
-        if !self.content.features.contains(Features::REDACTED) {
-            return Ok(false);
-        }
-        let end = ObjsetKey::Redaction { object, offset: offset.saturating_add(len) }.encode();
-        let Some((key, entry)) = self.view.last_before(&end)? else { return Ok(false) };
-        match ObjsetKey::decode(&key)? {
-            ObjsetKey::Redaction { object: found, offset: start } if found == object => {
-                Ok(start.saturating_add(redaction_len(&entry.value)?) > offset)
-            }
-            _ => Ok(false),
-        }
     }
 
     /// The plain bytes of an object's spill block.

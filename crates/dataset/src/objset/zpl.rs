@@ -48,7 +48,6 @@ impl Objects for Objset {
 fn at(object: u64, offset: u64) -> impl Fn(DatasetError) -> SourceError {
     move |error| match error {
         DatasetError::Encrypted { root, .. } => SourceError::Encrypted { encryption_root: root },
-        DatasetError::Redacted { .. } => SourceError::Unreadable { object, offset, source: Box::new(error) },
         DatasetError::Pool(ref pool) if pool.is_corruption() => {
             SourceError::Unreadable { object, offset, source: Box::new(error) }
         }

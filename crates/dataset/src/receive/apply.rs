@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use snowmelt_pool::{BlockId, BlockPtr, Hold, Pool, Prepared, Tree};
+use snowmelt_stream::features::Features;
 use snowmelt_stream::record::{
     Free, FreeObjects, Object, ObjectRange, Record, Redact, Spill, Write, WriteByRef, WriteEmbedded,
 };
@@ -17,7 +18,7 @@ use crate::error::ReceiveError;
 use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
 use crate::objset::value::{Block, BlockCrypt, Dnode, RawDnode};
-use crate::objset::view::{encode_redaction, last_block};
+use crate::objset::view::{encode_redaction, last_block, redaction_len};
 
 /// Most slots a dnode can have.
 const SLOTS_MAX: u64 = 32;
@@ -38,6 +39,8 @@ pub(super) struct Applier<'s, 'd> {
     moved: bool,
     /// The stream is of the other byte order.
     swapped: bool,
+    /// Ranges that were left out may be marked.
+    redacted: bool,
 }
 
 impl<'s, 'd> Applier<'s, 'd> {
@@ -45,6 +48,10 @@ impl<'s, 'd> Applier<'s, 'd> {
         let pool = session.datasets.pool().clone();
         let tree = session.tree.clone();
         let reached = (session.state.object, session.state.offset);
+        let base = session.base.map(|base| session.datasets.catalog().snapshot_by_id(base)).transpose()?;
+        let is_redacted = |features: Features| features.contains(Features::REDACTED);
+        let redacted = is_redacted(session.begin.features)
+            || base.is_some_and(|base| is_redacted(base.record.content.features));
         let bytes_before = if session.resumed { session.state.bytes } else { 0 };
         Ok(Self {
             session,
@@ -57,6 +64,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             bytes_before,
             moved: false,
             swapped,
+            redacted,
         })
     }
 
@@ -434,6 +442,11 @@ impl<'s, 'd> Applier<'s, 'd> {
         crypt: Option<BlockCrypt>,
     ) -> Result<(), ReceiveError> {
         let ptr = hold.write(self.tree.id(), BlockId { object, blkid }, block)?;
+        if self.redacted {
+            let size = u64::from(ptr.lsize());
+            let from = blkid.saturating_mul(size);
+            self.unmark_redacted(hold, object, from, from.saturating_add(size))?;
+        }
         self.put_pointer(hold, &ObjsetKey::Block { object, blkid }.encode(), ptr, crypt)
     }
 
@@ -533,11 +546,20 @@ impl<'s, 'd> Applier<'s, 'd> {
         let first_whole = free.offset.div_ceil(block_size);
         let zero = |this: &mut Self, from: u64, to: u64| -> Result<(), ReceiveError> {
             let key = ObjsetKey::Block { object, blkid: from / block_size }.encode();
-            if from < to && this.tree.get(&key)?.is_some() {
-                let len = usize::try_from(to - from).unwrap_or(0);
-                this.write_range(hold, item, object, from, &vec![0; len])?;
+            if from >= to || this.tree.get(&key)?.is_none() {
+                return Ok(());
             }
-            Ok(())
+            let start = from / block_size * block_size;
+            let size = usize::try_from(block_size).unwrap_or(0);
+            let mut block = this.read_block(object, start / block_size, size)?;
+            let within = |at: u64| usize::try_from(at - start).unwrap_or(size).min(size);
+            let part = &mut block[within(from)..within(to)];
+            // A block that stays as it is must not become younger: every incremental from here would carry it.
+            if part.iter().all(|byte| *byte == 0) {
+                return Ok(());
+            }
+            part.fill(0);
+            this.put_block(hold, object, start / block_size, pack(block, Codec::of_property("on")), None)
         };
         let first_end = first_whole.saturating_mul(block_size).min(if to_end { u64::MAX } else { end });
         if self.raw()
@@ -560,23 +582,36 @@ impl<'s, 'd> Applier<'s, 'd> {
             }
             zero(self, past.saturating_mul(block_size), end)?;
         }
-        self.remove_redactions(hold, object, free.offset, end)
+        if self.redacted {
+            self.unmark_redacted(hold, object, free.offset, end)?;
+        }
+        Ok(())
     }
 
-    /// Forgets redactions that lie wholly within a range.
-    fn remove_redactions(
-        &self,
-        hold: &Hold<'_>,
-        object: u64,
-        from: u64,
-        to: u64,
-    ) -> Result<(), ReceiveError> {
-        if !self.session.state.content.features.contains(snowmelt_stream::features::Features::REDACTED) {
-            return Ok(());
+    /// Bytes `[from, to)` of an object are there now: whatever marks them as left out is cut down to what still is.
+    fn unmark_redacted(&self, hold: &Hold<'_>, object: u64, from: u64, to: u64) -> Result<(), ReceiveError> {
+        let key = |offset| ObjsetKey::Redaction { object, offset }.encode();
+        let view = self.tree.view();
+        // The last range before may reach into it.
+        let before = view.last_before(&key(from))?;
+        let inside = view.range(&key(from), Some(&key(to)));
+        for item in before.map(Ok).into_iter().chain(inside) {
+            let (old, entry) = item?;
+            let start = match ObjsetKey::decode(&old)? {
+                ObjsetKey::Redaction { object: found, offset } if found == object => offset,
+                _ => continue,
+            };
+            let end = start.saturating_add(redaction_len(&entry.value)?);
+            if end <= from {
+                continue;
+            }
+            self.tree.remove(hold, &old)?;
+            for (start, end) in [(start, from), (to, end)] {
+                if start < end {
+                    self.tree.insert(hold, &key(start), &encode_redaction(end - start))?;
+                }
+            }
         }
-        let from = ObjsetKey::Redaction { object, offset: from }.encode();
-        let to = ObjsetKey::Redaction { object, offset: to }.encode();
-        self.tree.remove_range(hold, &from, &to, &mut |_, _| Ok(()))?;
         Ok(())
     }
 
@@ -590,6 +625,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         let first = ObjsetKey::Block { object, blkid: redact.offset / block_size }.encode();
         let past = ObjsetKey::Block { object, blkid: end.div_ceil(block_size) }.encode();
         self.remove_keys(hold, &first, &past)?;
+        self.unmark_redacted(hold, object, redact.offset, end)?;
         let key = ObjsetKey::Redaction { object, offset: redact.offset }.encode();
         self.tree.insert(hold, &key, &encode_redaction(redact.length))?;
         self.reach(object, redact.offset);

@@ -134,8 +134,7 @@ impl Datasets {
             self.follow_sender(&package, &top, options.force, observer)?;
         }
         let mut data = Vec::new();
-        loop {
-            let Some(at) = reader.next(&mut data)? else { break };
+        while let Some(at) = reader.next(&mut data)? {
             match at.record.clone() {
                 Record::Begin(inner) if inner.header_type == HeaderType::Substream => {
                     let incoming = Incoming { begin: inner, payload: std::mem::take(&mut data), at };

@@ -8,6 +8,7 @@ use super::step::Resume;
 use crate::error::SendError;
 use crate::objset::key::{ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::value::Dnode;
+use crate::objset::view::redaction_len;
 
 /// What is done with the differences of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,10 +80,11 @@ impl Delta<'_, '_> {
             (ObjsetKey::Block { blkid, .. }, _, Some(new)) => self.objects.block(blkid, new),
             (ObjsetKey::Block { blkid, .. }, _, None) => self.objects.hole(blkid, blkid.saturating_add(1)),
             (ObjsetKey::Redaction { offset, .. }, old, new) => {
-                for entry in [old, new].into_iter().flatten() {
-                    self.objects.redaction(offset, entry)?;
+                // Both begin at the same place, so the longer one has all of the other.
+                match [old, new].into_iter().flatten().max_by_key(|entry| redaction_len(&entry.value).ok()) {
+                    Some(entry) => self.objects.redaction(offset, entry),
+                    None => Ok(()),
                 }
-                Ok(())
             }
             // With the OBJECT record all is said.
             _ => Ok(()),
