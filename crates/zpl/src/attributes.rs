@@ -71,14 +71,32 @@ pub struct ZfsFlags(pub u64);
 impl ZfsFlags {
     /// Belongs to an extended attribute: a hidden directory or a file in one.
     pub const XATTR: u64 = 0x1;
+    /// A directory whose ACL has entries for its children (`ZFS_INHERIT_ACE`).
+    pub const INHERIT_ACE: u64 = 0x2;
     /// The ACL says no more than the mode.
     pub const ACL_TRIVIAL: u64 = 0x4;
+    /// The ACL has entries with object GUIDs (`ZFS_ACL_OBJ_ACE`).
+    pub const ACL_OBJ_ACE: u64 = 0x8;
+    /// The ACL is not to be inherited into (`ZFS_ACL_PROTECTED`).
+    pub const ACL_PROTECTED: u64 = 0x10;
+    /// The ACL was made by default (`ZFS_ACL_DEFAULTED`).
+    pub const ACL_DEFAULTED: u64 = 0x20;
+    /// The ACL is inherited from (`ZFS_ACL_AUTO_INHERIT`).
+    pub const ACL_AUTO_INHERIT: u64 = 0x40;
+    /// Everybody may execute (`ZFS_NO_EXECS_DENIED`).
+    pub const NO_EXECS_DENIED: u64 = 0x100;
+    /// Changed since the last backup (`ZFS_ARCHIVE`).
+    pub const ARCHIVE: u64 = 0x8_0000_0000;
     /// `chattr +i`.
     pub const IMMUTABLE: u64 = 0x10_0000_0000;
     /// `chattr +a`.
     pub const APPENDONLY: u64 = 0x40_0000_0000;
     /// `chattr +d`.
     pub const NODUMP: u64 = 0x80_0000_0000;
+    /// Changed since it was scanned for viruses (`ZFS_AV_MODIFIED`).
+    pub const AV_MODIFIED: u64 = 0x400_0000_0000;
+    /// Has holes (`ZFS_SPARSE`).
+    pub const SPARSE: u64 = 0x2000_0000_0000;
     /// Children inherit the project ID.
     pub const PROJINHERIT: u64 = 0x4000_0000_0000;
     /// The object has a project ID.
@@ -144,6 +162,11 @@ pub struct Attributes {
     pub parent: u64,
     /// The hidden directory of extended attributes, where there is one.
     pub xattr_object: Option<u64>,
+}
+
+/// The inverse of [`device`].
+pub(crate) fn device_number(major: u32, minor: u32) -> u64 {
+    u64::from(major & 0xfff) << 20 | u64::from(minor & 0xf_ffff)
 }
 
 /// Linux's kernel-internal device numbers (`MAJOR`, `MINOR` of `include/linux/kdev_t.h`), which is what ZFS on Linux
@@ -225,6 +248,7 @@ mod tests {
     fn flags_map_to_linux() {
         assert_eq!(ZfsFlags(ZfsFlags::IMMUTABLE | ZfsFlags::NODUMP).fs_ioc_flags(), 0x50);
         assert_eq!(device(0x0080_0001), (8, 1));
+        assert_eq!(device_number(8, 1), 0x0080_0001);
         assert_eq!(device(0x0010_0000 * 259 + 0x4_0001), (259, 0x4_0001));
     }
 }

@@ -12,6 +12,7 @@ use crate::normalize::NormFlags;
 use crate::sa::{Attr, SaTable, SaValues, ZNODE_LEN};
 use crate::source::{DMU_OT_MASTER_NODE, Dnode, Objects};
 use crate::zap::{Cursor, Zap};
+use parking_lot::RwLock;
 
 /// `MASTER_NODE_OBJ`.
 pub const MASTER_NODE: u64 = 1;
@@ -29,7 +30,8 @@ pub struct Filesystem<O> {
     objects: O,
     root: u64,
     version: u64,
-    sa: SaTable,
+    /// Grows while the filesystem is written.
+    sa: RwLock<SaTable>,
     names: NamePolicy,
     delete_queue: Option<u64>,
     shares: Option<u64>,
@@ -92,7 +94,7 @@ impl<O: Objects> Filesystem<O> {
         let shares = zap.lookup_u64("SHARES")?;
         let fuids = zap.lookup_u64("FUID")?.filter(|object| *object != 0);
         drop(zap);
-        Ok(Self { objects, root, version, sa, names, delete_queue, shares, fuids })
+        Ok(Self { objects, root, version, sa: RwLock::new(sa), names, delete_queue, shares, fuids })
     }
 
     /// What the filesystem reads from.
@@ -141,6 +143,15 @@ impl<O: Objects> Filesystem<O> {
         Zap::open(&self.objects, MASTER_NODE)?.lookup_u64(name)
     }
 
+    /// Attributes are system attributes, as a ZPL version and its SA tables say.
+    pub(crate) fn has_system_attributes(&self) -> bool {
+        self.version >= VERSION_SA && self.sa.read().is_stored()
+    }
+
+    pub(crate) fn sa(&self) -> &RwLock<SaTable> {
+        &self.sa
+    }
+
     pub(crate) fn dnode(&self, object: u64) -> Result<Dnode, ZplError> {
         self.objects.dnode(object).map_err(ZplError::source(object))?.ok_or(ZplError::NoObject { object })
     }
@@ -156,7 +167,8 @@ impl<O: Objects> Filesystem<O> {
             true => self.objects.spill(object).map_err(ZplError::source(object))?,
             false => None,
         };
-        read(&self.sa.parse(&dnode, spill.as_deref())?)
+        let values = self.sa.read().parse(&dnode, spill.as_deref())?;
+        read(&values)
     }
 
     /// The attributes of a file, directory or other node.
@@ -256,7 +268,7 @@ impl<O: Objects> Filesystem<O> {
     }
 }
 
-fn dir_entry(directory: u64, entry: crate::zap::Entry) -> Result<DirEntry, ZplError> {
+pub(crate) fn dir_entry(directory: u64, entry: crate::zap::Entry) -> Result<DirEntry, ZplError> {
     let next = entry.at.after();
     let (crate::zap::Key::Name(name), Some(value)) = (entry.key, entry.value.as_u64()) else {
         return Err(ZplError::corrupt(directory, "a directory entry is not a name with one 64-bit integer"));

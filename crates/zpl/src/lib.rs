@@ -19,6 +19,7 @@ pub mod nfs4;
 pub mod normalize;
 pub mod sa;
 mod source;
+mod write;
 mod xattr;
 mod xdr;
 pub mod zap;
@@ -32,5 +33,9 @@ pub use names::{CaseSensitivity, NamePolicy};
 pub use source::{
     DMU_OT_DIRECTORY_CONTENTS, DMU_OT_MASTER_NODE, DMU_OT_PLAIN_FILE_CONTENTS, DMU_OT_SA,
     DMU_OT_UNLINKED_SET, DMU_OT_ZNODE, Dnode, NewObject, Objects, ObjectsMut, Room, SourceError,
+};
+pub use write::{
+    Caller, FilesystemMut, NewFilesystem, NewKind, NewNode, Removed, RenameMode, SetAttributes, SetTime,
+    SetXattr, WriteOptions, XattrStore, create_filesystem,
 };
 pub use zap::Cursor;

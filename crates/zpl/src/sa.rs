@@ -9,7 +9,10 @@ use crate::bytes::Endian;
 use crate::error::ZplError;
 use crate::source::{DMU_OT_SA, DMU_OT_ZNODE, Dnode, Objects};
 use crate::zap::{Cursor, Zap};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+pub(crate) mod edit;
+pub(crate) mod tables;
 
 /// `SA_MAGIC`.
 const MAGIC: u32 = 0x002F_505A;
@@ -97,6 +100,12 @@ struct Registered {
 pub struct SaTable {
     registry: HashMap<u16, Registered>,
     layouts: HashMap<u16, Vec<u16>>,
+    /// Names in the registry as stored.
+    stored: HashSet<String>,
+    /// The SA master node.
+    master: u64,
+    registry_object: Option<u64>,
+    layouts_object: Option<u64>,
 }
 
 impl SaTable {
@@ -106,7 +115,7 @@ impl SaTable {
             (number as u16, Registered { attr: Some(*attr), len: *len })
         };
         let registry = KNOWN[..LEGACY_COUNT].iter().enumerate().map(known).collect();
-        Self { registry, layouts: HashMap::new() }
+        Self { registry, ..Self::default() }
     }
 
     /// Reads the registry and the layouts below the SA master node (`SA_ATTRS` of the filesystem's master node).
@@ -114,12 +123,14 @@ impl SaTable {
     /// # Errors
     /// When ZAPs cannot be read or hold something else.
     pub fn load<O: Objects + ?Sized>(objects: &O, master: u64) -> Result<Self, ZplError> {
-        let mut table = Self::legacy();
+        let mut table = Self { master, ..Self::legacy() };
         let zap = Zap::open(objects, master)?;
-        if let Some(registry) = zap.lookup_u64("REGISTRY")? {
+        table.registry_object = zap.lookup_u64("REGISTRY")?;
+        table.layouts_object = zap.lookup_u64("LAYOUTS")?;
+        if let Some(registry) = table.registry_object {
             table.load_registry(objects, registry)?;
         }
-        if let Some(layouts) = zap.lookup_u64("LAYOUTS")? {
+        if let Some(layouts) = table.layouts_object {
             table.load_layouts(objects, layouts)?;
         }
         Ok(table)
@@ -145,6 +156,7 @@ impl SaTable {
                 ));
             }
             self.registry.insert(number, Registered { attr: known.map(|(attr, _, _)| *attr), len });
+            self.stored.insert(String::from_utf8_lossy(name).into_owned());
         }
         Ok(())
     }

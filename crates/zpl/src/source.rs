@@ -238,3 +238,69 @@ macro_rules! forward_objects {
     )*};
 }
 forward_objects!(&T, Box<T>, Arc<T>);
+
+macro_rules! forward_objects_mut {
+    ($($of:ty),*) => {$(
+        impl<T: ObjectsMut> ObjectsMut for $of {
+            type Tx<'a>
+                = T::Tx<'a>
+            where
+                Self: 'a;
+
+            fn begin(&self, room: Room) -> Result<Self::Tx<'_>, SourceError> {
+                (**self).begin(room)
+            }
+            fn txg(&self, tx: &Self::Tx<'_>) -> u64 {
+                (**self).txg(tx)
+            }
+            fn create(&self, tx: &Self::Tx<'_>, new: NewObject) -> Result<u64, SourceError> {
+                (**self).create(tx, new)
+            }
+            fn create_at(&self, tx: &Self::Tx<'_>, object: u64, new: NewObject) -> Result<(), SourceError> {
+                (**self).create_at(tx, object, new)
+            }
+            fn set_bonus(
+                &self,
+                tx: &Self::Tx<'_>,
+                object: u64,
+                bonus_type: u8,
+                bonus: Vec<u8>,
+            ) -> Result<(), SourceError> {
+                (**self).set_bonus(tx, object, bonus_type, bonus)
+            }
+            fn set_block_size(&self, tx: &Self::Tx<'_>, object: u64, size: u32) -> Result<(), SourceError> {
+                (**self).set_block_size(tx, object, size)
+            }
+            fn write(
+                &self,
+                tx: &Self::Tx<'_>,
+                object: u64,
+                offset: u64,
+                data: &[u8],
+            ) -> Result<(), SourceError> {
+                (**self).write(tx, object, offset, data)
+            }
+            fn free(
+                &self,
+                tx: &Self::Tx<'_>,
+                object: u64,
+                offset: u64,
+                length: u64,
+            ) -> Result<(), SourceError> {
+                (**self).free(tx, object, offset, length)
+            }
+            fn set_spill(
+                &self,
+                tx: &Self::Tx<'_>,
+                object: u64,
+                spill: Option<Vec<u8>>,
+            ) -> Result<(), SourceError> {
+                (**self).set_spill(tx, object, spill)
+            }
+            fn destroy(&self, tx: &Self::Tx<'_>, object: u64) -> Result<(), SourceError> {
+                (**self).destroy(tx, object)
+            }
+        }
+    )*};
+}
+forward_objects_mut!(Arc<T>);

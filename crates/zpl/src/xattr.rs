@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Largest value taken: Linux's `XATTR_SIZE_MAX`. A hidden directory may hold larger files, which Linux does not show
 /// whole either.
-const VALUE_MAX: u64 = 64 << 10;
+pub(crate) const VALUE_MAX: u64 = 64 << 10;
 /// Most attributes of one file in a hidden directory that are listed.
 const COUNT_MAX: usize = 1 << 16;
 
@@ -31,7 +31,7 @@ fn linux_name(stored: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The names under which an attribute that Linux calls `name` may be stored, the likeliest first.
-fn stored_names(name: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn stored_names(name: &[u8]) -> Vec<&[u8]> {
     match name.strip_prefix(b"user.") {
         Some(bare) if !bare.is_empty() && linux_name(bare).is_some_and(|shown| shown == name) => {
             vec![name, bare]

@@ -1,5 +1,5 @@
-//! Just enough of packed nvlists (XDR encoding) to read what the ZPL stores in them: extended attributes and the
-//! FUID table. Follows `nvs_xdr_*` of `module/nvpair/nvpair.c`. Values are borrowed; nothing is allocated.
+//! Just enough of packed nvlists (XDR encoding) to read what the ZPL stores in them, extended attributes and the FUID
+//! table, and to write extended attributes. Follows `nvs_xdr_*` of `module/nvpair/nvpair.c`. Values read are borrowed.
 
 /// `DATA_TYPE_UINT64`.
 pub(crate) const TYPE_UINT64: u32 = 8;
@@ -97,6 +97,35 @@ impl<'b> Pair<'b> {
         }
         self.value.string()
     }
+}
+
+/// `NV_UNIQUE_NAME`.
+const UNIQUE_NAME: u32 = 1;
+/// `sizeof (nvpair_t)`, which the size of a decoded pair includes.
+const PAIR_LEN: usize = 16;
+
+/// Packs byte arrays by name, little-endian as the header's host order (`nvlist_pack` with `NV_ENCODE_XDR`).
+pub(crate) fn pack(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    fn opaque(out: &mut Vec<u8>, bytes: &[u8]) {
+        out.extend_from_slice(bytes);
+        out.resize(out.len().next_multiple_of(4), 0);
+    }
+    let mut out = vec![1, 1, 0, 0];
+    out.extend_from_slice(&0u32.to_be_bytes());
+    out.extend_from_slice(&UNIQUE_NAME.to_be_bytes());
+    for (name, value) in pairs {
+        let decoded = (PAIR_LEN + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8);
+        let encoded = 20 + name.len().next_multiple_of(4) + value.len().next_multiple_of(4);
+        for word in [encoded, decoded, name.len()] {
+            out.extend_from_slice(&(word as u32).to_be_bytes());
+        }
+        opaque(&mut out, name);
+        out.extend_from_slice(&TYPE_BYTE_ARRAY.to_be_bytes());
+        out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+        opaque(&mut out, value);
+    }
+    out.extend_from_slice(&[0; 8]);
+    out
 }
 
 /// The pairs of a packed nvlist: checks its header.

@@ -90,7 +90,7 @@ fn bonus_room(slots: u8) -> usize {
 impl State {
     fn put_new(&mut self, object: u64, new: NewObject) -> Result<(), SourceError> {
         let NewObject { object_type, bonus_type, block_size, slots, bonus } = new;
-        if slots == 0 || slots > 32 || block_size == 0 || block_size % 512 != 0 {
+        if slots == 0 || slots > 32 || block_size == 0 || !block_size.is_multiple_of(512) {
             return Err(misuse(object, "impossible sizes"));
         }
         if bonus.len() > bonus_room(slots) {
@@ -176,7 +176,7 @@ impl ObjectsMut for MemoryObjset {
 
     fn set_block_size(&self, _tx: &MemoryTx<'_>, object: u64, block_size: u32) -> Result<(), SourceError> {
         self.change(object, |found| {
-            if block_size == 0 || block_size % 512 != 0 {
+            if block_size == 0 || !block_size.is_multiple_of(512) {
                 return Err(misuse(object, "impossible sizes"));
             }
             if found.dnode.block_size != block_size && found.blocks.keys().any(|number| *number > 0) {
@@ -208,7 +208,7 @@ impl ObjectsMut for MemoryObjset {
     fn set_spill(&self, _tx: &MemoryTx<'_>, object: u64, spill: Option<Vec<u8>>) -> Result<(), SourceError> {
         self.change(object, |found| {
             let len = spill.as_ref().map_or(512, Vec::len);
-            if len == 0 || len % 512 != 0 || len > 128 << 10 {
+            if len == 0 || !len.is_multiple_of(512) || len > 128 << 10 {
                 return Err(misuse(object, "an impossible spill block"));
             }
             if spill.is_some() && found.dnode.bonus.len() > bonus_room(found.dnode.slots) - 128 {

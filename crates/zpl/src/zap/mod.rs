@@ -20,6 +20,7 @@ use crate::error::ZplError;
 use crate::normalize::NormFlags;
 use crate::source::Objects;
 
+pub(crate) use edit::NAME_MAX;
 pub use edit::{EditEntry, NewZap, ZapEdit};
 pub use hash::Hashing;
 

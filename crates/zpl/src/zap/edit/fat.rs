@@ -3,7 +3,7 @@
 //! Changes are made to copies of the blocks, and written when all have been made.
 
 use super::leaf::{self, Found, Leaf, Named, Stored};
-use super::{DEFAULT_BLOCK_SHIFT, Refused};
+use super::{DEFAULT_BLOCK_SHIFT, EditEntry, Refused};
 use crate::bytes::{Endian, put_u64};
 use crate::error::ZplError;
 use crate::source::{Objects, ObjectsMut};
@@ -359,7 +359,7 @@ impl Fat {
         &mut self,
         objects: &O,
         wanted: &Wanted<'_>,
-    ) -> Result<Option<(Vec<u8>, Option<u64>)>, ZplError> {
+    ) -> Result<Option<EditEntry>, ZplError> {
         let number = self.deref(objects, wanted.hash)?;
         let leaf = self.leaf(number)?;
         leaf.lookup(wanted)?.map(|found| leaf.read(found)).transpose()

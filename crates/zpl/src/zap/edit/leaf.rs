@@ -2,6 +2,7 @@
 //!
 //! Leaves may come from anywhere, so every chunk number is checked before it is followed and every chain is bounded.
 
+use super::EditEntry;
 use crate::bytes::{Endian, put_u16, put_u32, put_u64};
 use crate::error::ZplError;
 use crate::zap::fat::top_bits;
@@ -260,13 +261,13 @@ impl<'b> Leaf<'b> {
     }
 
     /// The name of an entry as stored, and its value if that is one 64-bit integer.
-    pub(super) fn read(&self, found: Found) -> Result<(Vec<u8>, Option<u64>), ZplError> {
+    pub(super) fn read(&self, found: Found) -> Result<EditEntry, ZplError> {
         let raw = self.raw(found.chunk)?;
         let value = match (raw.value_size, raw.value_len) {
             (8, 1) => Endian::Big.u64(&self.array(raw.value_chunk, 8)?, 0),
             _ => None,
         };
-        Ok((self.name(&raw)?, value))
+        Ok(EditEntry { name: self.name(&raw)?, value })
     }
 
     fn alloc(&mut self) -> Result<u16, ZplError> {

@@ -1,7 +1,7 @@
 //! Changing a micro ZAP: `module/zfs/zap_micro.c`.
 
 use super::leaf::{Named, Stored};
-use super::{BLOCK_STEP, MICRO_MAX, Refused, fat};
+use super::{BLOCK_STEP, EditEntry, MICRO_MAX, Refused, fat};
 use crate::bytes::{Endian, put_u32, put_u64};
 use crate::error::ZplError;
 use crate::source::{Objects, ObjectsMut};
@@ -72,11 +72,11 @@ impl Micro {
         matching.map(|(at, _)| at).min_by_key(|at| self.cd(*at))
     }
 
-    pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<(Vec<u8>, Option<u64>)> {
+    pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<EditEntry> {
         let at = self.find(wanted)?;
         let name = &self.block[at + SLOT_NAME..at + SLOT_LEN];
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        Some((name[..end].to_vec(), Some(self.value(at))))
+        Some(EditEntry { name: name[..end].to_vec(), value: Some(self.value(at)) })
     }
 
     fn touch(&mut self, from: usize, to: usize) {

@@ -130,11 +130,10 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
     pub fn lookup(&mut self, name: &[u8], matching: Matching) -> Result<Option<EditEntry>, ZplError> {
         let hashing = self.hashing();
         let wanted = Wanted::new(&hashing, name, matching);
-        let found = match &mut self.changed {
-            Changed::Micro(micro) => micro.lookup(&wanted),
-            Changed::Fat { fat, .. } => fat.lookup(self.objects, &wanted)?,
-        };
-        Ok(found.map(|(name, value)| EditEntry { name, value }))
+        match &mut self.changed {
+            Changed::Micro(micro) => Ok(micro.lookup(&wanted)),
+            Changed::Fat { fat, .. } => fat.lookup(self.objects, &wanted),
+        }
     }
 
     /// The name is none that a ZAP can hold.

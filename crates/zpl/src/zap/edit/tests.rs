@@ -69,9 +69,9 @@ fn check_fat(objects: &MemoryObjset, zap: u64) {
     };
     if next != 0 {
         assert!(copied < blocks && next + 2 * blocks <= free_block);
-        for index in 0..(copied * block_size / 8) as usize {
+        for (index, old) in (0..copied * block_size / 8).zip(&pointers) {
             for twin in 0..2 {
-                assert_eq!(pointer(next * block_size + (index as u64 * 2 + twin) * 8), pointers[index]);
+                assert_eq!(pointer(next * block_size + (index * 2 + twin) * 8), *old);
             }
         }
     } else {

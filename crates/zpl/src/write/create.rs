@@ -1,0 +1,351 @@
+//! Making files, directories and other nodes: `zfs_mknode`, `zfs_create`, `zfs_mkdir`, `zfs_symlink`.
+
+use super::node::{Node, execute_flag, time_bytes};
+use super::{Caller, FilesystemMut, ROOM_BASE, WriteOptions, acl, dirent, posix_acl};
+use crate::attributes::{Attributes, FileKind, ZfsFlags, device_number};
+use crate::error::ZplError;
+use crate::normalize::NormFlags;
+use crate::sa::edit::{Numbers, SaEdit, number_of};
+use crate::sa::{Attr, SaTable};
+use crate::source::{
+    DMU_OT_DIRECTORY_CONTENTS, DMU_OT_PLAIN_FILE_CONTENTS, DMU_OT_SA, NewObject, ObjectsMut, Room,
+};
+use crate::xdr;
+use crate::zap::{NewZap, Value};
+
+/// Longest target of a symbolic link: Linux's `PATH_MAX`, which counts a NUL.
+const TARGET_MAX: usize = 4095;
+/// Most subdirectories; Linux's `stat` has no larger link counts in places.
+pub(super) const LINKS_MAX: u64 = i32::MAX as u64;
+
+/// What to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewKind<'t> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link with this target.
+    Symlink(&'t [u8]),
+    /// A FIFO.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A character device: major and minor number.
+    CharDevice(u32, u32),
+    /// A block device: major and minor number.
+    BlockDevice(u32, u32),
+}
+
+/// A node to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewNode<'t> {
+    /// What it is.
+    pub kind: NewKind<'t>,
+    /// Its permission bits, with setuid, setgid and sticky.
+    pub permissions: u32,
+}
+
+impl NewKind<'_> {
+    fn kind(self) -> FileKind {
+        match self {
+            Self::File => FileKind::File,
+            Self::Directory => FileKind::Directory,
+            Self::Symlink(_) => FileKind::Symlink,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+            Self::CharDevice(..) => FileKind::CharDevice,
+            Self::BlockDevice(..) => FileKind::BlockDevice,
+        }
+    }
+}
+
+/// All that `zfs_mknode` needs to know.
+pub(super) struct Make<'t> {
+    pub(super) kind: NewKind<'t>,
+    /// Type and permission bits.
+    pub(super) mode: u32,
+    pub(super) uid: u64,
+    pub(super) gid: u64,
+    pub(super) links: u64,
+    /// Flags besides those that follow from the mode.
+    pub(super) flags: u64,
+    /// Project ID, where the object has one.
+    pub(super) project: Option<u64>,
+    pub(super) caller: Caller,
+    /// Extended attributes, by their names as stored.
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) options: WriteOptions,
+}
+
+/// Attributes of a new node in the order of `zfs_mknode`; the generation is filled in later.
+pub(super) fn attributes(
+    table: &SaTable,
+    numbers: &Numbers,
+    make: &Make<'_>,
+    parent: u64,
+) -> Result<SaEdit, ZplError> {
+    let is_directory = make.kind == NewKind::Directory;
+    let (ace_count, aces) = acl::trivial(make.mode, is_directory);
+    let inherit = if is_directory { ZfsFlags::ACL_AUTO_INHERIT } else { 0 };
+    let flags = make.flags
+        | ZfsFlags::ARCHIVE
+        | ZfsFlags::AV_MODIFIED
+        | ZfsFlags::ACL_TRIVIAL
+        | execute_flag(make.mode)
+        | inherit
+        | if make.project.is_some() { ZfsFlags::PROJID } else { 0 };
+    let size = match make.kind {
+        NewKind::Directory => 2,
+        NewKind::Symlink(target) => target.len() as u64,
+        _ => 0,
+    };
+    let now = time_bytes(make.caller.now).to_vec();
+    let word = |value: u64| value.to_le_bytes().to_vec();
+    let mut list = vec![
+        (Attr::Mode, word(make.mode.into())),
+        (Attr::Size, word(size)),
+        (Attr::Gen, word(0)),
+        (Attr::Uid, word(make.uid)),
+        (Attr::Gid, word(make.gid)),
+        (Attr::Parent, word(parent)),
+        (Attr::Flags, word(flags)),
+        (Attr::Atime, now.clone()),
+        (Attr::Mtime, now.clone()),
+        (Attr::Ctime, now.clone()),
+        (Attr::Crtime, now),
+        (Attr::Links, word(make.links)),
+    ];
+    if let Some(project) = make.project {
+        list.push((Attr::Projid, word(project)));
+    }
+    if let NewKind::CharDevice(major, minor) | NewKind::BlockDevice(major, minor) = make.kind {
+        list.push((Attr::Rdev, word(device_number(major, minor))));
+    }
+    list.push((Attr::DaclCount, word(ace_count)));
+    list.push((Attr::DaclAces, aces));
+    if let NewKind::Symlink(target) = make.kind {
+        list.push((Attr::Symlink, target.to_vec()));
+    }
+    if !make.xattrs.is_empty() {
+        list.push((Attr::Dxattr, xdr::pack(&make.xattrs)));
+    }
+    let numbered = list.into_iter().map(|(attr, value)| match number_of(numbers, attr) {
+        Some(number) => Ok((number, value)),
+        None => Err(ZplError::corrupt(parent, format!("attribute {attr:?} has no number here"))),
+    });
+    SaEdit::new(table, make.options.dnode_slots, numbered.collect::<Result<_, _>>()?)
+}
+
+/// Normalisation of new directories: `z_norm`.
+pub(super) fn directory_norm(policy: crate::NamePolicy) -> NormFlags {
+    match policy.case {
+        crate::CaseSensitivity::Sensitive => policy.normalization,
+        crate::CaseSensitivity::Insensitive | crate::CaseSensitivity::Mixed => {
+            policy.normalization.with_case_folding()
+        }
+    }
+}
+
+impl<O: ObjectsMut> FilesystemMut<O> {
+    /// Makes a node under a new name; returns its attributes.
+    ///
+    /// Group, set-group-ID bit, project and POSIX ACLs are taken over from the directory as usual.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`], [`ZplError::NotADirectory`], [`ZplError::NoObject`] for a removed directory, what is wrong
+    /// with the name or the target; when there is no room.
+    pub fn create(
+        &self,
+        directory: u64,
+        name: &[u8],
+        new: NewNode<'_>,
+        caller: &Caller,
+    ) -> Result<Attributes, ZplError> {
+        self.check_name(name)?;
+        let _names = self.names.write();
+        let _held = self.locks.write(directory);
+        let mut parent = self.directory(directory)?;
+        parent.check_mutable(true)?;
+        let mut zap = self.zap(directory)?;
+        if self.find(&mut zap, name)?.is_some() {
+            return Err(ZplError::Exists { directory, name: name.to_vec() });
+        }
+        // A stand-in for the number, which is not known yet: the entry is in its place from here on.
+        zap.add(name, &Value::One(1))?;
+        let make = self.make(&parent, new, caller)?;
+        let is_directory = new.kind == NewKind::Directory;
+        if is_directory && parent.word(Attr::Links)? >= LINKS_MAX {
+            return Err(ZplError::TooManyLinks { object: directory, links: parent.word(Attr::Links)? });
+        }
+        parent.count_entries(1, is_directory.into())?;
+        parent.content_changed(caller.now)?;
+        let attributes = attributes(&self.fs.sa().read(), &self.numbers, &make, directory)?;
+        let room = zap.room() + parent.room() + attributes.room() + ROOM_BASE;
+        let tx = self.begin(Room::Write(room), directory)?;
+        let object = self.put_node(&tx, &make, attributes)?;
+        zap.update(name, &Value::One(dirent(object, make.mode.into())))?;
+        zap.write(&tx)?;
+        self.write_node(&tx, parent)?;
+        drop(tx);
+        self.fs.attributes(object)
+    }
+
+    /// Makes a regular file that has no name, as `O_TMPFILE` does; `directory` tells its group, project and ACL.
+    /// [`FilesystemMut::link`] may give it a name, [`FilesystemMut::release`] removes it if none did.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::create`].
+    pub fn create_unnamed(
+        &self,
+        directory: u64,
+        permissions: u32,
+        caller: &Caller,
+    ) -> Result<Attributes, ZplError> {
+        let _names = self.names.write();
+        let _held = self.locks.read(directory);
+        let parent = self.directory(directory)?;
+        parent.check_mutable(true)?;
+        let new = NewNode { kind: NewKind::File, permissions };
+        let make = Make { links: 0, ..self.make(&parent, new, caller)? };
+        let attributes = attributes(&self.fs.sa().read(), &self.numbers, &make, directory)?;
+        let mut queue = self.zap(self.delete_queue)?;
+        // The longest name that a number can have, so that there is room for whichever it gets.
+        let probe = super::unlinked::queue_name(u64::MAX);
+        queue.update(&probe, &Value::One(0))?;
+        queue.remove(&probe)?;
+        let room = queue.room() + attributes.room() + ROOM_BASE;
+        let tx = self.begin(Room::Write(room), directory)?;
+        let object = self.put_node(&tx, &make, attributes)?;
+        queue.update(&super::unlinked::queue_name(object), &Value::One(object))?;
+        queue.write(&tx)?;
+        drop(tx);
+        self.fs.attributes(object)
+    }
+
+    /// What a new node takes over from its directory: `zfs_acl_ids_create`, `zpl_vap_init`, `zpl_init_acl`.
+    fn make<'t>(&self, parent: &Node<'_>, new: NewNode<'t>, caller: &Caller) -> Result<Make<'t>, ZplError> {
+        if let NewKind::Symlink(target) = new.kind {
+            if target.len() > TARGET_MAX {
+                return Err(ZplError::NameTooLong { len: target.len() });
+            }
+            if target.is_empty() || target.contains(&0) {
+                return Err(ZplError::InvalidName { name: target.to_vec() });
+            }
+        }
+        let options = self.options();
+        let kind = new.kind.kind();
+        let set_gid = parent.mode()? & 0o2000 != 0;
+        let gid = if set_gid { parent.word(Attr::Gid)? } else { caller.gid.into() };
+        let mut permissions = new.permissions & 0o7777;
+        if set_gid && kind == FileKind::Directory {
+            permissions |= 0o2000;
+        }
+        let default = match options.posix_acl && kind != FileKind::Symlink {
+            true => self.fs.xattr(parent.object(), crate::acl::DEFAULT.as_bytes())?,
+            false => None,
+        };
+        let mut xattrs = Vec::new();
+        match default {
+            Some(default) => {
+                let inherited = posix_acl::inherit(parent.object(), &default, permissions)?;
+                permissions = inherited.permissions;
+                if kind == FileKind::Directory {
+                    xattrs.push((crate::acl::DEFAULT.as_bytes().to_vec(), default));
+                }
+                if let Some(access) = inherited.access {
+                    xattrs.push((crate::acl::ACCESS.as_bytes().to_vec(), access));
+                }
+            }
+            None if kind != FileKind::Symlink => permissions &= !(caller.umask & 0o777),
+            None => {}
+        }
+        let has_project = matches!(kind, FileKind::File | FileKind::Directory) && options.project_ids;
+        let inherited = parent.flags().0 & (ZfsFlags::PROJINHERIT | ZfsFlags::XATTR);
+        let passed_on = match kind {
+            FileKind::File | FileKind::Directory => inherited,
+            _ => inherited & ZfsFlags::XATTR,
+        };
+        Ok(Make {
+            kind: new.kind,
+            mode: kind.mode_bits() | permissions,
+            uid: caller.uid.into(),
+            gid,
+            links: if kind == FileKind::Directory { 2 } else { 1 },
+            flags: passed_on,
+            project: has_project.then(|| parent.inherited_project()),
+            caller: *caller,
+            xattrs,
+            options,
+        })
+    }
+
+    /// Makes the object.
+    pub(super) fn put_node(
+        &self,
+        tx: &O::Tx<'_>,
+        make: &Make<'_>,
+        attributes: SaEdit,
+    ) -> Result<u64, ZplError> {
+        put_node(
+            self.fs.objects(),
+            tx,
+            make,
+            attributes,
+            &Surroundings {
+                table: self.fs.sa(),
+                numbers: &self.numbers,
+                norm: directory_norm(self.fs.name_policy()),
+                salts: &self.salts,
+            },
+        )
+    }
+}
+
+/// What of a filesystem a new node depends on.
+pub(super) struct Surroundings<'f> {
+    pub(super) table: &'f parking_lot::RwLock<SaTable>,
+    pub(super) numbers: &'f Numbers,
+    pub(super) norm: NormFlags,
+    pub(super) salts: &'f super::Salts,
+}
+
+/// Makes the object of a node and gives its number.
+pub(super) fn put_node<O: ObjectsMut>(
+    objects: &O,
+    tx: &O::Tx<'_>,
+    make: &Make<'_>,
+    mut attributes: SaEdit,
+    around: &Surroundings<'_>,
+) -> Result<u64, ZplError> {
+    if let Some(generation) = number_of(around.numbers, Attr::Gen) {
+        attributes.set(&around.table.read(), generation, Some(&objects.txg(tx).to_le_bytes()))?;
+    }
+    attributes.resolve(objects, tx, around.table, || around.salts.next())?;
+    let (bonus, spill) = attributes.into_buffers();
+    let slots = make.options.dnode_slots;
+    let object = if make.kind == NewKind::Directory {
+        let new = NewZap {
+            object_type: DMU_OT_DIRECTORY_CONTENTS,
+            bonus_type: DMU_OT_SA,
+            bonus,
+            slots,
+            norm: around.norm,
+            salt: around.salts.next(),
+        };
+        new.create(objects, tx)?
+    } else {
+        let new = NewObject {
+            object_type: DMU_OT_PLAIN_FILE_CONTENTS,
+            bonus_type: DMU_OT_SA,
+            block_size: 512,
+            slots,
+            bonus,
+        };
+        objects.create(tx, new).map_err(ZplError::source(0))?
+    };
+    if spill.is_some() {
+        objects.set_spill(tx, object, spill).map_err(ZplError::source(object))?;
+    }
+    Ok(object)
+}

@@ -1,0 +1,212 @@
+//! Hard links and their removal: `zfs_link`, `zfs_remove`, `zfs_rmdir`, `zfs_link_destroy`.
+
+use super::create::LINKS_MAX;
+use super::node::Node;
+use super::unlinked::Fate;
+use super::{Caller, FilesystemMut, Found, ROOM_BASE, dirent};
+use crate::attributes::{Attributes, FileKind, ZfsFlags};
+use crate::error::ZplError;
+use crate::sa::Attr;
+use crate::source::{ObjectsMut, Room};
+use crate::zap::Value;
+
+/// What lost a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// Object number.
+    pub object: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Names that still lead to it.
+    pub links: u64,
+    /// No name leads to it, but it is in use: [`FilesystemMut::release`] removes it.
+    pub kept: bool,
+}
+
+/// Which kinds a removal may remove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Remove {
+    Directory,
+    Others,
+}
+
+impl<O: ObjectsMut> FilesystemMut<O> {
+    /// Gives `object` another name; returns its attributes.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`], [`ZplError::NoLinks`] for directories, [`ZplError::TooManyLinks`],
+    /// [`ZplError::NoObject`] for what was removed, [`ZplError::OtherProject`], [`ZplError::NotPermitted`]; what is wrong
+    /// with the name; when there is no room.
+    pub fn link(
+        &self,
+        object: u64,
+        directory: u64,
+        name: &[u8],
+        caller: &Caller,
+    ) -> Result<Attributes, ZplError> {
+        self.check_name(name)?;
+        let _names = self.names.write();
+        let _held = self.locks.write_all(&[object, directory]);
+        let mut parent = self.directory(directory)?;
+        parent.check_mutable(true)?;
+        let mut node = self.node(object)?;
+        if node.is_directory()? || (node.flags().0 ^ parent.flags().0) & ZfsFlags::XATTR != 0 {
+            return Err(ZplError::NoLinks { object });
+        }
+        node.check_mutable(false)?;
+        self.check_project(&node, &parent)?;
+        let links = node.word(Attr::Links)?;
+        if links >= LINKS_MAX {
+            return Err(ZplError::TooManyLinks { object, links });
+        }
+        let mut zap = self.zap(directory)?;
+        if self.find(&mut zap, name)?.is_some() {
+            return Err(ZplError::Exists { directory, name: name.to_vec() });
+        }
+        zap.add(name, &Value::One(dirent(object, node.word(Attr::Mode)?)))?;
+        // Only what was made without a name comes back from the unlinked set.
+        let mut queue = None;
+        if links == 0 {
+            let mut zap = self.zap(self.delete_queue)?;
+            if !self.is_unnamed(&node) || !zap.remove(&super::unlinked::queue_name(object))? {
+                return Err(ZplError::NoObject { object });
+            }
+            queue = Some(zap);
+        }
+        node.set_word(Attr::Links, links + 1)?;
+        node.set_word(Attr::Parent, directory)?;
+        node.state_changed(caller.now)?;
+        parent.count_entries(1, 0)?;
+        parent.content_changed(caller.now)?;
+        let room = zap.room()
+            + queue.as_ref().map_or(0, |queue| queue.room())
+            + parent.room()
+            + node.room()
+            + ROOM_BASE;
+        let attributes = node.attributes()?;
+        let tx = self.begin(Room::Write(room), directory)?;
+        zap.write(&tx)?;
+        if let Some(queue) = queue {
+            queue.write(&tx)?;
+        }
+        self.write_node(&tx, node)?;
+        self.write_node(&tx, parent)?;
+        Ok(attributes)
+    }
+
+    /// What is linked or moved into a directory that passes its project on must be of that project.
+    pub(super) fn check_project(&self, node: &Node<'_>, directory: &Node<'_>) -> Result<(), ZplError> {
+        if directory.flags().contains(ZfsFlags::PROJINHERIT) && directory.project() != node.project() {
+            return Err(ZplError::OtherProject {
+                object: node.object(),
+                project: node.project(),
+                directory: directory.object(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes a name of anything but a directory. When it was the last, the object goes too, unless `in_use` says that
+    /// somebody has it open.
+    ///
+    /// # Errors
+    /// [`ZplError::NotFound`], [`ZplError::IsADirectory`], [`ZplError::NotPermitted`].
+    pub fn unlink(
+        &self,
+        directory: u64,
+        name: &[u8],
+        caller: &Caller,
+        in_use: impl FnOnce(u64) -> bool,
+    ) -> Result<Removed, ZplError> {
+        self.remove(directory, name, Remove::Others, caller, in_use)
+    }
+
+    /// Removes an empty directory, or keeps it without a name while it is in use.
+    ///
+    /// # Errors
+    /// [`ZplError::NotFound`], [`ZplError::NotADirectory`], [`ZplError::NotEmpty`], [`ZplError::NotPermitted`].
+    pub fn rmdir(
+        &self,
+        directory: u64,
+        name: &[u8],
+        caller: &Caller,
+        in_use: impl FnOnce(u64) -> bool,
+    ) -> Result<Removed, ZplError> {
+        self.remove(directory, name, Remove::Directory, caller, in_use)
+    }
+
+    fn remove(
+        &self,
+        directory: u64,
+        name: &[u8],
+        remove: Remove,
+        caller: &Caller,
+        in_use: impl FnOnce(u64) -> bool,
+    ) -> Result<Removed, ZplError> {
+        let _names = self.names.write();
+        if matches!(name, b"." | b"..") {
+            return Err(ZplError::InvalidName { name: name.to_vec() });
+        }
+        let mut zap = self.zap_of(directory)?;
+        let found = self.find(&mut zap, name)?;
+        let found = found.ok_or_else(|| ZplError::NotFound { directory, name: name.to_vec() })?;
+        self.check_entry(&found, &[directory])?;
+        let _held = self.locks.write_all(&[directory, found.object]);
+        let mut parent = self.directory(directory)?;
+        parent.check_mutable(false)?;
+        let mut node = self.node(found.object)?;
+        let is_directory = node.is_directory()?;
+        match remove {
+            Remove::Directory if !is_directory => {
+                return Err(ZplError::NotADirectory { object: found.object });
+            }
+            Remove::Others if is_directory => {
+                return Err(ZplError::IsADirectory { object: found.object });
+            }
+            _ => node.check_mutable(false)?,
+        }
+        zap.remove(&found.name)?;
+        parent.count_entries(-1, -i64::from(is_directory))?;
+        parent.content_changed(caller.now)?;
+        let fate = self.drop_link(&mut node, caller, in_use)?;
+        let removed = fate.removed(&node)?;
+        let tx = self.begin(Room::Free, directory)?;
+        zap.write(&tx)?;
+        self.write_node(&tx, parent)?;
+        self.finish(&tx, node, fate)?;
+        Ok(removed)
+    }
+
+    /// Takes a name away from `node`: `zfs_drop_nlink_locked`. What becomes of it is yet to be written.
+    pub(super) fn drop_link(
+        &self,
+        node: &mut Node<'_>,
+        caller: &Caller,
+        in_use: impl FnOnce(u64) -> bool,
+    ) -> Result<Fate<'_, O>, ZplError> {
+        let object = node.object();
+        if node.is_directory()? {
+            if self.zap(object)?.count() > 0 {
+                return Err(ZplError::NotEmpty { object });
+            }
+            node.set_word(Attr::Links, 0)?;
+        } else {
+            // As ZFS does, a count that is too small already is taken for 1.
+            let links = node.word(Attr::Links)?.max(1) - 1;
+            node.set_word(Attr::Links, links)?;
+            node.state_changed(caller.now)?;
+            if links > 0 {
+                return Ok(Fate::Named);
+            }
+        }
+        self.unlinked(node, in_use(object))
+    }
+
+    /// What is found under `found` is not `directory` itself: such a circle only comes from outside.
+    pub(super) fn check_entry(&self, found: &Found, directories: &[u64]) -> Result<(), ZplError> {
+        if directories.contains(&found.object) {
+            return Err(ZplError::corrupt(found.object, "a directory that is in itself"));
+        }
+        Ok(())
+    }
+}

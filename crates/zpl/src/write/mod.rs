@@ -1,0 +1,357 @@
+//! Writing a filesystem: what `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c` and `zpl_*.c` of OpenZFS do.
+//!
+//! Every operation first finds out whether it can be done, in memory, and begins its transaction when only writing is
+//! left; so nothing is ever half done. Permissions are not checked here (a mount has the kernel do it), except those that
+//! belong to the file whoever asks: immutable and append-only ones.
+//!
+//! Locks, in the order they are taken: the namespace (written by whatever changes directories, the unlinked set or
+//! hidden attribute directories), then objects (by ascending shard), then the transaction, then the SA tables. Who
+//! reads or writes a file's data takes only the object's lock.
+
+mod acl;
+mod create;
+mod data;
+mod link;
+mod locks;
+mod make;
+mod node;
+mod posix_acl;
+mod rename;
+mod setattr;
+#[cfg(test)]
+mod tests;
+mod unlinked;
+mod xattr;
+
+use crate::attributes::{Attributes, Timestamp};
+use crate::error::ZplError;
+use crate::filesystem::{DirEntry, Filesystem};
+use crate::names::NamePolicy;
+use crate::nfs4::Ace;
+use crate::sa::Attr;
+use crate::sa::edit::Numbers;
+use crate::source::{ObjectsMut, Room};
+use crate::zap::{Cursor, ZapEdit};
+use locks::Locks;
+use node::Node;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use create::{NewKind, NewNode};
+pub use link::Removed;
+pub use make::{NewFilesystem, create_filesystem};
+pub use rename::RenameMode;
+pub use setattr::{SetAttributes, SetTime};
+pub use xattr::SetXattr;
+
+/// ZPL version from which on attributes are system attributes: older filesystems are only read.
+const VERSION_WRITABLE: u64 = 5;
+/// Room for what a transaction writes besides blocks: dnodes, and the rounding of small blocks.
+const ROOM_BASE: u64 = 32 << 10;
+
+/// Who does something, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caller {
+    /// Owner of what is created.
+    pub uid: u32,
+    /// Group of what is created, unless the directory passes its own on.
+    pub gid: u32,
+    /// Permission bits taken from what is created where the directory has no default ACL; 0 when the caller has done
+    /// so.
+    pub umask: u32,
+    /// The time of the change.
+    pub now: Timestamp,
+}
+
+/// Where extended attributes are kept: the `xattr` property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum XattrStore {
+    /// With the other attributes while they fit there, else in a hidden directory.
+    #[default]
+    Sa,
+    /// In a hidden directory.
+    Dir,
+    /// Not at all; POSIX ACLs are still kept.
+    Off,
+}
+
+/// How a filesystem is written: what its properties say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// `recordsize`: bytes in a block of a large file, a power of two from 512 to 16 MiB.
+    pub record_size: u32,
+    /// `xattr`.
+    pub xattr: XattrStore,
+    /// `acltype=posix`: directories pass their default ACLs on.
+    pub posix_acl: bool,
+    /// `dnodesize`: 512-byte slots of new dnodes; 1 for `legacy`, 2 for `auto`.
+    pub dnode_slots: u8,
+    /// New files and directories have a project ID (the pool feature `project_quota`).
+    pub project_ids: bool,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self {
+            record_size: 128 << 10,
+            xattr: XattrStore::default(),
+            posix_acl: false,
+            dnode_slots: 1,
+            project_ids: true,
+        }
+    }
+}
+
+/// A filesystem opened for writing. All methods may be called from any number of threads.
+pub struct FilesystemMut<O> {
+    fs: Filesystem<O>,
+    numbers: Numbers,
+    delete_queue: u64,
+    /// Directories, the unlinked set and hidden attribute directories.
+    names: RwLock<()>,
+    locks: Locks,
+    options: RwLock<WriteOptions>,
+    salts: Salts,
+}
+
+/// Numbers that nobody can guess, from one that nobody can guess (SplitMix64).
+#[derive(Debug)]
+pub(crate) struct Salts(AtomicU64);
+
+impl Salts {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let mut value = self.0.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
+        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ value >> 31
+    }
+}
+
+impl<O: ObjectsMut> FilesystemMut<O> {
+    /// Opens a filesystem for writing. `seed` is random: the hashing of names in new directories depends on it.
+    ///
+    /// Files that were unlinked while open are still there: see [`FilesystemMut::drain_unlinked`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::open`]; [`ZplError::Unsupported`] for filesystems of ZPL versions before 5, which keep
+    /// attributes in a form that is only read here.
+    pub fn open(objects: O, options: WriteOptions, seed: u64) -> Result<Self, ZplError> {
+        let fs = Filesystem::open(objects)?;
+        let unsupported = |what: String| ZplError::Unsupported { object: crate::MASTER_NODE, what };
+        if fs.version() < VERSION_WRITABLE || !fs.has_system_attributes() {
+            return Err(unsupported(format!("writing to a filesystem of version {}", fs.version())));
+        }
+        let delete_queue =
+            fs.delete_queue().ok_or_else(|| ZplError::corrupt(crate::MASTER_NODE, "no DELETE_QUEUE"))?;
+        fs.sa().write().prepare_writing();
+        let numbers = fs.sa().read().numbers();
+        Ok(Self {
+            fs,
+            numbers,
+            delete_queue,
+            names: RwLock::new(()),
+            locks: Locks::default(),
+            options: RwLock::new(checked(options)?),
+            salts: Salts::new(seed),
+        })
+    }
+
+    /// What it reads from and writes to.
+    pub fn objects(&self) -> &O {
+        self.fs.objects()
+    }
+
+    /// Object number of the root directory.
+    pub fn root(&self) -> u64 {
+        self.fs.root()
+    }
+
+    /// How names are compared.
+    pub fn name_policy(&self) -> NamePolicy {
+        self.fs.name_policy()
+    }
+
+    /// How it is written.
+    pub fn options(&self) -> WriteOptions {
+        *self.options.read()
+    }
+
+    /// Changes how it is written, as when a property is set.
+    ///
+    /// # Errors
+    /// [`ZplError::Invalid`] for impossible sizes.
+    pub fn set_options(&self, options: WriteOptions) -> Result<(), ZplError> {
+        *self.options.write() = checked(options)?;
+        Ok(())
+    }
+
+    /// The attributes of an object.
+    ///
+    /// # Errors
+    /// As [`Filesystem::attributes`].
+    pub fn attributes(&self, object: u64) -> Result<Attributes, ZplError> {
+        let _held = self.locks.read(object);
+        self.fs.attributes(object)
+    }
+
+    /// As [`Filesystem::lookup`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::lookup`].
+    pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Option<DirEntry>, ZplError> {
+        let _names = self.names.read();
+        self.fs.lookup(directory, name)
+    }
+
+    /// At most `count` entries of a directory from `cursor` on, "." and ".." not among them. The next begin at the
+    /// last one's [`DirEntry::next`], which stays right whatever is added or removed meanwhile.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_dir`].
+    pub fn read_dir(&self, directory: u64, cursor: Cursor, count: usize) -> Result<Vec<DirEntry>, ZplError> {
+        let _names = self.names.read();
+        self.fs.read_dir(directory)?.from(cursor).take(count).collect()
+    }
+
+    /// As [`FilesystemMut::read_dir`], with cursors as integers such as a `d_off`: 0 is the beginning, and each entry
+    /// comes with where to go on after it, which is 2^28 or more.
+    ///
+    /// # Errors
+    /// As [`Filesystem::read_dir`].
+    pub fn read_dir_at(
+        &self,
+        directory: u64,
+        offset: u64,
+        count: usize,
+    ) -> Result<Vec<(DirEntry, u64)>, ZplError> {
+        let _names = self.names.read();
+        let entries = self.fs.read_dir(directory)?;
+        let bits = entries.hash_bits();
+        let numbered = entries.from(Cursor::deserialize(offset, bits)).take(count).map(|entry| {
+            let entry = entry?;
+            let next = entry.next.serialize(bits);
+            Ok((entry, next))
+        });
+        numbered.collect()
+    }
+
+    /// As [`Filesystem::readlink`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::readlink`].
+    pub fn readlink(&self, object: u64) -> Result<Vec<u8>, ZplError> {
+        let _held = self.locks.read(object);
+        self.fs.readlink(object)
+    }
+
+    /// As [`Filesystem::nfs4_acl`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::nfs4_acl`].
+    pub fn nfs4_acl(&self, object: u64) -> Result<Vec<Ace>, ZplError> {
+        let _held = self.locks.read(object);
+        self.fs.nfs4_acl(object)
+    }
+
+    /// All extended attributes: see [`Filesystem::xattrs`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::xattrs`].
+    pub fn xattrs(&self, object: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ZplError> {
+        let _names = self.names.read();
+        let _held = self.locks.read(object);
+        self.fs.xattrs(object)
+    }
+
+    /// One extended attribute: see [`Filesystem::xattr`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::xattr`].
+    pub fn xattr(&self, object: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
+        let _names = self.names.read();
+        let _held = self.locks.read(object);
+        self.fs.xattr(object, name)
+    }
+
+    fn node(&self, object: u64) -> Result<Node<'_>, ZplError> {
+        Node::read(&self.fs, &self.numbers, object)
+    }
+
+    /// A node that must be a directory with names leading to it.
+    fn directory(&self, object: u64) -> Result<Node<'_>, ZplError> {
+        let node = self.node(object)?;
+        if !node.is_directory()? {
+            return Err(ZplError::NotADirectory { object });
+        }
+        if node.word(Attr::Links)? == 0 {
+            return Err(ZplError::NoObject { object });
+        }
+        Ok(node)
+    }
+
+    fn zap(&self, object: u64) -> Result<ZapEdit<'_, O>, ZplError> {
+        ZapEdit::open(self.fs.objects(), object)
+    }
+
+    fn begin(&self, room: Room, object: u64) -> Result<O::Tx<'_>, ZplError> {
+        self.fs.objects().begin(room).map_err(ZplError::source(object))
+    }
+
+    fn write_node(&self, tx: &O::Tx<'_>, node: Node<'_>) -> Result<(), ZplError> {
+        node.write(self.fs.objects(), tx, &self.salts)
+    }
+
+    /// Finds the entry that `name` means, by the rules of this filesystem.
+    fn find(&self, zap: &mut ZapEdit<'_, O>, name: &[u8]) -> Result<Option<Found>, ZplError> {
+        let Some(entry) = zap.lookup(name, self.fs.name_policy().matching())? else { return Ok(None) };
+        let value = entry
+            .value
+            .ok_or_else(|| ZplError::corrupt(zap.object(), "a directory entry is not one 64-bit integer"))?;
+        Ok(Some(Found { name: entry.name, object: value & crate::filesystem::DIRENT_OBJECT }))
+    }
+
+    /// `name` may be given to something: 1 to 255 bytes without "/" and NUL, not "." or "..".
+    fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
+        if name.len() > crate::zap::NAME_MAX {
+            return Err(ZplError::NameTooLong { len: name.len() });
+        }
+        if matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err(ZplError::InvalidName { name: name.to_vec() });
+        }
+        if self.fs.name_policy().utf8_only && std::str::from_utf8(name).is_err() {
+            return Err(ZplError::NotUtf8 { name: name.to_vec() });
+        }
+        Ok(())
+    }
+}
+
+/// A directory entry that is about to change.
+#[derive(Debug, Clone)]
+struct Found {
+    /// Name as stored, which may differ in case or form from what was asked for.
+    name: Vec<u8>,
+    object: u64,
+}
+
+fn checked(options: WriteOptions) -> Result<WriteOptions, ZplError> {
+    let size = options.record_size;
+    let invalid = |what: String| Err(ZplError::Invalid { object: crate::MASTER_NODE, what });
+    if !size.is_power_of_two() || !(512..=16 << 20).contains(&size) {
+        return invalid(format!("a record size of {size}"));
+    }
+    match options.dnode_slots {
+        1..=32 => Ok(options),
+        slots => invalid(format!("dnodes of {slots} slots")),
+    }
+}
+
+/// The value of a directory entry: the object and, above it, the type (`zfs_dirent`).
+fn dirent(object: u64, mode: u64) -> u64 {
+    object | (mode >> 12 & 0xf) << 60
+}
