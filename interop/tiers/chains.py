@@ -31,6 +31,7 @@ class ChainRun:
         self.top = '%s/%s' % (POOL, name)
         self.seen = {}          # snapshot -> guid, in the order of arrival
         self.locked = set()
+        self.raw = []           # streams of encrypted datasets that were received
 
     def label(self, *words):
         return ' '.join(('corpus', self.case.name, self.name) + words)
@@ -81,7 +82,17 @@ class ChainRun:
             if snap not in wanted:
                 continue
             self.report.check('%s %s' % (label, snap[len(self.top):]), self.compare(snap, guid, creation, wanted[snap]))
+        if self.locked and self.case.keys():
+            self.report.check(label + ' authentic', self.authentic(path, self.raw))
+            self.raw.append(path)
         self.besides(label, (self.name, step.stream))
+
+    def authentic(self, path, before):
+        """The reason a raw stream is not what its owner encrypted, every block and dnode of it, or None."""
+        before = [word for earlier in before for word in ('--from', earlier)]
+        result = self.melt.run('stream', 'verify', *self.case.keys(), *before, path)
+        whole = result.status == 0 and b'authentic: ' in result.out and not result.err
+        return None if whole else '%s\n%s' % (result, result.out.decode('utf-8', 'replace'))
 
     def besides(self, label, key):
         """Datasets, received properties and holds after a step, where the corpus tells them."""
@@ -140,12 +151,17 @@ class ChainRun:
                 there = Snowmelt(self.melt.binary, self.melt.top + '-again')
                 try:
                     there.create_pool(POOL)
-                    previous = None
+                    previous, raw = None, []
                     for snap in snaps:
-                        path = os.path.join(there.top, 'stream')
+                        path = os.path.join(there.top, 'stream%d' % len(raw))
                         base = ['-i', previous] if previous else []
                         self.melt.send(path, *options, *base, snap)
                         there.ok('stream', 'verify', stdin=path)
+                        if snap in self.locked and self.case.keys():
+                            why = self.authentic(path, raw)
+                            if why:
+                                raise Failed(why)
+                            raw.append(path)
                         there.receive(POOL + '/r', path, '-u')
                         previous = snap
                     for (name, (guid, _)), snap in zip(there.snapshots(POOL + '/r').items(), snaps, strict=True):

@@ -1,4 +1,5 @@
 """Finds the corpus and reads what its cases say."""
+import glob
 import json
 import os
 import subprocess
@@ -109,6 +110,11 @@ class Case:
 
     def path(self, *names):
         return os.path.join(self.top, *names)
+
+    def keys(self):
+        """`--keylocation`s of every key of the case."""
+        found = glob.glob(self.path('keys', '*.key')) + glob.glob(self.path('*.key'))
+        return [word for key in sorted(found) for word in ('--keylocation', 'file://' + os.path.abspath(key))]
 
     def chains(self):
         """chain name -> steps in order"""

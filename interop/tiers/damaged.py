@@ -12,7 +12,7 @@ SECONDS = 60                # for one stream of at most 350 kB
 RSS = 300 << 20             # bytes
 
 # A flipped bit in ciphertext, MAC or IV shows only once the key is used: without the key a raw
-# stream may be kept, and nothing can be read from it.
+# stream may be kept, and nothing can be read from it. With the key, `stream verify` refuses it.
 NEEDS_KEY = {'bad-w-ciphertext.zstream', 'bad-w-mac.zstream', 'bad-w-iv.zstream'}
 # Not the fault of a record: the snapshot it starts from is not here.
 NO_RECORD = {'bad-i-fromguid.zstream'}
@@ -34,6 +34,8 @@ def one(report, binary, case, line, scratch):
     try:
         report.check(label, judge(melt, case, name, expect, line['what']))
         report.check(label + ' stream tools', tools(melt, case.path(name)))
+        if name in NEEDS_KEY:
+            report.check(label + ' with its key', with_key(melt, case, line))
     except Failed as e:
         report.check(label, e)
     melt.close()
@@ -79,6 +81,23 @@ def tools(melt, path):
         why = bounded(melt.run('stream', verb, stdin=path, timeout=SECONDS))
         if why:
             return 'stream %s: %s' % (verb, why)
+    return None
+
+
+def with_key(melt, case, line):
+    """The stream it was made from is authentic, and this one is refused at the record that was damaged."""
+    base = case.path(line['base'])
+    good = melt.run('stream', 'verify', *case.keys(), base, timeout=SECONDS)
+    if good.status != 0 or b'authentic: ' not in good.out:
+        return 'the undamaged stream is not authentic with its key: %s' % good
+    result = melt.run('stream', 'verify', *case.keys(), case.path(line['file']), timeout=SECONDS)
+    why = bounded(result)
+    if why:
+        return why
+    if result.status == 0:
+        return 'authentic, though %s' % line['what']
+    if not all(p.search(result.text()) for p in PLACE) or 'authentication failed' not in result.text():
+        return 'refused for another reason: %s' % result.text()
     return None
 
 

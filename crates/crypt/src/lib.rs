@@ -26,12 +26,17 @@ mod dataset;
 mod decrypt;
 mod dnode;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod keydata;
 mod keyring;
 mod keys;
 mod suite;
 mod tree;
 mod verify;
+
+#[cfg(test)]
+mod tests;
 
 pub use auth::{BlockAuth, block_order, is_encrypted};
 pub use decrypt::Decryptor;

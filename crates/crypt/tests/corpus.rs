@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use common::{case, verify};
 use snowmelt_crypt::KeyError;
+use snowmelt_stream::{Features, NvList, Object, Reader, Record, Write, Writer};
 
-/// Stream and the stream it starts from, with the keys of both. `None` for what comes out if all can be known.
+/// Stream, the stream it starts from, and the keys of both.
 fn streams() -> Vec<(&'static str, Option<&'static str>, Vec<&'static str>)> {
     let mut all = Vec::new();
     for (name, full, incremental) in [
@@ -87,4 +88,123 @@ fn damaged_streams_are_refused() {
         println!("{name}: {said}");
         assert!(said.starts_with("record ") && said.contains("authentication failed"), "{name}: {said}");
     }
+}
+
+/// A stream with some of its records changed, or left out where `None`; its checksums are right again.
+fn rewritten(stream: &[u8], mut change: impl FnMut(u64, Record, &mut Vec<u8>) -> Option<Record>) -> Vec<u8> {
+    let (mut reader, mut payload) = (Reader::new(stream), Vec::new());
+    let mut writer = Writer::new(Vec::new());
+    while let Some(at) = reader.next(&mut payload).unwrap() {
+        if let Some(record) = change(at.index, at.record, &mut payload) {
+            writer.record(&record, &payload).unwrap();
+        }
+    }
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn no_record_can_be_left_out() {
+    let files = case("11-raw");
+    let stream = &files["ccmraw-w-full.zstream"];
+    let mut records = Vec::new();
+    let same = rewritten(stream, |index, record, _| {
+        // Leaving out an OBJECT is against the grammar, or leaves its blocks without one.
+        if matches!(record, Record::Write(_) | Record::Spill(_)) {
+            records.push(index);
+        }
+        Some(record)
+    });
+    assert!(same == *stream);
+    for left_out in records {
+        let less = rewritten(stream, |index, record, _| (index != left_out).then_some(record));
+        let said = verify(&[&less], &[key(&files, "ccmraw")]).unwrap_err().to_string();
+        // A spill block that is missing leaves a pointer without one.
+        let expected = ["authentication failed", "1 block pointers given where the dnode has 2"];
+        assert!(expected.iter().any(|why| said.contains(why)), "{left_out}: {said}");
+    }
+    // Nor a whole dnode block with all that belongs to it.
+    let less = rewritten(stream, |_, record, _| {
+        let is_there = match &record {
+            Record::ObjectRange(range) => range.first != 32,
+            other => other.object().is_none_or(|object| object < 32),
+        };
+        is_there.then_some(record)
+    });
+    let said = verify(&[&less], &[key(&files, "ccmraw")]).unwrap_err().to_string();
+    assert!(said.ends_with("object set: authentication failed"), "{said}");
+}
+
+#[test]
+fn what_is_not_encrypted_is_authenticated_too() {
+    let files = case("11-raw");
+    let stream = &files["ccmraw-w-full.zstream"];
+    let refused = |change: &dyn Fn(&mut Record)| {
+        let mut changed = false;
+        let other = rewritten(stream, |_, mut record, _| {
+            let before = record.clone();
+            // Only the first record that can be changed is.
+            if !changed {
+                change(&mut record);
+                changed = record != before;
+            }
+            Some(record)
+        });
+        assert!(changed);
+        verify(&[&other], &[key(&files, "ccmraw")]).unwrap_err().to_string()
+    };
+    let object = |change: fn(&mut Object)| {
+        let said = refused(&|record| {
+            if let Record::Object(object) = record
+                && object.object_type == 19
+            {
+                change(object);
+            }
+        });
+        assert!(said.contains("dnodes of objects 0 to 31: authentication failed"), "{said}");
+    };
+    object(|o| o.checksum_type = 8);
+    object(|o| o.compress = 3);
+    object(|o| o.max_blkid += 1);
+    object(|o| o.bonus_len -= 8);
+    object(|o| o.nlevels = 2);
+    let write = |change: fn(&mut Write)| {
+        let said = refused(&|record| {
+            if let Record::Write(write) = record
+                && write.object_type == 19
+            {
+                change(write);
+            }
+        });
+        assert!(said.contains("dnodes of objects 0 to 31: authentication failed"), "{said}");
+    };
+    write(|w| w.compression = if w.compression == 2 { 15 } else { 2 });
+    write(|w| w.flags |= Write::RAW_BYTESWAP);
+    write(|w| w.object_type = 20);
+    let said = refused(&|record| {
+        if let Record::Begin(begin) = record {
+            begin.objset_type = 3;
+        }
+    });
+    assert!(said.contains("object set: authentication failed"), "{said}");
+}
+
+#[test]
+fn a_stream_that_was_resumed_is_authentic_behind_where_it_goes_on() {
+    let files = case("11-raw");
+    let stream = &files["ccmraw-w-full.zstream"];
+    let resumed = rewritten(stream, |_, mut record, payload| {
+        if let Record::Begin(begin) = &mut record {
+            let mut list = NvList::unpack(payload).unwrap();
+            list.insert("resume_object", 20);
+            list.insert("resume_offset", 0);
+            *payload = list.pack_like(payload);
+            begin.payload_len = u32::try_from(payload.len()).unwrap();
+            begin.features |= Features::RESUMING;
+        }
+        record.object().is_none_or(|object| object >= 20).then_some(record)
+    });
+    let done = verify(&[&resumed], &[key(&files, "ccmraw")]).unwrap();
+    assert_eq!((done.dnode_blocks, done.unknown_dnode_blocks), (1, 1), "{done:?}");
+    assert_eq!((done.object_sets, done.unknown_object_sets), (0, 1));
+    assert!(done.blocks > 10);
 }

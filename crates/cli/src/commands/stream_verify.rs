@@ -69,7 +69,9 @@ struct Content {
 #[derive(Default)]
 struct Checked {
     summary: Summary,
-    /// Records whose content is encrypted, or authenticated by the same keys.
+    /// Encrypted snapshots.
+    raw: u64,
+    /// Records of theirs whose content is encrypted, or authenticated by the same keys.
     encrypted: u64,
     /// What of them was authenticated, if there is a key.
     authenticated: Option<Authenticated>,
@@ -80,7 +82,9 @@ impl Checked {
     fn caveat(&self) -> Option<String> {
         let done = match (&self.authenticated, self.encrypted) {
             (None, 0) => return None,
-            (Some(_), 0) => return Some("nothing in it is encrypted: the key was not used".to_owned()),
+            (Some(_), _) if self.raw == 0 => {
+                return Some("nothing in it is encrypted: the key was not used".to_owned());
+            }
             (None, count) => {
                 return Some(format!(
                     "the content of {} was not authenticated; to do that, give the key with --keylocation file:///path or \
@@ -127,7 +131,10 @@ fn read(app: &mut App<'_>, input: File, name: &str, content: &mut Option<Content
         checked.summary.count(&at.record);
         checked.summary.has_record_checksums |= reader.has_record_checksums();
         match &at.record {
-            Record::Begin(begin) => is_raw = begin.features.contains(Features::RAW),
+            Record::Begin(begin) => {
+                is_raw = begin.features.contains(Features::RAW);
+                checked.raw += u64::from(is_raw);
+            }
             Record::Write(_) | Record::Spill(_) | Record::ObjectRange(_) if is_raw => checked.encrypted += 1,
             _ => {}
         }
@@ -239,7 +246,7 @@ fn print(app: &mut App<'_>, name: &str, checked: &Checked) -> Result<()> {
     let features = feature_names(summary);
     let features = if features.is_empty() { "none".to_owned() } else { features.join(" ") };
     writeln!(out, "{name}: good: {records} records, {bytes}, features: {features}")?;
-    if let Some(done) = checked.authenticated.filter(|_| checked.encrypted > 0) {
+    if let Some(done) = checked.authenticated.filter(|_| checked.raw > 0) {
         let blocks = counted(done.blocks, "block");
         let (dnodes, sets) =
             (counted(done.dnode_blocks, "block of dnodes"), counted(done.object_sets, "object set"));
