@@ -152,13 +152,17 @@ def run_job(job):
     return answer
 
 
-def main():
+def make_pool():
     os.makedirs(MOUNT, exist_ok=True)
     sys.setrecursionlimit(5000)
     image = '/tmp/%s.img' % POOL
     with open(image, 'w') as f:
         f.truncate(6 << 30)
     subprocess.run(['zpool', 'create', '-o', 'cachefile=none', '-O', 'mountpoint=/mnt/' + POOL, POOL, image], check=True)
+
+
+def main():
+    make_pool()
     with contextlib.suppress(OSError), open('/sys/module/zfs/parameters/zfs_allow_redacted_dataset_mount', 'w') as f:
         f.write('1')
     with open(SHARE + '/plan.json') as f:
@@ -177,4 +181,5 @@ def main():
     subprocess.run(['zpool', 'export', '-f', POOL])
 
 
-main()
+if __name__ == '__main__':
+    main()

@@ -98,6 +98,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             DatasetCommand::Release(args) => commands::hold::run_release(app, &args),
         },
         Command::Files(command) => match command {
+            FilesCommand::Import(args) => commands::import::run(app, &args),
             FilesCommand::Diff(args) => commands::diff::run(app, &args),
             FilesCommand::Ls(args) => commands::ls::run(app, &args),
             FilesCommand::Cat(args) => commands::cat::run(app, &args),

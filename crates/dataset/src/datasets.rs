@@ -11,6 +11,8 @@ use crate::catalog::record::DatasetRecord;
 use crate::catalog::{Catalog, DatasetId, Kind, ROOT, keys};
 use crate::error::DatasetError;
 use crate::head::Head;
+use crate::objset::fill::fill;
+use crate::ops::filesystem::new_filesystem_objects;
 use crate::random;
 
 /// The datasets of an open pool.
@@ -70,6 +72,7 @@ impl Datasets {
             content: crate::catalog::Content::default(),
         };
         change.put(&keys::dataset(ROOT), &record.encode())?;
+        fill(&change.hold, &head, &new_filesystem_objects(&[])?)?;
         change.put(&keys::counter("dataset"), &(ROOT.0 + 1).to_be_bytes())?;
         change.commit()?;
         Ok(datasets)

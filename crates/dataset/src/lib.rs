@@ -32,6 +32,7 @@ pub use objset::Objset;
 pub use ops::clone::CloneOptions;
 pub use ops::create::CreateOptions;
 pub use ops::destroy::{DestroyPlan, snapshots_named};
+pub use ops::filesystem::{new_filesystem_objects, write_options};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
 pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, volume_reservation};

@@ -76,6 +76,24 @@ impl Datasets {
         Ok(())
     }
 
+    /// How many files are noted, as far as `most`.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn count_sources(&self, id: DatasetId, most: u64) -> Result<u64, DatasetError> {
+        let prefix = keys::Key::new(keys::SOURCE).id(id).done();
+        let catalog = self.catalog();
+        let mut count = 0;
+        for item in catalog.meta().range(&prefix, keys::after(&prefix).as_deref()) {
+            item?;
+            count += 1;
+            if count >= most {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
     /// Forgets the entries that `keep` does not want, a few thousand in a txg hold.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ impl<'a> Change<'a> {
             self.set_property(dataset.id, 0, PropertyKind::Local, property, value)?;
         }
         let tree = self.pool().tree(dataset.record.head)?;
-        fill(&self.hold, &tree, &first(&options.properties)?)?;
+        fill(&self.hold, &tree, &first(&self.with_name_rules(&dataset, &options.properties)?)?)?;
         self.put(&keys::receive(dataset.id), &state(&tree, None, Content::default()).encode())?;
         self.datasets.begin_receiving(dataset.id);
         self.staged(&dataset, tree, None, Content::default(), options)
@@ -156,7 +156,7 @@ impl<'a> Change<'a> {
             None => {
                 let stored = catalog.stored_properties(dataset.id, 0)?;
                 let known: Vec<_> = stored.into_iter().map(|stored| (stored.name, stored.value)).collect();
-                fill(&self.hold, &tree, &first(&known)?)?;
+                fill(&self.hold, &tree, &first(&self.with_name_rules(dataset, &known)?)?)?;
                 Content::default()
             }
         };

@@ -7,12 +7,64 @@ use clap::{ArgAction, Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
+    Import(ImportArgs),
     Diff(DiffArgs),
     Ls(LsArgs),
     Cat(CatArgs),
     Find(FindArgs),
     Restore(RestoreArgs),
     Manifest(ManifestArgs),
+}
+
+/// Take a directory or a disk image into a dataset, as a snapshot
+///
+/// A directory goes into a filesystem, a disk image or block device into a volume. What was imported before is compared
+/// with the source: files that did not change are not read, and blocks that did not change are not written again. In the
+/// end everything becomes a snapshot, or nothing does.
+///
+/// The exit status is 3 when some files could not be read: the snapshot then has all others.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt import [-Fnpvx] [-b blocksize] [-o property=value]... [--exclude pattern]... \
+    <source> <filesystem|volume>[@snapshot]")]
+pub struct ImportArgs {
+    /// Give up what was written to the dataset since its newest snapshot
+    #[arg(short = 'F')]
+    pub force: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long = "dry-run")]
+    pub dry_run: bool,
+    /// Also create missing parents
+    #[arg(short = 'p')]
+    pub parents: bool,
+    /// Say what is done, file by file
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Stay on the source's filesystem: other filesystems mounted in it become empty directories
+    #[arg(short = 'x', long = "one-file-system")]
+    pub one_filesystem: bool,
+    /// Block size of a volume that is made
+    #[arg(short = 'b', value_name = "SIZE")]
+    pub block_size: Option<String>,
+    /// Set a property of a dataset that is made
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
+    pub properties: Vec<String>,
+    /// Leave out what matches, with the syntax of .gitignore; the last pattern that matches decides
+    #[arg(long = "exclude", value_name = "PATTERN", action = ArgAction::Append)]
+    pub exclude: Vec<String>,
+    /// Leave out what the patterns in FILE say
+    #[arg(long = "exclude-from", value_name = "FILE", action = ArgAction::Append)]
+    pub exclude_from: Vec<PathBuf>,
+    /// Take files to be unchanged whose size and modification time are, whatever their ctime says
+    #[arg(long)]
+    pub ignore_ctime: bool,
+    /// Print one JSON object that says what was done
+    #[arg(long)]
+    pub json: bool,
+    /// A directory, disk image or block device
+    pub source: PathBuf,
+    /// Where it goes; without a snapshot name, one is made of the date and time
+    pub target: String,
 }
 
 /// List what changed between two snapshots

@@ -21,7 +21,7 @@ pub use dataset::{
     BookmarkArgs, CloneArgs, CreateArgs, DatasetCommand, DestroyArgs, GetArgs, HoldArgs, HoldsArgs,
     InheritArgs, ListArgs, PromoteArgs, ReleaseArgs, RenameArgs, RollbackArgs, SetArgs, SnapshotArgs,
 };
-pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, LsArgs, ManifestArgs, RestoreArgs};
+pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, RestoreArgs};
 pub use parse::{ParseFailure, parse, usage};
 pub use pool::{
     PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
@@ -92,7 +92,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Replication", &["receive", "send", "stream"]),
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
-    ("Files", &["ls", "cat", "find", "restore", "manifest"]),
+    ("Files", &["import", "ls", "cat", "find", "restore", "manifest"]),
     ("This program", &["completions", "man"]),
 ];
 

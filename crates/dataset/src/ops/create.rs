@@ -32,7 +32,8 @@ impl Datasets {
         if options.parents {
             change.create_parents(name.dataset())?;
         }
-        let dataset = change.create_dataset(name.dataset(), Kind::Filesystem, None)?;
+        let mut dataset = change.create_dataset(name.dataset(), Kind::Filesystem, None)?;
+        change.fill_filesystem(&mut dataset, &options.properties)?;
         for (property, value) in &options.properties {
             change.put(
                 &keys::property(dataset.id, 0, PropertyKind::Local.code(), property),
@@ -51,7 +52,8 @@ impl Change<'_> {
             match self.catalog().dataset(above) {
                 Ok(_) => {}
                 Err(DatasetError::NotFound { .. }) if above.contains('/') => {
-                    self.create_dataset(above, Kind::Filesystem, None)?;
+                    let mut made = self.create_dataset(above, Kind::Filesystem, None)?;
+                    self.fill_filesystem(&mut made, &[])?;
                 }
                 Err(other) => return Err(other),
             }

@@ -4,6 +4,7 @@ pub(crate) mod bookmark;
 pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod destroy;
+pub mod filesystem;
 pub(crate) mod free;
 pub(crate) mod hold;
 pub(crate) mod promote;

@@ -1,0 +1,178 @@
+//! `import`.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use snowmelt_dataset::property::{Types, format_bytes, parse_size};
+use snowmelt_dataset::{
+    DatasetError, Kind, Name, NewVolume, ReceiveError, StageOptions, VOLUME_BLOCK_DEFAULT, new_volume_objects,
+};
+use snowmelt_volume::{image_size, import_image};
+
+use super::{assignments, import_directory};
+use crate::app::App;
+use crate::args::ImportArgs;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::progress::Progress;
+use crate::report;
+
+/// Takes a directory or an image into a dataset, as a snapshot.
+///
+/// # Errors
+/// When the source cannot be read, the target is of another kind or was modified; then nothing has changed.
+pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
+    let (dataset, snapshot) = target(&args.target)?;
+    let source = app.context.path(&args.source);
+    let attempt = format!("cannot import '{}'", args.source.display());
+    let metadata = std::fs::metadata(&source).map_err(|error| CliError::failed(&attempt, &error))?;
+    let missing = |pool: &str| format!("cannot import into '{dataset}': no such pool '{pool}'");
+    app.on_pool(&dataset, missing, |app, session| {
+        let import = Import { args, source: &source, dataset: &dataset, snapshot: &snapshot, attempt: &attempt };
+        let exit = match metadata.is_dir() {
+            true => import_directory::run(app, session, &import)?,
+            false => import.image(app, session)?,
+        };
+        if !args.dry_run {
+            app.record(session);
+        }
+        Ok(exit)
+    })
+}
+
+/// The dataset, and the snapshot's name.
+fn target(text: &str) -> Result<(String, String)> {
+    let name = Name::parse(text).map_err(|error| CliError::Failed(format!("cannot import into {error}")))?;
+    if name.bookmark().is_some() {
+        return Err(CliError::Failed(format!("cannot import into '{text}': a bookmark holds no data")));
+    }
+    let snapshot = match name.snapshot() {
+        Some(short) => short.to_owned(),
+        None => jiff::Zoned::now().strftime("import_%Y-%m-%d_%H:%M:%S").to_string(),
+    };
+    Ok((name.dataset().to_owned(), snapshot))
+}
+
+/// What is to be imported, and where.
+pub(super) struct Import<'a> {
+    pub(super) args: &'a ImportArgs,
+    pub(super) source: &'a Path,
+    pub(super) dataset: &'a str,
+    pub(super) snapshot: &'a str,
+    /// What stands before the colon of a refusal.
+    pub(super) attempt: &'a str,
+}
+
+impl Import<'_> {
+    pub(super) fn options(&self, types: Types) -> Result<StageOptions> {
+        let attempt = format!("cannot create '{}'", self.dataset);
+        let pairs = assignments::split_all(&self.args.properties)?;
+        let chosen = assignments::for_new(&attempt, &pairs, types)?;
+        Ok(StageOptions {
+            parents: self.args.parents,
+            force: self.args.force,
+            properties: assignments::stored(&chosen),
+        })
+    }
+
+    /// Why a staging did not begin or end.
+    pub(super) fn refused(&self, error: &ReceiveError) -> CliError {
+        let attempt = format!("cannot import into '{}'", self.dataset);
+        match error {
+            ReceiveError::Dataset(error) => CliError::Failed(report::dataset_error(&attempt, error)),
+            ReceiveError::Modified { .. } => CliError::Failed(format!(
+                "{attempt}: it has been modified since its most recent snapshot\n\
+                 take a snapshot of it to keep that, or use '-F' to give it up"
+            )),
+            other => CliError::Failed(format!("{attempt}: {}", chain(other))),
+        }
+    }
+
+    /// The dataset as it is now must be what the source needs, where there is one.
+    pub(super) fn check_kind(&self, session: &Session, kind: Kind) -> Result<bool> {
+        let catalog = session.datasets.catalog();
+        match catalog.dataset(self.dataset) {
+            Ok(found) if found.record.kind == kind => {
+                let full = format!("{}@{}", self.dataset, self.snapshot);
+                match Name::parse(&full).map_err(DatasetError::from).and_then(|name| catalog.snapshot(&name)) {
+                    Ok(_) => Err(self.refused(&DatasetError::Exists { name: full }.into())),
+                    Err(_) => Ok(true),
+                }
+            }
+            Ok(_) => Err(CliError::Failed(format!(
+                "cannot import into '{}': a {} goes into a {}, and it is none",
+                self.dataset,
+                if kind == Kind::Volume { "disk image" } else { "directory" },
+                kind.name()
+            ))),
+            Err(DatasetError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.refused(&error.into())),
+        }
+    }
+
+    fn image(&self, app: &mut App<'_>, session: &Session) -> Result<Exit> {
+        let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(self.attempt, error);
+        let file = File::open(self.source).map_err(|error| failed(&error))?;
+        let block_size = self.block_size()?;
+        let exists = self.check_kind(session, Kind::Volume)?;
+        let (size, whole) = image_size(&file, block_size).map_err(|error| failed(&error))?;
+        if self.args.dry_run {
+            let verb = if exists { "would update" } else { "would create" };
+            writeln!(app.context.out, "{verb} volume {} from {} of image", self.dataset, format_bytes(size))?;
+            return Ok(Exit::Ok);
+        }
+        let options = self.options(Types::VOLUME)?;
+        let first = |_: &[(String, String)]| Ok(new_volume_objects(&NewVolume { size: whole, block_size }));
+        let staging = session
+            .datasets
+            .stage(self.dataset, Kind::Volume, first, &options)
+            .map_err(|error| self.refused(&error))?;
+        let progress = (!self.args.verbose).then(|| Progress::bytes(app.context, Some(size)));
+        let imported = import_image(
+            &file,
+            &staging,
+            &mut |at| {
+                if let Some(progress) = &progress {
+                    progress.set(at);
+                }
+            },
+            &app.context.cancelled,
+        );
+        if let Some(progress) = progress {
+            progress.finish();
+        }
+        let imported = imported.map_err(|error| failed(&error))?;
+        let snapshot = staging.finish(self.snapshot, &[]).map_err(|error| self.refused(&error))?;
+        let written = session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written);
+        if self.args.json {
+            let said = serde_json::json!({
+                "snapshot": snapshot.full_name(),
+                "size": imported.size,
+                "read": imported.read,
+                "written": written,
+            });
+            writeln!(app.context.out, "{said}")?;
+        } else if self.args.verbose {
+            writeln!(
+                app.context.out,
+                "{}: {} read, {} written",
+                snapshot.full_name(),
+                format_bytes(imported.read),
+                format_bytes(written)
+            )?;
+        }
+        Ok(Exit::Ok)
+    }
+
+    fn block_size(&self) -> Result<u32> {
+        let Some(text) = &self.args.block_size else { return Ok(VOLUME_BLOCK_DEFAULT) };
+        let refuse = |why: String| CliError::Failed(format!("{}: {why}", self.attempt));
+        let size = parse_size(text).map_err(|error| refuse(error.to_string()))?;
+        match u32::try_from(size) {
+            Ok(size) if size.is_power_of_two() && (512..=16 << 20).contains(&size) => Ok(size),
+            _ => Err(refuse("'volblocksize' must be power of 2 from 512B to 16M".to_owned())),
+        }
+    }
+}

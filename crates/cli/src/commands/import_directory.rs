@@ -1,0 +1,214 @@
+//! `import` of a directory.
+
+use std::io::Write;
+
+use snowmelt_dataset::property::{Types, format_bytes};
+use snowmelt_dataset::{DatasetId, Datasets, Kind, SourceFile, SourceObject, new_filesystem_objects};
+use snowmelt_fs::import::{
+    Filter, HintError, Hints, ImportEvent, ImportObserver, ImportOptions, Scan, SourceId, Summary, import,
+};
+use snowmelt_zpl::FilesystemMut;
+
+use super::files::printable;
+use super::import::Import;
+use crate::app::App;
+use crate::context::Context;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::progress::Progress;
+
+/// Takes a directory into a filesystem, as a snapshot.
+///
+/// # Errors
+/// When nothing came of it; of single files it is told.
+pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Result<Exit> {
+    let args = to.args;
+    let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(to.attempt, error);
+    if args.block_size.is_some() {
+        return Err(CliError::Usage("'-b' is for disk images: see 'recordsize' for files".to_owned()));
+    }
+    let exclude_from: Vec<_> = args.exclude_from.iter().map(|file| app.context.path(file)).collect();
+    let filter = Filter::new(&args.exclude, &exclude_from).map_err(|error| failed(&error))?;
+    let scan = Scan::open(to.source, filter, args.one_filesystem).map_err(|error| failed(&error))?;
+    to.check_kind(session, Kind::Filesystem)?;
+    let options = to.options(Types::FILESYSTEM)?;
+    let staging = session
+        .datasets
+        .stage(to.dataset, Kind::Filesystem, new_filesystem_objects, &options)
+        .map_err(|error| to.refused(&error))?;
+    let fs = staging.head().filesystem(&session.datasets.catalog()).map_err(|error| failed(&error))?;
+    let mut hints = Noted { datasets: &session.datasets, id: staging.id(), new: Vec::new() };
+    let progress = (!args.verbose).then(|| Progress::items(app.context));
+    let is_terminal = app.context.is_terminal_out();
+    let mut teller = Teller { context: app.context, verbose: args.verbose, is_terminal, progress };
+    let how = ImportOptions { ignore_ctime: args.ignore_ctime, dry_run: args.dry_run };
+    let done = import(&scan, &fs, &mut hints, &mut teller, how);
+    if let Some(progress) = teller.progress.take() {
+        progress.finish();
+    }
+    let summary = done.map_err(|error| failed(&error))?;
+    if !args.dry_run {
+        hints.flush().map_err(|error| failed(&*error))?;
+        hints.prune(&fs, summary.entries).map_err(|error| failed(&*error))?;
+    }
+    drop(fs);
+    let mut written = None;
+    let name = format!("{}@{}", to.dataset, to.snapshot);
+    if !args.dry_run {
+        let snapshot = staging.finish(to.snapshot, &[]).map_err(|error| to.refused(&error))?;
+        written = Some(session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written));
+    }
+    tell(app.context, to, &name, &summary, written)?;
+    Ok(if summary.failures == 0 { Exit::Ok } else { Exit::Partial })
+}
+
+fn tell(context: &mut Context, to: &Import<'_>, name: &str, summary: &Summary, written: Option<u64>) -> Result<()> {
+    if to.args.json {
+        let said = serde_json::json!({
+            "snapshot": name,
+            "dry_run": to.args.dry_run,
+            "entries": summary.entries,
+            "created": summary.created,
+            "changed": summary.changed,
+            "renamed": summary.renamed,
+            "removed": summary.removed,
+            "files_read": summary.files_read,
+            "bytes_read": summary.bytes_read,
+            "written": written,
+            "failures": summary.failures,
+        });
+        writeln!(context.out, "{said}")?;
+    } else if to.args.verbose || to.args.dry_run {
+        let would = if to.args.dry_run { "would be " } else { "" };
+        let read = format_bytes(summary.bytes_read);
+        write!(
+            context.out,
+            "{name}: {} entries; {would}{} created, {} changed, {} renamed, {} removed; {read} {would}read",
+            summary.entries, summary.created, summary.changed, summary.renamed, summary.removed
+        )?;
+        match written {
+            Some(written) => writeln!(context.out, ", {} written", format_bytes(written))?,
+            None => writeln!(context.out)?,
+        }
+    }
+    if summary.failures > 0 {
+        let files = if summary.failures == 1 { "file" } else { "files" };
+        let why = "could not be read, or changed while they were: see above";
+        context.complain(CliError::Failed(format!("{}: {} {files} {why}", to.attempt, summary.failures)));
+    }
+    Ok(())
+}
+
+/// Which object a file became last time: kept in the pool.
+struct Noted<'a> {
+    datasets: &'a Datasets,
+    id: DatasetId,
+    new: Vec<(SourceFile, SourceObject)>,
+}
+
+impl Noted<'_> {
+    /// Entries written at a time.
+    const BATCH: usize = 4096;
+
+    fn flush(&mut self) -> Result<(), HintError> {
+        self.datasets.note_sources(self.id, &std::mem::take(&mut self.new))?;
+        Ok(())
+    }
+
+    /// Forgets files that are there no more, once they are the most.
+    fn prune<O: snowmelt_zpl::ObjectsMut>(
+        &self,
+        fs: &FilesystemMut<O>,
+        entries: u64,
+    ) -> Result<(), HintError> {
+        if self.datasets.count_sources(self.id, 2 * entries + 1000)? <= 2 * entries {
+            return Ok(());
+        }
+        self.datasets.prune_sources::<HintBox>(self.id, |_, noted| {
+            let now = fs.attributes(noted.object);
+            Ok(now.is_ok_and(|now| now.generation == noted.generation && now.links > 0))
+        })?;
+        Ok(())
+    }
+}
+
+/// An error that everything becomes.
+struct HintBox(HintError);
+
+impl From<snowmelt_dataset::DatasetError> for HintBox {
+    fn from(error: snowmelt_dataset::DatasetError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl From<HintBox> for HintError {
+    fn from(error: HintBox) -> Self {
+        error.0
+    }
+}
+
+fn source_file(file: SourceId) -> SourceFile {
+    SourceFile { device: file.device, inode: file.inode }
+}
+
+impl Hints for Noted<'_> {
+    fn object_of(&mut self, file: SourceId) -> Result<Option<(u64, u64)>, HintError> {
+        let found = self.datasets.source_object(self.id, source_file(file))?;
+        Ok(found.map(|found| (found.object, found.generation)))
+    }
+
+    fn note(&mut self, file: SourceId, object: u64, generation: u64) -> Result<(), HintError> {
+        self.new.push((source_file(file), SourceObject { object, generation }));
+        if self.new.len() >= Self::BATCH { self.flush() } else { Ok(()) }
+    }
+}
+
+/// Tells what happens.
+struct Teller<'a> {
+    context: &'a mut Context,
+    verbose: bool,
+    is_terminal: bool,
+    progress: Option<Progress>,
+}
+
+impl ImportObserver for Teller<'_> {
+    fn event(&mut self, path: &[u8], event: ImportEvent<'_>) {
+        let why = match event {
+            ImportEvent::Unreadable(error) => chain(error),
+            ImportEvent::Unsteady => "it changed each time it was read".to_owned(),
+            ImportEvent::Vanished => "it has vanished".to_owned(),
+            ImportEvent::Created => return self.say(b'+', path),
+            ImportEvent::Changed => return self.say(b'M', path),
+            ImportEvent::Renamed => return self.say(b'R', path),
+            ImportEvent::Removed => return self.say(b'-', path),
+            _ => return,
+        };
+        let path = String::from_utf8_lossy(&printable(path, true)).into_owned();
+        self.context.complain(CliError::Failed(format!("{path}: {why}")));
+    }
+
+    fn progress(&mut self, summary: &Summary) {
+        if let Some(progress) = &self.progress {
+            progress.message(format!("{} read, entries: ", format_bytes(summary.bytes_read)));
+            progress.set(summary.entries);
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.context.is_cancelled()
+    }
+}
+
+impl Teller<'_> {
+    /// The letters of `diff`.
+    fn say(&mut self, what: u8, path: &[u8]) {
+        if self.verbose {
+            let mut line = vec![what, b'\t'];
+            line.extend(printable(if path.is_empty() { b"." } else { path }, self.is_terminal));
+            line.push(b'\n');
+            // Whoever has stopped listening is told of nothing more; the import goes on.
+            let _ = self.context.out.write_all(&line);
+        }
+    }
+}

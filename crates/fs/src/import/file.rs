@@ -1,0 +1,224 @@
+//! Making an object what a file of the source is: content, attributes, extended attributes.
+
+use std::io;
+
+use snowmelt_zpl::{
+    Attributes, Caller, FileKind, FilesystemMut, ObjectsMut, SetAttributes, SetTime, SetXattr, ZplError,
+};
+
+use super::content::{self, CopyError, Sink};
+use super::scan::{SourcePath, SourceStat};
+use super::tree::Arrival;
+use super::{ImportError, ImportEvent, Importer};
+
+/// Times a file that changes while it is read is read.
+const ATTEMPTS: usize = 3;
+
+/// What reading a file came to.
+enum Content {
+    /// It is in the dataset, as it was at one moment.
+    Steady(SourceStat),
+    /// It is in the dataset, and changed while it was read.
+    Unsteady(SourceStat),
+    /// It could not be read.
+    Failed(io::Error),
+}
+
+/// Writes to a file of the dataset.
+struct Target<'a, O> {
+    fs: &'a FilesystemMut<O>,
+    object: u64,
+    caller: Caller,
+}
+
+impl<O: ObjectsMut> Sink for Target<'_, O> {
+    type Error = ZplError;
+
+    fn data(&mut self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
+        let mut done = 0;
+        while done < data.len() {
+            let written = self.fs.write(self.object, offset + done as u64, &data[done..], &self.caller)?;
+            if written == 0 {
+                let no_space = snowmelt_zpl::SourceError::NoSpace;
+                return Err(ZplError::Source { object: self.object, source: no_space });
+            }
+            done += written;
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, from: u64, to: u64) -> Result<(), ZplError> {
+        self.fs.punch_hole(self.object, from, to - from, &self.caller)
+    }
+}
+
+impl<O: ObjectsMut> Importer<'_, O> {
+    /// Makes `object`, which was as `before` says, what the source has under `path`, and claims it.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn update(
+        &mut self,
+        path: &SourcePath,
+        directory: u64,
+        name: &[u8],
+        stat: &SourceStat,
+        object: u64,
+        before: Option<&Attributes>,
+        arrival: Arrival,
+    ) -> Result<(), ImportError> {
+        let mut stat = *stat;
+        if stat.kind == FileKind::File && self.must_read(before, &stat, arrival) {
+            match self.content(path, &stat, object)? {
+                Content::Steady(read) => stat = read,
+                Content::Unsteady(read) => {
+                    stat = read;
+                    self.summary.failures += 1;
+                    self.observer.event(path, ImportEvent::Unsteady);
+                }
+                Content::Failed(error) => {
+                    self.fail(path, &error);
+                    let gone = error.kind() == io::ErrorKind::NotFound;
+                    if arrival == Arrival::New || gone {
+                        return self.take_back(directory, name, &stat);
+                    }
+                    // What the dataset has of it stays, with the times it has: the next import tries again.
+                    let now = self.fs.attributes(object)?;
+                    return self.claim(&stat, object, now.generation);
+                }
+            }
+        }
+        // The attributes of a directory are set when its entries are as they should be.
+        let changed = match stat.kind {
+            FileKind::Directory => false,
+            _ => self.attributes(path, object, &stat, arrival == Arrival::Same)?,
+        };
+        match arrival {
+            Arrival::New => {
+                self.summary.created += 1;
+                self.observer.event(path, ImportEvent::Created);
+            }
+            Arrival::Moved => {
+                self.summary.renamed += 1;
+                self.observer.event(path, ImportEvent::Renamed);
+            }
+            Arrival::Same if changed => self.observer.event(path, ImportEvent::Changed),
+            Arrival::Same => {}
+        }
+        let generation = match before {
+            Some(before) => before.generation,
+            None => self.fs.attributes(object)?.generation,
+        };
+        self.claim(&stat, object, generation)
+    }
+
+    /// Whether a file's content may differ. Being renamed changes a file's ctime, and nothing else.
+    fn must_read(&self, before: Option<&Attributes>, stat: &SourceStat, arrival: Arrival) -> bool {
+        let Some(before) = before else { return true };
+        let same = before.size == stat.size && before.mtime == stat.mtime;
+        let ctime_tells = arrival == Arrival::Same && !self.options.ignore_ctime;
+        !same || (ctime_tells && before.ctime != stat.ctime)
+    }
+
+    fn content(&mut self, path: &SourcePath, stat: &SourceStat, object: u64) -> Result<Content, ImportError> {
+        self.summary.files_read += 1;
+        if self.options.dry_run {
+            self.summary.bytes_read += stat.size;
+            self.fs.truncate(object, stat.size, &Self::caller(stat))?;
+            return Ok(Content::Steady(*stat));
+        }
+        let mut last = *stat;
+        for _ in 0..ATTEMPTS {
+            if self.observer.is_cancelled() {
+                return Err(ImportError::Interrupted);
+            }
+            let (file, before) = match content::open_file(self.scan, path) {
+                Ok(opened) => opened,
+                Err(error) => return Ok(Content::Failed(error)),
+            };
+            let mut target = Target { fs: self.fs, object, caller: Self::caller(&before) };
+            let copied = content::copy(&file, before.size, &mut self.buf, &mut target);
+            let read = match copied {
+                Ok(read) => read,
+                Err(CopyError::Source(error)) => return Ok(Content::Failed(error)),
+                Err(CopyError::Sink(error)) => return Err(error.into()),
+            };
+            self.summary.bytes_read += read;
+            if self.fs.attributes(object)?.size != before.size {
+                self.fs.truncate(object, before.size, &Self::caller(&before))?;
+            }
+            let after = match rustix::fs::fstat(&file) {
+                Ok(after) => SourceStat::new(&after),
+                Err(errno) => return Ok(Content::Failed(errno.into())),
+            };
+            if after.is_unchanged(&before) {
+                return Ok(Content::Steady(after));
+            }
+            last = after;
+        }
+        last.size = self.fs.attributes(object)?.size;
+        Ok(Content::Unsteady(last))
+    }
+
+    /// Sets what differs of an object's attributes; gives whether anything did. `compare`: extended attributes can only
+    /// differ if the ctime does.
+    pub(super) fn attributes(
+        &mut self,
+        path: &[u8],
+        object: u64,
+        stat: &SourceStat,
+        compare: bool,
+    ) -> Result<bool, ImportError> {
+        let now = self.fs.attributes(object)?;
+        let same = now.permissions() == stat.mode
+            && (now.uid_fuid, now.gid_fuid) == (stat.uid.into(), stat.gid.into())
+            && (now.mtime, now.ctime) == (stat.mtime, stat.ctime);
+        if same && compare {
+            return Ok(false);
+        }
+        let is_root_again = path.is_empty() && object != self.fs.root();
+        if !is_root_again {
+            self.xattrs(path, object, stat)?;
+        }
+        let set = SetAttributes {
+            permissions: (stat.kind != FileKind::Symlink).then_some(stat.mode),
+            uid: Some(stat.uid),
+            gid: Some(stat.gid),
+            atime: Some(SetTime::To(stat.atime)),
+            mtime: Some(SetTime::To(stat.mtime)),
+            ctime: Some(stat.ctime),
+            ..SetAttributes::default()
+        };
+        self.fs.set_attributes(object, &set, &Self::caller(stat))?;
+        if compare {
+            self.summary.changed += 1;
+        }
+        Ok(!same)
+    }
+
+    fn xattrs(&mut self, path: &[u8], object: u64, stat: &SourceStat) -> Result<(), ImportError> {
+        let wanted = match content::xattrs(self.scan, path) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fail(path, &error);
+                return Ok(());
+            }
+        };
+        let present = self.fs.xattrs(object)?;
+        let caller = Self::caller(stat);
+        for name in present.keys().filter(|name| !wanted.contains_key(*name)) {
+            self.fs.remove_xattr(object, name, &caller)?;
+        }
+        for (name, value) in &wanted {
+            if present.get(name) == Some(value) {
+                continue;
+            }
+            match self.fs.set_xattr(object, name, value, SetXattr::Any, &caller) {
+                // Attributes of other kinds of filesystem, such as those that Linux keeps to itself.
+                Err(error @ (ZplError::Unsupported { .. } | ZplError::Invalid { .. })) => {
+                    self.fail(path, &io::Error::other(error));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}

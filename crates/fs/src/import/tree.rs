@@ -1,0 +1,496 @@
+//! Going through source and dataset together: which object each name leads to.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use snowmelt_zpl::{
+    Attributes, Caller, Cursor, FileKind, NewKind, NewNode, ObjectsMut, RenameMode, ZplError,
+};
+
+use super::content::read_link;
+use super::scan::{SourceEntry, SourcePath, SourceStat, join};
+use super::{ImportError, ImportEvent, Importer, SourceId};
+
+/// Entries of a directory of the dataset read at a time.
+const ENTRIES: usize = 4096;
+
+/// A file of the source under a name that another file had.
+pub(super) struct Replaced {
+    directory: u64,
+    /// What `stat` says of the directory: its times are set again.
+    directory_stat: SourceStat,
+    path: SourcePath,
+    name: Vec<u8>,
+    stat: SourceStat,
+    /// What the name leads to.
+    old: u64,
+}
+
+/// How an entry came to its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It was there.
+    Same,
+    /// From another place.
+    Moved,
+    /// It is new.
+    New,
+}
+
+/// A directory of which the content is still to be gone through.
+struct Pending {
+    path: SourcePath,
+    object: u64,
+    stat: SourceStat,
+}
+
+/// Nobody has a file of a staged dataset open.
+fn unused(_: u64) -> bool {
+    false
+}
+
+impl<O: ObjectsMut> Importer<'_, O> {
+    pub(super) fn run(&mut self) -> Result<(), ImportError> {
+        let root = Pending { path: SourcePath::default(), object: self.fs.root(), stat: *self.scan.root_stat() };
+        self.claim(&root.stat, root.object, 0)?;
+        let mut pending = vec![root];
+        while let Some(directory) = pending.pop() {
+            if self.observer.is_cancelled() {
+                return Err(ImportError::Interrupted);
+            }
+            let mut children = Vec::new();
+            self.directory(&directory, &mut children)?;
+            children.reverse();
+            pending.append(&mut children);
+            self.observer.progress(&self.summary);
+        }
+        self.replaced()?;
+        self.remove_aside()
+    }
+
+    /// Who acts; times are set from the source afterwards.
+    pub(super) fn caller(stat: &SourceStat) -> Caller {
+        Caller { uid: stat.uid, gid: stat.gid, umask: 0, now: stat.ctime }
+    }
+
+    pub(super) fn id(&self, stat: &SourceStat) -> SourceId {
+        let device = if stat.device == self.scan.root_stat().device { 0 } else { stat.device };
+        SourceId { device, inode: stat.inode }
+    }
+
+    fn directory(&mut self, directory: &Pending, children: &mut Vec<Pending>) -> Result<(), ImportError> {
+        let Pending { path, object, stat } = directory;
+        self.summary.entries += 1;
+        let listing = if path.is_empty() || self.scan.enters(stat) {
+            match self.scan.listing(path) {
+                Ok(listing) => listing,
+                Err(error) if path.is_empty() => return Err(ImportError::Root(error)),
+                // Its content is not known, so what the dataset has of it stays.
+                Err(error) => {
+                    self.fail(path, &error);
+                    return Ok(());
+                }
+            }
+        } else {
+            Default::default()
+        };
+        let mut have = self.entries(*object)?;
+        for (name, error) in &listing.failures {
+            have.remove(name);
+            self.fail(&join(path, name), error);
+        }
+        for entry in listing.entries {
+            let full = join(path, &entry.name);
+            if let Some(object) = self.entry(directory, &full, &entry, &mut have)?
+                && entry.stat.kind == FileKind::Directory
+            {
+                children.push(Pending { path: full, object, stat: entry.stat });
+            }
+        }
+        for (name, gone) in have {
+            if self.aside.as_ref().is_some_and(|(aside, _)| *aside == gone) {
+                continue;
+            }
+            let full = join(path, &name);
+            self.put_aside(*object, &name, gone, stat)?;
+            self.summary.removed += 1;
+            self.observer.event(&full, ImportEvent::Removed);
+        }
+        // Only now: every change of its entries has changed its times.
+        let changed = self.attributes(path, *object, stat, true)?;
+        if changed && !path.is_empty() {
+            self.observer.event(path, ImportEvent::Changed);
+        }
+        Ok(())
+    }
+
+    fn entries(&self, directory: u64) -> Result<BTreeMap<Vec<u8>, u64>, ImportError> {
+        let mut found = BTreeMap::new();
+        let mut cursor = Cursor::START;
+        loop {
+            let entries = self.fs.read_dir(directory, cursor, ENTRIES)?;
+            let Some(last) = entries.last() else { return Ok(found) };
+            cursor = last.next;
+            found.extend(entries.into_iter().map(|entry| (entry.name, entry.object)));
+        }
+    }
+
+    /// Gives a name of the source its object. `None`: it has none, or will have it later.
+    fn entry(
+        &mut self,
+        directory: &Pending,
+        path: &SourcePath,
+        entry: &SourceEntry,
+        have: &mut BTreeMap<Vec<u8>, u64>,
+    ) -> Result<Option<u64>, ImportError> {
+        let existing = have.remove(&entry.name);
+        let (name, stat) = (entry.name.as_slice(), &entry.stat);
+        let is_directory = stat.kind == FileKind::Directory;
+        if !is_directory {
+            self.summary.entries += 1;
+        }
+        let id = self.id(stat);
+        if let Some((object, left)) = self.links.get(&id).copied() {
+            self.further_name(directory, path, entry, existing, object)?;
+            match left {
+                0 | 1 => drop(self.links.remove(&id)),
+                _ => drop(self.links.insert(id, (object, left - 1))),
+            }
+            return Ok(None);
+        }
+        let known = self.known(id, path, stat)?;
+        let found = match existing {
+            Some(object) => Some(self.fs.attributes(object)?),
+            None => None,
+        };
+        let usable = match &found {
+            Some(found) => !self.claimed.contains(found.object) && self.can_become(found, path, stat)?,
+            None => false,
+        };
+        let (object, before, arrival) = match (known, found) {
+            (Some(known), Some(found)) if known.object == found.object => (known.object, Some(found), Arrival::Same),
+            (Some(known), found) => {
+                if let Some(found) = found {
+                    self.put_aside(directory.object, name, found.object, &directory.stat)?;
+                }
+                let old = self.bring(&known, directory.object, name, stat)?;
+                if known.parent == directory.object
+                    && let Some(old) = old
+                {
+                    have.remove(&old);
+                }
+                (known.object, Some(known), Arrival::Moved)
+            }
+            (None, Some(found)) if usable => {
+                if stat.kind == FileKind::File && !same_file(&found, stat) {
+                    self.later.push(Replaced {
+                        directory: directory.object,
+                        directory_stat: directory.stat,
+                        path: path.clone(),
+                        name: entry.name.clone(),
+                        stat: *stat,
+                        old: found.object,
+                    });
+                    return Ok(None);
+                }
+                (found.object, Some(found), Arrival::Same)
+            }
+            (None, found) => {
+                if let Some(found) = found {
+                    self.put_aside(directory.object, name, found.object, &directory.stat)?;
+                }
+                match self.create(directory.object, name, path, stat)? {
+                    Some(object) => (object, None, Arrival::New),
+                    None => return Ok(None),
+                }
+            }
+        };
+        self.update(path, directory.object, name, stat, object, before.as_ref(), arrival)?;
+        Ok(Some(object))
+    }
+
+    /// What a file became last time, if it is still there and nobody has taken it.
+    fn known(
+        &mut self,
+        id: SourceId,
+        path: &SourcePath,
+        stat: &SourceStat,
+    ) -> Result<Option<Attributes>, ImportError> {
+        let hint = self.hints.object_of(id).map_err(ImportError::Hints)?;
+        let Some((object, generation)) = hint else { return Ok(None) };
+        if self.claimed.contains(object) {
+            return Ok(None);
+        }
+        match self.fs.attributes(object) {
+            Ok(found) => {
+                let is_it = found.generation == generation && found.links > 0;
+                Ok((is_it && self.can_become(&found, path, stat)?).then_some(found))
+            }
+            // Freed since, or it is no file any more.
+            Err(ZplError::NoObject { .. } | ZplError::Corrupt { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether an object can be made what the source has: links and devices cannot be changed.
+    fn can_become(
+        &self,
+        found: &Attributes,
+        path: &SourcePath,
+        stat: &SourceStat,
+    ) -> Result<bool, ImportError> {
+        Ok(found.kind() == stat.kind
+            && match stat.kind {
+                FileKind::Symlink => {
+                    same_times(found, stat)
+                        || read_link(self.scan, path).is_ok_and(|target| {
+                            self.fs.readlink(found.object).is_ok_and(|present| present == target)
+                        })
+                }
+                FileKind::CharDevice | FileKind::BlockDevice => found.rdev == Some(stat.rdev),
+                _ => true,
+            })
+    }
+
+    /// Notes that an object is what a file of the source is.
+    pub(super) fn claim(&mut self, stat: &SourceStat, object: u64, generation: u64) -> Result<(), ImportError> {
+        self.claimed.insert(object);
+        if generation == 0 {
+            return Ok(());
+        }
+        let id = self.id(stat);
+        if stat.kind != FileKind::Directory && stat.links > 1 {
+            self.links.insert(id, (object, stat.links - 1));
+        }
+        let hint = self.hints.object_of(id).map_err(ImportError::Hints)?;
+        if hint != Some((object, generation)) {
+            self.hints.note(id, object, generation).map_err(ImportError::Hints)?;
+        }
+        Ok(())
+    }
+
+    /// Another name of a file that has its object.
+    fn further_name(
+        &mut self,
+        directory: &Pending,
+        path: &SourcePath,
+        entry: &SourceEntry,
+        existing: Option<u64>,
+        object: u64,
+    ) -> Result<(), ImportError> {
+        if existing == Some(object) {
+            return Ok(());
+        }
+        if let Some(existing) = existing {
+            self.put_aside(directory.object, &entry.name, existing, &directory.stat)?;
+        }
+        self.fs.link(object, directory.object, &entry.name, &Self::caller(&entry.stat))?;
+        self.summary.created += 1;
+        self.observer.event(path, ImportEvent::Created);
+        self.attributes(path, object, &entry.stat, false)?;
+        Ok(())
+    }
+
+    /// Makes what is new. `None`: it could not be read.
+    fn create(
+        &mut self,
+        directory: u64,
+        name: &[u8],
+        path: &SourcePath,
+        stat: &SourceStat,
+    ) -> Result<Option<u64>, ImportError> {
+        let target;
+        let kind = match stat.kind {
+            FileKind::File => NewKind::File,
+            FileKind::Directory => NewKind::Directory,
+            FileKind::Symlink => match read_link(self.scan, path) {
+                Ok(found) => {
+                    target = found;
+                    NewKind::Symlink(&target)
+                }
+                Err(error) => {
+                    self.fail(path, &error);
+                    return Ok(None);
+                }
+            },
+            FileKind::Fifo => NewKind::Fifo,
+            FileKind::Socket => NewKind::Socket,
+            FileKind::CharDevice => NewKind::CharDevice(stat.rdev.0, stat.rdev.1),
+            FileKind::BlockDevice => NewKind::BlockDevice(stat.rdev.0, stat.rdev.1),
+            _ => {
+                self.fail(path, &io::Error::from(io::ErrorKind::Unsupported));
+                return Ok(None);
+            }
+        };
+        let new = NewNode { kind, permissions: stat.mode };
+        match self.fs.create(directory, name, new, &Self::caller(stat)) {
+            Ok(made) => Ok(Some(made.object)),
+            // Two names of the source are one in a dataset that does not tell their cases apart.
+            Err(error @ (ZplError::Exists { .. } | ZplError::NotUtf8 { .. } | ZplError::NameTooLong { .. })) => {
+                self.fail(path, &io::Error::other(error));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Files under a name that another had: the old object is theirs, unless it lives on elsewhere.
+    fn replaced(&mut self) -> Result<(), ImportError> {
+        let mut touched = BTreeMap::new();
+        for file in std::mem::take(&mut self.later) {
+            if self.observer.is_cancelled() {
+                return Err(ImportError::Interrupted);
+            }
+            let Replaced { directory, directory_stat, path, name, stat, old } = file;
+            touched.insert(directory, (path.clone(), directory_stat));
+            if let Some((object, left)) = self.links.get(&self.id(&stat)).copied() {
+                // One of several names, and another was first.
+                self.put_aside(directory, &name, old, &directory_stat)?;
+                self.fs.link(object, directory, &name, &Self::caller(&stat))?;
+                self.attributes(&path, object, &stat, false)?;
+                self.links.insert(self.id(&stat), (object, left.saturating_sub(1)));
+                continue;
+            }
+            if self.claimed.contains(old) {
+                self.put_aside(directory, &name, old, &directory_stat)?;
+                if let Some(object) = self.create(directory, &name, &path, &stat)? {
+                    self.update(&path, directory, &name, &stat, object, None, Arrival::New)?;
+                }
+            } else {
+                let before = self.fs.attributes(old)?;
+                self.update(&path, directory, &name, &stat, old, Some(&before), Arrival::Same)?;
+            }
+            self.observer.progress(&self.summary);
+        }
+        for (directory, (_, stat)) in touched {
+            self.attributes(&[], directory, &stat, false)?;
+        }
+        Ok(())
+    }
+
+    // ---- moving things about ------------------------------------------------------------------------------------
+
+    /// Gives a known object its name here. A directory leaves its old place, of which this gives the name; a file's old
+    /// name goes when its directory is gone through, or with what is put aside.
+    fn bring(
+        &mut self,
+        known: &Attributes,
+        directory: u64,
+        name: &[u8],
+        stat: &SourceStat,
+    ) -> Result<Option<Vec<u8>>, ImportError> {
+        let caller = Self::caller(stat);
+        if known.kind() != FileKind::Directory {
+            self.fs.link(known.object, directory, name, &caller)?;
+            return Ok(None);
+        }
+        let is_aside = self.aside.as_ref().is_some_and(|(aside, _)| *aside == known.parent);
+        let old = match is_aside {
+            true => aside_name(known.object),
+            false => self
+                .entries(known.parent)?
+                .into_iter()
+                .find_map(|(name, object)| (object == known.object).then_some(name))
+                .ok_or_else(|| ZplError::NotFound {
+                    directory: known.parent,
+                    name: format!("(of object {})", known.object).into_bytes(),
+                })?,
+        };
+        self.fs.rename((known.parent, &old), (directory, name), RenameMode::NoReplace, &caller, unused)?;
+        Ok(Some(old))
+    }
+
+    /// Takes a name away. What it names is gone in the end, unless it turns up elsewhere.
+    fn put_aside(
+        &mut self,
+        directory: u64,
+        name: &[u8],
+        object: u64,
+        stat: &SourceStat,
+    ) -> Result<(), ImportError> {
+        let aside = self.aside(stat)?;
+        let caller = Self::caller(stat);
+        // A file of several names may come here more than once.
+        let place = aside_name(object);
+        if self.fs.lookup(aside, &place)?.is_some() {
+            self.fs.unlink(directory, name, &caller, unused)?;
+            return Ok(());
+        }
+        let mode = RenameMode::NoReplace;
+        self.fs.rename((directory, name), (aside, &place), mode, &caller, unused)?;
+        Ok(())
+    }
+
+    /// The hidden directory, in the root.
+    fn aside(&mut self, stat: &SourceStat) -> Result<u64, ImportError> {
+        if let Some((object, _)) = &self.aside {
+            return Ok(*object);
+        }
+        let root = self.fs.root();
+        for number in 0u64.. {
+            let name = format!(".snowmelt-import-{number}").into_bytes();
+            if self.fs.lookup(root, &name)?.is_none() {
+                let new = NewNode { kind: NewKind::Directory, permissions: 0o700 };
+                let object = self.fs.create(root, &name, new, &Self::caller(stat))?.object;
+                self.aside = Some((object, name));
+                return Ok(object);
+            }
+        }
+        unreachable!("a name is free")
+    }
+
+    /// Removes what was put aside, with all that is below it.
+    fn remove_aside(&mut self) -> Result<(), ImportError> {
+        let Some((aside, name)) = self.aside.take() else { return Ok(()) };
+        let caller = Caller { now: self.scan.root_stat().ctime, ..Caller::default() };
+        let mut pending = vec![(self.fs.root(), name, aside, false)];
+        while let Some((parent, name, object, emptied)) = pending.pop() {
+            if emptied {
+                self.fs.rmdir(parent, &name, &caller, unused)?;
+                continue;
+            }
+            if self.observer.is_cancelled() {
+                return Err(ImportError::Interrupted);
+            }
+            pending.push((parent, name, object, true));
+            for (name, child) in self.entries(object)? {
+                match self.fs.attributes(child)?.kind() {
+                    FileKind::Directory => pending.push((object, name, child, false)),
+                    _ => drop(self.fs.unlink(object, &name, &caller, unused)?),
+                }
+            }
+        }
+        let root = self.fs.root();
+        self.attributes(&[], root, &self.scan.root_stat().clone(), false)?;
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, path: &[u8], error: &io::Error) {
+        if error.kind() == io::ErrorKind::NotFound {
+            self.observer.event(path, ImportEvent::Vanished);
+        } else {
+            self.observer.event(path, ImportEvent::Unreadable(error));
+        }
+        self.summary.failures += 1;
+    }
+
+    /// Takes away a name that was given to something that could not be read.
+    pub(super) fn take_back(&mut self, directory: u64, name: &[u8], stat: &SourceStat) -> Result<(), ImportError> {
+        self.fs.unlink(directory, name, &Self::caller(stat), unused)?;
+        Ok(())
+    }
+}
+
+/// What an object is called among what is put aside.
+fn aside_name(object: u64) -> Vec<u8> {
+    format!("{object:x}").into_bytes()
+}
+
+/// Whether an object is as the file, as far as `stat` tells.
+fn same_file(found: &Attributes, stat: &SourceStat) -> bool {
+    found.size == stat.size && same_times(found, stat)
+}
+
+fn same_times(found: &Attributes, stat: &SourceStat) -> bool {
+    found.mtime == stat.mtime && found.ctime == stat.ctime
+}
