@@ -59,7 +59,6 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let source = source
             .ok_or_else(|| ZplError::NotFound { directory: from.directory, name: from.name.to_vec() })?;
         let target = self.find(to_zap.as_mut().unwrap_or(&mut from_zap), to.name)?;
-        let directories = [from.directory, to.directory];
         // One and the same entry: at most its case or form changes.
         let same_entry = to_zap.is_none() && target.as_ref().is_some_and(|found| found.name == source.name);
         let target = if same_entry { None } else { target };
@@ -77,9 +76,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             }
             _ => {}
         }
-        self.check_ancestors(&source, target.as_ref(), mode, directories)?;
-        for found in std::iter::once(&source).chain(&target) {
-            self.check_entry(found, &directories)?;
+        self.check_ancestors(&source, target.as_ref(), mode, [from.directory, to.directory])?;
+        self.check_entry(&source, from.directory)?;
+        if let Some(target) = &target {
+            self.check_entry(target, to.directory)?;
         }
         let mut held = vec![from.directory, to.directory, source.object];
         held.extend(target.as_ref().map(|found| found.object));

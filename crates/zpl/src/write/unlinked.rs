@@ -108,11 +108,6 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(objects)
     }
 
-    /// It has no name because it was made without one, not because it lost its last.
-    pub(super) fn is_unnamed(&self, node: &Node<'_>) -> bool {
-        node.kind().is_ok_and(|kind| kind == FileKind::File)
-    }
-
     /// Nobody uses `object` any longer: if no name leads to it, it is removed. Returns whether it was.
     ///
     /// # Errors
