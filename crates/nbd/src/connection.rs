@@ -1,0 +1,170 @@
+//! One connection, from its first byte to its last.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::budget::{Budget, ServerBudget};
+use crate::error::ConnectionError;
+use crate::export::Exports;
+use crate::handshake::{Agreement, Handshake, Outcome, TlsState};
+use crate::listener::Stream;
+use crate::options::Options;
+use crate::outbox::{Direct, Outbox};
+use crate::shutdown::Shutdown;
+use crate::tls::{Tls, TlsConfig};
+use crate::transmission::Transmission;
+
+/// For the last bytes of TLS, which nobody waits for.
+const GOOD_BYE: Duration = Duration::from_secs(1);
+
+/// What all connections of a server share.
+pub(crate) struct Shared {
+    pub(crate) exports: Arc<dyn Exports>,
+    pub(crate) options: Options,
+    pub(crate) budget: ServerBudget,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// A connection that is past its negotiation, encrypted or not.
+enum Ready {
+    Plain(Stream),
+    Tls(Box<dyn Duplex>),
+}
+
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// Serves one client until it goes or the server shuts down.
+pub(crate) async fn serve(shared: &Shared, stream: Stream, plain: bool) -> Result<(), ConnectionError> {
+    let limit = shared.options.handshake_timeout;
+    let negotiated = tokio::select! {
+        biased;
+        () = shared.shutdown.triggered() => return Ok(()),
+        result = timeout(limit, negotiate(shared, stream, plain)) => {
+            result.map_err(|_| ConnectionError::HandshakeTimeout(limit))??
+        }
+    };
+    let Some((ready, agreement)) = negotiated else { return Ok(()) };
+    let encrypted = matches!(ready, Ready::Tls(_));
+    let (export, size, style) = (&agreement.name, agreement.size, agreement.style);
+    tracing::info!(export, size, ?style, encrypted, read_only = agreement.read_only, "client connected");
+    transmit(shared, ready, &agreement).await
+}
+
+/// `None`: the client left.
+async fn negotiate(
+    shared: &Shared,
+    stream: Stream,
+    plain: bool,
+) -> Result<Option<(Ready, Agreement)>, ConnectionError> {
+    let (state, config) = match &shared.options.tls {
+        _ if plain => (TlsState::Off, None),
+        Tls::Off => (TlsState::Off, None),
+        Tls::Optional(config) => (TlsState::Optional, Some(config)),
+        Tls::Required(config) => (TlsState::Required, Some(config)),
+    };
+    let mut handshake = Handshake::new(&shared.exports, &shared.options, state);
+    match stream {
+        Stream::Tcp(stream) => {
+            negotiate_on(&mut handshake, stream, config, |s| Ready::Plain(Stream::Tcp(s))).await
+        }
+        Stream::Unix(stream) => {
+            negotiate_on(&mut handshake, stream, config, |s| Ready::Plain(Stream::Unix(s))).await
+        }
+    }
+}
+
+async fn negotiate_on<S>(
+    handshake: &mut Handshake<'_>,
+    mut stream: S,
+    config: Option<&TlsConfig>,
+    ready: impl FnOnce(S) -> Ready,
+) -> Result<Option<(Ready, Agreement)>, ConnectionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    handshake.greet(&mut stream).await?;
+    match (handshake.haggle(&mut stream).await?, config) {
+        (Outcome::Transmit(agreement), _) => Ok(Some((ready(stream), agreement))),
+        (Outcome::Closed, _) => Ok(None),
+        (Outcome::StartTls, None) => unreachable!("TLS is agreed on only where it is configured"),
+        (Outcome::StartTls, Some(config)) => {
+            let mut stream = config.acceptor().accept(stream).await?;
+            handshake.started_tls();
+            match handshake.haggle(&mut stream).await? {
+                Outcome::Transmit(agreement) => Ok(Some((Ready::Tls(Box::new(stream)), agreement))),
+                Outcome::Closed => {
+                    say_good_bye(&mut stream).await;
+                    Ok(None)
+                }
+                Outcome::StartTls => unreachable!("TLS within TLS is refused"),
+            }
+        }
+    }
+}
+
+async fn transmit(shared: &Shared, ready: Ready, agreement: &Agreement) -> Result<(), ConnectionError> {
+    let stall = shared.options.stall_timeout;
+    match ready {
+        Ready::Plain(Stream::Tcp(stream)) => {
+            let (read, write) = stream.into_split();
+            let outbox = Arc::new(Outbox::new(Some(Direct::Tcp(write)), stall));
+            let writer = outbox.write_when_possible();
+            run(shared, agreement, read, &outbox, writer).await.0
+        }
+        Ready::Plain(Stream::Unix(stream)) => {
+            let (read, write) = stream.into_split();
+            let outbox = Arc::new(Outbox::new(Some(Direct::Unix(write)), stall));
+            let writer = outbox.write_when_possible();
+            run(shared, agreement, read, &outbox, writer).await.0
+        }
+        Ready::Tls(stream) => {
+            let (read, write) = tokio::io::split(stream);
+            let outbox = Arc::new(Outbox::new(None, stall));
+            let writer = outbox.write_to(write);
+            let (result, mut write) = run(shared, agreement, read, &outbox, writer).await;
+            say_good_bye(&mut write).await;
+            result
+        }
+    }
+}
+
+/// Reads requests while `writer` writes replies; returns when both are done and no request is in flight.
+async fn run<R: AsyncRead + Unpin, T>(
+    shared: &Shared,
+    agreement: &Agreement,
+    read: R,
+    outbox: &Arc<Outbox>,
+    writer: impl Future<Output = T>,
+) -> (Result<(), ConnectionError>, T) {
+    let budget = Budget::new(&shared.options, shared.budget.clone());
+    let transmission = Transmission {
+        agreement,
+        max_request: shared.options.max_request,
+        stall: shared.options.stall_timeout,
+        budget: &budget,
+        outbox,
+    };
+    let reader = async {
+        let result = transmission.read_requests(read, &shared.shutdown).await;
+        // also for a client that broke the protocol: what it asked for before is answered
+        budget.idle().await;
+        outbox.close();
+        result
+    };
+    let (result, written) = tokio::join!(reader, writer);
+    let result = match (result, outbox.failure()) {
+        (Ok(()), Some(error)) => Err(error),
+        (result, _) => result,
+    };
+    (result, written)
+}
+
+async fn say_good_bye<S: AsyncWrite + Unpin>(stream: &mut S) {
+    // the client may be gone: there is nobody to tell
+    let _: Result<io::Result<()>, _> = timeout(GOOD_BYE, stream.shutdown()).await;
+}

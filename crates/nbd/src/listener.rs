@@ -1,0 +1,211 @@
+//! Where clients connect: TCP and Unix sockets.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::error::ServeError;
+
+/// An address that a server listens on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// TCP, with the port that was bound.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    /// As an NBD URI without its export.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "nbd://{address}"),
+            Self::Unix(path) => write!(f, "nbd+unix://?socket={}", path.display()),
+        }
+    }
+}
+
+/// A socket that takes connections from now on; they are answered when a server gets it.
+#[derive(Debug)]
+pub struct Listener {
+    pub(crate) socket: Socket,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) plain: bool,
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// Removes the file of a Unix socket when the listener is gone.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // nothing is left to do about it, and the next server replaces a dead socket
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Listener {
+    /// Listens on a TCP address. Port 0 takes any free one: see [`endpoint`](Self::endpoint). NBD's own port is 10809.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`].
+    pub fn tcp(address: SocketAddr) -> Result<Self, ServeError> {
+        let listen = |source| ServeError::Listen { endpoint: Endpoint::Tcp(address), source };
+        Self::from_tcp(std::net::TcpListener::bind(address).map_err(listen)?)
+    }
+
+    /// Listens on a Unix socket that only this user can connect to (mode 0600); see [`unix_mode`](Self::unix_mode).
+    ///
+    /// # Errors
+    /// As for [`unix_mode`](Self::unix_mode).
+    pub fn unix(path: &Path) -> Result<Self, ServeError> {
+        Self::unix_mode(path, 0o600)
+    }
+
+    /// Listens on a Unix socket with these permissions. A socket that a server left behind is replaced; the file is removed
+    /// when the server ends. It never exists with other permissions: it is made beside `path`, as `path~`, and moved there.
+    ///
+    /// # Errors
+    /// [`ServeError::SocketInUse`], [`ServeError::NotASocket`], [`ServeError::Listen`].
+    pub fn unix_mode(path: &Path, mode: u32) -> Result<Self, ServeError> {
+        let listen = |source| ServeError::Listen { endpoint: Endpoint::Unix(path.to_path_buf()), source };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(listen(error)),
+            Ok(metadata) if !metadata.file_type().is_socket() => {
+                return Err(ServeError::NotASocket { path: path.to_path_buf() });
+            }
+            Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(listen(error)),
+                Ok(_) => return Err(ServeError::SocketInUse { path: path.to_path_buf() }),
+            },
+        }
+        let mut beside = path.as_os_str().to_owned();
+        beside.push("~");
+        let beside = PathBuf::from(beside);
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
+            _ => {}
+        }
+        let socket = std::os::unix::net::UnixListener::bind(&beside).map_err(listen)?;
+        let file = SocketFile(beside.clone());
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(mode)).map_err(listen)?;
+        std::fs::rename(&beside, path).map_err(listen)?;
+        std::mem::forget(file);
+        let file = Some(SocketFile(path.to_path_buf()));
+        Ok(Self {
+            socket: Socket::Unix(socket),
+            endpoint: Endpoint::Unix(path.to_path_buf()),
+            plain: false,
+            _file: file,
+        })
+    }
+
+    /// Takes a socket that listens already, as a service manager passes it.
+    ///
+    /// # Errors
+    /// [`ServeError::Listen`]: it has no address.
+    pub fn from_tcp(socket: std::net::TcpListener) -> Result<Self, ServeError> {
+        let unknown = Endpoint::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
+        let address =
+            socket.local_addr().map_err(|source| ServeError::Listen { endpoint: unknown, source })?;
+        Ok(Self { socket: Socket::Tcp(socket), endpoint: Endpoint::Tcp(address), plain: false, _file: None })
+    }
+
+    /// Takes a Unix socket that listens already. Its file is the business of whoever made it.
+    pub fn from_unix(socket: std::os::unix::net::UnixListener) -> Self {
+        let path = socket.local_addr().ok().and_then(|address| address.as_pathname().map(Path::to_path_buf));
+        let endpoint = Endpoint::Unix(path.unwrap_or_default());
+        Self { socket: Socket::Unix(socket), endpoint, plain: false, _file: None }
+    }
+
+    /// No TLS on this one, whatever [`Options::tls`](crate::Options::tls) says: for a Unix socket beside an encrypted TCP port.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        self.plain = true;
+        self
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// The asynchronous form of a listener's socket.
+pub(crate) enum Accept {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+/// A client's socket.
+pub(crate) enum Stream {
+    Tcp(tokio::net::TcpStream),
+    Unix(tokio::net::UnixStream),
+}
+
+impl Listener {
+    /// Must be called within a runtime. The file of a Unix socket stays with `self`.
+    pub(crate) fn accept(&self) -> Result<Accept, ServeError> {
+        let listen = |source| ServeError::Listen { endpoint: self.endpoint.clone(), source };
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let socket = socket.try_clone().map_err(listen)?;
+                socket.set_nonblocking(true).map_err(listen)?;
+                Ok(Accept::Tcp(tokio::net::TcpListener::from_std(socket).map_err(listen)?))
+            }
+            Socket::Unix(socket) => {
+                let socket = socket.try_clone().map_err(listen)?;
+                socket.set_nonblocking(true).map_err(listen)?;
+                Ok(Accept::Unix(tokio::net::UnixListener::from_std(socket).map_err(listen)?))
+            }
+        }
+    }
+}
+
+impl Accept {
+    /// The next client, and its name for the log.
+    pub(crate) async fn next(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                if let Err(error) = tune(&stream) {
+                    tracing::debug!(%peer, %error, "socket options");
+                }
+                Ok((Stream::Tcp(stream), peer.to_string()))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = match stream.peer_cred() {
+                    Ok(cred) => format!("unix:uid={}", cred.uid()),
+                    Err(_) => "unix".to_owned(),
+                };
+                Ok((Stream::Unix(stream), peer))
+            }
+        }
+    }
+}
+
+/// Replies go out at once, and a client whose machine is gone is noticed within about two minutes.
+fn tune(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The limits and time-outs of a server.
+
+use std::time::Duration;
+
+use crate::error::ServeError;
+use crate::tls::Tls;
+
+/// The largest payload of any request, in bytes. The protocol asks servers to accept payloads up to this size without
+/// taking them for an attack (proto.md, "Size constraints"); a client that announces more is disconnected.
+pub const MAX_PAYLOAD: u32 = 32 << 20;
+
+/// How a server treats its clients.
+///
+/// What a client can make the server hold in memory is bounded by `connection_memory`, and all clients together by
+/// `server_memory`, beside some hundred KiB for each connection.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whether connections are encrypted.
+    pub tls: Tls,
+    /// Connections at once; further ones are closed as they come.
+    pub max_connections: usize,
+    /// The largest read or write, in bytes: 64 KiB to [`MAX_PAYLOAD`]. Told to clients.
+    pub max_request: u32,
+    /// Requests of one connection that are being worked on or wait to be sent. More stay in the socket.
+    pub max_in_flight: usize,
+    /// Bytes of data in the requests and replies of one connection; at least `max_request`.
+    pub connection_memory: u64,
+    /// Bytes of data in the requests and replies of all connections together; at least `connection_memory`.
+    pub server_memory: u64,
+    /// Threads that call exports.
+    pub workers: usize,
+    /// From accepting a connection to the end of its negotiation, TLS included.
+    pub handshake_timeout: Duration,
+    /// How long a client may take no byte of a reply, or send none of a request it has begun.
+    pub stall_timeout: Duration,
+    /// How long requests in flight may take to end after a shutdown.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            tls: Tls::Off,
+            max_connections: 256,
+            max_request: MAX_PAYLOAD,
+            // the Linux kernel's client has at most 128 requests under way on a connection
+            max_in_flight: 128,
+            connection_memory: 64 << 20,
+            server_memory: 512 << 20,
+            workers: 64,
+            handshake_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(120),
+            drain_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Options {
+    /// The smallest `max_request`: the protocol wants unfragmented reads of 64 KiB to work always.
+    const MIN_MAX_REQUEST: u32 = 64 << 10;
+    /// Far more than any machine has, and what every counter here can hold.
+    const MAX_MEMORY: u64 = 1 << 40;
+    const MAX_COUNT: usize = 1 << 20;
+
+    /// # Errors
+    /// [`ServeError::Option`] for the first option that is out of its range.
+    pub(crate) fn validate(&self) -> Result<(), ServeError> {
+        let max_request = u64::from(self.max_request);
+        let checks = [
+            ("max_connections", self.max_connections as u64, 1, Self::MAX_COUNT as u64),
+            ("max_request", max_request, u64::from(Self::MIN_MAX_REQUEST), u64::from(MAX_PAYLOAD)),
+            ("max_in_flight", self.max_in_flight as u64, 1, Self::MAX_COUNT as u64),
+            ("connection_memory", self.connection_memory, max_request, Self::MAX_MEMORY),
+            ("server_memory", self.server_memory, self.connection_memory, Self::MAX_MEMORY),
+            ("workers", self.workers as u64, 1, 4096),
+        ];
+        for (option, value, low, high) in checks {
+            if !(low..=high).contains(&value) {
+                return Err(ServeError::Option { option, value, expected: format!("{low} to {high}") });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        Options::default().validate().unwrap();
+    }
+
+    #[test]
+    fn names_the_option_out_of_range() {
+        let cases: [(&str, fn(&mut Options)); 6] = [
+            ("max_connections", |o| o.max_connections = 0),
+            ("max_request", |o| o.max_request = MAX_PAYLOAD + 1),
+            ("max_in_flight", |o| o.max_in_flight = 0),
+            ("connection_memory", |o| o.connection_memory = u64::from(o.max_request) - 1),
+            ("server_memory", |o| o.server_memory = o.connection_memory - 1),
+            ("workers", |o| o.workers = 0),
+        ];
+        for (name, spoil) in cases {
+            let mut options = Options::default();
+            spoil(&mut options);
+            match options.validate() {
+                Err(ServeError::Option { option, .. }) => assert_eq!(option, name),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The server: accepts connections and sees them to their end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::Instrument;
+
+use crate::budget::ServerBudget;
+use crate::connection::{self, Shared};
+use crate::error::{ConnectionError, ServeError};
+use crate::export::Exports;
+use crate::listener::{Accept, Listener};
+use crate::options::Options;
+use crate::shutdown::Shutdown;
+
+/// After a failure to accept a connection, such as having no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Threads that move bytes; exports are called on [`Options::workers`] others.
+const SOCKET_THREADS: usize = 4;
+
+/// An NBD server over some exports.
+pub struct Server {
+    exports: Arc<dyn Exports>,
+    options: Options,
+}
+
+impl Server {
+    /// # Errors
+    /// [`ServeError::Option`]: an option has a value that cannot work.
+    pub fn new(exports: Arc<dyn Exports>, options: Options) -> Result<Self, ServeError> {
+        options.validate()?;
+        Ok(Self { exports, options })
+    }
+
+    /// Serves on threads of its own until `shutdown` is triggered, then answers the requests in flight and returns.
+    ///
+    /// # Errors
+    /// [`ServeError::Runtime`], [`ServeError::Listen`], and [`ServeError::Drain`] if requests would not end. The threads that run those
+    /// are left behind.
+    pub fn serve(self, listeners: Vec<Listener>, shutdown: &Shutdown) -> Result<(), ServeError> {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cpus.min(SOCKET_THREADS))
+            .max_blocking_threads(self.options.workers)
+            .thread_name("nbd")
+            .enable_all()
+            .build()
+            .map_err(ServeError::Runtime)?;
+        let result = runtime.block_on(self.run(listeners, shutdown));
+        runtime.shutdown_background();
+        result
+    }
+
+    /// As [`serve`](Self::serve), within a runtime of the caller's: exports are called on its blocking threads, and
+    /// [`Options::workers`] is of no effect.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    pub async fn run(self, listeners: Vec<Listener>, shutdown: &Shutdown) -> Result<(), ServeError> {
+        let Options { max_connections, drain_timeout, .. } = self.options;
+        let budget = ServerBudget::new(&self.options);
+        let shared = Arc::new(Shared {
+            exports: self.exports,
+            options: self.options,
+            budget,
+            shutdown: shutdown.clone(),
+        });
+        let slots = Arc::new(Semaphore::new(max_connections));
+        let mut accepting = JoinSet::new();
+        for listener in &listeners {
+            let accept = listener.accept()?;
+            tracing::info!(endpoint = %listener.endpoint, "listening");
+            accepting.spawn(accept_all(accept, Arc::clone(&shared), Arc::clone(&slots), listener.plain));
+        }
+        shutdown.triggered().await;
+        while accepting.join_next().await.is_some() {}
+        drop(listeners);
+        let all = u32::try_from(max_connections).unwrap_or(u32::MAX);
+        match timeout(drain_timeout, slots.acquire_many(all)).await {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let connections = max_connections - slots.available_permits();
+                Err(ServeError::Drain { connections, waited: drain_timeout })
+            }
+        }
+    }
+}
+
+/// Accepts connections until shutdown. Each holds one of the slots to its end.
+async fn accept_all(accept: Accept, shared: Arc<Shared>, slots: Arc<Semaphore>, plain: bool) {
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shared.shutdown.triggered() => return,
+            accepted = accept.next() => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accepting a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            tracing::warn!(
+                peer,
+                limit = shared.options.max_connections,
+                "too many connections: closed a new one"
+            );
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        let span = tracing::info_span!("nbd", peer);
+        let serve = async move {
+            match connection::serve(&shared, stream, plain).await {
+                Ok(()) => tracing::debug!("client gone"),
+                Err(ConnectionError::Io(error)) => tracing::debug!(%error, "client gone"),
+                Err(error) => tracing::warn!(%error, "connection ended"),
+            }
+            drop(slot);
+        };
+        tokio::spawn(serve.instrument(span));
+    }
+}
