@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use snowmelt_zpl::{
-    Attributes, Caller, Cursor, FileKind, NewKind, NewNode, ObjectsMut, RenameMode, ZplError,
+    Attributes, Caller, Cursor, FileKind, NewKind, NewNode, ObjectsMut, RenameMode, SetAttributes, ZplError,
 };
 
 use super::content::read_link;
@@ -412,12 +412,22 @@ impl<O: ObjectsMut> Importer<'_, O> {
         let caller = Self::caller(stat);
         // A file of several names may come here more than once.
         let place = aside_name(object);
+        let before = self.fs.attributes(object)?;
         if self.fs.lookup(aside, &place)?.is_some() {
             self.fs.unlink(directory, name, &caller, unused)?;
-            return Ok(());
+        } else {
+            let mode = RenameMode::NoReplace;
+            self.fs.rename((directory, name), (aside, &place), mode, &caller, unused)?;
         }
-        let mode = RenameMode::NoReplace;
-        self.fs.rename((directory, name), (aside, &place), mode, &caller, unused)?;
+        self.keep_ctime(&before)
+    }
+
+    /// A file that goes on under another name has the times that it was given; losing this one has changed its ctime.
+    fn keep_ctime(&self, before: &Attributes) -> Result<(), ImportError> {
+        if before.links > 1 && self.claimed.contains(before.object) {
+            let set = SetAttributes { ctime: Some(before.ctime), ..SetAttributes::default() };
+            self.fs.set_attributes(before.object, &set, &Caller::default())?;
+        }
         Ok(())
     }
 
@@ -454,9 +464,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
             pending.push((parent, name, object, true));
             for (name, child) in self.entries(object)? {
-                match self.fs.attributes(child)?.kind() {
-                    FileKind::Directory => pending.push((object, name, child, false)),
-                    _ => drop(self.fs.unlink(object, &name, &caller, unused)?),
+                let before = self.fs.attributes(child)?;
+                if before.kind() == FileKind::Directory {
+                    pending.push((object, name, child, false));
+                } else {
+                    self.fs.unlink(object, &name, &caller, unused)?;
+                    self.keep_ctime(&before)?;
                 }
             }
         }

@@ -1,0 +1,208 @@
+//! Directories and images are taken in, whole or not at all, and no more is read or written than changed.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::Scratch;
+use serde_json::Value;
+
+fn source(scratch: &Scratch) -> PathBuf {
+    let top = scratch.path().join("src");
+    fs::create_dir_all(top.join("docs/deep")).unwrap();
+    fs::write(top.join("docs/a.txt"), "alpha\n").unwrap();
+    fs::write(top.join("docs/deep/big.bin"), noise(700_000, 1)).unwrap();
+    fs::hard_link(top.join("docs/a.txt"), top.join("docs/link.txt")).unwrap();
+    symlink("../elsewhere", top.join("docs/deep/sym")).unwrap();
+    fs::set_permissions(top.join("docs/deep"), fs::Permissions::from_mode(0o2751)).unwrap();
+    top
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn import(scratch: &Scratch, line: &str) -> Value {
+    serde_json::from_str(&scratch.ok(&format!("import --json {line}"))).unwrap()
+}
+
+/// Path, type, mode, size and link count of everything, and what regular files hold.
+fn described(top: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending = vec![top.to_owned()];
+    while let Some(path) = pending.pop() {
+        let stat = fs::symlink_metadata(&path).unwrap();
+        let name = path.strip_prefix(top).unwrap().display().to_string();
+        let size = if stat.is_dir() { 0 } else { stat.len() };
+        let content = if stat.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        let times = (stat.mtime(), stat.mtime_nsec());
+        found.push(format!("{name} {:o} {size} {} {times:?} {content:?}", stat.mode(), stat.nlink()));
+        if stat.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn same(scratch: &Scratch, snapshot: &str, top: &Path) {
+    let back = scratch.path().join("back");
+    let _ = fs::remove_dir_all(&back);
+    scratch.ok(&format!("restore {snapshot} {}", back.display()));
+    assert_eq!(described(&back), described(top), "{snapshot}");
+}
+
+#[test]
+fn what_did_not_change_is_not_read_and_what_was_renamed_costs_nothing() {
+    let scratch = Scratch::with_pool();
+    let top = source(&scratch);
+    let first = import(&scratch, "src tank/x@1");
+    assert_eq!(first["snapshot"], "tank/x@1");
+    assert_eq!(first["bytes_read"], 700_006);
+    assert_eq!(first["failures"], 0);
+    same(&scratch, "tank/x@1", &top);
+
+    let again = import(&scratch, "src tank/x@2");
+    assert_eq!((&again["files_read"], &again["written"]), (&0.into(), &0.into()));
+
+    fs::rename(top.join("docs"), top.join("papers")).unwrap();
+    fs::rename(top.join("papers/a.txt"), top.join("b.txt")).unwrap();
+    let renamed = import(&scratch, "src tank/x@3");
+    assert_eq!(renamed["files_read"], 0);
+    assert!(renamed["written"].as_u64().unwrap() < 16_384, "{renamed}");
+    same(&scratch, "tank/x@3", &top);
+
+    // One block of the large file.
+    let big = top.join("papers/deep/big.bin");
+    let mut data = fs::read(&big).unwrap();
+    data[300_000] ^= 1;
+    fs::write(&big, data).unwrap();
+    let changed = import(&scratch, "src tank/x@4");
+    assert_eq!(changed["files_read"], 1);
+    let written = changed["written"].as_u64().unwrap();
+    assert!((131_072..200_000).contains(&written), "{changed}");
+    same(&scratch, "tank/x@4", &top);
+
+    // As editors save: a new file in the place of the old one. Only what differs is written.
+    let mut data = fs::read(&big).unwrap();
+    data[5] ^= 1;
+    let new = top.join("papers/deep/.big.tmp");
+    fs::write(&new, data).unwrap();
+    fs::rename(&new, &big).unwrap();
+    let replaced = import(&scratch, "src tank/x@5");
+    assert!(replaced["written"].as_u64().unwrap() < 200_000, "{replaced}");
+    same(&scratch, "tank/x@5", &top);
+
+    // As logs are rotated: the old file goes on under another name.
+    fs::rename(&big, top.join("papers/deep/big.bin.1")).unwrap();
+    fs::write(&big, "fresh\n").unwrap();
+    let rotated = import(&scratch, "src tank/x@6");
+    assert_eq!(rotated["bytes_read"], 6);
+    same(&scratch, "tank/x@6", &top);
+
+    fs::remove_dir_all(top.join("papers")).unwrap();
+    let removed = import(&scratch, "src tank/x@7");
+    assert_eq!(removed["removed"], 1);
+    same(&scratch, "tank/x@7", &top);
+    same(&scratch, "tank/x@7", &top);
+    assert_eq!(scratch.ok("list -Ho name -t snapshot tank/x").lines().count(), 7);
+    scratch.ok("check tank");
+}
+
+#[test]
+fn directories_and_files_change_places() {
+    let scratch = Scratch::with_pool();
+    let top = scratch.path().join("src");
+    for (dir, file) in [("a", "1"), ("b", "2"), ("c/d", "3")] {
+        fs::create_dir_all(top.join(dir)).unwrap();
+        fs::write(top.join(dir).join(file), noise(50_000, file.parse().unwrap())).unwrap();
+    }
+    fs::write(top.join("f"), noise(50_000, 9)).unwrap();
+    fs::write(top.join("g"), noise(50_000, 10)).unwrap();
+    import(&scratch, "src tank/x@1");
+    let swap = |a: &str, b: &str| {
+        fs::rename(top.join(a), top.join("tmp")).unwrap();
+        fs::rename(top.join(b), top.join(a)).unwrap();
+        fs::rename(top.join("tmp"), top.join(b)).unwrap();
+    };
+    swap("a", "b");
+    swap("f", "g");
+    // A child becomes its parent's parent.
+    fs::rename(top.join("c/d"), top.join("d")).unwrap();
+    fs::rename(top.join("c"), top.join("d/c")).unwrap();
+    let moved = import(&scratch, "src tank/x@2");
+    assert_eq!(moved["files_read"], 0, "{moved}");
+    assert!(moved["written"].as_u64().unwrap() < 16_384, "{moved}");
+    same(&scratch, "tank/x@2", &top);
+    // What was a directory is a file, and the other way round.
+    fs::remove_dir_all(top.join("a")).unwrap();
+    fs::write(top.join("a"), "file").unwrap();
+    fs::remove_file(top.join("g")).unwrap();
+    fs::create_dir(top.join("g")).unwrap();
+    fs::remove_file(top.join("f")).unwrap();
+    symlink("target", top.join("f")).unwrap();
+    import(&scratch, "src tank/x@3");
+    same(&scratch, "tank/x@3", &top);
+    fs::remove_file(top.join("f")).unwrap();
+    symlink("other", top.join("f")).unwrap();
+    import(&scratch, "src tank/x@4");
+    same(&scratch, "tank/x@4", &top);
+    assert!(!scratch.ok("ls -a tank/x@4").contains("snowmelt"));
+    scratch.ok("check tank");
+}
+
+#[test]
+fn dry_runs_filters_and_refusals() {
+    let scratch = Scratch::with_pool();
+    let top = source(&scratch);
+    fs::write(top.join("docs/x.o"), "object").unwrap();
+    fs::write(scratch.path().join("patterns"), "deep/\n").unwrap();
+    let said = scratch.ok("import -n src tank/x@1");
+    assert_eq!(
+        said,
+        "tank/x@1: 8 entries; would be 7 created, 0 changed, 0 renamed, 0 removed; 684K would be read\n"
+    );
+    assert_eq!(scratch.ok("list -Ho name -r tank"), "tank\n");
+    scratch.ok("import --exclude *.o --exclude-from patterns src tank/x@1");
+    assert_eq!(scratch.ok("find tank/x@1"), ".\ndocs\ndocs/a.txt\ndocs/link.txt\n");
+    for (line, message) in [
+        ("import src tank/x@1", "cannot import into 'tank/x': dataset already exists\n"),
+        ("import nowhere tank/x@2", "cannot import 'nowhere': No such file or directory (os error 2)\n"),
+        ("import src nopool/x@2", "cannot import into 'nopool/x': no such pool 'nopool'\n"),
+        ("import src tank/y/z@2", "cannot import into 'tank/y/z': parent does not exist\n"),
+        ("import patterns tank/x@2", "cannot import into 'tank/x': a disk image goes into a volume, and it is none\n"),
+    ] {
+        assert_eq!(scratch.fails(1, line), message, "{line}");
+    }
+    scratch.ok("import -p src tank/y/z@2");
+    let snapshot = scratch.ok("import -v patterns tank/v");
+    assert!(snapshot.starts_with("tank/v@import_2"), "{snapshot}");
+    assert_eq!(scratch.ok("get -Ho value volsize tank/v"), "16K\n");
+    // What was received or written since is not overwritten unasked.
+    scratch.ok("create tank/new");
+    scratch.ok("import src tank/new@1");
+    scratch.ok("check tank");
+}
+
+#[test]
+fn what_cannot_be_read_stays_as_it_was() {
+    let scratch = Scratch::with_pool();
+    let top = source(&scratch);
+    import(&scratch, "src tank/x@1");
+    // A socket in the place of nothing, and names of every byte.
+    let odd = std::ffi::OsString::from_vec((1..=255u8).filter(|byte| *byte != b'/').take(200).collect());
+    fs::write(top.join(odd), "odd").unwrap();
+    std::os::unix::net::UnixListener::bind(top.join("sock")).unwrap();
+    import(&scratch, "src tank/x@2");
+    same(&scratch, "tank/x@2", &top);
+    scratch.ok("check tank");
+}
+
+use std::os::unix::ffi::OsStringExt;
