@@ -9,7 +9,7 @@ use crate::source::{ObjectsMut, Room};
 
 /// Largest offset that a file may reach: `MAXOFFSET_T`.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Bytes written in one transaction: what is longer is written in several.
+/// Bytes written in one transaction, or a block if that is larger: what is longer is written in several.
 const CHUNK: usize = 4 << 20;
 
 impl<O: ObjectsMut> FilesystemMut<O> {
@@ -71,10 +71,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let data = &data[..data.len().min(room)];
         let end = offset + data.len() as u64;
         let mut written = 0;
+        let chunk = CHUNK.max(self.options().record_size as usize);
         // The first round also checks, if there is nothing to write.
         while written < data.len() || written == 0 {
             let at = offset + written as u64;
-            let len = (data.len() - written).min(CHUNK - (at % CHUNK as u64) as usize);
+            let len = (data.len() - written).min(chunk - (at % chunk as u64) as usize);
             match self.write_chunk(object, at, &data[written..written + len], end, caller) {
                 Ok(()) => written += len,
                 Err(_) if written > 0 => break,

@@ -72,7 +72,7 @@ pub enum XattrStore {
     Sa,
     /// In a hidden directory.
     Dir,
-    /// Not at all; POSIX ACLs are still kept.
+    /// As `Sa`, but users may not have any (`user.*`).
     Off,
 }
 

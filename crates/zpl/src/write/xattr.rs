@@ -42,7 +42,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     ///
     /// # Errors
     /// [`ZplError::AttributeName`], [`ZplError::AttributeTooLarge`] beyond 64 KiB, [`ZplError::AttributeExists`],
-    /// [`ZplError::NoAttribute`], [`ZplError::Unsupported`] where attributes are off or of an unknown namespace,
+    /// [`ZplError::NoAttribute`], [`ZplError::Unsupported`] where users' attributes are off or for an unknown namespace,
     /// [`ZplError::Invalid`] for a malformed ACL; when there is no room.
     pub fn set_xattr(
         &self,
@@ -116,7 +116,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
                 self.write_xattrs(node, hidden, None, caller)
             }
             Some(value) => {
-                let in_sa = self.options().xattr == XattrStore::Sa && value.len() <= SA_VALUE_MAX;
+                let in_sa = self.options().xattr != XattrStore::Dir && value.len() <= SA_VALUE_MAX;
                 if in_sa && self.try_sa_xattr(&mut node, name, value)? {
                     if let Some(hidden) = &mut hidden {
                         hidden.remove(self, name)?;
@@ -145,7 +145,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             (true, _) => Ok(true),
             (false, false) => unsupported("an attribute of an unknown namespace"),
             (false, true) if name.contains(&0) => Err(ZplError::InvalidName { name: name.to_vec() }),
-            (false, true) if self.options().xattr == XattrStore::Off => {
+            (false, true) if self.options().xattr == XattrStore::Off && name.starts_with(b"user.") => {
                 unsupported("an attribute, with xattr=off,")
             }
             (false, true) => Ok(false),
@@ -225,6 +225,9 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         value: Option<&[u8]>,
     ) -> Result<bool, ZplError> {
         let mut pairs = self.pairs(node)?;
+        if value.is_some() && pairs.iter().any(|(stored, old)| stored == name && Some(&**old) == value) {
+            return Ok(true);
+        }
         let before = pairs.len();
         pairs.retain(|(stored, _)| stored != name);
         let existed = pairs.len() < before;

@@ -77,4 +77,16 @@ impl<'n> Wanted<'n> {
     pub(super) fn matches(&self, stored: &[u8]) -> bool {
         *self.name == *self.norm.apply(stored)
     }
+
+    /// As [`Wanted::matches`], of a name that a NUL or the end of `padded` ends; an empty one is none.
+    pub(super) fn matches_padded(&self, padded: &[u8]) -> bool {
+        if !self.norm.is_none() {
+            let end = padded.iter().position(|byte| *byte == 0).unwrap_or(padded.len());
+            return end > 0 && self.matches(&padded[..end]);
+        }
+        // Without normalisation nearly all names differ in their first bytes.
+        !self.name.is_empty()
+            && padded.starts_with(&self.name)
+            && padded.get(self.name.len()).is_none_or(|byte| *byte == 0)
+    }
 }

@@ -38,15 +38,18 @@ impl Micro {
         self.block
     }
 
+    /// What is in a slot, unless it is free.
+    fn slot<'b>(&self, slot: &'b [u8]) -> Option<Slot<'b>> {
+        let name = slot[SLOT_NAME..].split(|byte| *byte == 0).next()?;
+        if name.is_empty() {
+            return None;
+        }
+        let cd = self.endian.u32(slot, SLOT_CD)?;
+        Some(Slot { name, value: self.endian.u64(slot, 0)?, cd: u64::from(cd) })
+    }
+
     fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
-        self.block.chunks_exact(SLOT_LEN).skip(1).filter_map(|slot| {
-            let name = slot[SLOT_NAME..].split(|byte| *byte == 0).next()?;
-            if name.is_empty() {
-                return None;
-            }
-            let cd = self.endian.u32(slot, SLOT_CD)?;
-            Some(Slot { name, value: self.endian.u64(slot, 0)?, cd: u64::from(cd) })
-        })
+        self.block.chunks_exact(SLOT_LEN).skip(1).filter_map(|slot| self.slot(slot))
     }
 
     fn entry(slot: &Slot<'_>, hash: u64) -> Entry {
@@ -55,11 +58,13 @@ impl Micro {
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.slots().count() as u64
+        self.block.chunks_exact(SLOT_LEN).skip(1).filter(|slot| slot[SLOT_NAME] != 0).count() as u64
     }
 
     pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<Entry> {
-        let found = self.slots().filter(|slot| wanted.matches(slot.name)).min_by_key(|slot| slot.cd)?;
+        let matching = self.block.chunks_exact(SLOT_LEN).skip(1);
+        let matching = matching.filter(|slot| wanted.matches_padded(&slot[SLOT_NAME..]));
+        let found = matching.filter_map(|slot| self.slot(slot)).min_by_key(|slot| slot.cd)?;
         Some(Self::entry(&found, wanted.hash))
     }
 

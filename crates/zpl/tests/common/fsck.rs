@@ -45,7 +45,7 @@ pub fn check(objects: &MemoryObjects) -> Tree {
             assert_eq!(node.kind(), entry.kind, "object {}", entry.object);
             if node.kind() == FileKind::Directory {
                 directories += 1;
-                assert!(tree.nodes.get(&entry.object).is_none(), "a second name of {}", entry.object);
+                assert!(!tree.nodes.contains_key(&entry.object), "a second name of {}", entry.object);
                 left.push((entry.object, directory));
             } else {
                 *links.entry(entry.object).or_default() += 1;
@@ -68,7 +68,7 @@ pub fn check(objects: &MemoryObjects) -> Tree {
         let object = entry.value.as_u64().unwrap();
         assert_eq!(entry.key.as_name().unwrap(), format!("{object:x}").as_bytes());
         assert_eq!(fs.attributes(object).unwrap().links, 0);
-        assert!(tree.nodes.get(&object).is_none());
+        assert!(!tree.nodes.contains_key(&object));
         known.insert(object);
         tree.unlinked.insert(object);
     }

@@ -29,7 +29,7 @@ impl Micro {
     pub(super) fn new(block: Vec<u8>, hashing: Hashing) -> Self {
         let stored_len = block.len();
         let mut micro = Self { block, hashing, entries: 0, stored_len, dirty: None };
-        micro.entries = micro.slots().filter(|(_, name)| !name.is_empty()).count() as u64;
+        micro.entries = micro.names().filter(|(_, name)| name[0] != 0).count() as u64;
         micro
     }
 
@@ -42,13 +42,15 @@ impl Micro {
         header
     }
 
-    /// Where each slot begins, and the name in it; empty where the slot is free.
-    fn slots(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        self.block.chunks_exact(SLOT_LEN).enumerate().skip(1).map(|(index, slot)| {
-            let name = &slot[SLOT_NAME..];
-            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            (index * SLOT_LEN, &name[..end])
-        })
+    /// Where each slot begins, and the name in it with the NULs behind it; all NULs where the slot is free.
+    fn names(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let slots = self.block.chunks_exact(SLOT_LEN).enumerate().skip(1);
+        slots.map(|(index, slot)| (index * SLOT_LEN, &slot[SLOT_NAME..]))
+    }
+
+    /// As [`Micro::names`], without the NULs and the free slots.
+    fn entries_in_use(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.names().filter(|(_, name)| name[0] != 0).map(|(at, name)| (at, trimmed(name)))
     }
 
     fn cd(&self, at: usize) -> u32 {
@@ -68,15 +70,14 @@ impl Micro {
     }
 
     fn find(&self, wanted: &Wanted<'_>) -> Option<usize> {
-        let matching = self.slots().filter(|(_, name)| !name.is_empty() && wanted.matches(name));
+        let matching = self.names().filter(|(_, name)| wanted.matches_padded(name));
         matching.map(|(at, _)| at).min_by_key(|at| self.cd(*at))
     }
 
     pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<EditEntry> {
         let at = self.find(wanted)?;
-        let name = &self.block[at + SLOT_NAME..at + SLOT_LEN];
-        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        Some(EditEntry { name: name[..end].to_vec(), value: Some(self.value(at)) })
+        let name = trimmed(&self.block[at + SLOT_NAME..at + SLOT_LEN]).to_vec();
+        Some(EditEntry { name, value: Some(self.value(at)) })
     }
 
     fn touch(&mut self, from: usize, to: usize) {
@@ -88,7 +89,7 @@ impl Micro {
 
     /// Differentiators of the entries with this hash.
     fn cds(&self, hash: u64) -> Vec<u32> {
-        let same = self.slots().filter(|(_, name)| !name.is_empty() && self.hashing.hash_name(name) == hash);
+        let same = self.entries_in_use().filter(|(_, name)| self.hashing.hash_name(name) == hash);
         let mut cds: Vec<u32> = same.map(|(at, _)| self.cd(at)).collect();
         cds.sort_unstable();
         cds.dedup();
@@ -105,7 +106,7 @@ impl Micro {
         if super::leaf::chunks_in(1 << super::DEFAULT_BLOCK_SHIFT) <= (cds.len() + 1) * ENTRY_CHUNKS {
             return Err(Refused::TooSmall);
         }
-        let free = self.slots().find(|(_, name)| name.is_empty()).map(|(at, _)| at);
+        let free = self.names().find(|(_, name)| name[0] == 0).map(|(at, _)| at);
         let at = match free {
             Some(at) => at,
             None if self.block.len() + BLOCK_STEP > MICRO_MAX => return Err(Refused::TooSmall),
@@ -147,7 +148,7 @@ impl Micro {
         object: u64,
     ) -> Result<Result<fat::Fat, Refused>, ZplError> {
         let mut fat = fat::Fat::empty(object, self.hashing);
-        for (at, name) in self.slots().filter(|(_, name)| !name.is_empty()) {
+        for (at, name) in self.entries_in_use() {
             let bytes = self.value(at).to_be_bytes().to_vec();
             let value = Stored { integer_size: 8, count: 1, bytes };
             let named = Named { name, hash: self.hashing.hash_name(name), cd: Some(self.cd(at)) };
@@ -173,6 +174,12 @@ impl Micro {
             None => Ok(()),
         }
     }
+}
+
+/// A name without the NULs behind it.
+fn trimmed(name: &[u8]) -> &[u8] {
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    &name[..end]
 }
 
 const _: () = assert!(ENTRY_CHUNKS * CHUNK_LEN < 1 << super::DEFAULT_BLOCK_SHIFT);
