@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn names_the_option_out_of_range() {
-        let cases: [(&str, fn(&mut Options)); 6] = [
+        type Spoil = fn(&mut Options);
+        let cases: [(&str, Spoil); 6] = [
             ("max_connections", |o| o.max_connections = 0),
             ("max_request", |o| o.max_request = MAX_PAYLOAD + 1),
             ("max_in_flight", |o| o.max_in_flight = 0),

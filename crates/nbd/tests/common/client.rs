@@ -321,7 +321,8 @@ impl Reply {
                 assert_eq!(word(0), 1);
                 let all = payload[4..].chunks_exact(8);
                 assert!(all.remainder().is_empty());
-                self.extents = (0..all.len()).map(|i| (word(4 + 8 * i).into(), word(8 + 8 * i).into())).collect();
+                self.extents =
+                    (0..all.len()).map(|i| (word(4 + 8 * i).into(), word(8 + 8 * i).into())).collect();
             }
             6 => {
                 assert_eq!((word(0), word(4) as usize), (1, (payload.len() - 8) / 16));

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+pub mod certificates;
 pub mod client;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
-use snowmelt_nbd::{Endpoint, Export, Exports, Extent, Listener, OpenError, Options, ServeError, Server, Shutdown};
+use snowmelt_nbd::{
+    Endpoint, Export, Exports, Extent, Listener, OpenError, Options, ServeError, Server, Shutdown,
+};
 
 /// The unit in which [`Memory`] knows of holes.
 pub const BLOCK: u64 = 4096;
@@ -82,6 +85,10 @@ impl Memory {
 
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
+    }
+
+    pub fn described(self, text: &str) -> Self {
+        Self { description: Some(text.to_owned()), ..self }
     }
 
     pub fn content(&self) -> Vec<u8> {
