@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::app::App;
 use crate::args::{
     Cli, Command, DatasetCommand, FilesCommand, ParseFailure, PoolCommand, ReplicationCommand, RowsArgs,
-    StreamCommand, ToolsCommand, parse, usage,
+    ServeCommand, StreamCommand, ToolsCommand, parse, usage,
 };
 use crate::commands;
 use crate::context::Context;
@@ -105,6 +105,9 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             FilesCommand::Find(args) => commands::find::run(app, &args),
             FilesCommand::Restore(args) => commands::restore::run(app, &args),
             FilesCommand::Manifest(args) => commands::manifest::run(app, &args),
+        },
+        Command::Serve(serve) => match serve.command {
+            ServeCommand::Nbd(args) => commands::serve_nbd::run(app, &args),
         },
         Command::Tools(command) => match command {
             ToolsCommand::Stream(stream) => match stream.command {

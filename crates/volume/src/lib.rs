@@ -4,15 +4,12 @@
 //! [`flush`](Volume::flush) follows is durable; a crash leaves the volume as of one moment not earlier than that.
 
 mod import;
-mod locks;
 
 use std::sync::Arc;
 
 use snowmelt_dataset::objset::view::VOLUME_DATA;
 use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset};
 use snowmelt_zpl::{Objects, ObjectsMut, Room, SourceError};
-
-use crate::locks::BlockLocks;
 
 pub use import::{ImportError, Imported, default_block_size, image_size, import_image};
 
@@ -62,7 +59,6 @@ enum Source {
 pub struct Volume {
     source: Source,
     block_size: u32,
-    locks: BlockLocks,
 }
 
 impl Volume {
@@ -87,7 +83,7 @@ impl Volume {
             }
             _ => return Err(wrong().into()),
         };
-        Ok(Self { source, block_size, locks: BlockLocks::default() })
+        Ok(Self { source, block_size })
     }
 
     /// Bytes. It may change while the volume is open.
@@ -156,7 +152,7 @@ impl Volume {
         for (at, length) in self.pieces(offset, data.len() as u64) {
             let from = (at - offset) as usize;
             let tx = head.begin(Room::Write(self.whole_blocks(at, length)))?;
-            let _locked = self.locks.lock(at / u64::from(self.block_size), self.past(at, length));
+            let _locked = head.lock_blocks(at / u64::from(self.block_size), self.past(at, length));
             head.write(&tx, VOLUME_DATA, at, &data[from..from + length as usize])?;
         }
         Ok(())
@@ -173,7 +169,7 @@ impl Volume {
         }
         let head = self.head()?;
         let tx = head.begin(Room::Write(2 * u64::from(self.block_size)))?;
-        let _locked = self.locks.lock(offset / u64::from(self.block_size), self.past(offset, length));
+        let _locked = head.lock_blocks(offset / u64::from(self.block_size), self.past(offset, length));
         Ok(head.free(&tx, VOLUME_DATA, offset, length)?)
     }
 

@@ -11,6 +11,7 @@ mod files;
 mod parse;
 mod pool;
 mod replication;
+mod serve;
 mod tools;
 
 use std::path::PathBuf;
@@ -27,6 +28,7 @@ pub use pool::{
     PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
     PoolListArgs, PoolStatusArgs,
 };
+pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, TlsMode};
 pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
 pub use tools::{
     CheckArgs, CompletionsArgs, ManArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs, StreamVerifyArgs,
@@ -70,6 +72,7 @@ pub enum Command {
     Dataset(DatasetCommand),
     #[command(flatten)]
     Files(FilesCommand),
+    Serve(ServeArgs),
     #[command(flatten)]
     Tools(ToolsCommand),
     /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
@@ -87,12 +90,13 @@ pub struct RowsArgs {
 }
 
 /// The verbs in the order and under the headings of `snowmelt --help`.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Pools", &["pool", "check"]),
     ("Replication", &["receive", "send", "stream"]),
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
     ("Files", &["import", "ls", "cat", "find", "restore", "manifest"]),
+    ("Servers", &["serve"]),
     ("This program", &["completions", "man"]),
 ];
 

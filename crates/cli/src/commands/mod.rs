@@ -30,6 +30,7 @@ pub mod rename;
 pub mod restore;
 pub mod rollback;
 pub mod send;
+pub mod serve_nbd;
 pub mod set;
 pub mod snapshot;
 pub mod stream_dump;

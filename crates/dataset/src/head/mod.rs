@@ -7,6 +7,7 @@
 mod allocate;
 mod flush;
 mod holes;
+mod locks;
 mod objects;
 mod overlay;
 mod read;
@@ -20,6 +21,7 @@ use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Room, SourceError};
 
 use self::allocate::Allocator;
+use self::locks::BlockLocks;
 use self::overlay::Layers;
 use crate::catalog::{Catalog, Dataset, DatasetId, Kind};
 use crate::datasets::Datasets;
@@ -35,6 +37,7 @@ pub struct Head {
     /// Replaced by rollback and receive, which nobody's transaction can meet: both are sync tasks.
     tree: RwLock<Arc<Tree>>,
     layers: Mutex<Layers>,
+    blocks: BlockLocks,
     /// Held by whoever writes layers to the tree.
     writing: Mutex<()>,
     allocator: Mutex<Allocator>,
@@ -43,7 +46,11 @@ pub struct Head {
     new_features: AtomicU64,
     /// It is not the dataset's head yet.
     staged: bool,
+    /// How often the tree was replaced.
+    generation: AtomicU64,
 }
+
+pub use self::locks::LockedBlocks;
 
 /// A transaction on a head: ends when dropped.
 pub struct Tx<'a> {
@@ -104,11 +111,13 @@ impl Head {
             kind: dataset.record.kind,
             tree: RwLock::new(tree),
             layers: Mutex::default(),
+            blocks: BlockLocks::default(),
             writing: Mutex::default(),
             allocator: Mutex::new(Allocator::new(past)),
             codec: Mutex::new(codec(catalog, dataset)?),
             new_features: AtomicU64::new(0),
             staged,
+            generation: AtomicU64::new(0),
         });
         let writeback: Arc<dyn Writeback> = head.clone();
         head.pool.register(Arc::downgrade(&writeback));
@@ -139,6 +148,12 @@ impl Head {
         self.kind
     }
 
+    /// Changes whenever rollback or receive replaces all content. While a transaction is open it does not, so what was
+    /// read before it began is of the same content if this is as it was then.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
@@ -161,6 +176,12 @@ impl Head {
         };
         hold.promise(bytes).map_err(refused)?;
         Ok(Tx { hold, room: AtomicU64::new(bytes) })
+    }
+
+    /// Keeps others who ask in the same way from blocks `first..past` of a volume until what this gives is dropped. In a
+    /// transaction already begun: nothing that is held here waits for a commit.
+    pub fn lock_blocks(&self, first: u64, past: u64) -> LockedBlocks<'_> {
+        self.blocks.lock(first, past)
     }
 
     /// Makes everything durable (`zil_commit`, as far as there is one): one commit for all who wait for one.
@@ -187,6 +208,7 @@ impl Head {
         *self.allocator.lock() = Allocator::new(past_objects(&tree)?);
         *self.layers.lock() = Layers::default();
         *self.tree.write() = tree;
+        self.generation.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 }

@@ -89,7 +89,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         // The attributes of a directory are set when its entries are as they should be.
         let changed = match stat.kind {
             FileKind::Directory => false,
-            _ => self.attributes(path, object, &stat, arrival == Arrival::Same)?,
+            _ => self.attributes(path, object, &stat, before.filter(|_| arrival == Arrival::Same))?,
         };
         match arrival {
             Arrival::New => {
@@ -100,7 +100,10 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 self.summary.renamed += 1;
                 self.observer.event(path, ImportEvent::Renamed);
             }
-            Arrival::Same if changed => self.observer.event(path, ImportEvent::Changed),
+            Arrival::Same if changed => {
+                self.summary.changed += 1;
+                self.observer.event(path, ImportEvent::Changed);
+            }
             Arrival::Same => {}
         }
         let generation = match before {
@@ -158,24 +161,27 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(Content::Unsteady(last))
     }
 
-    /// Sets what differs of an object's attributes; gives whether anything did. `compare`: extended attributes can only
-    /// differ if the ctime does.
+    /// Makes an object's attributes those of a file of the source, extended attributes included. What it was as `before` all
+    /// that was done to it tells whether they can differ: writing to it has changed its times. `None`: they may.
+    ///
+    /// Gives whether it was anything else before.
     pub(super) fn attributes(
         &mut self,
         path: &[u8],
         object: u64,
         stat: &SourceStat,
-        compare: bool,
+        before: Option<&Attributes>,
     ) -> Result<bool, ImportError> {
-        let now = self.fs.attributes(object)?;
-        let same = now.permissions() == stat.mode
-            && (now.uid_fuid, now.gid_fuid) == (stat.uid.into(), stat.gid.into())
-            && (now.mtime, now.ctime) == (stat.mtime, stat.ctime);
-        if same && compare {
+        let is_same = |found: &Attributes| {
+            found.permissions() == stat.mode
+                && (found.uid_fuid, found.gid_fuid) == (stat.uid.into(), stat.gid.into())
+                && (found.mtime, found.ctime) == (stat.mtime, stat.ctime)
+        };
+        let was_same = before.is_some_and(is_same);
+        if was_same && is_same(&self.fs.attributes(object)?) {
             return Ok(false);
         }
-        let is_root_again = path.is_empty() && object != self.fs.root();
-        if !is_root_again {
+        if !was_same && (object == self.fs.root() || !path.is_empty()) {
             self.xattrs(path, object, stat)?;
         }
         let set = SetAttributes {
@@ -188,10 +194,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             ..SetAttributes::default()
         };
         self.fs.set_attributes(object, &set, &Self::caller(stat))?;
-        if compare {
-            self.summary.changed += 1;
-        }
-        Ok(!same)
+        Ok(!was_same)
     }
 
     fn xattrs(&mut self, path: &[u8], object: u64, stat: &SourceStat) -> Result<(), ImportError> {

@@ -42,6 +42,8 @@ struct Pending {
     path: SourcePath,
     object: u64,
     stat: SourceStat,
+    /// It was made just now.
+    is_new: bool,
 }
 
 /// Nobody has a file of a staged dataset open.
@@ -51,7 +53,7 @@ fn unused(_: u64) -> bool {
 
 impl<O: ObjectsMut> Importer<'_, O> {
     pub(super) fn run(&mut self) -> Result<(), ImportError> {
-        let root = Pending { path: SourcePath::default(), object: self.fs.root(), stat: *self.scan.root_stat() };
+        let root = Pending { path: SourcePath::default(), object: self.fs.root(), stat: *self.scan.root_stat(), is_new: false };
         self.claim(&root.stat, root.object, 0)?;
         let mut pending = vec![root];
         while let Some(directory) = pending.pop() {
@@ -79,7 +81,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     fn directory(&mut self, directory: &Pending, children: &mut Vec<Pending>) -> Result<(), ImportError> {
-        let Pending { path, object, stat } = directory;
+        let Pending { path, object, stat, is_new } = directory;
+        let (before, is_new) = (self.fs.attributes(*object)?, *is_new);
         self.summary.entries += 1;
         let listing = if path.is_empty() || self.scan.enters(stat) {
             match self.scan.listing(path) {
@@ -101,10 +104,11 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
         for entry in listing.entries {
             let full = join(path, &entry.name);
-            if let Some(object) = self.entry(directory, &full, &entry, &mut have)?
+            if let Some((object, arrival)) = self.entry(directory, &full, &entry, &mut have)?
                 && entry.stat.kind == FileKind::Directory
             {
-                children.push(Pending { path: full, object, stat: entry.stat });
+                let is_new = arrival == Arrival::New;
+                children.push(Pending { path: full, object, stat: entry.stat, is_new });
             }
         }
         for (name, gone) in have {
@@ -117,8 +121,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.observer.event(&full, ImportEvent::Removed);
         }
         // Only now: every change of its entries has changed its times.
-        let changed = self.attributes(path, *object, stat, true)?;
-        if changed && !path.is_empty() {
+        let changed = self.attributes(path, *object, stat, Some(&before))?;
+        if changed && !is_new && !path.is_empty() {
+            self.summary.changed += 1;
             self.observer.event(path, ImportEvent::Changed);
         }
         Ok(())
@@ -142,7 +147,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         path: &SourcePath,
         entry: &SourceEntry,
         have: &mut BTreeMap<Vec<u8>, u64>,
-    ) -> Result<Option<u64>, ImportError> {
+    ) -> Result<Option<(u64, Arrival)>, ImportError> {
         let existing = have.remove(&entry.name);
         let (name, stat) = (entry.name.as_slice(), &entry.stat);
         let is_directory = stat.kind == FileKind::Directory;
@@ -206,7 +211,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
         };
         self.update(path, directory.object, name, stat, object, before.as_ref(), arrival)?;
-        Ok(Some(object))
+        Ok(Some((object, arrival)))
     }
 
     /// What a file became last time, if it is still there and nobody has taken it.
@@ -287,7 +292,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.fs.link(object, directory.object, &entry.name, &Self::caller(&entry.stat))?;
         self.summary.created += 1;
         self.observer.event(path, ImportEvent::Created);
-        self.attributes(path, object, &entry.stat, false)?;
+        self.attributes(path, object, &entry.stat, None)?;
         Ok(())
     }
 
@@ -347,7 +352,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 // One of several names, and another was first.
                 self.put_aside(directory, &name, old, &directory_stat)?;
                 self.fs.link(object, directory, &name, &Self::caller(&stat))?;
-                self.attributes(&path, object, &stat, false)?;
+                self.attributes(&path, object, &stat, None)?;
                 self.links.insert(self.id(&stat), (object, left.saturating_sub(1)));
                 continue;
             }
@@ -363,7 +368,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.observer.progress(&self.summary);
         }
         for (directory, (_, stat)) in touched {
-            self.attributes(&[], directory, &stat, false)?;
+            self.attributes(&[], directory, &stat, None)?;
         }
         Ok(())
     }
@@ -474,7 +479,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
         }
         let root = self.fs.root();
-        self.attributes(&[], root, &self.scan.root_stat().clone(), false)?;
+        self.attributes(&[], root, &self.scan.root_stat().clone(), None)?;
         Ok(())
     }
 

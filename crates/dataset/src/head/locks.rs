@@ -4,30 +4,30 @@ use parking_lot::{Condvar, Mutex};
 
 /// The ranges of blocks that are being changed.
 #[derive(Debug, Default)]
-pub(crate) struct BlockLocks {
+pub(super) struct BlockLocks {
     held: Mutex<Vec<(u64, u64)>>,
     freed: Condvar,
 }
 
 /// A range of blocks, held until dropped.
-pub(crate) struct Locked<'a> {
+pub struct LockedBlocks<'a> {
     locks: &'a BlockLocks,
     range: (u64, u64),
 }
 
 impl BlockLocks {
     /// Waits until nobody changes any block of `first..past`.
-    pub(crate) fn lock(&self, first: u64, past: u64) -> Locked<'_> {
+    pub(super) fn lock(&self, first: u64, past: u64) -> LockedBlocks<'_> {
         let mut held = self.held.lock();
         while held.iter().any(|(from, to)| *from < past && first < *to) {
             self.freed.wait(&mut held);
         }
         held.push((first, past));
-        Locked { locks: self, range: (first, past) }
+        LockedBlocks { locks: self, range: (first, past) }
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedBlocks<'_> {
     fn drop(&mut self) {
         let mut held = self.locks.held.lock();
         if let Some(at) = held.iter().position(|range| *range == self.range) {

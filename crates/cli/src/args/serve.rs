@@ -1,0 +1,66 @@
+//! Servers.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
+
+/// Serve what a pool holds to others
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct ServeArgs {
+    #[command(subcommand)]
+    pub command: ServeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ServeCommand {
+    Nbd(ServeNbdArgs),
+}
+
+/// Whether connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TlsMode {
+    /// Never
+    Off,
+    /// If the client asks
+    Optional,
+    /// Always
+    Required,
+}
+
+/// Serve volumes as block devices over NBD
+///
+/// Every volume is an export of its own name (tank/vm1), to be read and written by several clients at once; every
+/// snapshot of one (tank/vm1@monday) is one to be read. Without --listen and --unix, the server listens on
+/// 127.0.0.1:10809. It runs until it is interrupted; then requests under way are answered and all is committed.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt serve nbd [-r] [--listen address[:port]]... [--unix path]... \
+    [--tls mode --tls-dir directory [--verify-clients]] <pool|volume> ...")]
+pub struct ServeNbdArgs {
+    /// Everything is read-only
+    #[arg(short = 'r', long)]
+    pub read_only: bool,
+    /// TCP address to listen on; port 10809 if none is given
+    #[arg(long, value_name = "ADDRESS", action = ArgAction::Append)]
+    pub listen: Vec<String>,
+    /// Unix socket to listen on: only its owner may connect, and TLS is not asked for there
+    #[arg(long, value_name = "PATH", action = ArgAction::Append)]
+    pub unix: Vec<PathBuf>,
+    /// Whether connections are encrypted
+    #[arg(long, value_name = "MODE", default_value = "off", requires_ifs = [("optional", "tls_dir"), ("required", "tls_dir")])]
+    pub tls: TlsMode,
+    /// Directory with server-cert.pem, server-key.pem and ca-cert.pem, as qemu and nbdkit have them
+    #[arg(long, value_name = "DIRECTORY")]
+    pub tls_dir: Option<PathBuf>,
+    /// Let in only clients with a certificate from ca-cert.pem
+    #[arg(long, requires = "tls_dir")]
+    pub verify_clients: bool,
+    /// Most connections at once
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    pub max_connections: usize,
+    /// A pool, for all volumes in it, or the volumes, snapshots or filesystems with volumes below to be served; all of
+    /// one pool. The first volume named is what clients get that name none
+    #[arg(required = true)]
+    pub targets: Vec<String>,
+}

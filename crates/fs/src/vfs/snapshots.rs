@@ -1,0 +1,182 @@
+//! Snapshots that are looked into below `.zfs/snapshot`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use snowmelt_dataset::{DatasetError, Snapshot, SnapshotId};
+
+use super::error::VfsError;
+use super::view::View;
+use super::{Source, Vfs};
+
+/// Snapshots that stay open though nobody uses an inode of theirs.
+const IDLE_MAX: usize = 32;
+/// Numbers for snapshots in inode numbers.
+const SLOTS_MAX: usize = u16::MAX as usize;
+/// How soon it is noticed that a snapshot was destroyed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Open snapshots, by slot.
+#[derive(Default)]
+pub(super) struct Snapshots {
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    slots: HashMap<u16, Arc<OpenSnapshot>>,
+    by_id: HashMap<SnapshotId, u16>,
+    last: u16,
+}
+
+/// A snapshot that is looked into.
+pub(super) struct OpenSnapshot {
+    id: SnapshotId,
+    pub(super) slot: u16,
+    pub(super) view: View,
+    /// Inodes of it that are in use.
+    inodes: AtomicU64,
+    checked: Mutex<Instant>,
+}
+
+impl Snapshots {
+    /// Another inode of the snapshot is in use.
+    pub(super) fn used(&self, slot: u16) {
+        if let Some(snapshot) = self.open.lock().slots.get(&slot) {
+            snapshot.inodes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An inode of the snapshot is not in use any more.
+    pub(super) fn unused(&self, slot: u16) {
+        let mut open = self.open.lock();
+        if let Some(snapshot) = open.slots.get(&slot) {
+            snapshot.inodes.fetch_sub(1, Ordering::Relaxed);
+        }
+        open.shrink(IDLE_MAX);
+    }
+
+    pub(super) fn clear(&self) {
+        *self.open.lock() = Open::default();
+    }
+}
+
+impl Open {
+    /// Closes snapshots of which nothing is in use, down to so many.
+    fn shrink(&mut self, idle_max: usize) {
+        if self.slots.len() <= idle_max {
+            return;
+        }
+        let by_id = &mut self.by_id;
+        let mut excess = self.slots.len() - idle_max;
+        self.slots.retain(|_, snapshot| {
+            // Whoever has just got it holds a reference, and is about to use an inode of it.
+            let idle = snapshot.inodes.load(Ordering::Relaxed) == 0 && Arc::strong_count(snapshot) == 1;
+            let goes = idle && excess > 0;
+            if goes {
+                excess -= 1;
+                by_id.remove(&snapshot.id);
+            }
+            !goes
+        });
+    }
+
+    fn free_slot(&mut self) -> Option<u16> {
+        // Slots are not used again at once, so that a number which somebody remembers is none rather than another.
+        for _ in 0..SLOTS_MAX {
+            self.last = if self.last == u16::MAX { 1 } else { self.last + 1 };
+            if !self.slots.contains_key(&self.last) {
+                return Some(self.last);
+            }
+        }
+        None
+    }
+}
+
+impl Vfs {
+    /// Opens a snapshot to be looked into.
+    pub(super) fn look_into(&self, snapshot: &Snapshot) -> Result<Arc<OpenSnapshot>, VfsError> {
+        if let Some(open) = self.snapshots.open.lock().known(snapshot.id) {
+            return Ok(open);
+        }
+        let view = View::of_snapshot(&self.datasets, snapshot)?;
+        let mut open = self.snapshots.open.lock();
+        if let Some(open) = open.known(snapshot.id) {
+            return Ok(open);
+        }
+        let slot = open.free_slot().ok_or(VfsError::TooManySnapshots { max: SLOTS_MAX })?;
+        let looked_into = Arc::new(OpenSnapshot {
+            id: snapshot.id,
+            slot,
+            view,
+            inodes: AtomicU64::new(0),
+            checked: Mutex::new(Instant::now()),
+        });
+        open.slots.insert(slot, looked_into.clone());
+        open.by_id.insert(snapshot.id, slot);
+        open.shrink(IDLE_MAX);
+        Ok(looked_into)
+    }
+
+    /// The snapshot that an inode is of.
+    pub(super) fn snapshot_of(&self, slot: u16, ino: u64) -> Result<Arc<OpenSnapshot>, VfsError> {
+        let found = self.snapshots.open.lock().slots.get(&slot).cloned();
+        let snapshot = found.ok_or(VfsError::Stale { ino })?;
+        let now = Instant::now();
+        let due = {
+            let mut checked = snapshot.checked.lock();
+            let due = now.duration_since(*checked) >= CHECK_INTERVAL;
+            if due {
+                *checked = now;
+            }
+            due
+        };
+        if due {
+            match self.datasets.catalog().snapshot_by_id(snapshot.id) {
+                Ok(_) => {}
+                Err(DatasetError::NotFound { .. }) => {
+                    // Not to be found under its id; its inodes lead nowhere until they are forgotten.
+                    let mut open = self.snapshots.open.lock();
+                    open.by_id.remove(&snapshot.id);
+                    *snapshot.checked.lock() = now.checked_sub(CHECK_INTERVAL).unwrap_or(now);
+                    return Err(VfsError::Stale { ino });
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// The snapshots of the mounted dataset, oldest first, from a txg on.
+    pub(super) fn snapshots_from(&self, txg: u64, count: usize) -> Result<Vec<Snapshot>, VfsError> {
+        let Source::Head(id) = self.source else { return Ok(Vec::new()) };
+        let catalog = self.datasets.catalog();
+        let dataset = catalog.dataset_by_id(id)?;
+        let after = txg.saturating_sub(1);
+        Ok(catalog.snapshots_after(&dataset, after).take(count).collect::<Result<_, _>>()?)
+    }
+
+    /// One of them, by its name.
+    pub(super) fn snapshot_named(&self, name: &[u8]) -> Result<Option<Snapshot>, VfsError> {
+        let (Source::Head(id), Ok(name)) = (self.source, std::str::from_utf8(name)) else { return Ok(None) };
+        let catalog = self.datasets.catalog();
+        let dataset = catalog.dataset_by_id(id)?;
+        let Ok(full) = snowmelt_dataset::Name::parse(&format!("{}@{name}", dataset.name)) else {
+            return Ok(None);
+        };
+        match catalog.snapshot(&full) {
+            Ok(snapshot) => Ok(Some(snapshot)),
+            Err(DatasetError::NotFound { .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+}
+
+impl Open {
+    fn known(&self, id: SnapshotId) -> Option<Arc<OpenSnapshot>> {
+        self.by_id.get(&id).and_then(|slot| self.slots.get(slot)).cloned()
+    }
+}
