@@ -27,6 +27,10 @@ deny:
 test:
     .ci/run test
 
+# real clients of what is served
+clients:
+    .ci/run clients
+
 # the README's first command
 quickstart:
     .ci/run quickstart

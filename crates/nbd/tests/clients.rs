@@ -76,6 +76,7 @@ fn server(size: u64) -> Running {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn nbdinfo_shows_an_export() {
     let server = server(3 * MIB + 512);
     let info = json("nbdinfo", &["--json", &uri(&server, "disk")]);
@@ -112,6 +113,7 @@ fn nbdinfo_shows_an_export() {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn nbdinfo_lists_exports() {
     let server = server(MIB);
     let info = json("nbdinfo", &["--list", "--json", &uri(&server, "")]);
@@ -121,6 +123,7 @@ fn nbdinfo_lists_exports() {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn nbdinfo_maps_holes() {
     let server = server(MIB);
     let uri = uri(&server, "disk");
@@ -145,6 +148,7 @@ fn nbdinfo_maps_holes() {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn nbdcopy_both_ways() {
     let size = 40 * MIB + 1536;
     let bytes = content(size, 300_000, 1);
@@ -173,6 +177,7 @@ fn server_is_zeroed(server: &Running, size: u64) {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn qemu_img_converts_and_compares() {
     let size = 24 * MIB;
     let bytes = content(size, 65_536, 2);
@@ -202,6 +207,7 @@ fn qemu_img_converts_and_compares() {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn qemu_io_reads_what_it_wrote() {
     let server = server(8 * MIB);
     let uri = uri(&server, "disk");
@@ -260,6 +266,7 @@ fn fio(uri: &str, dir: &Path, args: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn fio_verifies_what_it_wrote() {
     let server = server(64 * MIB);
     let uri = uri(&server, "disk");
@@ -276,6 +283,7 @@ fn fio_verifies_what_it_wrote() {
 
 /// The parts of libnbd that its tools do not use.
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn libnbd_uses_the_rest() {
     let server = server(8 * MIB);
     let script = r#"
@@ -334,6 +342,7 @@ h.shutdown()
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn clients_over_tcp() {
     let shelf = Shelf::default().with("disk", Memory::new(16 * MIB));
     let server = Running::tcp(shelf, quick());
@@ -345,6 +354,7 @@ fn clients_over_tcp() {
 }
 
 #[test]
+#[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn clients_with_tls() {
     let certificates = Certificates::new();
     let dir = tempfile::tempdir().unwrap();

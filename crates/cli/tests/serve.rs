@@ -1,0 +1,144 @@
+//! Volumes served over NBD, with real clients: `nbdinfo` and `nbdcopy` (Debian: libnbd-bin), `qemu-img` and `qemu-io`
+//! (qemu-utils). Ignored by a plain `cargo test`, which needs only Rust: `.ci/run clients` runs them.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use common::Scratch;
+
+/// A server, killed when dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    fn start(scratch: &Scratch, line: &str) -> Self {
+        let socket = scratch.path().join("nbd.sock");
+        let mut command = scratch.command(&format!("serve nbd --unix {} {line}", socket.display()));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.starts_with("serving NBD on nbd+unix:"), "{said}");
+        Self { child, socket }
+    }
+
+    fn uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    fn end(mut self, signal: rustix::process::Signal) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Standard output of a client that must succeed.
+fn client(program: &str, args: &[&str]) -> String {
+    let output = Command::new(program).args(args).output();
+    let output = output.unwrap_or_else(|error| panic!("{program} (see the packages above): {error}"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {args:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+#[test]
+#[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
+fn images_go_in_and_come_out() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 64M tank/v");
+    scratch.ok("create -s -V 8M -b 4K tank/w");
+    let server = Server::start(&scratch, "tank");
+    let image = scratch.path().join("image");
+    let mut data = vec![0; 64 << 20];
+    data[1 << 20..5 << 20].copy_from_slice(&noise(4 << 20, 1));
+    data[63 << 20..].copy_from_slice(&noise(1 << 20, 2));
+    fs::write(&image, &data).unwrap();
+    let image = image.to_str().unwrap();
+    client("nbdcopy", &["--destination-is-zero", "--flush", image, &server.uri("tank/v")]);
+    scratch.ok("snapshot tank/v@a");
+    client("qemu-img", &["compare", "-f", "raw", "-F", "raw", image, &server.uri("tank/v")]);
+    client("qemu-io", &["-f", "raw", "-c", "write -P 9 100 5000", "-c", "flush", &server.uri("tank/v")]);
+
+    let back = scratch.path().join("back");
+    client("nbdcopy", &[&server.uri("tank/v@a"), back.to_str().unwrap()]);
+    assert!(fs::read(&back).unwrap() == data, "the snapshot is as the image was");
+    let listed = client("nbdinfo", &["--list", &server.uri("")]);
+    for export in ["tank/v", "tank/v@a", "tank/w"] {
+        assert!(listed.contains(&format!("export=\"{export}\":")), "{listed}");
+    }
+    assert!(client("nbdinfo", &[&server.uri("tank/v@a")]).contains("is_read_only: true"));
+    let map = client("nbdinfo", &["--map", "--totals", &server.uri("tank/v@a")]);
+    assert!(map.contains("5242880") && map.contains("hole,zero"), "{map}");
+    // What is in use is not destroyed; another name for it is allowed to go.
+    scratch.ok("destroy tank/w");
+    assert_eq!(server.end(rustix::process::Signal::INT), Some(0));
+    scratch.ok("check tank");
+    let volume = scratch.to_file("send tank/v@a", "v.zstream");
+    scratch.receive("receive tank/copy", &volume);
+    scratch.ok("restore tank/copy@a copy.img");
+    assert!(fs::read(scratch.path().join("copy.img")).unwrap() == data);
+}
+
+#[test]
+#[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
+fn what_was_flushed_survives_a_kill() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 16M -b 4K tank/v");
+    for round in 1..4u8 {
+        let server = Server::start(&scratch, "tank/v");
+        let uri = server.uri("");
+        let flushed = format!("write -P {round} {} 700k", u32::from(round) << 20);
+        let lost = format!("write -P {} 10M 1M", 100 + round);
+        client("qemu-io", &["-f", "raw", "-c", &flushed, "-c", "flush", "-c", &lost, &uri]);
+        assert_eq!(server.end(rustix::process::Signal::KILL), None);
+        scratch.ok("check tank");
+        let server = Server::start(&scratch, "tank/v");
+        for earlier in 1..=round {
+            let read = format!("read -P {earlier} {} 700k", u32::from(earlier) << 20);
+            let said = client("qemu-io", &["-r", "-f", "raw", "-c", &read, &server.uri("")]);
+            assert!(!said.contains("failed"), "{said}");
+        }
+        assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
+fn refusals_say_why() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/f");
+    assert_eq!(
+        scratch.fails(1, "serve nbd tank/nothing"),
+        "cannot open 'tank/nothing': dataset does not exist\n"
+    );
+    assert_eq!(scratch.fails(1, "serve nbd nopool"), "cannot open 'nopool': no such pool 'nopool'\n");
+    let said = scratch.run("serve nbd --tls required tank");
+    assert_eq!(said.code, 2, "{said:?}");
+    let said = scratch.fails(1, "serve nbd --tls required --tls-dir nowhere tank");
+    assert!(said.contains("server-cert.pem") || said.contains("nowhere"), "{said}");
+    let server = Server::start(&scratch, "tank/f");
+    let refused = Command::new("nbdinfo").arg(server.uri("tank/f")).output().unwrap();
+    assert!(!refused.status.success());
+}
