@@ -1,8 +1,8 @@
 //! What the bytes of a ZFS filesystem mean: ZAP, SA, directories, attributes, ACLs.
 //!
-//! Pure decoding over a trait ([`Objects`]) that supplies objects and blocks: no I/O policy, no threads, no logging,
-//! nothing of pools or streams. Everything read is taken to be hostile: no input makes this crate panic, allocate
-//! without bound or run without end.
+//! Reading ([`Filesystem`]) over a trait ([`Objects`]) that supplies objects and blocks, and writing ([`FilesystemMut`])
+//! over one ([`ObjectsMut`]) that also changes them: no I/O policy, no threads, no logging, nothing of pools or streams.
+//! Everything read is taken to be hostile: no input makes this crate panic, allocate without bound or run without end.
 //!
 //! The formats are those of OpenZFS; each module names the files and structures it follows.
 

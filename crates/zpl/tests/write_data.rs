@@ -81,7 +81,7 @@ fn record_size_matters_when_a_file_grows() {
     // Blocks stay as they are, even when all but the first are gone.
     fs.set_options(WriteOptions { record_size: 1 << 20, ..fs.options() }).unwrap();
     fs.truncate(new, 5000, &at(14)).unwrap();
-    fs.write(new, 5000, &vec![2; 100], &at(14)).unwrap();
+    fs.write(new, 5000, &[2; 100], &at(14)).unwrap();
     assert_eq!(block_size(&objects, new), 4096);
     let large = file(&fs, "large");
     fs.write(large, 0, &vec![1; 10 << 20], &at(15)).unwrap();

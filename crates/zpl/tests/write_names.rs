@@ -291,6 +291,64 @@ fn groups_and_projects_are_passed_on() {
 }
 
 #[test]
+fn listings_go_on_while_names_come_and_go() {
+    let (_, fs) = plain();
+    let dir = directory(&fs, "dir");
+    let name = |n: usize| format!("name {n}");
+    for n in 0..1500 {
+        create(&fs, dir, &name(n), NewKind::Fifo);
+    }
+    let (mut seen, mut offset, mut next) = (std::collections::BTreeSet::new(), 0, 1500);
+    loop {
+        let some = fs.read_dir_at(dir, offset, 60).unwrap();
+        let Some((_, last)) = some.last() else { break };
+        offset = *last;
+        for (entry, _) in some {
+            assert!(seen.insert(entry.name), "told twice");
+        }
+        // The directory becomes a fat ZAP on the way, and its leaves are split.
+        for _ in 0..200 {
+            create(&fs, dir, &name(next), NewKind::Fifo);
+            fs.unlink(dir, name(next - 1000).as_bytes(), &at(20), unused).unwrap();
+            next += 1;
+        }
+        if next > 6000 {
+            break;
+        }
+    }
+    let rest = fs.read_dir_at(dir, offset, usize::MAX).unwrap();
+    seen.extend(rest.into_iter().map(|(entry, _)| entry.name));
+    // What was there all the time is told.
+    for n in 0..500 {
+        assert!(seen.contains(name(n).as_bytes()), "{n}");
+    }
+}
+
+#[test]
+fn a_rolled_back_objset_is_read_again() {
+    let (objects, fs) = plain();
+    let f = file(&fs, "f");
+    let before = std::sync::Arc::new(snowmelt_zpl::memory::MemoryObjset::new(objects.snapshot()));
+    let replaced = FilesystemMut::open(before.clone(), WriteOptions::default(), 3).unwrap();
+    // A layout that only the later state has.
+    replaced.set_xattr(f, b"user.x", b"1", Default::default(), &at(20)).unwrap();
+    before.replace(objects.snapshot());
+    assert!(replaced.reload().unwrap());
+    replaced.set_xattr(f, b"user.x", b"2", Default::default(), &at(21)).unwrap();
+    fsck::check(&before.snapshot());
+    let (other, _) =
+        make(NewFilesystem { dnode_slots: 3, ..NewFilesystem::default() }, WriteOptions::default());
+    before.replace(other.snapshot());
+    assert!(replaced.reload().unwrap());
+}
+
+#[test]
+fn one_filesystem_serves_many_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Fs>();
+}
+
+#[test]
 fn umask_and_generation() {
     let (_, fs) = plain();
     let caller = Caller { umask: 0o027, ..at(5) };

@@ -43,8 +43,7 @@ impl Default for MemoryObjset {
 impl MemoryObjset {
     /// Goes on writing what is in `objects`.
     pub fn new(objects: MemoryObjects) -> Self {
-        let past = objects.objects.iter().next_back();
-        let next = past.map_or(1, |(number, object)| number + u64::from(object.dnode.slots.max(1)));
+        let next = past(&objects);
         Self { state: Mutex::new(State { objects, next, txg: 4, room: u64::MAX, read_only: false }) }
     }
 
@@ -55,6 +54,13 @@ impl MemoryObjset {
     /// What is in it now.
     pub fn snapshot(&self) -> MemoryObjects {
         self.lock().objects.clone()
+    }
+
+    /// Goes on with other contents, as a rollback does.
+    pub fn replace(&self, objects: MemoryObjects) {
+        let next = past(&objects);
+        let mut state = self.lock();
+        (state.objects, state.next) = (objects, next);
     }
 
     /// From now on, a transaction that asks for more than `room` bytes is refused.
@@ -76,6 +82,12 @@ impl MemoryObjset {
         let found = state.objects.objects.get_mut(&object);
         change(found.ok_or_else(|| misuse(object, "there is no such object"))?)
     }
+}
+
+/// The first number past all objects.
+fn past(objects: &MemoryObjects) -> u64 {
+    let last = objects.objects.iter().next_back();
+    last.map_or(1, |(number, object)| number + u64::from(object.dnode.slots.max(1)))
 }
 
 fn misuse(object: u64, why: &str) -> SourceError {

@@ -15,6 +15,8 @@ const HEADER_SIZE: usize = 8;
 const SPILL_POINTER: usize = 128;
 /// `SPA_OLD_MAXBLOCKSIZE`: the largest spill block.
 const SPILL_MAX: usize = 128 << 10;
+/// Bytes of blocks that a new layout takes: blocks of the registry, the layouts and their master node.
+const LAYOUT_ROOM: u64 = 64 << 10;
 /// `SA_ATTR_MAX_LEN`.
 pub(crate) const ATTR_MAX: usize = u16::MAX as usize;
 
@@ -37,6 +39,8 @@ struct Place {
 struct Pending {
     attributes: Vec<u16>,
     header: usize,
+    /// There is such a layout already.
+    known: bool,
 }
 
 /// The attributes of one object, with changes that are not written yet.
@@ -228,7 +232,7 @@ impl SaEdit {
         self.places.extend(places.into_iter().map(|place| Place { spilled: false, ..place }));
         self.bonus = bonus;
         self.changed_bonus = true;
-        self.pending_bonus = Some(Pending::of(in_bonus, sizes.header));
+        self.pending_bonus = Some(Pending::of(table, in_bonus, sizes.header));
         self.changed_spill |= self.spill.is_some() || !in_spill.is_empty();
         (self.spill, self.pending_spill) = match in_spill {
             [] => (None, None),
@@ -236,7 +240,7 @@ impl SaEdit {
                 let (spill, places) =
                     fill(table, in_spill, spill_sizes.header, spill_len.next_multiple_of(512));
                 self.places.extend(places.into_iter().map(|place| Place { spilled: true, ..place }));
-                (Some(spill), Some(Pending::of(in_spill, spill_sizes.header)))
+                (Some(spill), Some(Pending::of(table, in_spill, spill_sizes.header)))
             }
         };
         Ok(())
@@ -255,8 +259,9 @@ impl SaEdit {
 
     /// Bytes of blocks that [`SaEdit::write`] writes, at most.
     pub(crate) fn room(&self) -> u64 {
-        let layouts = u64::from(self.pending_bonus.is_some()) + u64::from(self.pending_spill.is_some());
-        self.spill.as_ref().map_or(0, |spill| spill.len() as u64) + 512 + layouts * (64 << 10)
+        let pending = [&self.pending_bonus, &self.pending_spill];
+        let layouts = pending.into_iter().flatten().filter(|pending| !pending.known).count() as u64;
+        self.spill.as_ref().map_or(0, |spill| spill.len() as u64) + 512 + layouts * LAYOUT_ROOM
     }
 
     /// Finds the layouts' numbers, making layouts where there are none.
@@ -314,8 +319,10 @@ impl SaEdit {
 }
 
 impl Pending {
-    fn of(attributes: &[(u16, Vec<u8>)], header: usize) -> Self {
-        Self { attributes: attributes.iter().map(|(number, _)| *number).collect(), header }
+    fn of(table: &SaTable, attributes: &[(u16, Vec<u8>)], header: usize) -> Self {
+        let attributes: Vec<u16> = attributes.iter().map(|(number, _)| *number).collect();
+        let known = table.find_layout(&attributes).is_some();
+        Self { attributes, header, known }
     }
 }
 

@@ -191,6 +191,26 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(())
     }
 
+    /// Forgets what it knows of the objset, which was replaced by another state of it (rollback, receive). Returns
+    /// `false` where that is so different that the filesystem must be opened anew.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::open`].
+    pub fn reload(&self) -> Result<bool, ZplError> {
+        let _names = self.names.write();
+        let now = Filesystem::open(self.objects())?;
+        now.sa().write().prepare_writing();
+        let same = now.root() == self.root()
+            && now.version() == self.fs.version()
+            && now.delete_queue() == Some(self.delete_queue)
+            && now.name_policy() == self.fs.name_policy()
+            && now.sa().read().numbers() == self.numbers;
+        if same {
+            *self.fs.sa().write() = now.sa().read().clone();
+        }
+        Ok(same)
+    }
+
     /// The attributes of an object.
     ///
     /// # Errors

@@ -132,12 +132,22 @@ impl<'f> Node<'f> {
     pub(super) fn content_changed(&mut self, now: Timestamp) -> Result<(), ZplError> {
         self.set_time(Attr::Mtime, now)?;
         self.set_time(Attr::Ctime, now)?;
+        self.count_change()?;
         self.add_flags(ZfsFlags::ARCHIVE | ZfsFlags::AV_MODIFIED)
+    }
+
+    /// Counts a change where OpenZFS does, from 2.4 on (`ZFS_PERSIST_SEQ`).
+    fn count_change(&mut self) -> Result<(), ZplError> {
+        match self.optional(Attr::Seq) {
+            Some(changes) => self.set_word(Attr::Seq, changes.wrapping_add(1)),
+            None => Ok(()),
+        }
     }
 
     /// Something but its content changes: `zfs_tstamp_update_setup` with `STATE_CHANGED`.
     pub(super) fn state_changed(&mut self, now: Timestamp) -> Result<(), ZplError> {
         self.set_time(Attr::Ctime, now)?;
+        self.count_change()?;
         self.add_flags(ZfsFlags::ARCHIVE)
     }
 
