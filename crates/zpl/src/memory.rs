@@ -46,9 +46,6 @@ impl MemoryObject {
             at += len as u64;
             rest = &rest[len..];
         }
-        if let Some(last) = at.checked_sub(1) {
-            self.dnode.max_blkid = self.dnode.max_blkid.max(last / size);
-        }
     }
 
     /// Makes holes of the blocks that lie wholly in `offset..offset + length` and zeroes what else does.

@@ -31,8 +31,6 @@ pub struct Dnode {
     pub block_size: u32,
     /// 512-byte slots the dnode takes (1 to 32).
     pub slots: u8,
-    /// Highest data block number ever written.
-    pub max_blkid: u64,
     /// There is a spill block.
     pub has_spill: bool,
     /// `ZIO_CHECKSUM_*` for new blocks; 0 inherits.

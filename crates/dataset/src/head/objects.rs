@@ -35,16 +35,13 @@ pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) ->
 impl Objects for Head {
     fn dnode(&self, object: u64) -> Result<Option<ZplDnode>, SourceError> {
         let failed = source_error(object, 0);
-        let Some(dnode) = Head::dnode(self, object).map_err(&failed)? else { return Ok(None) };
-        let has_spill = self.has_spill(object).map_err(&failed)?;
-        let max_blkid = self.last_block(object).map_err(&failed)?.unwrap_or(0);
+        let Some((dnode, has_spill)) = self.dnode_and_spill(object).map_err(&failed)? else { return Ok(None) };
         Ok(Some(ZplDnode {
             object,
             object_type: dnode.object_type,
             bonus_type: dnode.bonus_type,
             block_size: dnode.block_size,
             slots: dnode.slots,
-            max_blkid,
             has_spill,
             checksum: dnode.checksum,
             compress: dnode.compress,

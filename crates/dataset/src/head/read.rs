@@ -46,11 +46,31 @@ impl Head {
         }
     }
 
-    pub(super) fn has_spill(&self, object: u64) -> Result<bool, DatasetError> {
-        match self.layers.lock().spill(object) {
-            Some(known) => Ok(known.is_some()),
-            None => Ok(self.tree().get(&ObjsetKey::Spill { object }.encode())?.is_some()),
+    /// The dnode, and whether there is a spill block: the entry behind the dnode's tells.
+    pub(super) fn dnode_and_spill(&self, object: u64) -> Result<Option<(Arc<Dnode>, bool)>, DatasetError> {
+        let (dnode, spill) = {
+            let layers = self.layers.lock();
+            (layers.dnode(object), layers.spill(object))
+        };
+        let spill = spill.map(|spill| spill.is_some());
+        match (&dnode, spill) {
+            (Some(None), _) => return Ok(None),
+            (Some(Some(dnode)), Some(spill)) => return Ok(Some((dnode.clone(), spill))),
+            _ => {}
         }
+        let from = ObjsetKey::Dnode { object }.encode();
+        let mut entries = self.tree().view().range(&from, Some(&ObjsetKey::Block { object, blkid: 0 }.encode()));
+        let (mut stored, mut stored_spill) = (None, false);
+        while let Some(item) = entries.next() {
+            let (key, entry) = item?;
+            match ObjsetKey::decode(&key)? {
+                ObjsetKey::Dnode { .. } => stored = Some(Arc::new(Dnode::decode(&entry.value)?)),
+                ObjsetKey::Spill { .. } => stored_spill = true,
+                _ => break,
+            }
+        }
+        let dnode = dnode.flatten().or(stored);
+        Ok(dnode.map(|dnode| (dnode, spill.unwrap_or(stored_spill))))
     }
 
     /// Reads bytes; holes are zeros.

@@ -9,9 +9,13 @@ use crate::error::DatasetError;
 impl Objects for Objset {
     fn dnode(&self, object: u64) -> Result<Option<ZplDnode>, SourceError> {
         let Some(dnode) = Objset::dnode(self, object).map_err(at(object, 0))? else { return Ok(None) };
-        let has_spill = self.view().get(&ObjsetKey::Spill { object }.encode()).map_err(DatasetError::from);
-        let has_spill = has_spill.map_err(at(object, 0))?.is_some();
-        let max_blkid = self.last_block(object).map_err(at(object, 0))?.unwrap_or(0);
+        let has_spill = dnode.bonus_type != 0
+            && self
+                .view()
+                .get(&ObjsetKey::Spill { object }.encode())
+                .map_err(DatasetError::from)
+                .map_err(at(object, 0))?
+                .is_some();
         let Dnode { object_type, bonus_type, checksum, compress, slots, block_size, ref bonus, .. } = *dnode;
         Ok(Some(ZplDnode {
             object,
@@ -19,7 +23,6 @@ impl Objects for Objset {
             bonus_type,
             block_size,
             slots,
-            max_blkid,
             has_spill,
             checksum,
             compress,

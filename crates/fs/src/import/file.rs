@@ -8,7 +8,7 @@ use snowmelt_zpl::{
 
 use super::content::{self, CopyError, Sink};
 use super::scan::{SourcePath, SourceStat};
-use super::tree::Arrival;
+use super::tree::{Arrival, is_unchanged};
 use super::{ImportError, ImportEvent, Importer};
 
 /// Times a file that changes while it is read is read.
@@ -172,13 +172,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         stat: &SourceStat,
         before: Option<&Attributes>,
     ) -> Result<bool, ImportError> {
-        let is_same = |found: &Attributes| {
-            found.permissions() == stat.mode
-                && (found.uid_fuid, found.gid_fuid) == (stat.uid.into(), stat.gid.into())
-                && (found.mtime, found.ctime) == (stat.mtime, stat.ctime)
-        };
-        let was_same = before.is_some_and(is_same);
-        if was_same && is_same(&self.fs.attributes(object)?) {
+        let was_same = before.is_some_and(|before| is_unchanged(before, stat));
+        if was_same && is_unchanged(&self.fs.attributes(object)?, stat) {
             return Ok(false);
         }
         if !was_same && (object == self.fs.root() || !path.is_empty()) {

@@ -44,6 +44,8 @@ struct Pending {
     stat: SourceStat,
     /// It was made just now.
     is_new: bool,
+    /// No hint leads to it, so none may lead to what is in it: it has come here by other ways than by an import.
+    is_strange: bool,
 }
 
 /// Nobody has a file of a staged dataset open.
@@ -53,8 +55,11 @@ fn unused(_: u64) -> bool {
 
 impl<O: ObjectsMut> Importer<'_, O> {
     pub(super) fn run(&mut self) -> Result<(), ImportError> {
-        let root = Pending { path: SourcePath::default(), object: self.fs.root(), stat: *self.scan.root_stat(), is_new: false };
-        self.claim(&root.stat, root.object, 0)?;
+        let (object, stat) = (self.fs.root(), *self.scan.root_stat());
+        let is_strange = !self.is_hinted(&stat, object)?;
+        let generation = self.fs.attributes(object)?.generation;
+        self.claim(&stat, object, generation)?;
+        let root = Pending { path: SourcePath::default(), object, stat, is_new: false, is_strange };
         let mut pending = vec![root];
         while let Some(directory) = pending.pop() {
             if self.observer.is_cancelled() {
@@ -81,7 +86,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     fn directory(&mut self, directory: &Pending, children: &mut Vec<Pending>) -> Result<(), ImportError> {
-        let Pending { path, object, stat, is_new } = directory;
+        let Pending { path, object, stat, is_new, .. } = directory;
         let (before, is_new) = (self.fs.attributes(*object)?, *is_new);
         self.summary.entries += 1;
         let listing = if path.is_empty() || self.scan.enters(stat) {
@@ -108,7 +113,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 && entry.stat.kind == FileKind::Directory
             {
                 let is_new = arrival == Arrival::New;
-                children.push(Pending { path: full, object, stat: entry.stat, is_new });
+                let is_strange = !is_new && !self.is_hinted(&entry.stat, object)?;
+                children.push(Pending { path: full, object, stat: entry.stat, is_new, is_strange });
             }
         }
         for (name, gone) in have {
@@ -163,11 +169,22 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
             return Ok(None);
         }
-        let known = self.known(id, path, stat)?;
         let found = match existing {
             Some(object) => Some(self.fs.attributes(object)?),
             None => None,
         };
+        // As most are, most times: it is where it was, as it was. Nothing more has to be looked up.
+        if let Some(found) = &found
+            && !directory.is_strange
+            && found.kind() == stat.kind
+            && (found.size == stat.size || is_directory)
+            && is_unchanged(found, stat)
+            && !self.claimed.contains(found.object)
+        {
+            self.claim_known(stat, found.object);
+            return Ok(Some((found.object, Arrival::Same)));
+        }
+        let known = self.known(id, path, stat)?;
         let usable = match &found {
             Some(found) => !self.claimed.contains(found.object) && self.can_become(found, path, stat)?,
             None => false,
@@ -237,6 +254,19 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
     }
 
+    /// As [`claim`](Self::claim), of one for which there is a hint already.
+    fn claim_known(&mut self, stat: &SourceStat, object: u64) {
+        self.claimed.insert(object);
+        if stat.kind != FileKind::Directory && stat.links > 1 {
+            self.links.insert(self.id(stat), (object, stat.links - 1));
+        }
+    }
+
+    fn is_hinted(&mut self, stat: &SourceStat, object: u64) -> Result<bool, ImportError> {
+        let hint = self.hints.object_of(self.id(stat)).map_err(ImportError::Hints)?;
+        Ok(hint.is_some_and(|(hinted, _)| hinted == object))
+    }
+
     /// Whether an object can be made what the source has: links and devices cannot be changed.
     fn can_become(
         &self,
@@ -259,14 +289,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
 
     /// Notes that an object is what a file of the source is.
     pub(super) fn claim(&mut self, stat: &SourceStat, object: u64, generation: u64) -> Result<(), ImportError> {
-        self.claimed.insert(object);
-        if generation == 0 {
-            return Ok(());
-        }
+        self.claim_known(stat, object);
         let id = self.id(stat);
-        if stat.kind != FileKind::Directory && stat.links > 1 {
-            self.links.insert(id, (object, stat.links - 1));
-        }
         let hint = self.hints.object_of(id).map_err(ImportError::Hints)?;
         if hint != Some((object, generation)) {
             self.hints.note(id, object, generation).map_err(ImportError::Hints)?;
@@ -507,6 +531,13 @@ fn aside_name(object: u64) -> Vec<u8> {
 /// Whether an object is as the file, as far as `stat` tells.
 fn same_file(found: &Attributes, stat: &SourceStat) -> bool {
     found.size == stat.size && same_times(found, stat)
+}
+
+/// Whether nothing of what `stat` tells of an object, its size and kind aside, is other than it was.
+pub(super) fn is_unchanged(found: &Attributes, stat: &SourceStat) -> bool {
+    found.permissions() == stat.mode
+        && (found.uid_fuid, found.gid_fuid) == (stat.uid.into(), stat.gid.into())
+        && same_times(found, stat)
 }
 
 fn same_times(found: &Attributes, stat: &SourceStat) -> bool {

@@ -64,7 +64,6 @@ fn put_object(objects: &mut MemoryObjects, record: &Object, bonus: &[u8]) {
         bonus_type: record.bonus_type as u8,
         block_size: record.block_size,
         slots: record.slots(),
-        max_blkid: found.dnode.max_blkid,
         has_spill,
         checksum: record.checksum_type,
         compress: record.compress,

@@ -40,7 +40,25 @@ impl World {
             Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 7 }, options).unwrap();
         let datasets = Datasets::create(pool.clone()).unwrap();
         datasets.create_filesystem(FS, &CreateOptions::default()).unwrap();
-        Self { datasets, pool, store, raw, writes: 0 }
+        let world = Self { datasets, pool, store, raw, writes: 0 };
+        world.clear();
+        world
+    }
+
+    /// Takes out what a new filesystem begins with: here objects are made one by one.
+    fn clear(&self) {
+        let (tree, hold) = (self.head(), self.pool.begin().unwrap());
+        let mut blocks = Vec::new();
+        tree.remove_range(&hold, &[], &[0xff; 20], &mut |key, entry| {
+            if let Ok(ObjsetKey::Block { .. } | ObjsetKey::Spill { .. }) = ObjsetKey::decode(key) {
+                blocks.push(Block::decode(&entry.value).unwrap().ptr);
+            }
+            Ok(())
+        })
+        .unwrap();
+        for ptr in blocks {
+            tree.release(&hold, &ptr).unwrap();
+        }
     }
 
     fn head(&self) -> Arc<Tree> {
