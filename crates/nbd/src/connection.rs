@@ -17,6 +17,7 @@ use crate::outbox::{Direct, Outbox};
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsConfig};
 use crate::transmission::Transmission;
+use crate::workers::Workers;
 
 /// For the last bytes of TLS, which nobody waits for.
 const GOOD_BYE: Duration = Duration::from_secs(1);
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) budget: ServerBudget,
     pub(crate) shutdown: Shutdown,
+    pub(crate) workers: Workers,
 }
 
 /// A connection that is past its negotiation, encrypted or not.
@@ -148,6 +150,7 @@ async fn run<R: AsyncRead + Unpin, T>(
         stall: shared.options.stall_timeout,
         budget: &budget,
         outbox,
+        workers: &shared.workers,
     };
     let reader = async {
         let result = transmission.read_requests(read, &shared.shutdown).await;

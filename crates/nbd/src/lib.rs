@@ -35,6 +35,7 @@ mod shutdown;
 mod tls;
 mod transmission;
 mod wire;
+mod workers;
 
 pub use error::{ServeError, TlsError};
 pub use export::{Export, Exports, Extent, OpenError};

@@ -27,7 +27,7 @@ pub struct Options {
     pub connection_memory: u64,
     /// Bytes of data in the requests and replies of all connections together; at least `connection_memory`.
     pub server_memory: u64,
-    /// Threads that call exports.
+    /// Threads that run requests, at most.
     pub workers: usize,
     /// From accepting a connection to the end of its negotiation, TLS included.
     pub handshake_timeout: Duration,

@@ -15,12 +15,16 @@ use crate::export::Exports;
 use crate::listener::{Accept, Listener};
 use crate::options::Options;
 use crate::shutdown::Shutdown;
+use crate::workers::Workers;
 
 /// After a failure to accept a connection, such as having no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Threads that move bytes; exports are called on [`Options::workers`] others.
+/// Threads that move bytes; requests run on [`Options::workers`] others.
 const SOCKET_THREADS: usize = 4;
+
+/// Threads that list and open exports, at most.
+const OPENING_THREADS: usize = 16;
 
 /// An NBD server over some exports.
 pub struct Server {
@@ -45,7 +49,7 @@ impl Server {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cpus.min(SOCKET_THREADS))
-            .max_blocking_threads(self.options.workers)
+            .max_blocking_threads(OPENING_THREADS)
             .thread_name("nbd")
             .enable_all()
             .build()
@@ -55,20 +59,17 @@ impl Server {
         result
     }
 
-    /// As [`serve`](Self::serve), within a runtime of the caller's: exports are called on its blocking threads, and
-    /// [`Options::workers`] is of no effect.
+    /// As [`serve`](Self::serve), within a runtime of the caller's, which must have I/O and time enabled. Requests run on threads of
+    /// the server's own; exports are listed and opened on the runtime's blocking threads.
     ///
     /// # Errors
     /// As for [`serve`](Self::serve).
     pub async fn run(self, listeners: Vec<Listener>, shutdown: &Shutdown) -> Result<(), ServeError> {
         let Options { max_connections, drain_timeout, .. } = self.options;
         let budget = ServerBudget::new(&self.options);
-        let shared = Arc::new(Shared {
-            exports: self.exports,
-            options: self.options,
-            budget,
-            shutdown: shutdown.clone(),
-        });
+        let workers = Workers::new(self.options.workers).map_err(ServeError::Runtime)?;
+        let Self { exports, options } = self;
+        let shared = Arc::new(Shared { exports, options, budget, shutdown: shutdown.clone(), workers });
         let slots = Arc::new(Semaphore::new(max_connections));
         let mut accepting = JoinSet::new();
         for listener in &listeners {

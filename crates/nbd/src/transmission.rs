@@ -17,6 +17,7 @@ use crate::plan::{Limits, Operation, Plan};
 use crate::shutdown::Shutdown;
 use crate::wire::reply::{Address, Reply, ReplyError};
 use crate::wire::request::{MAX_REQUEST_HEAD, RequestHead};
+use crate::workers::Workers;
 
 /// Holds a queue of small requests with their data, so that a system call brings in several.
 const READ_BUFFER: usize = 128 << 10;
@@ -28,6 +29,7 @@ pub(crate) struct Transmission<'a> {
     pub(crate) stall: Duration,
     pub(crate) budget: &'a Budget,
     pub(crate) outbox: &'a Arc<Outbox>,
+    pub(crate) workers: &'a Workers,
 }
 
 /// A request that was read.
@@ -92,7 +94,7 @@ impl Transmission<'_> {
                         let request = Request { head, operation, payload };
                         let (export, outbox) = (Arc::clone(&self.agreement.export), Arc::clone(self.outbox));
                         let style = self.agreement.style;
-                        tokio::task::spawn_blocking(move || {
+                        self.workers.run(move || {
                             let reply = execute(&*export, style, &request.operation, &request.payload);
                             let Request { head, payload, .. } = request;
                             // its memory is free before the reply is out, so that the share covers both
