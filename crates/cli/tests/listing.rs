@@ -69,12 +69,12 @@ fn a_bookmark_is_its_snapshot() {
 fn values_and_their_sources() {
     let scratch = scratch();
     assert_eq!(
-        scratch.ok("get -H compression,atime,quota,com.example:owner,usedbychildren,origin tank/a/b"),
+        scratch.ok("get -H compression,atime,quota,com.example:owner,usedbysnapshots,origin tank/a/b"),
         "tank/a/b\tcompression\tzstd\tinherited from tank/a\n\
          tank/a/b\tatime\ton\tdefault\n\
          tank/a/b\tquota\tnone\tdefault\n\
          tank/a/b\tcom.example:owner\t-\t-\n\
-         tank/a/b\tusedbychildren\t0B\t-\n\
+         tank/a/b\tusedbysnapshots\t0B\t-\n\
          tank/a/b\torigin\t-\t-\n"
     );
     scratch.ok("set quota=10G compress=lz4 mountpoint=/srv tank/a");
