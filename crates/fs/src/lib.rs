@@ -12,6 +12,7 @@ pub mod manifest;
 mod paths;
 mod read;
 pub mod restore;
+pub mod vfs;
 
 mod walk;
 

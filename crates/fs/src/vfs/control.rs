@@ -75,7 +75,8 @@ impl Vfs {
     /// A snapshot's root.
     pub(super) fn lookup_snapshot(&self, name: &[u8]) -> Result<Stat, VfsError> {
         let found = self.snapshot_named(name)?;
-        let snapshot = found.ok_or_else(|| VfsError::NotFound { parent: ino::SNAPSHOT_DIR, name: name.to_vec() })?;
+        let snapshot =
+            found.ok_or_else(|| VfsError::NotFound { parent: ino::SNAPSHOT_DIR, name: name.to_vec() })?;
         let open = self.look_into(&snapshot)?;
         self.stat_known(&open.view, ino::of(open.slot, open.view.root()))
     }

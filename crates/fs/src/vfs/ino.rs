@@ -47,6 +47,11 @@ pub(super) fn slot(ino: u64) -> u16 {
     (ino >> OBJECT_BITS) as u16
 }
 
+/// Whether it is a file of a snapshot below `.zfs`, which never changes.
+pub fn is_in_snapshot(ino: u64) -> bool {
+    slot(ino) != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

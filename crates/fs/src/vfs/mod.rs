@@ -24,8 +24,6 @@ mod open;
 mod options;
 mod snapshots;
 mod space;
-#[cfg(test)]
-mod tests;
 mod view;
 
 use std::sync::Arc;
@@ -35,8 +33,7 @@ use parking_lot::{Mutex, RwLock};
 use snowmelt_dataset::{Dataset, DatasetId, Datasets, Head, Snapshot, SnapshotId};
 use snowmelt_zpl::{Attributes, Caller, FileKind, Timestamp};
 
-pub use attributes::Xattrs;
-pub use data::Seek;
+pub use data::{FileRange, Seek, WriteHow};
 pub use directory::Entry;
 pub use error::VfsError;
 pub use open::OpenFor;
@@ -130,7 +127,11 @@ impl Vfs {
     ///
     /// # Errors
     /// When it is no filesystem's, or cannot be read.
-    pub fn open_snapshot(datasets: Arc<Datasets>, snapshot: &Snapshot, options: VfsOptions) -> Result<Self, VfsError> {
+    pub fn open_snapshot(
+        datasets: Arc<Datasets>,
+        snapshot: &Snapshot,
+        options: VfsOptions,
+    ) -> Result<Self, VfsError> {
         let base = Base::of_snapshot(&datasets, snapshot)?;
         let options = VfsOptions { read_only: true, ..options };
         Ok(Self::over(datasets, Source::Snapshot(snapshot.id), None, base, options))
@@ -198,8 +199,9 @@ impl Vfs {
             // A mounted filesystem keeps the kind of ACLs that it was mounted with.
             fs.set_options(snowmelt_zpl::WriteOptions { posix_acl: fs.options().posix_acl, ..options })?;
         }
-        let snapdir = options::snapdir(&catalog, &dataset)?;
-        self.options.write().snapdir = snapdir;
+        let new = VfsOptions::of(&catalog, &dataset)?;
+        let mut options = self.options.write();
+        *options = VfsOptions { read_only: options.read_only, posix_acl: options.posix_acl, ..new };
         Ok(())
     }
 

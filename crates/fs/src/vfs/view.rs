@@ -109,7 +109,12 @@ impl View {
     }
 
     /// The next extent of data at or after `offset` in a file of `size` bytes.
-    pub(super) fn next_extent(&self, object: u64, size: u64, offset: u64) -> Result<Option<(u64, u64)>, ZplError> {
+    pub(super) fn next_extent(
+        &self,
+        object: u64,
+        size: u64,
+        offset: u64,
+    ) -> Result<Option<(u64, u64)>, ZplError> {
         match self {
             Self::Head(fs) => fs.next_extent(object, offset),
             Self::Old(fs) => fs.next_extent(object, size, offset),
@@ -127,7 +132,8 @@ impl View {
         if size <= DENSE_MAX {
             return Ok(size.div_ceil(512));
         }
-        either!(self, fs => data_bytes(fs.objects(), attributes.object, size)).map(|bytes| bytes.div_ceil(512))
+        either!(self, fs => data_bytes(fs.objects(), attributes.object, size))
+            .map(|bytes| bytes.div_ceil(512))
     }
 }
 
@@ -196,6 +202,14 @@ impl Base {
     }
 }
 
+/// An inode whose object is no more is stale.
+fn gone(number: u64, object: u64, error: ZplError) -> VfsError {
+    match error {
+        ZplError::NoObject { object: missing } if missing == object => VfsError::Stale { ino: number },
+        other => other.into(),
+    }
+}
+
 /// A number that nobody can guess, for the hashing of names.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
@@ -240,11 +254,11 @@ impl Vfs {
         match ino::Place::of(number) {
             ino::Place::Here(object) => self.read_base(|base| {
                 self.check_inode(base, number, object)?;
-                Ok(read(&base.view, object)?)
+                read(&base.view, object).map_err(|error| gone(number, object, error))
             }),
             ino::Place::In(slot, object) => {
                 let snapshot = self.snapshot_of(slot, number)?;
-                Ok(read(&snapshot.view, object)?)
+                read(&snapshot.view, object).map_err(|error| gone(number, object, error))
             }
             ino::Place::Control | ino::Place::SnapshotDir => Err(VfsError::IsADirectory { ino: number }),
         }

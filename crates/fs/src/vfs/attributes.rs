@@ -1,0 +1,184 @@
+//! Attributes, times of last read, and extended attributes.
+
+use snowmelt_zpl::acl::{ACCESS, DEFAULT};
+use snowmelt_zpl::{Attributes, FileKind, FilesystemMut, SetAttributes, SetXattr, ZplError};
+
+use super::error::VfsError;
+use super::ino::Place;
+use super::live::Live;
+use super::options::Atime;
+use super::{Stat, Vfs, Who, ino, now};
+
+/// File capabilities, which a write takes away.
+const CAPABILITIES: &[u8] = b"security.capability";
+/// `relatime` notes a read at least once in this many seconds.
+const RELATIVE_SECONDS: i64 = 24 * 60 * 60;
+
+fn is_acl(name: &[u8]) -> bool {
+    name == ACCESS.as_bytes() || name == DEFAULT.as_bytes()
+}
+
+impl Vfs {
+    /// What an inode is.
+    ///
+    /// # Errors
+    /// [`VfsError::Stale`]; when it cannot be read.
+    pub fn stat(&self, number: u64) -> Result<Stat, VfsError> {
+        match Place::of(number) {
+            Place::Control => self.stat_control(),
+            Place::SnapshotDir => self.stat_snapshot_dir(),
+            Place::Here(_) | Place::In(..) => {
+                let (attributes, blocks) = self.on_inode(number, |view, object| {
+                    let attributes = view.attributes(object)?;
+                    let blocks = view.blocks(&attributes)?;
+                    Ok((attributes, blocks))
+                })?;
+                Ok(self.stat_of(number, attributes, blocks))
+            }
+        }
+    }
+
+    pub(super) fn stat_of(&self, number: u64, attributes: Attributes, blocks: u64) -> Stat {
+        Stat { ino: number, attributes, blocks, block_size: self.options().record_size }
+    }
+
+    /// Changes attributes, and takes away what Linux takes away with it: setuid and setgid bits and file capabilities
+    /// when the owner changes, or somebody else than root changes the size.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::set_attributes`]; [`VfsError::ReadOnly`].
+    pub fn set_attributes(&self, number: u64, changes: &SetAttributes, who: Who) -> Result<Stat, VfsError> {
+        let mut changes = *changes;
+        let caller = who.now();
+        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        let attributes = self.on_head(&[number], |fs| {
+            if owner_changes || changes.size.is_some() {
+                if fs.attributes(number)?.kind() != FileKind::Directory {
+                    changes.clear_setid |= owner_changes || who.uid != 0;
+                }
+                self.drop_capabilities(fs, number, who)?;
+            }
+            fs.set_attributes(number, &changes, &caller)
+        })?;
+        let blocks = self.on_inode(number, |view, _| view.blocks(&attributes))?;
+        Ok(self.stat_of(number, attributes, blocks))
+    }
+
+    /// Somebody who may not keep them has written: the file loses its setuid and setgid bits.
+    pub(super) fn drop_setid(&self, fs: &FilesystemMut<Live>, number: u64, who: Who) -> Result<(), ZplError> {
+        let attributes = fs.attributes(number)?;
+        let has_setid = attributes.mode & 0o4000 != 0 || attributes.mode & 0o2010 == 0o2010;
+        if has_setid && attributes.kind() == FileKind::File {
+            let changes = SetAttributes { clear_setid: true, ..SetAttributes::default() };
+            fs.set_attributes(number, &changes, &who.now())?;
+        }
+        Ok(())
+    }
+
+    /// Whatever is written loses its file capabilities.
+    pub(super) fn drop_capabilities(
+        &self,
+        fs: &FilesystemMut<Live>,
+        number: u64,
+        who: Who,
+    ) -> Result<(), ZplError> {
+        if self.inodes.lacks_capabilities(number) {
+            return Ok(());
+        }
+        match fs.remove_xattr(number, CAPABILITIES, &who.now()) {
+            Ok(()) | Err(ZplError::NoAttribute { .. } | ZplError::Unsupported { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        self.inodes.set_lacks_capabilities(number, true);
+        Ok(())
+    }
+
+    /// A file was read, or a directory listed: notes when, if that is wanted. There is nobody to tell of a failure.
+    pub(super) fn note_read(&self, number: u64) {
+        let atime = self.options().atime;
+        if atime == Atime::Off || ino::slot(number) != 0 || self.is_read_only() {
+            return;
+        }
+        let _ = self.on_head(&[number], |fs| {
+            let Attributes { atime: last, mtime, ctime, .. } = fs.attributes(number)?;
+            let now = now();
+            let stale = now.seconds.saturating_sub(last.seconds) >= RELATIVE_SECONDS;
+            if atime == Atime::Strict || last <= mtime || last <= ctime || stale {
+                fs.touch_atime(number, now)?;
+            }
+            Ok(())
+        });
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// [`VfsError::NoAttribute`], [`VfsError::Unsupported`].
+    pub fn xattr(&self, number: u64, name: &[u8]) -> Result<Vec<u8>, VfsError> {
+        let none = || VfsError::NoAttribute { ino: number, name: name.to_vec() };
+        self.check_xattr(name)?;
+        if matches!(Place::of(number), Place::Control | Place::SnapshotDir) {
+            return Err(none());
+        }
+        self.on_inode(number, |view, object| view.xattr(object, name))?.ok_or_else(none)
+    }
+
+    /// Names of all extended attributes; those of the namespace `trusted` only for root.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn xattr_names(&self, number: u64, who: Who) -> Result<Vec<Vec<u8>>, VfsError> {
+        if matches!(Place::of(number), Place::Control | Place::SnapshotDir) {
+            return Ok(Vec::new());
+        }
+        let mut names = self.on_inode(number, |view, object| view.xattr_names(object))?;
+        names.retain(|name| {
+            self.check_xattr(name).is_ok() && (who.uid == 0 || !name.starts_with(b"trusted."))
+        });
+        Ok(names)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::set_xattr`]; [`VfsError::Unsupported`], [`VfsError::ReadOnly`].
+    pub fn set_xattr(
+        &self,
+        number: u64,
+        name: &[u8],
+        value: &[u8],
+        how: SetXattr,
+        who: Who,
+    ) -> Result<(), VfsError> {
+        self.check_xattr(name)?;
+        let caller = who.now();
+        self.on_head(&[number], |fs| fs.set_xattr(number, name, value, how, &caller))?;
+        if name == CAPABILITIES {
+            self.inodes.set_lacks_capabilities(number, false);
+        }
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::remove_xattr`]; [`VfsError::Unsupported`], [`VfsError::ReadOnly`].
+    pub fn remove_xattr(&self, number: u64, name: &[u8], who: Who) -> Result<(), VfsError> {
+        self.check_xattr(name)?;
+        let caller = who.now();
+        self.on_head(&[number], |fs| fs.remove_xattr(number, name, &caller))
+    }
+
+    /// `acltype` and `xattr` may say that there are none.
+    fn check_xattr(&self, name: &[u8]) -> Result<(), VfsError> {
+        let options = self.options();
+        match is_acl(name) {
+            true if !options.posix_acl => Err(VfsError::Unsupported { what: "a POSIX ACL" }),
+            false if !options.xattrs => Err(VfsError::Unsupported { what: "an extended attribute" }),
+            false if name.starts_with(b"system.") => {
+                Err(VfsError::Unsupported { what: "an attribute of the namespace 'system'" })
+            }
+            _ => Ok(()),
+        }
+    }
+}

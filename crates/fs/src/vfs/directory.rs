@@ -1,0 +1,229 @@
+//! Finding names and listing directories.
+
+use snowmelt_zpl::FileKind;
+
+use super::control::CONTROL_NAME;
+use super::error::VfsError;
+use super::ino::Place;
+use super::view::View;
+use super::{Stat, Vfs, ino};
+
+/// Offsets in listings: of "..", of `.zfs`, and of what the directory stores.
+const DOT_DOT: u64 = 1;
+const CONTROL: u64 = 2;
+const STORED: u64 = 3;
+/// Past the last entry; the directory's own number for it is no valid file offset.
+const END: u64 = i64::MAX as u64;
+
+/// A name in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// Inode number; for snapshots in `.zfs/snapshot` not the one they have once they are looked into.
+    pub ino: u64,
+    /// What it is, as far as the directory knows.
+    pub kind: FileKind,
+    /// Where to go on after it: stays right whatever is added or removed meanwhile. Positive as a signed number.
+    pub next: u64,
+}
+
+/// Such a name would mislead whoever reads the listing.
+fn is_misleading(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+impl Vfs {
+    /// Inode number of the root directory: its object number.
+    ///
+    /// # Errors
+    /// When the content was replaced by something unreadable.
+    pub fn root(&self) -> Result<u64, VfsError> {
+        self.root_object()
+    }
+
+    pub(super) fn root_object(&self) -> Result<u64, VfsError> {
+        Ok(self.base()?.view.root())
+    }
+
+    /// Finds a name in a directory. The inode is referred to from then on: [`Vfs::forget`] gives that back.
+    ///
+    /// # Errors
+    /// [`VfsError::NotFound`]; when the directory cannot be read.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Stat, VfsError> {
+        match Place::of(parent) {
+            Place::Control if name == b".." => self.stat_referred(self.root_object()?),
+            Place::SnapshotDir if name == b".." => self.stat_referred(ino::CONTROL),
+            Place::Control | Place::SnapshotDir if name == b"." => self.stat_referred(parent),
+            Place::Control => self.lookup_in_control(name),
+            Place::SnapshotDir => self.lookup_snapshot(name),
+            Place::Here(object)
+                if name == CONTROL_NAME && self.has_control() && object == self.root_object()? =>
+            {
+                self.stat_control()
+            }
+            Place::Here(_) | Place::In(..) => {
+                let found = self.on_inode(parent, |view, object| match name {
+                    b"." => Ok(Some(object)),
+                    b".." => {
+                        Ok(Some(if object == view.root() { 0 } else { view.attributes(object)?.parent }))
+                    }
+                    _ => Ok(view.lookup(object, name)?.map(|entry| entry.object)),
+                })?;
+                let object = found.ok_or_else(|| VfsError::NotFound { parent, name: name.to_vec() })?;
+                if object == 0 && name == b".." {
+                    return self.stat_referred(self.above_root(parent));
+                }
+                self.check_entry(parent, name, object)?;
+                self.stat_referred(ino::of(ino::slot(parent), object))
+            }
+        }
+    }
+
+    /// What is above the root of what an inode belongs to: of a snapshot below `.zfs`, the directory it is in.
+    fn above_root(&self, root: u64) -> u64 {
+        if ino::slot(root) == 0 { root } else { ino::SNAPSHOT_DIR }
+    }
+
+    /// An entry must not lead to what is no file, nor back to the root.
+    fn check_entry(&self, parent: u64, name: &[u8], object: u64) -> Result<(), VfsError> {
+        let is_root = match Place::of(parent) {
+            Place::In(slot, _) => object == self.snapshot_of(slot, parent)?.view.root(),
+            _ => object == self.root_object()?,
+        };
+        if object == 0 || object >= ino::RESERVED || is_root && !matches!(name, b"." | b"..") {
+            return Err(VfsError::BadEntry { parent, name: name.to_vec(), object });
+        }
+        Ok(())
+    }
+
+    /// What an inode is, with a reference to it as [`Vfs::lookup`] gives one.
+    ///
+    /// # Errors
+    /// As [`Vfs::stat`].
+    pub fn stat_referred(&self, number: u64) -> Result<Stat, VfsError> {
+        match Place::of(number) {
+            Place::Control => self.stat_control(),
+            Place::SnapshotDir => self.stat_snapshot_dir(),
+            Place::Here(_) => self.read_base(|base| {
+                let stat = self.stat_in(&base.view, number)?;
+                self.inodes.looked_up(number, stat.attributes.generation, base.epoch);
+                Ok(stat)
+            }),
+            Place::In(slot, _) => {
+                let snapshot = self.snapshot_of(slot, number)?;
+                self.stat_known(&snapshot.view, number)
+            }
+        }
+    }
+
+    /// What an inode of a snapshot below `.zfs` is, with a reference to it.
+    pub(super) fn stat_known(&self, view: &View, number: u64) -> Result<Stat, VfsError> {
+        let stat = self.stat_in(view, number)?;
+        if self.inodes.looked_up(number, stat.attributes.generation, 0) {
+            self.snapshots.used(ino::slot(number));
+        }
+        Ok(stat)
+    }
+
+    pub(super) fn stat_in(&self, view: &View, number: u64) -> Result<Stat, VfsError> {
+        let (Place::Here(object) | Place::In(_, object)) = Place::of(number) else {
+            return Err(VfsError::Stale { ino: number });
+        };
+        let attributes = view.attributes(object)?;
+        let blocks = view.blocks(&attributes)?;
+        Ok(self.stat_of(number, attributes, blocks))
+    }
+
+    /// At most `count` entries of a directory, "." and ".." among them, from an offset on: 0, or what an entry has for
+    /// [`Entry::next`].
+    ///
+    /// # Errors
+    /// [`VfsError::NotADirectory`]; when the directory cannot be read.
+    pub fn read_dir(&self, number: u64, offset: u64, count: usize) -> Result<Vec<Entry>, VfsError> {
+        let mut entries = Vec::new();
+        if offset >= END {
+            return Ok(entries);
+        }
+        if offset < STORED {
+            self.list_dots(number, offset, &mut entries)?;
+        }
+        entries.truncate(count.max(1));
+        let left = count.saturating_sub(entries.len());
+        if left == 0 {
+            return Ok(entries);
+        }
+        match Place::of(number) {
+            Place::Control => entries.extend(self.list_control(offset)),
+            Place::SnapshotDir => entries.extend(self.list_snapshots(offset, left)?),
+            Place::Here(_) | Place::In(..) => {
+                let from = if offset < STORED { 0 } else { offset };
+                self.list_stored(number, from, left, &mut entries)?;
+                if offset == 0 {
+                    self.note_read(number);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn list_dots(&self, number: u64, offset: u64, entries: &mut Vec<Entry>) -> Result<(), VfsError> {
+        let entry =
+            |name: &[u8], ino, next| Entry { name: name.to_vec(), ino, kind: FileKind::Directory, next };
+        if offset < DOT_DOT {
+            entries.push(entry(b".", number, DOT_DOT));
+        }
+        if offset < CONTROL {
+            let parent = match Place::of(number) {
+                Place::Control => self.root_object()?,
+                Place::SnapshotDir => ino::CONTROL,
+                Place::Here(_) | Place::In(..) => {
+                    let parent = self.on_inode(number, |view, object| {
+                        Ok((object != view.root()).then_some(view.attributes(object)?.parent))
+                    })?;
+                    parent
+                        .map_or_else(|| self.above_root(number), |parent| ino::of(ino::slot(number), parent))
+                }
+            };
+            entries.push(entry(b"..", parent, CONTROL));
+        }
+        if self.shows_control() && Place::of(number) == Place::Here(self.root_object()?) {
+            entries.push(entry(CONTROL_NAME, ino::CONTROL, STORED));
+        }
+        Ok(())
+    }
+
+    fn list_stored(
+        &self,
+        number: u64,
+        from: u64,
+        count: usize,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), VfsError> {
+        let mut from = from;
+        // A directory in which all names are misleading is none that goes on for ever: each turn gets further.
+        loop {
+            let stored = self.on_inode(number, |view, object| view.read_dir(object, from, count))?;
+            let Some((_, last)) = stored.last() else { return Ok(()) };
+            from = *last;
+            let before = entries.len();
+            entries.extend(stored.into_iter().filter(|(entry, _)| !is_misleading(&entry.name)).map(
+                |(entry, next)| Entry {
+                    ino: ino::of(ino::slot(number), entry.object),
+                    name: entry.name,
+                    kind: entry.kind,
+                    next: next.min(END),
+                },
+            ));
+            if entries.len() > before || from >= END {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `count` references are given back. What nobody refers to and no name leads to is removed.
+    pub fn forget(&self, number: u64, count: u64) {
+        let dropped = self.inodes.forgotten(number, count);
+        self.dropped(number, dropped);
+    }
+}

@@ -1,0 +1,85 @@
+//! How a dataset is mounted, by its properties.
+
+use snowmelt_dataset::{Catalog, Dataset, DatasetError};
+use snowmelt_zpl::XattrStore;
+
+/// When the time of last read is noted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Atime {
+    /// Never (`atime=off`).
+    Off,
+    /// When it is older than the last change, or than a day (`relatime=on`).
+    #[default]
+    Relative,
+    /// Whenever a file is read the first time after it was opened.
+    Strict,
+}
+
+/// The property `snapdir`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SnapDir {
+    /// There is no `.zfs`.
+    Disabled,
+    /// It is there for those who know, but not listed.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+}
+
+/// How a dataset is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VfsOptions {
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// When the time of last read is noted.
+    pub atime: Atime,
+    /// How snapshots show.
+    pub snapdir: SnapDir,
+    /// POSIX ACLs (`acltype=posix`).
+    pub posix_acl: bool,
+    /// Extended attributes other than ACLs (`xattr`).
+    pub xattrs: bool,
+    /// `devices`: device nodes lead to devices. For whoever mounts it to see to, as the next two.
+    pub devices: bool,
+    /// `exec`: files can be executed.
+    pub exec: bool,
+    /// `setuid`: setuid and setgid bits count.
+    pub setuid: bool,
+    /// `recordsize`, bytes: what `stat` tells as the best size of reads and writes.
+    pub record_size: u32,
+}
+
+impl VfsOptions {
+    /// By the properties of a dataset.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn of(catalog: &Catalog, dataset: &Dataset) -> Result<Self, DatasetError> {
+        let value = |name: &str| -> Result<Option<String>, DatasetError> {
+            Ok(catalog.inherited_property(dataset, name)?.map(|(value, ..)| value))
+        };
+        let is_on = |name: &str| -> Result<bool, DatasetError> { Ok(value(name)?.as_deref() != Some("off")) };
+        let atime = match (is_on("atime")?, is_on("relatime")?) {
+            (false, _) => Atime::Off,
+            (true, true) => Atime::Relative,
+            (true, false) => Atime::Strict,
+        };
+        let written = snowmelt_dataset::write_options(catalog, dataset)?;
+        Ok(Self {
+            read_only: value("readonly")?.as_deref() == Some("on"),
+            atime,
+            snapdir: match value("snapdir")?.as_deref() {
+                Some("disabled") => SnapDir::Disabled,
+                Some("visible") => SnapDir::Visible,
+                _ => SnapDir::Hidden,
+            },
+            posix_acl: written.posix_acl,
+            xattrs: written.xattr != XattrStore::Off,
+            devices: is_on("devices")?,
+            exec: is_on("exec")?,
+            setuid: is_on("setuid")?,
+            record_size: written.record_size,
+        })
+    }
+}

@@ -1,0 +1,736 @@
+//! The kernel's requests, answered by a [`Vfs`].
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::OFlags;
+use snowmelt_fs::vfs::{FileRange, OpenFor, Seek, Stat, Vfs, VfsError, Who, WriteHow};
+use snowmelt_zpl::{FileKind, NewKind, NewNode, RenameMode, SetAttributes, SetXattr};
+
+use crate::convert::{decode_device, errno, file_attr, file_type, kind_of_mode, set_time, timestamp};
+use crate::ioctl::ioctl;
+
+/// How long the kernel takes a name to lead where it did. After a rollback it can be told of inodes that changed, but not
+/// of names, so [`Mounts::refresh`](crate::Mounts::refresh) waits as long as this.
+pub(crate) const NAMES_HOLD: Duration = Duration::from_secs(1);
+/// How long it takes attributes to be what they were, if it hears of no change.
+const ATTRIBUTES_HOLD: Duration = Duration::from_secs(10);
+/// Control directories and what is in them change without its doing.
+const NOT_AT_ALL: Duration = Duration::ZERO;
+
+/// The kernel's number for the root (`FUSE_ROOT_ID`).
+const ROOT: u64 = 1;
+/// Largest read or write, bytes.
+const TRANSFER_MAX: u32 = 1 << 20;
+/// Requests that the kernel sends ahead without anybody waiting: readahead, writes of mapped files.
+const BACKGROUND_MAX: u16 = 64;
+/// Directory entries fetched at once.
+const ENTRIES: usize = 256;
+/// Most bytes copied in one request, so that it ends in reasonable time; whoever wants more asks again.
+const COPY_MAX: u64 = 64 << 20;
+/// Units of `statfs`, bytes (`SPA_MINBLOCKSIZE`, as in ZFS).
+const FRAGMENT: u64 = 512;
+/// Longest name (`MAXNAMELEN - 1`).
+const NAME_MAX: u32 = 255;
+
+/// `fallocate` modes (`include/uapi/linux/falloc.h`).
+const KEEP_SIZE: i32 = 0x1;
+const PUNCH_HOLE: i32 = 0x2;
+const ZERO_RANGE: i32 = 0x10;
+/// `lseek` (`include/uapi/linux/fs.h`).
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+/// `setxattr` (`include/uapi/linux/xattr.h`).
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// What is told of failures that nobody but the operator can do something about.
+pub(crate) type Complain = Arc<dyn Fn(&VfsError) + Send + Sync>;
+
+/// A [`Vfs`] as the kernel wants it.
+pub(crate) struct Adapter {
+    vfs: Arc<Vfs>,
+    complain: Complain,
+}
+
+type Answer<T> = Result<T, Errno>;
+
+impl Adapter {
+    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain) -> Self {
+        Self { vfs, complain }
+    }
+
+    /// The filesystem's number for the kernel's.
+    fn ino(&self, ino: INodeNo) -> Answer<u64> {
+        if ino.0 == ROOT { self.told(self.vfs.root()) } else { Ok(ino.0) }
+    }
+
+    /// An error number for an error. Its cause is lost from here on, so what is nobody's fault is told the operator.
+    fn told<T>(&self, result: Result<T, VfsError>) -> Answer<T> {
+        result.map_err(|error| {
+            if error.errno() == i32::from(Errno::EIO) {
+                (self.complain)(&error);
+            }
+            errno(&error)
+        })
+    }
+
+    fn lookup_entry(&self, parent: INodeNo, name: &OsStr) -> Answer<Stat> {
+        self.told(self.vfs.lookup(self.ino(parent)?, name.as_bytes()))
+    }
+
+    fn make(&self, parent: INodeNo, name: &OsStr, new: NewNode<'_>, who: Who) -> Answer<Stat> {
+        self.told(self.vfs.create(self.ino(parent)?, name.as_bytes(), new, who))
+    }
+
+    fn open_file(&self, ino: u64, flags: OpenFlags) -> Answer<FopenFlags> {
+        let has = |flag: OFlags| flags.0 & flag.bits() as i32 != 0;
+        let write = flags.acc_mode() != OpenAccMode::O_RDONLY || has(OFlags::TRUNC);
+        self.told(self.vfs.open_inode(ino, OpenFor { write, append: has(OFlags::APPEND) }))?;
+        Ok(FopenFlags::FOPEN_KEEP_CACHE
+            | FopenFlags::FOPEN_NOFLUSH
+            | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
+    }
+
+    /// Creates a file and opens it. The kernel asks for this when it knows of no such name, but there may be one by now.
+    fn create_open(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        new: NewNode<'_>,
+        who: Who,
+        flags: i32,
+    ) -> Answer<(Stat, FopenFlags)> {
+        let stat = match self.make(parent, name, new, who) {
+            Err(error) if error == Errno::EEXIST && flags & OFlags::EXCL.bits() as i32 == 0 => {
+                self.lookup_entry(parent, name)
+            }
+            other => other,
+        }?;
+        match self.open_file(stat.ino, OpenFlags(flags)) {
+            Ok(opened) => Ok((stat, opened)),
+            Err(error) => {
+                self.vfs.forget(stat.ino, 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn change(&self, ino: INodeNo, changes: &SetAttributes, who: Who) -> Answer<Stat> {
+        self.told(self.vfs.set_attributes(self.ino(ino)?, changes, who))
+    }
+
+    fn read_at(&self, ino: INodeNo, offset: u64, size: u32) -> Answer<Vec<u8>> {
+        let mut buf = vec![0; size.min(TRANSFER_MAX) as usize];
+        let len = self.told(self.vfs.read(self.ino(ino)?, offset, &mut buf))?;
+        buf.truncate(len);
+        Ok(buf)
+    }
+
+    fn fallocate_range(&self, ino: INodeNo, range: FileRange, mode: i32, who: Who) -> Answer<()> {
+        let ino = self.ino(ino)?;
+        let keep_size = mode & KEEP_SIZE != 0;
+        let done = match mode & !KEEP_SIZE {
+            0 => self.vfs.allocate(ino, range, keep_size, who),
+            PUNCH_HOLE if keep_size => self.vfs.punch_hole(ino, range, who),
+            ZERO_RANGE => self.vfs.zero_range(ino, range, keep_size, who),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        self.told(done)
+    }
+
+    fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
+        self.told(self.vfs.xattr(self.ino(ino)?, name.as_bytes()))
+    }
+
+    fn xattr_list(&self, ino: INodeNo, who: Who) -> Answer<Vec<u8>> {
+        let names = self.told(self.vfs.xattr_names(self.ino(ino)?, who))?;
+        Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
+    }
+
+    /// Gives entries from `offset` on to `add`, which says when it has had enough.
+    fn list(
+        &self,
+        ino: INodeNo,
+        offset: u64,
+        mut add: impl FnMut(&Self, snowmelt_fs::vfs::Entry) -> bool,
+    ) -> Answer<()> {
+        let ino = self.ino(ino)?;
+        let mut from = offset;
+        loop {
+            let entries = match self.vfs.read_dir(ino, from, ENTRIES) {
+                Ok(entries) => entries,
+                // What was listed so far is told first; the failure comes when the kernel asks on.
+                Err(_) if from != offset => return Ok(()),
+                Err(error) => return self.told(Err(error)),
+            };
+            let Some(last) = entries.last() else { return Ok(()) };
+            from = last.next;
+            for entry in entries {
+                if add(self, entry) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The type of what an entry leads to, also where the directory does not tell.
+    fn entry_type(&self, entry: &snowmelt_fs::vfs::Entry) -> fuser::FileType {
+        let looked_up = || self.vfs.stat(entry.ino).ok().and_then(|stat| file_type(stat.kind()));
+        file_type(entry.kind).or_else(looked_up).unwrap_or(fuser::FileType::RegularFile)
+    }
+
+    fn is_control(&self, ino: u64) -> bool {
+        matches!(ino, snowmelt_fs::vfs::ino::CONTROL | snowmelt_fs::vfs::ino::SNAPSHOT_DIR)
+    }
+
+    /// How long names and attributes of an inode hold.
+    fn holds(&self, ino: u64) -> (Duration, Duration) {
+        if self.is_control(ino) { (NOT_AT_ALL, NOT_AT_ALL) } else { (ATTRIBUTES_HOLD, NAMES_HOLD) }
+    }
+}
+
+fn who(request: &Request) -> Who {
+    Who { uid: request.uid(), gid: request.gid(), umask: 0 }
+}
+
+fn who_with(request: &Request, umask: u32) -> Who {
+    Who { umask, ..who(request) }
+}
+
+fn empty(reply: ReplyEmpty, answer: Answer<()>) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Names below a snapshot hold as others do; the kernel is told in [`Adapter::holds`] what does not.
+fn entry(adapter: &Adapter, reply: ReplyEntry, answer: Answer<Stat>) {
+    match answer {
+        Ok(stat) => {
+            let (attributes, names) = adapter.holds(stat.ino);
+            reply.entry_with_ttls(
+                &names,
+                &attributes,
+                &file_attr(&stat),
+                Generation(stat.attributes.generation),
+            );
+        }
+        Err(error) => reply.error(error),
+    }
+}
+
+fn xattr(reply: ReplyXattr, size: u32, answer: Answer<Vec<u8>>) {
+    match answer {
+        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            // The umask is ours to apply: a default ACL takes its place.
+            | InitFlags::FUSE_DONT_MASK;
+        if self.vfs.options().posix_acl {
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+        // What this kernel does not know it cannot be asked for, and is no worse without.
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.set_max_write(TRANSFER_MAX);
+        let _ = config.set_max_readahead(TRANSFER_MAX).or_else(|most| config.set_max_readahead(most));
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(self, reply, self.lookup_entry(parent, name));
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+        if let (false, Ok(ino)) = (ino.0 == ROOT, self.ino(ino)) {
+            self.vfs.forget(ino, nlookup);
+        }
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let stat = self.ino(ino).and_then(|ino| self.told(self.vfs.stat(ino)));
+        match stat {
+            Ok(stat) => reply.attr(&self.holds(stat.ino).0, &file_attr(&stat)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = SetAttributes {
+            permissions: mode.map(|mode| mode & 0o7777),
+            uid,
+            gid,
+            size,
+            atime: atime.map(set_time),
+            mtime: mtime.map(set_time),
+            ctime: ctime.map(timestamp),
+            ..SetAttributes::default()
+        };
+        match self.change(ino, &changes, who(request)) {
+            Ok(stat) => reply.attr(&ATTRIBUTES_HOLD, &file_attr(&stat)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.ino(ino).and_then(|ino| self.told(self.vfs.readlink(ino))) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let (major, minor) = decode_device(rdev);
+        let kind = match kind_of_mode(mode) {
+            FileKind::File | FileKind::Unknown => NewKind::File,
+            FileKind::Fifo => NewKind::Fifo,
+            FileKind::Socket => NewKind::Socket,
+            FileKind::CharDevice => NewKind::CharDevice(major, minor),
+            FileKind::BlockDevice => NewKind::BlockDevice(major, minor),
+            FileKind::Directory | FileKind::Symlink => return reply.error(Errno::EINVAL),
+        };
+        let new = NewNode { kind, permissions: mode & 0o7777 };
+        entry(self, reply, self.make(parent, name, new, who_with(request, umask)));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let new = NewNode { kind: NewKind::Directory, permissions: mode & 0o7777 };
+        entry(self, reply, self.make(parent, name, new, who_with(request, umask)));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let kind = NewKind::Symlink(target.as_os_str().as_bytes());
+        entry(self, reply, self.make(parent, name, NewNode { kind, permissions: 0o777 }, who(request)));
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let linked = self
+            .ino(ino)
+            .and_then(|ino| self.told(self.vfs.link(ino, self.ino(parent)?, name.as_bytes(), who(request))));
+        entry(self, reply, linked);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self
+            .ino(parent)
+            .and_then(|parent| self.told(self.vfs.unlink(parent, name.as_bytes(), who(request))));
+        empty(reply, done);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self
+            .ino(parent)
+            .and_then(|parent| self.told(self.vfs.rmdir(parent, name.as_bytes(), who(request))));
+        empty(reply, done);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => RenameMode::Replace,
+            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
+            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let rename = || {
+            let (from, to) = (self.ino(parent)?, self.ino(newparent)?);
+            self.told(self.vfs.rename((from, name.as_bytes()), (to, newname.as_bytes()), mode, who(request)))
+        };
+        empty(reply, rename());
+    }
+
+    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.ino(ino).and_then(|ino| self.open_file(ino, flags)) {
+            Ok(opened) => reply.opened(FileHandle(0), opened),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let new = NewNode { kind: NewKind::File, permissions: mode & 0o7777 };
+        match self.create_open(parent, name, new, who_with(request, umask), flags) {
+            Ok((stat, opened)) => {
+                let generation = Generation(stat.attributes.generation);
+                reply.created(&NAMES_HOLD, &file_attr(&stat), generation, FileHandle(0), opened);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.read_at(ino, offset, size) {
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let how = WriteHow { clear_setid: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) };
+        let written =
+            self.ino(ino).and_then(|ino| self.told(self.vfs.write(ino, offset, data, who(request), how)));
+        match written {
+            Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    /// Nothing is kept back that closing would have to bring out: the kernel need not ask again.
+    fn flush(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+        if let Ok(ino) = self.ino(ino) {
+            self.vfs.close_inode(ino);
+        }
+    }
+
+    fn fsync(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(reply, self.told(self.vfs.sync()));
+    }
+
+    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.ino(ino).and_then(|ino| {
+            self.told(self.vfs.open_inode(ino, OpenFor::default()))?;
+            // What can never change may be kept.
+            let frozen = self.vfs.is_snapshot() || snowmelt_fs::vfs::ino::is_in_snapshot(ino);
+            Ok(if frozen {
+                FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
+            } else {
+                FopenFlags::empty()
+            })
+        });
+        match opened {
+            Ok(flags) => reply.opened(FileHandle(0), flags),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.list(ino, offset, |adapter, entry| {
+            reply.add(
+                INodeNo(entry.ino),
+                entry.next,
+                adapter.entry_type(&entry),
+                OsStr::from_bytes(&entry.name),
+            )
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.list(ino, offset, |adapter, entry| adapter.add_plus(&mut reply, &entry));
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.release(request, ino, fh, flags, None, false, reply);
+    }
+
+    fn fsyncdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
+        self.fsync(request, ino, fh, datasync, reply);
+    }
+
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        match self.told(self.vfs.space()) {
+            Ok(space) => {
+                let free = space.available / FRAGMENT;
+                let total = space.referenced.saturating_add(space.available) / FRAGMENT;
+                // As many files as there would be room for (`zfs_statvfs`), those that exist not counted.
+                let record = self.vfs.options().record_size;
+                reply.statfs(total, free, free, free, free, record, NAME_MAX, FRAGMENT as u32);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let how = match flags & (XATTR_CREATE | XATTR_REPLACE) {
+            XATTR_CREATE => SetXattr::Create,
+            XATTR_REPLACE => SetXattr::Replace,
+            0 => SetXattr::Any,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let set = || self.told(self.vfs.set_xattr(self.ino(ino)?, name.as_bytes(), value, how, who(request)));
+        empty(reply, set());
+    }
+
+    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        xattr(reply, size, self.xattr_value(ino, name));
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        xattr(reply, size, self.xattr_list(ino, who(request)));
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let remove = || self.told(self.vfs.remove_xattr(self.ino(ino)?, name.as_bytes(), who(request)));
+        empty(reply, remove());
+    }
+
+    fn ioctl(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.ino(ino).and_then(|ino| ioctl(&self.vfs, ino, cmd, in_data, who(request))) {
+            Ok(answer) => reply.ioctl(0, answer.get(..out_size as usize).unwrap_or(&answer)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, self.fallocate_range(ino, FileRange { offset, length }, mode, who(request)));
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let what = match whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let found = u64::try_from(offset)
+            .map_err(|_| Errno::ENXIO)
+            .and_then(|offset| self.told(self.vfs.seek(self.ino(ino)?, offset, what)));
+        match found {
+            Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        ino_in: INodeNo,
+        _fh_in: FileHandle,
+        offset_in: u64,
+        ino_out: INodeNo,
+        _fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copy = || {
+            let (from, to) = (self.ino(ino_in)?, self.ino(ino_out)?);
+            self.told(self.vfs.copy((from, offset_in), (to, offset_out), len.min(COPY_MAX), who(request)))
+        };
+        match copy() {
+            Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+impl Adapter {
+    /// Adds an entry with its attributes, which is as good as a lookup; says when there is no more room.
+    fn add_plus(&self, reply: &mut ReplyDirectoryPlus, entry: &snowmelt_fs::vfs::Entry) -> bool {
+        let name = OsStr::from_bytes(&entry.name);
+        let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
+        let stat = match is_dots || self.is_control(entry.ino) {
+            true => None,
+            false => self.vfs.stat_referred(entry.ino).ok(),
+        };
+        let Some(stat) = stat else {
+            // Without attributes: whoever wants them looks the name up.
+            let attr = FileAttr { ino: INodeNo(entry.ino), kind: self.entry_type(entry), ..NO_ATTRIBUTES };
+            return reply.add(INodeNo(0), entry.next, name, &NOT_AT_ALL, &attr, Generation(0));
+        };
+        let generation = Generation(stat.attributes.generation);
+        let full = reply.add(INodeNo(stat.ino), entry.next, name, &NAMES_HOLD, &file_attr(&stat), generation);
+        if full {
+            self.vfs.forget(stat.ino, 1);
+        }
+        full
+    }
+}
+
+const NO_ATTRIBUTES: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: SystemTime::UNIX_EPOCH,
+    mtime: SystemTime::UNIX_EPOCH,
+    ctime: SystemTime::UNIX_EPOCH,
+    crtime: SystemTime::UNIX_EPOCH,
+    kind: fuser::FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};

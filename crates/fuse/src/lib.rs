@@ -1,0 +1,24 @@
+//! Filesystem datasets mounted through FUSE.
+//!
+//! [`Mounts`] keeps what one process has mounted; each [`Mount`] serves a [`Vfs`](snowmelt_fs::vfs::Vfs) to the kernel
+//! from threads of its own. No storage is known here, and nothing of pools but that an open one wants to commit now and
+//! then.
+//!
+//! What the kernel caches: names and attributes for as long as `filesystem::NAMES_HOLD` and `ATTRIBUTES_HOLD` say, and
+//! content until it is told otherwise. All changes come through the one mount that a dataset has, so what the kernel
+//! knows is right, unless a rollback or receive replaces the content: then [`Mounts::refresh`] makes it forget.
+//! Writes are passed on at once (no writeback cache), since the size of a file must not be the kernel's to say when a
+//! rollback may change it.
+
+mod convert;
+mod error;
+mod filesystem;
+mod ioctl;
+mod mount;
+mod mounts;
+mod table;
+
+pub use error::MountError;
+pub use mount::{Mount, MountOptions};
+pub use mounts::Mounts;
+pub use table::{Mounted, mounted};

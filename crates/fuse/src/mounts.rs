@@ -1,0 +1,194 @@
+//! All that one process has mounted of one pool.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use snowmelt_dataset::{Dataset, DatasetId, Datasets, Snapshot};
+use snowmelt_fs::vfs::{Vfs, VfsError, VfsOptions};
+
+use crate::error::MountError;
+use crate::filesystem::NAMES_HOLD;
+use crate::mount::{Mount, MountOptions};
+
+/// How often it is looked whether a commit is due.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon whoever waits for mounts to end learns that it should not.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The mounts of a pool that this process has open.
+pub struct Mounts {
+    datasets: Arc<Datasets>,
+    state: Mutex<State>,
+    changed: Condvar,
+    complain: fn(&str),
+}
+
+#[derive(Default)]
+struct State {
+    mounts: Vec<Arc<Mount>>,
+    /// Being mounted, so not to be mounted twice.
+    beginning: Vec<DatasetId>,
+    /// A thread sees to it that commits happen.
+    commits: bool,
+}
+
+impl Mounts {
+    /// None yet. `complain` is told what went wrong that nobody else is told in full.
+    pub fn new(datasets: Arc<Datasets>, complain: fn(&str)) -> Arc<Self> {
+        Arc::new(Self { datasets, state: Mutex::default(), changed: Condvar::new(), complain })
+    }
+
+    /// Mounts a dataset's head.
+    ///
+    /// # Errors
+    /// [`MountError::Mounted`]; when it cannot be opened, or the system refuses.
+    pub fn mount(
+        self: &Arc<Self>,
+        dataset: &Dataset,
+        dir: &Path,
+        properties: VfsOptions,
+        options: &MountOptions,
+    ) -> Result<Arc<Mount>, MountError> {
+        let id = dataset.id;
+        {
+            let mut state = self.state.lock();
+            let mounted = state
+                .mounts
+                .iter()
+                .find(|mount| !mount.vfs().is_snapshot() && mount.vfs().dataset_id() == id);
+            if let Some(mount) = mounted {
+                return Err(MountError::Mounted { dir: mount.dir().to_owned() });
+            }
+            if state.beginning.contains(&id) {
+                return Err(MountError::Mounted { dir: dir.to_owned() });
+            }
+            state.beginning.push(id);
+        }
+        let mount = Vfs::open(self.datasets.clone(), dataset, properties)
+            .map_err(MountError::from)
+            .and_then(|vfs| self.begin(dataset.name.clone(), dir, vfs, options));
+        self.state.lock().beginning.retain(|other| *other != id);
+        mount
+    }
+
+    /// Mounts a snapshot, for reading.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or the system refuses.
+    pub fn mount_snapshot(
+        self: &Arc<Self>,
+        snapshot: &Snapshot,
+        dir: &Path,
+        properties: VfsOptions,
+        options: &MountOptions,
+    ) -> Result<Arc<Mount>, MountError> {
+        let vfs = Vfs::open_snapshot(self.datasets.clone(), snapshot, properties)?;
+        self.begin(snapshot.full_name(), dir, vfs, options)
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        name: String,
+        dir: &Path,
+        vfs: Vfs,
+        options: &MountOptions,
+    ) -> Result<Arc<Mount>, MountError> {
+        let complain = self.complain;
+        let told = name.clone();
+        let complain = Arc::new(move |error: &VfsError| complain(&format!("{told}: {}", chain(error))));
+        let all = self.clone();
+        // Held so that it cannot be over before it is in the list.
+        let mut state = self.state.lock();
+        let over = move |mount: &Arc<Mount>| {
+            all.state.lock().mounts.retain(|other| !Arc::ptr_eq(other, mount));
+            all.changed.notify_all();
+        };
+        let mount = Mount::begin(name, dir, vfs, options, complain, over)?;
+        state.mounts.push(mount.clone());
+        if !std::mem::replace(&mut state.commits, true) {
+            let all = self.clone();
+            std::thread::spawn(move || all.commit_now_and_then());
+        }
+        Ok(mount)
+    }
+
+    /// Commits what is dirty and old, as long as anything is mounted.
+    fn commit_now_and_then(&self) {
+        let mut state = self.state.lock();
+        while !state.mounts.is_empty() {
+            self.changed.wait_for(&mut state, COMMIT_INTERVAL);
+            parking_lot::MutexGuard::unlocked(&mut state, || {
+                if !self.datasets.pool().is_read_only()
+                    && let Err(error) = self.datasets.pool().maybe_commit()
+                {
+                    (self.complain)(&format!("{}: {}", self.datasets.pool_name(), chain(&error)));
+                }
+            });
+        }
+        state.commits = false;
+    }
+
+    /// What is mounted.
+    pub fn list(&self) -> Vec<Arc<Mount>> {
+        self.state.lock().mounts.clone()
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().mounts.is_empty()
+    }
+
+    /// Waits until nothing is mounted. When `cancelled` becomes true everything is unmounted, in use or not.
+    pub fn wait_until_none(&self, cancelled: &AtomicBool) {
+        let mut forced = false;
+        let mut state = self.state.lock();
+        while !state.mounts.is_empty() {
+            if cancelled.load(Ordering::Relaxed) && !forced {
+                forced = true;
+                let mounts = state.mounts.clone();
+                parking_lot::MutexGuard::unlocked(&mut state, || {
+                    // Those inside others first.
+                    for mount in mounts.iter().rev() {
+                        if let Err(error) = mount.unmount(true) {
+                            (self.complain)(&chain(&error));
+                        }
+                    }
+                });
+                continue;
+            }
+            self.changed.wait_for(&mut state, CANCEL_INTERVAL);
+        }
+    }
+
+    /// To be called after a command that may have rolled back, received into, or set properties of a mounted dataset:
+    /// afterwards everybody sees what is there now.
+    pub fn refresh(&self) {
+        let mut replaced = false;
+        for mount in self.list() {
+            if let Err(error) = mount.vfs().reload_properties() {
+                (self.complain)(&format!("{}: {}", mount.name(), chain(&error)));
+            }
+            replaced |= mount.forget_replaced();
+        }
+        if replaced {
+            std::thread::sleep(NAMES_HOLD);
+        }
+    }
+}
+
+/// An error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
