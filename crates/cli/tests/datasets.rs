@@ -243,7 +243,10 @@ fn volumes_are_made_resized_and_sent() {
         format!("{}\n{}\n", 128 << 20, (128 << 20) + (8 + 1) * 2 * 131_072)
     );
     scratch.ok("create -s -V 10T -b 64K tank/sparse");
-    assert_eq!(scratch.ok("get -Ho value volsize,volblocksize,refreservation tank/sparse"), "10T\n64K\nnone\n");
+    assert_eq!(
+        scratch.ok("get -Ho value volsize,volblocksize,refreservation tank/sparse"),
+        "10T\n64K\nnone\n"
+    );
     for (line, message) in [
         ("create -V 1P tank/x", "cannot create 'tank/x': out of space\n"),
         (

@@ -1,5 +1,7 @@
 //! Directories and images are taken in, whole or not at all, and no more is read or written than changed.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod common;
 
 use std::fs;
@@ -177,7 +179,10 @@ fn dry_runs_filters_and_refusals() {
         ("import nowhere tank/x@2", "cannot import 'nowhere': No such file or directory (os error 2)\n"),
         ("import src nopool/x@2", "cannot import into 'nopool/x': no such pool 'nopool'\n"),
         ("import src tank/y/z@2", "cannot import into 'tank/y/z': parent does not exist\n"),
-        ("import patterns tank/x@2", "cannot import into 'tank/x': a disk image goes into a volume, and it is none\n"),
+        (
+            "import patterns tank/x@2",
+            "cannot import into 'tank/x': a disk image goes into a volume, and it is none\n",
+        ),
     ] {
         assert_eq!(scratch.fails(1, line), message, "{line}");
     }

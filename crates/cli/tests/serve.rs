@@ -1,6 +1,8 @@
 //! Volumes served over NBD, with real clients: `nbdinfo` and `nbdcopy` (Debian: libnbd-bin), `qemu-img` and `qemu-io`
 //! (qemu-utils). Ignored by a plain `cargo test`, which needs only Rust: `.ci/run clients` runs them.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod common;
 
 use std::fs;

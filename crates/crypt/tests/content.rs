@@ -96,7 +96,6 @@ fn in_memory(raw: Raw) -> MemoryObject {
     object.dnode.bonus_type = u8::try_from(record.bonus_type).unwrap();
     object.dnode.block_size = record.block_size;
     object.dnode.slots = record.slots();
-    object.dnode.max_blkid = record.max_blkid;
     object.dnode.has_spill = raw.spill.is_some();
     object.dnode.bonus = raw.bonus[..record.bonus_len as usize].to_vec();
     object.spill = raw.spill.map(|(_, data)| data);

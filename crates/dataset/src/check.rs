@@ -11,10 +11,10 @@ use crate::catalog::record::{BookmarkRecord, DatasetRecord, ReceiveState, Snapsh
 use crate::catalog::{DatasetId, ROOT, SnapshotId, encryption, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::source::SourceObject;
 use crate::objset::ObjsetKey;
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 use crate::objset::view::redaction_len;
+use crate::source::SourceObject;
 
 impl Datasets {
     /// Verifies the whole pool; see [`snowmelt_pool::Pool::check`]. Each fault goes to `report`.

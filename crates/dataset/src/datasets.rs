@@ -94,7 +94,13 @@ impl Datasets {
 
     fn wrap(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
         let pool_name = pool.name()?.into();
-        Ok(Arc::new(Self { pool, pool_name, namespace: Mutex::default(), receiving: Mutex::default(), heads: Mutex::default() }))
+        Ok(Arc::new(Self {
+            pool,
+            pool_name,
+            namespace: Mutex::default(),
+            receiving: Mutex::default(),
+            heads: Mutex::default(),
+        }))
     }
 
     /// The pool.

@@ -25,8 +25,8 @@ mod staging;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
 pub use datasets::Datasets;
-pub use head::Head;
 pub use error::{DatasetError, NameError, ReceiveError, SendError};
+pub use head::Head;
 pub use name::{Name, Suffix};
 pub use objset::Objset;
 pub use ops::clone::CloneOptions;
@@ -36,6 +36,6 @@ pub use ops::filesystem::{new_filesystem_objects, write_options};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
 pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, volume_reservation};
+pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};
 pub use source::{SourceFile, SourceObject};
 pub use staging::{StageOptions, Staging};
-pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};

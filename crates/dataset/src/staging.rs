@@ -211,11 +211,7 @@ impl Staging<'_> {
     /// # Errors
     /// [`ReceiveError::Modified`] when the head was written to meanwhile; [`DatasetError::Exists`]; when the pool cannot
     /// be written. Then it comes to nothing.
-    pub fn finish(
-        mut self,
-        short: &str,
-        properties: &[(String, String)],
-    ) -> Result<Snapshot, ReceiveError> {
+    pub fn finish(mut self, short: &str, properties: &[(String, String)]) -> Result<Snapshot, ReceiveError> {
         let id = self.datasets.sync_change(|change| self.make_visible(change, short, properties))?;
         self.finished = true;
         Ok(self.datasets.catalog().snapshot_by_id(id)?)

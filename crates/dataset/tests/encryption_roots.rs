@@ -69,7 +69,8 @@ fn package() -> Vec<u8> {
             && begin.header_type == HeaderType::Compound
         {
             let mut contents = NvList::unpack(&payload).unwrap();
-            let Some((_, NvValue::List(all))) = contents.pairs.iter_mut().find(|(name, _)| name == "fss") else {
+            let Some((_, NvValue::List(all))) = contents.pairs.iter_mut().find(|(name, _)| name == "fss")
+            else {
                 panic!("no filesystems")
             };
             for (_, value) in &mut all.pairs {

@@ -100,8 +100,13 @@ impl World {
             Op::Create { block_size } => {
                 let tx = head.begin(Room::Write(0)).unwrap();
                 let bonus = vec![1; 40];
-                let new =
-                    NewObject { object_type: FILE, bonus_type: 44, block_size, slots: 1, bonus: bonus.clone() };
+                let new = NewObject {
+                    object_type: FILE,
+                    bonus_type: 44,
+                    block_size,
+                    slots: 1,
+                    bonus: bonus.clone(),
+                };
                 let object = head.create(&tx, new).unwrap();
                 let old = self.now.insert(object, Model { block_size, bonus, ..Model::default() });
                 assert_eq!(old, None, "object {object} was in use");
@@ -138,7 +143,8 @@ impl World {
             Op::Spill { pick, byte } => {
                 let Some(object) = self.pick(pick) else { return };
                 let tx = head.begin(Room::Write(4096)).unwrap();
-                let spill = byte.map(|byte| (0..1024u32).map(|at| (at as u8).wrapping_mul(byte)).collect::<Vec<u8>>());
+                let spill = byte
+                    .map(|byte| (0..1024u32).map(|at| (at as u8).wrapping_mul(byte)).collect::<Vec<u8>>());
                 head.set_spill(&tx, object, spill.clone()).unwrap();
                 self.now.get_mut(&object).unwrap().spill = spill;
             }

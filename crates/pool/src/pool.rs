@@ -91,7 +91,10 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("guid", &self.guid()).field("txg", &self.open_txg()).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("guid", &self.guid())
+            .field("txg", &self.open_txg())
+            .finish_non_exhaustive()
     }
 }
 

@@ -149,7 +149,8 @@ impl<'a> Hold<'a> {
     /// Gives back promised bytes: they have been written, or never will be.
     pub fn fulfil(&self, bytes: u64) {
         let promised = &self.pool.io().promised;
-        let _ = promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(bytes)));
+        let _ = promised
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(bytes)));
     }
 
     /// Refuses what would take the reserve, unless this hold may.

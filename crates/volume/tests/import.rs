@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use snowmelt_dataset::{
-    CheckOptions, DatasetError, Datasets, Kind, Name, NewVolume, ReceiveError, RollbackOptions, StageOptions, Staging,
-    new_volume_objects,
+    CheckOptions, DatasetError, Datasets, Kind, Name, NewVolume, ReceiveError, RollbackOptions, StageOptions,
+    Staging, new_volume_objects,
 };
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::MemoryStore;

@@ -159,8 +159,11 @@ fn writers_of_one_block_do_not_undo_one_another() {
 fn impossible_volumes_are_refused() {
     let store = MemoryStore::new();
     let datasets = new_volume(&store, 1 << 20);
-    for (size, block_size) in [(0, 4096), (4097, 4096), (1 << 20, 1000), (1 << 20, 256), (u64::MAX - 4095, 4096)] {
-        let made = datasets.create_volume("tank/w", &NewVolume { size, block_size }, &CreateOptions::default());
+    for (size, block_size) in
+        [(0, 4096), (4097, 4096), (1 << 20, 1000), (1 << 20, 256), (u64::MAX - 4095, 4096)]
+    {
+        let made =
+            datasets.create_volume("tank/w", &NewVolume { size, block_size }, &CreateOptions::default());
         assert!(made.is_err(), "{size} bytes in blocks of {block_size}");
     }
     assert!(Volume::open(&datasets, "tank").is_err());

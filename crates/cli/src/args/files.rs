@@ -25,8 +25,10 @@ pub enum FilesCommand {
 /// The exit status is 3 when some files could not be read: the snapshot then has all others.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt import [-Fnpvx] [-b blocksize] [-o property=value]... [--exclude pattern]... \
-    <source> <filesystem|volume>[@snapshot]")]
+#[command(
+    override_usage = "snowmelt import [-Fnpvx] [-b blocksize] [-o property=value]... [--exclude pattern]... \
+    <source> <filesystem|volume>[@snapshot]"
+)]
 pub struct ImportArgs {
     /// Give up what was written to the dataset since its newest snapshot
     #[arg(short = 'F')]

@@ -46,7 +46,12 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         }
         let properties = stored(&chosen);
         if let Some((_, reservation)) = properties.iter().find(|(name, _)| name == "refreservation") {
-            let free = session.datasets.pool().space().map_err(|error| report::failed(&attempt)(DatasetError::from(error)))?.free;
+            let free = session
+                .datasets
+                .pool()
+                .space()
+                .map_err(|error| report::failed(&attempt)(DatasetError::from(error)))?
+                .free;
             if reservation.parse::<u64>().is_ok_and(|reservation| reservation > free) {
                 return Err(CliError::Failed(format!("{attempt}: out of space")));
             }

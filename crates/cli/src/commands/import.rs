@@ -30,7 +30,8 @@ pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
     let metadata = std::fs::metadata(&source).map_err(|error| CliError::failed(&attempt, &error))?;
     let missing = |pool: &str| format!("cannot import into '{dataset}': no such pool '{pool}'");
     app.on_pool(&dataset, missing, |app, session| {
-        let import = Import { args, source: &source, dataset: &dataset, snapshot: &snapshot, attempt: &attempt };
+        let import =
+            Import { args, source: &source, dataset: &dataset, snapshot: &snapshot, attempt: &attempt };
         let exit = match metadata.is_dir() {
             true => import_directory::run(app, session, &import)?,
             false => import.image(app, session)?,
@@ -96,7 +97,8 @@ impl Import<'_> {
         match catalog.dataset(self.dataset) {
             Ok(found) if found.record.kind == kind => {
                 let full = format!("{}@{}", self.dataset, self.snapshot);
-                match Name::parse(&full).map_err(DatasetError::from).and_then(|name| catalog.snapshot(&name)) {
+                match Name::parse(&full).map_err(DatasetError::from).and_then(|name| catalog.snapshot(&name))
+                {
                     Ok(_) => Err(self.refused(&DatasetError::Exists { name: full }.into())),
                     Err(_) => Ok(true),
                 }

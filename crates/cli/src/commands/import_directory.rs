@@ -63,7 +63,13 @@ pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Resu
     Ok(if summary.failures == 0 { Exit::Ok } else { Exit::Partial })
 }
 
-fn tell(context: &mut Context, to: &Import<'_>, name: &str, summary: &Summary, written: Option<u64>) -> Result<()> {
+fn tell(
+    context: &mut Context,
+    to: &Import<'_>,
+    name: &str,
+    summary: &Summary,
+    written: Option<u64>,
+) -> Result<()> {
     if to.args.json {
         let said = serde_json::json!({
             "snapshot": name,

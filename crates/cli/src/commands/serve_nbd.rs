@@ -59,7 +59,8 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
         let path = app.context.path(path);
         listeners.push(Listener::unix(&path).map_err(|error| failed(&error))?.plain());
     }
-    let options = Options { tls: tls(app, args)?, max_connections: args.max_connections, ..Options::default() };
+    let options =
+        Options { tls: tls(app, args)?, max_connections: args.max_connections, ..Options::default() };
     for listener in &listeners {
         writeln!(app.context.out, "serving NBD on {}", listener.endpoint())?;
     }
@@ -170,9 +171,9 @@ impl Exports for Volumes {
             VolumeError::Dataset(DatasetError::NotFound { .. } | DatasetError::WrongType { .. }) => {
                 OpenError::NotFound
             }
-            VolumeError::Dataset(
-                error @ (DatasetError::Encrypted { .. } | DatasetError::Busy { .. }),
-            ) => OpenError::Denied { reason: error.to_string() },
+            VolumeError::Dataset(error @ (DatasetError::Encrypted { .. } | DatasetError::Busy { .. })) => {
+                OpenError::Denied { reason: error.to_string() }
+            }
             other => OpenError::Io(failure(other)),
         })?;
         let device = Arc::new(Device { name: name.to_owned(), read_only: self.read_only, volume });
@@ -271,7 +272,8 @@ impl Export for Device {
 
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
         let found = self.volume.extents(offset, length, EXTENTS_MAX).map_err(failure)?;
-        let told = |run: snowmelt_volume::Extent| Extent { length: run.length, hole: !run.data, zero: !run.data };
+        let told =
+            |run: snowmelt_volume::Extent| Extent { length: run.length, hole: !run.data, zero: !run.data };
         Ok(found.into_iter().map(told).collect())
     }
 }

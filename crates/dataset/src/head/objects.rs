@@ -35,7 +35,9 @@ pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) ->
 impl Objects for Head {
     fn dnode(&self, object: u64) -> Result<Option<ZplDnode>, SourceError> {
         let failed = source_error(object, 0);
-        let Some((dnode, has_spill)) = self.dnode_and_spill(object).map_err(&failed)? else { return Ok(None) };
+        let Some((dnode, has_spill)) = self.dnode_and_spill(object).map_err(&failed)? else {
+            return Ok(None);
+        };
         Ok(Some(ZplDnode {
             object,
             object_type: dnode.object_type,

@@ -20,7 +20,8 @@ impl Head {
     }
 
     pub(super) fn existing(&self, object: u64) -> Result<Arc<Dnode>, DatasetError> {
-        self.dnode(object)?.ok_or_else(|| DatasetError::corrupt(format!("object {object}"), "it does not exist"))
+        self.dnode(object)?
+            .ok_or_else(|| DatasetError::corrupt(format!("object {object}"), "it does not exist"))
     }
 
     /// The bytes of a block, or `None` for a hole.
@@ -59,9 +60,9 @@ impl Head {
             _ => {}
         }
         let from = ObjsetKey::Dnode { object }.encode();
-        let mut entries = self.tree().view().range(&from, Some(&ObjsetKey::Block { object, blkid: 0 }.encode()));
+        let entries = self.tree().view().range(&from, Some(&ObjsetKey::Block { object, blkid: 0 }.encode()));
         let (mut stored, mut stored_spill) = (None, false);
-        while let Some(item) = entries.next() {
+        for item in entries {
             let (key, entry) = item?;
             match ObjsetKey::decode(&key)? {
                 ObjsetKey::Dnode { .. } => stored = Some(Arc::new(Dnode::decode(&entry.value)?)),
@@ -114,7 +115,9 @@ impl Head {
                         Ok(_) => None,
                         Err(error) => return Some(Err(error)),
                     },
-                    Some(Err(_)) => return stored.next().and_then(Result::err).map(|error| Err(error.into())),
+                    Some(Err(_)) => {
+                        return stored.next().and_then(Result::err).map(|error| Err(error.into()));
+                    }
                     None => None,
                 };
                 match (kept.peek().copied(), next) {

@@ -6,8 +6,8 @@ use snowmelt_stream::features::Features;
 use snowmelt_zpl::memory::{MemoryObjects, MemoryObjset};
 use snowmelt_zpl::normalize::NormFlags;
 use snowmelt_zpl::{
-    CaseSensitivity, Filesystem, FilesystemMut, NamePolicy, NewFilesystem, ObjectsMut, Room, Timestamp, WriteOptions,
-    XattrStore, ZplError, create_filesystem,
+    CaseSensitivity, Filesystem, FilesystemMut, NamePolicy, NewFilesystem, ObjectsMut, Room, Timestamp,
+    WriteOptions, XattrStore, ZplError, create_filesystem,
 };
 
 use crate::catalog::{Catalog, Dataset};
@@ -58,9 +58,9 @@ pub fn new_filesystem_objects(properties: &[(String, String)]) -> Result<MemoryO
         ..NewFilesystem::default()
     };
     let objects = MemoryObjset::default();
-    let tx = objects.begin(Room::Write(NewFilesystem::ROOM)).map_err(|error| {
-        DatasetError::corrupt("new filesystem", error.to_string())
-    })?;
+    let tx = objects
+        .begin(Room::Write(NewFilesystem::ROOM))
+        .map_err(|error| DatasetError::corrupt("new filesystem", error.to_string()))?;
     create_filesystem(&objects, &tx, &new).map_err(failed)?;
     drop(tx);
     Ok(objects.snapshot())
@@ -171,4 +171,3 @@ impl Head {
             .map_err(|error| DatasetError::refused(dataset.name, error.to_string()))
     }
 }
-

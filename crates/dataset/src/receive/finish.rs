@@ -10,7 +10,7 @@ use super::ReceiveOptions;
 use super::begin::Session;
 use super::begin::check_unmodified;
 use super::pipeline::Place;
-use crate::catalog::{Dataset, Kind, PropertyKind, keys, SnapshotId};
+use crate::catalog::{Dataset, Kind, PropertyKind, SnapshotId, keys};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
 use crate::objset::types::ZVOL;

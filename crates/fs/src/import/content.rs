@@ -40,7 +40,9 @@ pub(super) enum CopyError<E> {
 pub(super) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, SourceStat)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let file = match scan.open_at(path, flags | OFlags::NOATIME) {
-        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => scan.open_at(path, flags)?,
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            scan.open_at(path, flags)?
+        }
         other => other?,
     };
     let stat = rustix::fs::fstat(&file)?;

@@ -68,7 +68,11 @@ mod tests {
             ("a/b/c", "z", false, true),
             ("", "x.c", false, false),
         ] {
-            assert_eq!(filter.excludes(path.as_bytes(), name.as_bytes(), directory), excluded, "{path}/{name}");
+            assert_eq!(
+                filter.excludes(path.as_bytes(), name.as_bytes(), directory),
+                excluded,
+                "{path}/{name}"
+            );
         }
         assert!(!filter.excludes(b"a\xff", b"\xfe.c", false));
         assert!(filter.excludes(b"a\xff", b"\xfe.o", false));

@@ -67,13 +67,13 @@ impl SourceStat {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: u64::try_from(stat.st_size).unwrap_or(0),
-            links: stat.st_nlink as u64,
+            links: stat.st_nlink,
             device: stat.st_dev,
             inode: stat.st_ino,
             rdev: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
-            atime: time(stat.st_atime, stat.st_atime_nsec as u64),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec as u64),
-            ctime: time(stat.st_ctime, stat.st_ctime_nsec as u64),
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
         }
     }
 

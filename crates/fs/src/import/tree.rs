@@ -190,7 +190,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
             None => false,
         };
         let (object, before, arrival) = match (known, found) {
-            (Some(known), Some(found)) if known.object == found.object => (known.object, Some(found), Arrival::Same),
+            (Some(known), Some(found)) if known.object == found.object => {
+                (known.object, Some(found), Arrival::Same)
+            }
             (Some(known), found) => {
                 if let Some(found) = found {
                     self.put_aside(directory.object, name, found.object, &directory.stat)?;
@@ -288,7 +290,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     /// Notes that an object is what a file of the source is.
-    pub(super) fn claim(&mut self, stat: &SourceStat, object: u64, generation: u64) -> Result<(), ImportError> {
+    pub(super) fn claim(
+        &mut self,
+        stat: &SourceStat,
+        object: u64,
+        generation: u64,
+    ) -> Result<(), ImportError> {
         self.claim_known(stat, object);
         let id = self.id(stat);
         let hint = self.hints.object_of(id).map_err(ImportError::Hints)?;
@@ -355,7 +362,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
         match self.fs.create(directory, name, new, &Self::caller(stat)) {
             Ok(made) => Ok(Some(made.object)),
             // Two names of the source are one in a dataset that does not tell their cases apart.
-            Err(error @ (ZplError::Exists { .. } | ZplError::NotUtf8 { .. } | ZplError::NameTooLong { .. })) => {
+            Err(
+                error @ (ZplError::Exists { .. } | ZplError::NotUtf8 { .. } | ZplError::NameTooLong { .. }),
+            ) => {
                 self.fail(path, &io::Error::other(error));
                 Ok(None)
             }
@@ -517,7 +526,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     /// Takes away a name that was given to something that could not be read.
-    pub(super) fn take_back(&mut self, directory: u64, name: &[u8], stat: &SourceStat) -> Result<(), ImportError> {
+    pub(super) fn take_back(
+        &mut self,
+        directory: u64,
+        name: &[u8],
+        stat: &SourceStat,
+    ) -> Result<(), ImportError> {
         self.fs.unlink(directory, name, &Self::caller(stat), unused)?;
         Ok(())
     }
