@@ -53,7 +53,7 @@ impl<'a> App<'a> {
             Acquired::Done(code) => Ok(Exit::Other(code)),
             Acquired::Owned(owner) => {
                 let result = work(self, owner.session());
-                let closed = owner.close();
+                let closed = owner.close_when_unmounted(&self.context.cancelled);
                 let exit = result?;
                 closed.map(|()| exit)
             }
@@ -118,7 +118,7 @@ impl<'a> App<'a> {
         match acquired? {
             Acquired::Owned(owner) => {
                 let answer = query.answer(self.context, owner.session());
-                owner.close()?;
+                owner.close_when_unmounted(&self.context.cancelled)?;
                 answer
             }
             Acquired::Done(0) => {
@@ -130,6 +130,11 @@ impl<'a> App<'a> {
             }
             Acquired::Done(_) => Err(CliError::Reported),
         }
+    }
+
+    /// Whether this process works for another one, which asked it as the owner of a pool.
+    pub fn is_served(&self) -> bool {
+        self.served.is_some()
     }
 
     /// Writes a successful command into the pool's history, as `zpool history` shows it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::args::{
-    Cli, Command, DatasetCommand, FilesCommand, ParseFailure, PoolCommand, ReplicationCommand, RowsArgs,
+    Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand, RowsArgs,
     ServeCommand, StreamCommand, ToolsCommand, parse, usage,
 };
 use crate::commands;
@@ -106,6 +106,8 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             FilesCommand::Restore(args) => commands::restore::run(app, &args),
             FilesCommand::Manifest(args) => commands::manifest::run(app, &args),
         },
+        Command::Mount(MountCommand::Mount(args)) => commands::mount::run(app, &args),
+        Command::Mount(MountCommand::Unmount(args)) => commands::unmount::run(app, &args),
         Command::Serve(serve) => match serve.command {
             ServeCommand::Nbd(args) => commands::serve_nbd::run(app, &args),
         },

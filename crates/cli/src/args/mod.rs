@@ -8,6 +8,7 @@
 
 mod dataset;
 mod files;
+mod mount;
 mod parse;
 mod pool;
 mod replication;
@@ -23,6 +24,7 @@ pub use dataset::{
     InheritArgs, ListArgs, PromoteArgs, ReleaseArgs, RenameArgs, RollbackArgs, SetArgs, SnapshotArgs,
 };
 pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, RestoreArgs};
+pub use mount::{MountArgs, MountCommand, UnmountArgs};
 pub use parse::{ParseFailure, parse, usage};
 pub use pool::{
     PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
@@ -72,6 +74,8 @@ pub enum Command {
     Dataset(DatasetCommand),
     #[command(flatten)]
     Files(FilesCommand),
+    #[command(flatten)]
+    Mount(MountCommand),
     Serve(ServeArgs),
     #[command(flatten)]
     Tools(ToolsCommand),
@@ -95,7 +99,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Replication", &["receive", "send", "stream"]),
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
-    ("Files", &["import", "ls", "cat", "find", "restore", "manifest"]),
+    ("Files", &["mount", "unmount", "import", "ls", "cat", "find", "restore", "manifest"]),
     ("Servers", &["serve"]),
     ("This program", &["completions", "man"]),
 ];

@@ -16,6 +16,7 @@ pub mod inherit;
 pub mod list;
 pub mod ls;
 pub mod manifest;
+pub mod mount;
 pub mod pool_create;
 pub mod pool_destroy;
 pub mod pool_export;
@@ -36,6 +37,7 @@ pub mod snapshot;
 pub mod stream_dump;
 pub mod stream_token;
 pub mod stream_verify;
+pub mod unmount;
 
 mod assignments;
 mod files;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use snowmelt_dataset::Datasets;
+use snowmelt_fuse::Mounts;
 use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
 use snowmelt_pool::{Pool, PoolOptions};
 use snowmelt_store::{Access, Location, StoreError};
@@ -37,6 +38,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Session {
     /// Its datasets.
     pub datasets: Arc<Datasets>,
+    /// What of it this process has mounted. As long as there is anything, the process stays and serves others.
+    pub mounts: Arc<Mounts>,
 }
 
 /// An open pool and, if it is open for writing, the service for other processes.
@@ -49,6 +52,7 @@ pub struct Owner {
 struct Service {
     state: Arc<Mutex<ServiceState>>,
     thread: JoinHandle<()>,
+    serve: Serve,
 }
 
 /// Where the service is in its life. Whoever looks at it holds its lock, so that it cannot begin once it was ended.
@@ -79,10 +83,17 @@ impl Session {
     }
 }
 
+/// Who serves a mount has nobody to answer to. Standard error is closed by one in the background.
+fn complain(what: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "snowmelt: {what}");
+}
+
 impl Owner {
     /// Takes over a pool that was just made.
     pub fn new(datasets: Arc<Datasets>) -> Self {
-        Self { session: Arc::new(Session { datasets }), service: None }
+        let mounts = Mounts::new(datasets.clone(), complain);
+        Self { session: Arc::new(Session { datasets, mounts }), service: None }
     }
 
     /// Begins to serve others as soon as the own command has taken a moment.
@@ -98,7 +109,7 @@ impl Owner {
                     accept(&listener, &session, serve);
                 }
             });
-            Service { state, thread }
+            Service { state, thread, serve }
         });
         self
     }
@@ -108,25 +119,46 @@ impl Owner {
         &self.session
     }
 
+    /// Goes on until nothing is mounted, and then closes the pool. When `cancelled` becomes true everything is unmounted.
+    ///
+    /// # Errors
+    /// As [`Owner::close`].
+    pub fn close_when_unmounted(mut self, cancelled: &AtomicBool) -> Result<()> {
+        self.session.mounts.refresh();
+        loop {
+            self.session.mounts.wait_until_none(cancelled);
+            let Some(serve) = self.end_service() else { break };
+            // A command that was under way may have mounted something.
+            if self.session.mounts.is_empty() {
+                break;
+            }
+            self = self.serving(serve);
+        }
+        self.close()
+    }
+
     /// Ends the service, when the commands of others have ended, commits and lets go of the pool.
     ///
     /// # Errors
     /// When the last commit fails.
-    pub fn close(self) -> Result<()> {
-        if let Some(Service { state, thread }) = self.service {
-            if let ServiceState::Serving(listener) =
-                std::mem::replace(&mut *state.lock(), ServiceState::Ended)
-            {
-                listener.close();
-            }
-            thread.thread().unpark();
-            // Only a bug lets it panic; those whom it served have been told by then.
-            let _ = thread.join();
-        }
+    pub fn close(mut self) -> Result<()> {
+        self.end_service();
         let name = self.session.name().to_owned();
         let pool = self.session.datasets.pool().clone();
         drop(self.session);
         pool.close().map_err(|error| CliError::failed(format!("cannot close '{name}'"), &error))
+    }
+
+    /// Serves nobody any more, once the commands of others have ended; returns how they were run, if they were.
+    fn end_service(&mut self) -> Option<Serve> {
+        let Service { state, thread, serve } = self.service.take()?;
+        if let ServiceState::Serving(listener) = std::mem::replace(&mut *state.lock(), ServiceState::Ended) {
+            listener.close();
+        }
+        thread.thread().unpark();
+        // Only a bug lets it panic; those whom it served have been told by then.
+        let _ = thread.join();
+        Some(serve)
     }
 }
 
@@ -270,9 +302,10 @@ fn run_request(mut request: Request, session: Arc<Session>, serve: Serve) {
         })
     });
     let exit = match context_of(&mut request, cancelled) {
-        Ok(mut context) => serve(&mut context, session),
+        Ok(mut context) => serve(&mut context, session.clone()),
         Err(_) => Exit::Failed,
     };
+    session.mounts.refresh();
     done.store(true, Ordering::Relaxed);
     if let Some(watcher) = watcher {
         watcher.thread().unpark();

@@ -50,6 +50,23 @@ pub struct VfsOptions {
     pub record_size: u32,
 }
 
+/// As a dataset none of whose properties is set.
+impl Default for VfsOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            atime: Atime::default(),
+            snapdir: SnapDir::default(),
+            posix_acl: false,
+            xattrs: true,
+            devices: true,
+            exec: true,
+            setuid: true,
+            record_size: 128 << 10,
+        }
+    }
+}
+
 impl VfsOptions {
     /// By the properties of a dataset.
     ///

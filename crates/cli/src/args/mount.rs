@@ -1,0 +1,77 @@
+//! Mounting.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub enum MountCommand {
+    Mount(MountArgs),
+    #[command(visible_alias = "umount")]
+    Unmount(UnmountArgs),
+}
+
+/// Mount a filesystem or a snapshot, or list what is mounted
+///
+/// A process stays in the background as long as anything of the pool is mounted; unmount, or umount(8), ends it. Without a
+/// directory a filesystem is mounted where its mountpoint property says. Snapshots also show below .zfs/snapshot of
+/// every mounted filesystem. Needs FUSE; users other than root need fusermount3.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt mount\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \
+    snowmelt mount [-fOv] [-o options] [--foreground] <filesystem|snapshot> [directory]"
+)]
+pub struct MountArgs {
+    /// Mount every filesystem whose canmount and mountpoint properties allow it
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Options for this time, separated by commas: ro, rw, atime, noatime, relatime, dev, nodev, exec, noexec, suid,
+    /// nosuid, allow_other
+    #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
+    pub options: Vec<String>,
+    /// Stay in the foreground until it is unmounted; an interrupt unmounts
+    #[arg(long)]
+    pub foreground: bool,
+    /// Accepted as zfs(8) has it; a directory that is not empty can always be mounted on
+    #[arg(short = 'O')]
+    pub overlay: bool,
+    /// Accepted as zfs(8) has it
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Say what is mounted
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// This is the process that stays in the background; its standard output says when everything is mounted
+    #[arg(long, hide = true)]
+    pub detached: bool,
+    /// What to mount
+    #[arg(value_name = "DATASET")]
+    pub dataset: Option<String>,
+    /// Where
+    #[arg(value_name = "DIRECTORY")]
+    pub directory: Option<PathBuf>,
+}
+
+/// Unmount a filesystem or a snapshot
+///
+/// Returns when everything that was written is in the pool.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt unmount [-f] -a\n       snowmelt unmount [-f] <filesystem|snapshot|directory>"
+)]
+pub struct UnmountArgs {
+    /// Unmount everything
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Unmount although it is in use: it is gone at once for all who do not use it yet
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Accepted as zfs(8) has it; no keys are kept
+    #[arg(short = 'u')]
+    pub unload_key: bool,
+    /// What to unmount
+    #[arg(value_name = "DATASET|DIRECTORY", required_unless_present = "all")]
+    pub target: Option<String>,
+}

@@ -1,0 +1,393 @@
+//! `mount`.
+//!
+//! The process that owns a pool serves what is mounted of it. A command that finds the pool free becomes its owner in
+//! the background: it starts itself again, detached, and ends when that one says on its standard output that all is
+//! mounted. A command that finds an owner has it mount.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use snowmelt_dataset::property::{PropertyName, Source, TextStyle};
+use snowmelt_dataset::{Catalog, Dataset, Kind, Name};
+use snowmelt_fs::vfs::{Atime, VfsOptions};
+use snowmelt_fuse::{Mount, MountError, MountOptions};
+
+use super::names;
+use crate::app::{App, pool_of};
+use crate::args::MountArgs;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+use crate::pools::Session;
+use crate::properties::{Entity, Reader};
+use crate::report;
+
+/// The last byte that a detached process writes when everything is mounted.
+const READY: u8 = 0;
+/// Longest output of a detached process that is passed on.
+const OUTPUT_MAX: u64 = 1 << 20;
+/// How soon a mount that somebody waits for is noticed to have ended.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Mounts, or lists what is mounted.
+///
+/// # Errors
+/// When something cannot be mounted.
+pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
+    match (&args.dataset, args.all) {
+        (None, false) => return list(app),
+        (Some(_), true) if !args.detached && !args.foreground && !app.is_served() => {
+            return Err(CliError::Usage("too many arguments".to_owned()));
+        }
+        _ => {}
+    }
+    parse_options(&args.options, VfsOptions::default(), &mut MountOptions::default())?;
+    if args.detached {
+        // The terminal's signals are not for us any more. It fails where the session is ours already.
+        let _ = rustix::process::setsid();
+    } else if !args.foreground && !app.is_served() {
+        return detach(app, args);
+    }
+    let Some(name) = &args.dataset else { return Err(CliError::Usage("missing pool".to_owned())) };
+    app.on_dataset(name, |app, session| {
+        let (mounts, failed) = if args.all {
+            mount_all(app, session, args)?
+        } else {
+            (vec![mount_one(app, session, name, args)?], false)
+        };
+        if args.detached && !app.is_served() {
+            ready(app)?;
+        } else if args.foreground && app.is_served() {
+            stay(app, &mounts);
+        }
+        Ok(Exit::unless(failed))
+    })
+}
+
+/// `tank/home                       /tank/home`, as `zfs mount` prints it.
+fn list(app: &mut App<'_>) -> Result<Exit> {
+    let mounted =
+        snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
+    for mounted in mounted {
+        writeln!(app.context.out, "{:<30}  {}", mounted.name, mounted.dir.display())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Does the command in processes that stay in the background, one for each pool.
+fn detach(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
+    let pools = match &args.dataset {
+        Some(_) => vec![None],
+        None => app.places.all().into_iter().map(|known| Some(known.label.name)).collect(),
+    };
+    let mut worst = Exit::Ok;
+    for pool in pools {
+        let exit = detach_one(app, pool.as_deref())?;
+        if exit.code() != 0 {
+            worst = exit;
+        }
+    }
+    Ok(worst)
+}
+
+/// Starts this program again with the same words (and a pool, for `-a`), and waits until it is ready or ends.
+fn detach_one(app: &mut App<'_>, pool: Option<&str>) -> Result<Exit> {
+    let failed = |error: std::io::Error| CliError::failed("cannot start a process in the background", &error);
+    let mut words = app.context.args.clone();
+    // Before anything that is no option.
+    let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    words.insert(at, "--detached".into());
+    words.extend(pool.map(Into::into));
+    let mut child = Command::new("/proc/self/exe")
+        .args(&words)
+        .current_dir(app.context.cwd())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(app.context.err.try_clone()?)
+        .spawn()
+        .map_err(failed)?;
+    let mut output = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(OUTPUT_MAX).read_to_end(&mut output).map_err(failed)?;
+    }
+    let is_ready = output.last() == Some(&READY);
+    if is_ready {
+        output.pop();
+    }
+    app.context.out.write_all(&output)?;
+    if is_ready {
+        return Ok(Exit::Ok);
+    }
+    let status = child.wait().map_err(failed)?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => Ok(Exit::Ok),
+        Some(code) => Ok(Exit::Other(code)),
+        None => Err(CliError::Failed(format!("the process in the background was killed: {status}"))),
+    }
+}
+
+/// Tells whoever started this process that everything is mounted, and lets go of its files.
+fn ready(app: &mut App<'_>) -> Result<()> {
+    app.context.out.write_all(&[READY])?;
+    app.context.out.flush()?;
+    let null = || File::options().read(true).write(true).open("/dev/null");
+    let (own, stdin, out, err) = (null()?, null()?, null()?, null()?);
+    app.context.stdin = stdin;
+    app.context.out = std::io::BufWriter::new(out);
+    app.context.err = err;
+    let replaced = rustix::stdio::dup2_stdin(&own)
+        .and_then(|()| rustix::stdio::dup2_stdout(&own))
+        .and_then(|()| rustix::stdio::dup2_stderr(&own));
+    replaced.map_err(std::io::Error::from)?;
+    // No other filesystem is kept busy by this process.
+    let _ = std::env::set_current_dir("/");
+    Ok(())
+}
+
+/// Works for somebody who waits in the foreground: until it is unmounted, or whoever waits goes away.
+fn stay(app: &mut App<'_>, mounts: &[Arc<Mount>]) {
+    while mounts.iter().any(|mount| !mount.is_over()) {
+        if app.context.is_cancelled() {
+            for mount in mounts.iter().rev() {
+                if let Err(error) = mount.unmount(true) {
+                    app.context.complain(chain(&error));
+                }
+            }
+        }
+        std::thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs) -> Result<Arc<Mount>> {
+    let catalog = session.datasets.catalog();
+    let attempt = format!("cannot mount '{name}'");
+    let mut options = default_options();
+    let parsed = names::parse(name, &format!("cannot open '{name}'"))?;
+    if parsed.snapshot().is_some() {
+        let snapshot = names::open_snapshot(&catalog, name)?;
+        let Some(directory) = &args.directory else {
+            return Err(CliError::Usage("a snapshot is mounted where a directory says".to_owned()));
+        };
+        check_kind(&attempt, snapshot.kind)?;
+        let dataset = catalog.dataset_by_id(snapshot.id.dataset).map_err(report::failed(&attempt))?;
+        let properties = properties(&catalog, &dataset, args, &mut options, &attempt)?;
+        let directory = free_directory(&app.context.path(directory), false, &attempt)?;
+        let mounted = session.mounts.mount_snapshot(&snapshot, &directory, properties, &options);
+        return told(app, args, mounted, &attempt);
+    }
+    let dataset = names::open_dataset(&catalog, name)?;
+    check_kind(&attempt, dataset.record.kind)?;
+    let directory = match &args.directory {
+        Some(directory) => free_directory(&app.context.path(directory), false, &attempt)?,
+        None => {
+            let directory = place(&catalog, &dataset).map_err(report::failed(&attempt))?;
+            let directory = directory.map_err(|why| CliError::Failed(format!("{attempt}: {why}")))?;
+            not_mounted(&dataset, &attempt)?;
+            free_directory(&directory, true, &attempt)?
+        }
+    };
+    mount_at(app, session, &dataset, &directory, args)
+}
+
+fn mount_at(
+    app: &mut App<'_>,
+    session: &Session,
+    dataset: &Dataset,
+    directory: &Path,
+    args: &MountArgs,
+) -> Result<Arc<Mount>> {
+    let attempt = format!("cannot mount '{}'", dataset.name);
+    let mut options = default_options();
+    let properties = properties(&session.datasets.catalog(), dataset, args, &mut options, &attempt)?;
+    let mounted = session.mounts.mount(dataset, directory, properties, &options);
+    told(app, args, mounted, &attempt)
+}
+
+fn told(
+    app: &mut App<'_>,
+    args: &MountArgs,
+    mounted: Result<Arc<Mount>, MountError>,
+    attempt: &str,
+) -> Result<Arc<Mount>> {
+    let mount = mounted.map_err(|error| match error {
+        MountError::Mounted { .. } => CliError::Failed(format!("{attempt}: filesystem already mounted")),
+        other => CliError::failed(attempt, &other),
+    })?;
+    if args.verbose {
+        writeln!(app.context.out, "{} mounted on {}", mount.name(), mount.dir().display())?;
+    }
+    Ok(mount)
+}
+
+/// Every filesystem of the pool that wants to be mounted, those above first. Failures are told, and the others mounted
+/// all the same.
+fn mount_all(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<(Vec<Arc<Mount>>, bool)> {
+    let catalog = session.datasets.catalog();
+    let attempt = format!("cannot mount the filesystems of '{}'", session.name());
+    let all = catalog.root().and_then(|root| catalog.descendants(root)).map_err(report::failed(&attempt))?;
+    let mounted = snowmelt_fuse::mounted().unwrap_or_default();
+    let mut wanted: Vec<(PathBuf, Dataset)> = Vec::new();
+    for dataset in all {
+        let is_mounted = mounted.iter().any(|mounted| mounted.name == dataset.name);
+        if dataset.record.kind != Kind::Filesystem || is_mounted || dataset.record.inconsistent {
+            continue;
+        }
+        if text(&catalog, &dataset, "canmount").map_err(report::failed(&attempt))?.0 != "on" {
+            continue;
+        }
+        if let Ok(directory) = place(&catalog, &dataset).map_err(report::failed(&attempt))? {
+            wanted.push((directory, dataset));
+        }
+    }
+    wanted.sort_by(|a, b| a.0.cmp(&b.0));
+    let (mut mounts, mut failed) = (Vec::new(), false);
+    for (directory, dataset) in wanted {
+        let attempt = format!("cannot mount '{}'", dataset.name);
+        let mount = free_directory(&directory, true, &attempt)
+            .and_then(|directory| mount_at(app, session, &dataset, &directory, args));
+        match mount {
+            Ok(mount) => mounts.push(mount),
+            Err(error) => {
+                app.context.complain(error);
+                failed = true;
+            }
+        }
+    }
+    Ok((mounts, failed))
+}
+
+fn check_kind(attempt: &str, kind: Kind) -> Result<()> {
+    match kind {
+        Kind::Filesystem => Ok(()),
+        _ => Err(CliError::Failed(format!("{attempt}: operation not applicable to datasets of this type"))),
+    }
+}
+
+fn default_options() -> MountOptions {
+    // Root mounts for everybody, with the kernel checking permissions; others need leave for that from /etc/fuse.conf.
+    MountOptions { allow_other: rustix::process::geteuid().is_root() }
+}
+
+fn properties(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    args: &MountArgs,
+    options: &mut MountOptions,
+    attempt: &str,
+) -> Result<VfsOptions> {
+    let mut properties = VfsOptions::of(catalog, dataset).map_err(report::failed(attempt))?;
+    properties.read_only |= catalog.pool().is_read_only();
+    let chosen = parse_options(&args.options, properties, options)?;
+    if catalog.pool().is_read_only() && !chosen.read_only {
+        return Err(CliError::Failed(format!("{attempt}: the pool can only be read")));
+    }
+    Ok(chosen)
+}
+
+/// `-o`: what it names is so this time, whatever the properties say.
+fn parse_options(given: &[String], properties: VfsOptions, options: &mut MountOptions) -> Result<VfsOptions> {
+    let mut chosen = properties;
+    for option in given.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
+    {
+        match option {
+            "defaults" => {}
+            "ro" | "readonly" => chosen.read_only = true,
+            "rw" => chosen.read_only = false,
+            "noatime" => chosen.atime = Atime::Off,
+            "relatime" => chosen.atime = Atime::Relative,
+            "atime" | "strictatime" | "norelatime" => chosen.atime = Atime::Strict,
+            "dev" | "devices" => chosen.devices = true,
+            "nodev" | "nodevices" => chosen.devices = false,
+            "exec" => chosen.exec = true,
+            "noexec" => chosen.exec = false,
+            "suid" | "setuid" => chosen.setuid = true,
+            "nosuid" | "nosetuid" => chosen.setuid = false,
+            "allow_other" => options.allow_other = true,
+            other => return Err(CliError::Usage(format!("unknown mount option '{other}'"))),
+        }
+    }
+    Ok(chosen)
+}
+
+/// A property as `get -p` shows it, and where it comes from.
+fn text(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    name: &str,
+) -> Result<(String, Source), snowmelt_dataset::DatasetError> {
+    let reader = Reader::new(catalog);
+    let Ok(name) = PropertyName::parse(name) else { return Ok((String::new(), Source::None)) };
+    let style = TextStyle { parsable: true, utc_offset: &|_| 0 };
+    let shown = reader.text(&Entity::Dataset(dataset.clone()), &name, &style)?;
+    Ok(shown.unwrap_or((String::new(), Source::None)))
+}
+
+/// Where a filesystem is to be mounted by its properties, or why not.
+fn place(
+    catalog: &Catalog,
+    dataset: &Dataset,
+) -> Result<Result<PathBuf, &'static str>, snowmelt_dataset::DatasetError> {
+    if text(catalog, dataset, "canmount")?.0 == "off" {
+        return Ok(Err("'canmount' property is set to 'off'"));
+    }
+    let (mountpoint, _) = text(catalog, dataset, "mountpoint")?;
+    Ok(match mountpoint.as_str() {
+        "none" => Err("no mountpoint set"),
+        "legacy" => Err("legacy mountpoint\nname a directory to mount it on"),
+        path if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => Err("no mountpoint set"),
+    })
+}
+
+/// A filesystem has one mount, whichever process has made it.
+fn not_mounted(dataset: &Dataset, attempt: &str) -> Result<()> {
+    let mounted = snowmelt_fuse::mounted().unwrap_or_default();
+    match mounted.iter().any(|mounted| mounted.name == dataset.name && is_alive(&mounted.dir)) {
+        true => Err(CliError::Failed(format!("{attempt}: filesystem already mounted"))),
+        false => Ok(()),
+    }
+}
+
+/// Whether the process that serves a mount is there.
+fn is_alive(directory: &Path) -> bool {
+    !matches!(rustix::fs::stat(directory), Err(Errno::NOTCONN))
+}
+
+/// A directory to mount on: made if it is not there, where that is asked for, and freed of a mount whose process has died.
+fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf> {
+    if !is_alive(directory) {
+        super::unmount::unmount_dead(directory).map_err(|error| {
+            CliError::failed(format!("{attempt}: a dead mount at {}", directory.display()), &error)
+        })?;
+    }
+    if make {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| CliError::failed(format!("{attempt}: {}", directory.display()), &error))?;
+    }
+    Ok(directory.to_owned())
+}
+
+/// The pool of what a mount is named after.
+pub fn pool_of_mount(name: &str) -> Option<&str> {
+    Name::parse(name).ok().map(|_| pool_of(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_outdo_properties() {
+        let mut options = MountOptions::default();
+        let given = ["ro,noatime".to_owned(), "nodev, allow_other".to_owned(), "rw".to_owned()];
+        let chosen = parse_options(&given, VfsOptions::default(), &mut options).unwrap();
+        assert!(!chosen.read_only && !chosen.devices && chosen.exec);
+        assert_eq!(chosen.atime, Atime::Off);
+        assert!(options.allow_other);
+        assert!(parse_options(&["zap".to_owned()], VfsOptions::default(), &mut options).is_err());
+    }
+}
