@@ -6,5 +6,9 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&which, data)) = data.split_first() else { return };
-    if which & 1 == 0 { snowmelt_crypt::fuzzing::keydata(data) } else { snowmelt_crypt::fuzzing::records(data) }
+    if which & 1 == 0 {
+        snowmelt_crypt::fuzzing::keydata(data)
+    } else {
+        snowmelt_crypt::fuzzing::records(data)
+    }
 });

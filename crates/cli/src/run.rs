@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::args::{
-    Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand, RowsArgs,
-    ServeCommand, StreamCommand, ToolsCommand, parse, usage,
+    Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand,
+    RowsArgs, ServeCommand, StreamCommand, ToolsCommand, parse, usage,
 };
 use crate::commands;
 use crate::context::Context;

@@ -30,8 +30,8 @@ pub use pool::{
     PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
     PoolListArgs, PoolStatusArgs,
 };
-pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, TlsMode};
 pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
+pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, TlsMode};
 pub use tools::{
     CheckArgs, CompletionsArgs, ManArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs, StreamVerifyArgs,
     ToolsCommand,

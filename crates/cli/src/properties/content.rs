@@ -103,7 +103,9 @@ impl Reader<'_> {
         Ok(Some(match name {
             "encryption" => number("DSL_CRYPTO_SUITE"),
             "keyformat" | "pbkdf2iters" => number(name),
-            "keylocation" if self.catalog.encryption_root(id)? != id => Some(("none".into(), Source::Default)),
+            "keylocation" if self.catalog.encryption_root(id)? != id => {
+                Some(("none".into(), Source::Default))
+            }
             // What was set; else what a raw receive sets.
             "keylocation" => match self.set_value(entity, name, false)? {
                 Some(_) => return Ok(None),
