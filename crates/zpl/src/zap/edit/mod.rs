@@ -144,6 +144,14 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         if name.is_empty() || name.contains(&0) {
             return Err(ZplError::InvalidName { name: name.to_vec() });
         }
+        // ZFS normalises names into a buffer of the same size, and does not find what does not fit.
+        let norm = self.hashing().norm;
+        for norm in [norm, norm.without_case_folding()] {
+            let len = norm.apply(name).len();
+            if len > NAME_MAX {
+                return Err(ZplError::NameTooLong { len });
+            }
+        }
         Ok(())
     }
 

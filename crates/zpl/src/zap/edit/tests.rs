@@ -228,6 +228,19 @@ fn names_that_are_the_same_but_for_case_have_one_hash() {
     check_fat(&objects, zap);
 }
 
+#[test]
+fn names_must_fit_when_normalized_too() {
+    let objects = MemoryObjset::default();
+    let zap = new_zap(&objects, NormFlags::NFD);
+    let name = |count: usize| "\u{e9}".repeat(count).into_bytes();
+    change(&objects, zap, |edit| edit.add(&name(85), &Value::One(1))).unwrap();
+    // 172 bytes, but 258 when decomposed.
+    let refused = change(&objects, zap, |edit| edit.add(&name(86), &Value::One(1)));
+    assert!(matches!(refused, Err(ZplError::NameTooLong { len: 258 })));
+    let composing = new_zap(&objects, NormFlags::NFC);
+    change(&objects, composing, |edit| edit.add(&name(127), &Value::One(1))).unwrap();
+}
+
 /// Names of all lengths and bytes, the more the longer, spread by a counter.
 fn odd_name(n: u64) -> Vec<u8> {
     let len = 1 + (n * 37 % 255) as usize;
