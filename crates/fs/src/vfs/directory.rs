@@ -1,6 +1,6 @@
 //! Finding names and listing directories.
 
-use snowmelt_zpl::FileKind;
+use snowmelt_zpl::{FileKind, ZplError};
 
 use super::control::CONTROL_NAME;
 use super::error::VfsError;
@@ -28,6 +28,9 @@ pub struct Entry {
     pub next: u64,
 }
 
+/// Longest name (`MAXNAMELEN - 1`).
+const NAME_MAX: usize = 255;
+
 /// Such a name would mislead whoever reads the listing.
 fn is_misleading(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0))
@@ -49,8 +52,11 @@ impl Vfs {
     /// Finds a name in a directory. The inode is referred to from then on: [`Vfs::forget`] gives that back.
     ///
     /// # Errors
-    /// [`VfsError::NotFound`]; when the directory cannot be read.
+    /// [`VfsError::NotFound`]; when the name is too long, or the directory cannot be read.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Stat, VfsError> {
+        if name.len() > NAME_MAX {
+            return Err(ZplError::NameTooLong { len: name.len() }.into());
+        }
         match Place::of(parent) {
             Place::Control if name == b".." => self.stat_referred(self.root_object()?),
             Place::SnapshotDir if name == b".." => self.stat_referred(ino::CONTROL),
