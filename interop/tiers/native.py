@@ -54,7 +54,8 @@ class Native:
         except Failed as e:
             self.report.check('native round', e)
         finally:
-            guest.kill()
+            # Not a kill: run.sh ends the machine when it is asked to end.
+            guest.terminate()
             guest.wait()
 
     def start_guest(self):
