@@ -1,0 +1,109 @@
+//! A pool in memory, mounted for real.
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(dead_code)]
+
+#[path = "../../../dataset/tests/common/mod.rs"]
+pub mod pools;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use snowmelt_dataset::{CreateOptions, Datasets, RollbackOptions};
+use snowmelt_fs::vfs::VfsOptions;
+use snowmelt_fuse::{Mount, MountOptions, Mounts};
+use snowmelt_store::MemoryStore;
+
+/// A pool `tank` with an empty filesystem `tank/fs`, and a directory to mount it on.
+pub struct World {
+    pub store: MemoryStore,
+    pub datasets: Arc<Datasets>,
+    pub mounts: Arc<Mounts>,
+    directory: tempfile::TempDir,
+}
+
+fn complain(what: &str) {
+    panic!("the mount complains: {what}");
+}
+
+impl World {
+    pub fn new() -> Self {
+        Self::with_properties(&[])
+    }
+
+    pub fn with_properties(properties: &[(&str, &str)]) -> Self {
+        let world = Self::empty();
+        let properties = properties.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let options = CreateOptions { properties: properties.collect(), ..CreateOptions::default() };
+        world.datasets.create_filesystem("tank/fs", &options).unwrap();
+        world
+    }
+
+    /// Without the filesystem.
+    pub fn empty() -> Self {
+        let store = MemoryStore::new();
+        Self::over(store.clone(), pools::new_pool_on(&store))
+    }
+
+    pub fn over(store: MemoryStore, datasets: Arc<Datasets>) -> Self {
+        // The tests make devices, change owners and act as other users.
+        assert!(rustix::process::geteuid().is_root(), "these tests must be run by root");
+        assert!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse: these tests need FUSE");
+        let mounts = Mounts::new(datasets.clone(), complain);
+        Self { store, datasets, mounts, directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.directory.path().canonicalize().unwrap()
+    }
+
+    /// Mounts `tank/fs` as its properties say.
+    pub fn mount(&self) -> Arc<Mount> {
+        let catalog = self.datasets.catalog();
+        let dataset = catalog.dataset("tank/fs").unwrap();
+        let properties = VfsOptions::of(&catalog, &dataset).unwrap();
+        self.mounts.mount(&dataset, &self.dir(), properties, &MountOptions { allow_other: true }).unwrap()
+    }
+
+    /// Mounts a snapshot.
+    pub fn mount_snapshot(&self, name: &str) -> Arc<Mount> {
+        let catalog = self.datasets.catalog();
+        let snapshot = catalog.snapshot(&pools::name(name)).unwrap();
+        let dataset = catalog.dataset_by_id(snapshot.id.dataset).unwrap();
+        let properties = VfsOptions { posix_acl: true, ..VfsOptions::of(&catalog, &dataset).unwrap() };
+        let options = MountOptions { allow_other: true };
+        self.mounts.mount_snapshot(&snapshot, &self.dir(), properties, &options).unwrap()
+    }
+
+    pub fn snapshot(&self, name: &str) {
+        self.datasets.snapshot(&[pools::name(&format!("tank/fs@{name}"))], &[]).unwrap();
+    }
+
+    pub fn rollback(&self, name: &str) {
+        let options = RollbackOptions { newer: true, clones: false };
+        self.datasets.rollback(&pools::name(&format!("tank/fs@{name}")), options).unwrap();
+        self.mounts.refresh();
+    }
+
+    /// Unmounts, and looks whether the pool is sound.
+    pub fn unmount(&self, mount: &Mount) {
+        // A child that another test is just starting has our files for a moment.
+        for _ in 0..100 {
+            if mount.unmount(false).is_ok() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        mount.wait().unwrap();
+        assert!(mount.is_over() && self.mounts.is_empty());
+        pools::check(&self.datasets, "unmounting");
+    }
+}
+
+/// A failed test must not leave a mount behind that hangs whoever looks at it.
+impl Drop for World {
+    fn drop(&mut self) {
+        for mount in self.mounts.list() {
+            let _ = mount.unmount(true);
+        }
+    }
+}

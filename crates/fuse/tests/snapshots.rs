@@ -1,0 +1,193 @@
+//! Snapshots and rollbacks of what is mounted and in use.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::World;
+use snowmelt_dataset::DestroyPlan;
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn snapshots_show_below_dot_zfs_while_files_are_written() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Two files that always hold the same number, each written whole: a snapshot may be between them by one.
+        scope.spawn(|| {
+            let first = File::create(dir.join("first")).unwrap();
+            let second = File::create(dir.join("second")).unwrap();
+            let mut number: u64 = 0;
+            while !stop.load(Ordering::Relaxed) {
+                first.write_all_at(&number.to_le_bytes(), 0).unwrap();
+                second.write_all_at(&number.to_le_bytes(), 0).unwrap();
+                number += 1;
+            }
+        });
+        while !dir.join("second").exists() {
+            std::thread::yield_now();
+        }
+        for round in 0..8 {
+            world.snapshot(&format!("s{round}"));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let number = |path: String| {
+        let bytes = fs::read(dir.join(path)).unwrap();
+        bytes.try_into().map_or(0, u64::from_le_bytes)
+    };
+    let mut last = 0;
+    for round in 0..8 {
+        let first = number(format!(".zfs/snapshot/s{round}/first"));
+        let second = number(format!(".zfs/snapshot/s{round}/second"));
+        assert!(first == second || first == second + 1, "round {round}: {first} and {second}");
+        assert!(first >= last);
+        last = first;
+    }
+    let names: Vec<_> =
+        fs::read_dir(dir.join(".zfs/snapshot")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, (0..8).map(|round| format!("s{round}").into()).collect::<Vec<std::ffi::OsString>>());
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn dot_zfs_is_there_for_those_who_know() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    fs::write(dir.join("file"), b"old").unwrap();
+    world.snapshot("monday");
+    fs::write(dir.join("file"), b"new").unwrap();
+    let listed = || fs::read_dir(&dir).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs");
+    assert!(!listed());
+    let old = dir.join(".zfs/snapshot/monday/file");
+    assert_eq!(fs::read(&old).unwrap(), b"old");
+    assert_ne!(fs::metadata(&old).unwrap().ino(), fs::metadata(dir.join("file")).unwrap().ino());
+    for refused in [
+        fs::write(&old, b"x"),
+        fs::remove_file(&old),
+        fs::create_dir(dir.join(".zfs/x")),
+        fs::create_dir(dir.join(".zfs/snapshot/x")),
+        fs::rename(&old, dir.join("file")),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::CrossesDevices), "{error}");
+    }
+    assert_eq!(fs::create_dir(dir.join(".zfs")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read_dir(dir.join(".zfs/snapshot/tuesday")).unwrap_err().kind(), ErrorKind::NotFound);
+    // A snapshot that is destroyed is gone from here, too.
+    let catalog = world.datasets.catalog();
+    let monday = catalog.snapshot(&common::pools::name("tank/fs@monday")).unwrap();
+    world.datasets.destroy(&DestroyPlan::snapshots(&catalog, vec![monday], false).unwrap()).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while fs::metadata(&old).is_ok() {
+        assert!(std::time::Instant::now() < deadline, "a destroyed snapshot can still be looked into");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(fs::read_dir(dir.join(".zfs/snapshot")).unwrap().count(), 0);
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn dot_zfs_as_snapdir_says() {
+    let world = World::with_properties(&[("snapdir", "visible")]);
+    let mount = world.mount();
+    assert!(fs::read_dir(world.dir()).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs"));
+    world.unmount(&mount);
+    let world = World::with_properties(&[("snapdir", "disabled")]);
+    let mount = world.mount();
+    assert_eq!(fs::metadata(world.dir().join(".zfs")).unwrap_err().kind(), ErrorKind::NotFound);
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_rollback_shows_at_once() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    fs::create_dir(dir.join("d")).unwrap();
+    fs::write(dir.join("d/stays"), b"as it was").unwrap();
+    fs::write(dir.join("d/removed"), b"comes back").unwrap();
+    world.snapshot("before");
+    let open = OpenOptions::new().read(true).write(true).open(dir.join("d/stays")).unwrap();
+    open.write_all_at(b"is another thing now", 0).unwrap();
+    fs::remove_file(dir.join("d/removed")).unwrap();
+    fs::create_dir(dir.join("new")).unwrap();
+    let mut new = File::create(dir.join("new/file")).unwrap();
+    new.write_all(b"new").unwrap();
+    world.rollback("before");
+    assert_eq!(fs::read(dir.join("d/stays")).unwrap(), b"as it was");
+    assert_eq!(fs::read(dir.join("d/removed")).unwrap(), b"comes back");
+    assert_eq!(fs::metadata(dir.join("new")).unwrap_err().kind(), ErrorKind::NotFound);
+    let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["d"]);
+    // Whoever has a file open that was there then goes on with it; what was not there is stale.
+    let mut buf = [0; 9];
+    open.read_exact_at(&mut buf, 0).unwrap();
+    assert_eq!((&buf, open.metadata().unwrap().len()), (b"as it was", 9));
+    open.write_all_at(b"AS", 0).unwrap();
+    assert_eq!(fs::read(dir.join("d/stays")).unwrap(), b"AS it was");
+    // Who writes to a part of a page makes the kernel read the rest of it first, and gets its EIO.
+    let is_stale = |error: std::io::Error| matches!(error.raw_os_error(), Some(5 | 116));
+    assert_eq!(new.metadata().unwrap_err().raw_os_error(), Some(116));
+    assert!(is_stale(new.write_all(b"more").unwrap_err()));
+    // A number used again is another file.
+    for number in 0..64 {
+        fs::write(dir.join(format!("again-{number}")), b"other").unwrap();
+    }
+    assert!(is_stale(new.write_all(b"more").unwrap_err()));
+    assert!(is_stale(new.metadata().unwrap_err()));
+    for number in 0..64 {
+        assert_eq!(fs::read(dir.join(format!("again-{number}"))).unwrap(), b"other");
+    }
+    drop((open, new));
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn rollbacks_beside_writers_leave_a_sound_filesystem() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    fs::write(dir.join("kept"), b"kept").unwrap();
+    world.snapshot("base");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (dir, stop) = (&dir, &stop);
+            scope.spawn(move || {
+                let mut turn = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    // All of it may find itself undone at any time.
+                    let own = dir.join(format!("w{worker}"));
+                    let _ = fs::create_dir(&own);
+                    let _ = fs::write(own.join(format!("f{}", turn % 40)), vec![turn as u8; 5000 * worker]);
+                    let _ =
+                        fs::rename(own.join(format!("f{}", turn % 40)), own.join(format!("g{}", turn % 7)));
+                    let _ = fs::remove_file(own.join(format!("g{}", turn % 5)));
+                    turn += 1;
+                }
+            });
+        }
+        for _ in 0..6 {
+            std::thread::sleep(std::time::Duration::from_millis(150));
+            world.rollback("base");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    world.rollback("base");
+    assert_eq!(fs::read(dir.join("kept")).unwrap(), b"kept");
+    let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["kept"]);
+    world.unmount(&mount);
+}
