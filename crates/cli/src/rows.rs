@@ -72,7 +72,9 @@ impl Query {
         match self {
             Self::Listing(request) => {
                 let catalog = session.datasets.catalog();
-                let rows = context.with_style(request.parsable, |style| collect(&catalog, request, style));
+                let mounted = session.mounts.heads();
+                let rows =
+                    context.with_style(request.parsable, |style| collect(&catalog, mounted, request, style));
                 rows.map(Answer::Listing).map_err(report::failed(&attempt))
             }
             Self::Pool => facts(session).map(Answer::Pool),

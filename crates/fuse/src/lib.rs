@@ -21,4 +21,4 @@ mod table;
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
 pub use mounts::Mounts;
-pub use table::{Mounted, mounted};
+pub use table::{Mounted, is_alive, mounted};

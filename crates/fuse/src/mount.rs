@@ -58,6 +58,10 @@ impl Mount {
     ) -> Result<Arc<Self>, MountError> {
         let dir =
             dir.canonicalize().map_err(|source| MountError::Directory { dir: dir.to_owned(), source })?;
+        // The kernel would mount on a file, too, and show a root directory as a file.
+        if !dir.is_dir() {
+            return Err(MountError::Directory { dir, source: Errno::NOTDIR.into() });
+        }
         if let Err(source) = File::options().read(true).write(true).open("/dev/fuse") {
             return Err(MountError::NoFuse { source });
         }

@@ -1,5 +1,6 @@
 //! All that one process has mounted of one pool.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,11 +56,7 @@ impl Mounts {
         let id = dataset.id;
         {
             let mut state = self.state.lock();
-            let mounted = state
-                .mounts
-                .iter()
-                .find(|mount| !mount.vfs().is_snapshot() && mount.vfs().dataset_id() == id);
-            if let Some(mount) = mounted {
+            if let Some(mount) = state.mounts.iter().find(|mount| is_head_of(mount, id)) {
                 return Err(MountError::Mounted { dir: mount.dir().to_owned() });
             }
             if state.beginning.contains(&id) {
@@ -136,6 +133,18 @@ impl Mounts {
         self.state.lock().mounts.clone()
     }
 
+    /// The mount of a dataset's head. Nobody but the pool's owner can have one.
+    pub fn head(&self, id: DatasetId) -> Option<Arc<Mount>> {
+        self.state.lock().mounts.iter().find(|mount| is_head_of(mount, id)).cloned()
+    }
+
+    /// Datasets whose heads are mounted.
+    pub fn heads(&self) -> HashSet<DatasetId> {
+        let state = self.state.lock();
+        let heads = state.mounts.iter().filter(|mount| !mount.vfs().is_snapshot());
+        heads.map(|mount| mount.vfs().dataset_id()).collect()
+    }
+
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.state.lock().mounts.is_empty()
@@ -177,6 +186,10 @@ impl Mounts {
             std::thread::sleep(NAMES_HOLD);
         }
     }
+}
+
+fn is_head_of(mount: &Mount, id: DatasetId) -> bool {
+    !mount.vfs().is_snapshot() && mount.vfs().dataset_id() == id
 }
 
 /// An error with all its causes.

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 /// The kernel's name for the type of our mounts.
 const TYPE: &[u8] = b"fuse.snowmelt";
@@ -17,6 +19,19 @@ pub struct Mounted {
     pub dir: PathBuf,
     /// It cannot be written.
     pub read_only: bool,
+}
+
+impl Mounted {
+    /// Whether the process that serves it is there. It is asked: what the kernel remembers of a mount outlives its
+    /// server.
+    pub fn is_alive(&self) -> bool {
+        is_alive(&self.dir)
+    }
+}
+
+/// Whether no mount whose server has died is at `dir`.
+pub fn is_alive(dir: &Path) -> bool {
+    !matches!(rustix::fs::statfs(dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// All that is mounted, whoever serves it, in the order of mounting.

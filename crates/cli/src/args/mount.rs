@@ -59,10 +59,10 @@ pub struct MountArgs {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt unmount [-f] -a\n       snowmelt unmount [-f] <filesystem|snapshot|directory>"
+    override_usage = "snowmelt unmount [-f] -a [pool]\n       snowmelt unmount [-f] <filesystem|snapshot|directory>"
 )]
 pub struct UnmountArgs {
-    /// Unmount everything
+    /// Unmount everything, or everything of a pool
     #[arg(short = 'a')]
     pub all: bool,
     /// Unmount although it is in use: it is gone at once for all who do not use it yet

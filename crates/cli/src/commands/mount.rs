@@ -11,14 +11,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use snowmelt_dataset::property::{PropertyName, Source, TextStyle};
-use snowmelt_dataset::{Catalog, Dataset, Kind, Name};
+use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::{Mount, MountError, MountOptions};
 
 use super::names;
-use crate::app::{App, pool_of};
+use crate::app::App;
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -186,7 +185,10 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
         None => {
             let directory = place(&catalog, &dataset).map_err(report::failed(&attempt))?;
             let directory = directory.map_err(|why| CliError::Failed(format!("{attempt}: {why}")))?;
-            not_mounted(&dataset, &attempt)?;
+            // Before the directory is made.
+            if session.mounts.head(dataset.id).is_some() {
+                return Err(CliError::Failed(format!("{attempt}: filesystem already mounted")));
+            }
             free_directory(&directory, true, &attempt)?
         }
     };
@@ -229,10 +231,10 @@ fn mount_all(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<(
     let catalog = session.datasets.catalog();
     let attempt = format!("cannot mount the filesystems of '{}'", session.name());
     let all = catalog.root().and_then(|root| catalog.descendants(root)).map_err(report::failed(&attempt))?;
-    let mounted = snowmelt_fuse::mounted().unwrap_or_default();
+    let mounted = session.mounts.heads();
     let mut wanted: Vec<(PathBuf, Dataset)> = Vec::new();
     for dataset in all {
-        let is_mounted = mounted.iter().any(|mounted| mounted.name == dataset.name);
+        let is_mounted = mounted.contains(&dataset.id);
         if dataset.record.kind != Kind::Filesystem || is_mounted || dataset.record.inconsistent {
             continue;
         }
@@ -343,23 +345,9 @@ fn place(
     })
 }
 
-/// A filesystem has one mount, whichever process has made it.
-fn not_mounted(dataset: &Dataset, attempt: &str) -> Result<()> {
-    let mounted = snowmelt_fuse::mounted().unwrap_or_default();
-    match mounted.iter().any(|mounted| mounted.name == dataset.name && is_alive(&mounted.dir)) {
-        true => Err(CliError::Failed(format!("{attempt}: filesystem already mounted"))),
-        false => Ok(()),
-    }
-}
-
-/// Whether the process that serves a mount is there.
-fn is_alive(directory: &Path) -> bool {
-    !matches!(rustix::fs::stat(directory), Err(Errno::NOTCONN))
-}
-
 /// A directory to mount on: made if it is not there, where that is asked for, and freed of a mount whose process has died.
 fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf> {
-    if !is_alive(directory) {
+    if !snowmelt_fuse::is_alive(directory) {
         super::unmount::unmount_dead(directory).map_err(|error| {
             CliError::failed(format!("{attempt}: a dead mount at {}", directory.display()), &error)
         })?;
@@ -369,11 +357,6 @@ fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf
             .map_err(|error| CliError::failed(format!("{attempt}: {}", directory.display()), &error))?;
     }
     Ok(directory.to_owned())
-}
-
-/// The pool of what a mount is named after.
-pub fn pool_of_mount(name: &str) -> Option<&str> {
-    Name::parse(name).ok().map(|_| pool_of(name))
 }
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
 //! `unmount`.
+//!
+//! What is mounted of a pool only the pool's owner knows: the system's table has names, and another user may have a pool
+//! of the same name. So the table only tells which pool a directory is of, and which mounts have lost their server.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
-use snowmelt_fuse::{MountError, Mounted};
+use snowmelt_dataset::Name;
+use snowmelt_fuse::{Mount, MountError, Mounted};
 
-use super::mount::pool_of_mount;
-use crate::app::App;
+use crate::app::{App, pool_of};
 use crate::args::UnmountArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -20,31 +25,91 @@ use crate::pools::Session;
 /// # Errors
 /// When something is not mounted, or in use.
 pub fn run(app: &mut App<'_>, args: &UnmountArgs) -> Result<Exit> {
-    let mounted =
+    let table =
         snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
-    let Some(target) = &args.target else { return unmount_all(app, args, mounted) };
-    // The latest mount of several at one place is the one that shows.
-    let found = if target.contains('/') && target.starts_with(['/', '.']) {
-        let directory = app.context.path(target);
-        let directory = std::fs::canonicalize(&directory).unwrap_or(directory);
-        mounted.into_iter().rev().find(|mounted| mounted.dir == directory)
-    } else {
-        let directory = app.context.path(target);
-        mounted.into_iter().rev().find(|mounted| mounted.name == *target || mounted.dir == directory)
-    };
-    let Some(found) = found else {
-        let what = if target.starts_with('/') { "not a mountpoint of ours" } else { "not currently mounted" };
-        return Err(CliError::Failed(format!("cannot unmount '{target}': {what}")));
-    };
-    unmount_one(app, args, found)
+    match (&args.target, args.all) {
+        (Some(pool), true) => app.on_dataset(pool, |app, session| all_of(app, session, args)),
+        (None, _) => all(app, args, &table),
+        (Some(target), false) if target.starts_with(['/', '.']) => directory(app, args, target, table),
+        (Some(target), false) => named(app, args, target, table),
+    }
 }
 
-/// Those inside others first. Failures are told, and the others unmounted all the same.
-fn unmount_all(app: &mut App<'_>, args: &UnmountArgs, mounted: Vec<Mounted>) -> Result<Exit> {
+/// A directory, which the table knows.
+fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted>) -> Result<Exit> {
+    let dir = app.context.path(target);
+    let dir = std::fs::canonicalize(&dir).unwrap_or(dir);
+    // The latest mount of several at one place is the one that shows.
+    let Some(found) = table.into_iter().rev().find(|mounted| mounted.dir == dir) else {
+        return Err(CliError::Failed(format!("cannot unmount '{target}': not a mountpoint of ours")));
+    };
+    if !found.is_alive() {
+        return dead(&found.dir);
+    }
+    let attempt = attempt(&dir);
+    let words = [OsString::from("--"), dir.clone().into()];
+    in_owner(app, &found.name, args.force, &words, |_, session| {
+        let mount = session.mounts.list().into_iter().rev().find(|mount| mount.dir() == dir);
+        let mount = mount.ok_or_else(|| {
+            // Another pool of the same name, or of another user.
+            CliError::Failed(format!("{attempt}: it is not served by the process that has the pool open"))
+        })?;
+        end(&mount, args.force)
+    })
+}
+
+/// A dataset or snapshot, which its pool knows.
+fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted>) -> Result<Exit> {
+    let missing = CliError::Failed(format!("cannot unmount '{target}': not currently mounted"));
+    if !app.is_served() && app.places.find(pool_of(target)).is_none() {
+        let relative = app.context.path(target);
+        return match table.iter().any(|mounted| mounted.dir == relative) {
+            true => directory(app, args, &format!("./{target}"), table),
+            false => Err(missing),
+        };
+    }
+    let target = target.to_owned();
+    app.on_dataset(&target.clone(), |_, session| {
+        if let Some(mount) = find(session, &target) {
+            return end(&mount, args.force);
+        }
+        // The process that served it has died, so that we own the pool.
+        match table.iter().rev().find(|mounted| mounted.name == target && !mounted.is_alive()) {
+            Some(mounted) => dead(&mounted.dir),
+            None => Err(missing),
+        }
+    })
+}
+
+/// A dataset may have been renamed since it was mounted.
+fn find(session: &Session, name: &str) -> Option<Arc<Mount>> {
+    let dataset = Name::parse_dataset(name).ok().and_then(|name| {
+        let dataset = session.datasets.catalog().dataset(name.dataset()).ok()?;
+        session.mounts.head(dataset.id)
+    });
+    dataset.or_else(|| session.mounts.list().into_iter().rev().find(|mount| mount.name() == name))
+}
+
+/// Everything of all pools that we can reach, and all mounts that have lost their server.
+fn all(app: &mut App<'_>, args: &UnmountArgs, table: &[Mounted]) -> Result<Exit> {
     let mut failed = false;
-    for mounted in mounted.into_iter().rev() {
-        // A command that works for another process reaches the pool of its own only.
-        match unmount_one(app, args, mounted) {
+    let mut pools: Vec<&str> = Vec::new();
+    for mounted in table.iter().rev() {
+        if !mounted.is_alive() {
+            if let Err(error) = dead(&mounted.dir) {
+                app.context.complain(error);
+                failed = true;
+            }
+        } else if !pools.contains(&pool_of(&mounted.name)) {
+            pools.push(pool_of(&mounted.name));
+        }
+    }
+    for pool in pools {
+        if app.places.find(pool).is_none() {
+            continue;
+        }
+        let words = [OsString::from("-a"), "--".into(), pool.into()];
+        match in_owner(app, pool, args.force, &words, |app, session| all_of(app, session, args)) {
             Ok(exit) => failed |= exit.code() != 0,
             Err(error) => {
                 app.context.complain(error);
@@ -55,39 +120,52 @@ fn unmount_all(app: &mut App<'_>, args: &UnmountArgs, mounted: Vec<Mounted>) -> 
     Ok(Exit::unless(failed))
 }
 
-fn unmount_one(app: &mut App<'_>, args: &UnmountArgs, mounted: Mounted) -> Result<Exit> {
-    let attempt = format!("cannot unmount '{}'", mounted.dir.display());
-    if matches!(rustix::fs::stat(&mounted.dir), Err(Errno::NOTCONN)) {
-        unmount_dead(&mounted.dir).map_err(|error| CliError::failed(&attempt, &error))?;
-        return Ok(Exit::Ok);
+/// Everything of one pool, those inside others first. Failures are told, and the others unmounted all the same.
+fn all_of(app: &mut App<'_>, session: &Session, args: &UnmountArgs) -> Result<Exit> {
+    let mut failed = false;
+    for mount in session.mounts.list().into_iter().rev() {
+        if let Err(error) = end(&mount, args.force) {
+            app.context.complain(error);
+            failed = true;
+        }
     }
-    let Some(pool) = pool_of_mount(&mounted.name) else {
-        return Err(CliError::Failed(format!("{attempt}: '{}' is no dataset", mounted.name)));
-    };
-    // Said anew, since the owner is to unmount this one, whatever we were asked for.
-    let words = app.context.args.clone();
-    app.context.args = ["unmount"].into_iter().chain(args.force.then_some("-f")).map(Into::into).collect();
-    app.context.args.extend(["--".into(), mounted.dir.clone().into()]);
-    let missing = |pool: &str| format!("{attempt}: pool '{pool}', which it is of, is not to be found");
-    let done = app.on_pool(pool, missing, |_, session| in_owner(session, args, &mounted, &attempt));
-    app.context.args = words;
+    Ok(Exit::unless(failed))
+}
+
+/// Has the owner of the pool that `name` is of do `unmount` with `words`.
+fn in_owner(
+    app: &mut App<'_>,
+    name: &str,
+    force: bool,
+    words: &[OsString],
+    work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
+) -> Result<Exit> {
+    let said = ["unmount"].into_iter().chain(force.then_some("-f")).map(OsString::from);
+    let given = std::mem::replace(&mut app.context.args, said.chain(words.iter().cloned()).collect());
+    let missing = |pool: &str| format!("cannot unmount '{name}': its pool '{pool}' is not to be found");
+    let done = app.on_pool(name, missing, work);
+    app.context.args = given;
     done
 }
 
+fn attempt(dir: &Path) -> String {
+    format!("cannot unmount '{}'", dir.display())
+}
+
 /// Unmounts what this process has mounted, and waits until everything written is in the pool.
-fn in_owner(session: &Session, args: &UnmountArgs, mounted: &Mounted, attempt: &str) -> Result<Exit> {
-    let mounts = session.mounts.list();
-    let Some(mount) = mounts.iter().rev().find(|mount| mount.dir() == mounted.dir) else {
-        // Another pool of the same name, or of another user.
-        return Err(CliError::Failed(format!(
-            "{attempt}: it is not served by the process that has the pool open"
-        )));
-    };
-    let unmounted = mount.unmount(args.force).and_then(|()| if args.force { Ok(()) } else { mount.wait() });
+fn end(mount: &Mount, force: bool) -> Result<Exit> {
+    let attempt = attempt(mount.dir());
+    // A forced one is over only when nobody uses it any more.
+    let unmounted = mount.unmount(force).and_then(|()| if force { Ok(()) } else { mount.wait() });
     unmounted.map_err(|error| match error {
         MountError::Busy { .. } => CliError::Failed(format!("{attempt}: pool or dataset is busy")),
-        other => CliError::failed(attempt, &other),
+        other => CliError::failed(&attempt, &other),
     })?;
+    Ok(Exit::Ok)
+}
+
+fn dead(dir: &Path) -> Result<Exit> {
+    unmount_dead(dir).map_err(|error| CliError::failed(attempt(dir), &error))?;
     Ok(Exit::Ok)
 }
 

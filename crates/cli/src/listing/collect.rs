@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use snowmelt_dataset::property::{Kind, PropertyName, Source, TextStyle, Types, Value};
-use snowmelt_dataset::{Catalog, Dataset, DatasetError};
+use snowmelt_dataset::{Catalog, Dataset, DatasetError, DatasetId};
 
 use super::request::{Cell, Columns, Request, Row, Rows, Selection, SortValue, bit};
 use crate::properties::{Entity, Reader};
@@ -13,12 +13,17 @@ const DATASETS: u8 = bit(Types::FILESYSTEM_VOLUME);
 const SNAPSHOTS: u8 = bit(Types::SNAPSHOT);
 const BOOKMARKS: u8 = bit(Types::BOOKMARK);
 
-/// The rows of a pool. Names of other pools are passed over.
+/// The rows of a pool of which `mounted` is mounted. Names of other pools are passed over.
 ///
 /// # Errors
 /// When the pool cannot be read. That a name is none is told in the rows.
-pub fn collect(catalog: &Catalog, request: &Request, style: &TextStyle<'_>) -> Result<Rows, DatasetError> {
-    let reader = Reader::new(catalog);
+pub fn collect(
+    catalog: &Catalog,
+    mounted: HashSet<DatasetId>,
+    request: &Request,
+    style: &TextStyle<'_>,
+) -> Result<Rows, DatasetError> {
+    let reader = Reader::new(catalog).with_mounted(mounted);
     let mut chosen = Chosen::default();
     select(catalog, &request.selection, &mut chosen)?;
     let columns = match &request.columns {

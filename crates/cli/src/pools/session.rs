@@ -263,6 +263,7 @@ impl Forward<'_> {
             stdin: context.stdin.as_fd(),
             stdout: self.stdout.unwrap_or(context.out.get_ref()).as_fd(),
             stderr: context.err.as_fd(),
+            cancelled: &context.cancelled,
         }
         .send(socket)
     }

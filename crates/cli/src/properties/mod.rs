@@ -8,7 +8,7 @@ mod entity;
 mod space;
 mod statistics;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use snowmelt_dataset::catalog::{PropertyKind, ROOT};
@@ -30,8 +30,8 @@ pub struct Reader<'a> {
     heads: RefCell<HashMap<DatasetId, Dataset>>,
     /// Rules for names, by dataset and snapshot, since four properties ask for them.
     name_rules: RefCell<HashMap<(DatasetId, u64), Option<NameRules>>>,
-    /// Names of what is mounted, once somebody has asked.
-    mounted: OnceCell<HashSet<String>>,
+    /// Heads that are mounted.
+    mounted: HashSet<DatasetId>,
 }
 
 /// A property of something, ready to be shown.
@@ -53,18 +53,13 @@ impl<'a> Reader<'a> {
             totals: RefCell::default(),
             heads: RefCell::default(),
             name_rules: RefCell::default(),
-            mounted: OnceCell::new(),
+            mounted: HashSet::new(),
         }
     }
 
-    /// Whether the system has a filesystem or snapshot of this name mounted.
-    fn is_mounted(&self, name: &str) -> bool {
-        let mounted = self.mounted.get_or_init(|| {
-            // A system that does not tell what is mounted has nothing mounted for us.
-            let table = snowmelt_fuse::mounted().unwrap_or_default();
-            table.into_iter().map(|mounted| mounted.name).collect()
-        });
-        mounted.contains(name)
+    /// The same, where these datasets are mounted.
+    pub fn with_mounted(self, mounted: HashSet<DatasetId>) -> Self {
+        Self { mounted, ..self }
     }
 
     /// A property's value and source; `None` where it does not apply or there is none.

@@ -3,10 +3,14 @@
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -30,6 +34,9 @@ pub const PASSED_VARIABLES: &[&str] = &[
     "TZ",
 ];
 
+/// How soon it is noticed that a command is to be given up.
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A command to be done elsewhere, and everything that goes with it.
 #[derive(Debug)]
 pub struct Call<'a> {
@@ -45,13 +52,16 @@ pub struct Call<'a> {
     pub stdout: BorrowedFd<'a>,
     /// Standard error.
     pub stderr: BorrowedFd<'a>,
+    /// When it becomes true, the owner is asked to give the command up; what comes of that is still waited for.
+    pub cancelled: &'a AtomicBool,
 }
 
 /// Has the owner that listens at `path` do the command line `args`, the program's name first, with this process's
 /// directory, standard streams and [variables](PASSED_VARIABLES), and waits for its exit status.
 ///
 /// `None` when nobody serves there, or the owner is closing and has not begun: try to become the owner. When this
-/// process is killed the owner notices and gives the command up, so signals need no handling.
+/// process is killed the owner notices and gives the command up, so signals need no handling; who handles them has
+/// [`Call::cancelled`].
 ///
 /// # Errors
 /// `OwnerDied` when the command was begun and its end is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
@@ -70,6 +80,7 @@ pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
         stdin: stdin.as_fd(),
         stdout: stdout.as_fd(),
         stderr: stderr.as_fd(),
+        cancelled: &AtomicBool::new(false),
     }
     .send(path)
 }
@@ -111,11 +122,26 @@ impl Call<'_> {
         if first != Answer::Accepted {
             return refusal(first);
         }
+        self.wait(&connection);
         let Ok(Some(second)) = read_answer(&mut connection) else { return Err(ControlError::OwnerDied) };
         match Answer::decode(second)? {
             Answer::Exit(code) => Ok(Some(code)),
             _ => Err(ControlError::Protocol("a second answer that is no exit status")),
         }
+    }
+
+    /// Waits for the second answer. The owner takes it for our death that we shut our side, and answers all the same.
+    fn wait(&self, connection: &UnixStream) {
+        let interval = Timespec { tv_sec: 0, tv_nsec: WATCH_INTERVAL.subsec_nanos().into() };
+        let mut fds = [PollFd::new(connection, PollFlags::IN)];
+        while !self.cancelled.load(Ordering::Relaxed) {
+            match rustix::event::poll(&mut fds, Some(&interval)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // What has come, or why nothing comes, is told by reading.
+                Ok(_) | Err(_) => return,
+            }
+        }
+        let _ = connection.shutdown(Shutdown::Write);
     }
 
     fn send_request(&self, connection: &UnixStream, body: &[u8]) -> io::Result<()> {

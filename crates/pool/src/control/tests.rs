@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -30,7 +31,8 @@ fn call_quietly(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let cwd = File::open(path.parent().unwrap()).unwrap();
     let null = null.as_fd();
-    Call { args, env: &[], cwd: cwd.as_fd(), stdin: null, stdout: null, stderr: null }.send(path)
+    let cancelled = &AtomicBool::new(false);
+    Call { args, env: &[], cwd: cwd.as_fd(), stdin: null, stdout: null, stderr: null, cancelled }.send(path)
 }
 
 /// Serves until the listener is closed, each request in a thread of its own.
@@ -86,6 +88,7 @@ fn a_command_is_done_with_the_callers_streams() {
         stdin: stdin.as_fd(),
         stdout: stdout.as_fd(),
         stderr: stderr.as_fd(),
+        cancelled: &AtomicBool::new(false),
     };
     assert_eq!(call.send(&path).unwrap(), Some(42));
     let out = std::fs::read_to_string(dir.path().join("out")).unwrap();
@@ -149,6 +152,29 @@ fn a_caller_that_goes_away_cancels() {
     later.join().unwrap();
     assert!(request.cancelled() && watch.cancelled());
     assert!(request.reply(0).is_err());
+}
+
+#[test]
+fn who_gives_a_command_up_learns_how_it_ended() {
+    let (dir, path) = socket();
+    let listener = Arc::new(Listener::bind(&path).unwrap());
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let begun = cancelled.clone();
+    let server = serve(Arc::clone(&listener), move |request| {
+        assert!(!request.cancelled());
+        begun.store(true, Ordering::Relaxed);
+        assert!(request.wait_cancelled(Duration::from_secs(20)));
+        request.reply(7).unwrap();
+    });
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    let cwd = File::open(dir.path()).unwrap();
+    let (null, cwd) = (null.as_fd(), cwd.as_fd());
+    let args = words(&["zfs", "receive"]);
+    let call =
+        Call { args: &args, env: &[], cwd, stdin: null, stdout: null, stderr: null, cancelled: &cancelled };
+    assert_eq!(call.send(&path).unwrap(), Some(7));
+    listener.close();
+    server.join().unwrap();
 }
 
 #[test]

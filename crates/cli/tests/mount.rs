@@ -1,0 +1,394 @@
+//! Mounting with the real binary: the process in the background, other commands beside it, and its sudden death.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Scratch, demo};
+
+/// Pools and a directory to mount on; whatever is mounted at the end of a test goes.
+struct Mounting {
+    scratch: Scratch,
+}
+
+impl Drop for Mounting {
+    fn drop(&mut self) {
+        let top = self.scratch.path().canonicalize().unwrap();
+        for _ in 0..2 {
+            for dir in mounted_below(&top) {
+                let _ = rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+        wait_for("the end of the background process", || !processes().contains(&top));
+    }
+}
+
+fn mounted_below(top: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let dirs = table.lines().map(|line| PathBuf::from(line.split(' ').nth(1).unwrap()));
+    dirs.filter(|dir| dir.starts_with(top)).collect()
+}
+
+/// Homes of the processes in the background, which are how they are told apart.
+fn processes() -> Vec<PathBuf> {
+    background().into_iter().map(|(_, home)| home).collect()
+}
+
+fn background() -> Vec<(u32, PathBuf)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let read = |file| fs::read(entry.path().join(file)).unwrap_or_default();
+        if !read("cmdline").split(|byte| *byte == 0).any(|word| word == b"--detached") {
+            continue;
+        }
+        let environment = read("environ");
+        let home = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"HOME="));
+        if let Some(home) = home {
+            found.push((pid, PathBuf::from(String::from_utf8_lossy(home).into_owned())));
+        }
+    }
+    found
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Mounting {
+    fn new(scratch: Scratch) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "these tests must be run by root");
+        assert!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse: these tests need FUSE");
+        fs::create_dir(scratch.path().join("mnt")).unwrap();
+        Self { scratch }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.scratch.path().canonicalize().unwrap().join("mnt")
+    }
+
+    /// The process in the background.
+    fn owner(&self) -> Option<u32> {
+        let home = self.scratch.path();
+        background().into_iter().find(|(_, other)| other == home).map(|(pid, _)| pid)
+    }
+
+    fn wait_until_closed(&self) {
+        wait_for("the end of the background process", || self.owner().is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_mount_lives_in_the_background() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    assert_eq!(scratch.ok("get -Ho value mounted tank/fs"), "no\n");
+    assert_eq!(scratch.ok("mount tank/fs mnt"), "");
+    assert!(world.owner().is_some());
+    let line = format!("{:<30}  {}\n", "tank/fs", world.dir().display());
+    assert!(scratch.ok("mount").contains(&line));
+    assert_eq!(scratch.ok("get -Ho value mounted tank/fs"), "yes\n");
+    assert_eq!(scratch.ok("list -Ho name,mounted tank/fs"), "tank/fs\tyes\n");
+    fs::write(world.dir().join("file"), b"content").unwrap();
+    // Other commands are done by the process that has it mounted.
+    scratch.ok("snapshot tank/fs@one");
+    assert_eq!(fs::read(world.dir().join(".zfs/snapshot/one/file")).unwrap(), b"content");
+    assert_eq!(scratch.ok("cat tank/fs@one:file"), "content");
+    assert_eq!(scratch.fails(1, "mount tank/fs mnt"), "cannot mount 'tank/fs': filesystem already mounted\n");
+    assert_eq!(scratch.fails(1, "destroy -r tank/fs"), "cannot destroy 'tank/fs': dataset is busy\n");
+    assert_eq!(scratch.fails(1, "pool export tank"), "cannot export 'tank': pool is busy\n");
+    let open = File::open(world.dir().join("file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.dir().display());
+    assert_eq!(scratch.fails(1, "unmount tank/fs"), busy);
+    drop(open);
+    assert_eq!(scratch.ok("unmount tank/fs"), "");
+    world.wait_until_closed();
+    assert!(!world.dir().join("file").exists());
+    assert_eq!(scratch.fails(1, "unmount tank/fs"), "cannot unmount 'tank/fs': not currently mounted\n");
+    scratch.ok("check tank");
+    assert_eq!(scratch.run("pool export tank").code, 0);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn pools_of_one_name_are_told_apart() {
+    let (first, second) = (Mounting::new(Scratch::with_pool()), Mounting::new(Scratch::with_pool()));
+    for world in [&first, &second] {
+        world.scratch.ok("create tank/fs");
+    }
+    first.scratch.ok("mount tank/fs mnt");
+    assert_eq!(second.scratch.ok("get -Ho value mounted tank/fs"), "no\n");
+    let refused = "cannot unmount 'tank/fs': not currently mounted\n";
+    assert_eq!(second.scratch.fails(1, "unmount tank/fs"), refused);
+    second.scratch.ok("unmount -a");
+    second.scratch.ok("mount tank/fs mnt");
+    first.scratch.ok("unmount -a");
+    first.wait_until_closed();
+    assert_eq!(first.scratch.ok("get -Ho value mounted tank/fs"), "no\n");
+    assert_eq!(second.scratch.ok("get -Ho value mounted tank/fs"), "yes\n");
+    second.scratch.ok("rename tank/fs tank/renamed");
+    assert_eq!(second.scratch.ok("get -Ho value mounted tank/renamed"), "yes\n");
+    second.scratch.ok("unmount tank/renamed");
+    second.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn umount_ends_it_too() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    scratch.ok("create tank/other");
+    scratch.ok("mount tank/fs mnt");
+    fs::create_dir(world.dir().join("inside")).unwrap();
+    let owner = world.owner();
+    scratch.ok("mount tank/other mnt/inside");
+    assert_eq!(world.owner(), owner, "one process has the pool");
+    fs::write(world.dir().join("inside/file"), b"x").unwrap();
+    let umount = |dir: PathBuf| assert!(Command::new("umount").arg(dir).status().unwrap().success());
+    umount(world.dir().join("inside"));
+    fs::write(world.dir().join("file"), b"y").unwrap();
+    umount(world.dir());
+    world.wait_until_closed();
+    // What was written last was committed.
+    scratch.ok("mount tank/other mnt");
+    assert_eq!(fs::read(world.dir().join("file")).unwrap(), b"x");
+    scratch.ok("unmount -a");
+    world.wait_until_closed();
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn properties_say_where_and_how() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    let top = world.dir();
+    scratch.ok("create -o canmount=off tank/top");
+    scratch.ok(&format!("set mountpoint={} tank/top", top.join("deep/at").display()));
+    scratch.ok("create tank/top/a");
+    scratch.ok("create -o readonly=on tank/top/b");
+    scratch.ok("create -o mountpoint=none tank/none");
+    scratch.ok("create -o mountpoint=legacy tank/legacy");
+    assert_eq!(scratch.fails(1, "mount tank/none"), "cannot mount 'tank/none': no mountpoint set\n");
+    assert!(
+        scratch.fails(1, "mount tank/legacy").starts_with("cannot mount 'tank/legacy': legacy mountpoint\n")
+    );
+    assert_eq!(
+        scratch.fails(1, "mount tank/top"),
+        "cannot mount 'tank/top': 'canmount' property is set to 'off'\n"
+    );
+    scratch.ok("set canmount=noauto tank");
+    assert_eq!(scratch.ok("mount -a"), "");
+    let mounted: Vec<_> = mounted_below(&top);
+    assert_eq!(mounted, [top.join("deep/at/a"), top.join("deep/at/b")]);
+    fs::write(top.join("deep/at/a/file"), b"x").unwrap();
+    assert!(fs::write(top.join("deep/at/b/file"), b"x").is_err());
+    assert_eq!(scratch.ok("mount -a"), "", "what is mounted already is passed over");
+    scratch.ok(&format!("unmount {}", top.join("deep/at/b").display()));
+    scratch.ok("mount -o rw,noexec tank/top/b");
+    fs::write(top.join("deep/at/b/file"), b"x").unwrap();
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains("deep/at/b")).unwrap();
+    assert!(line.contains("noexec") && line.contains("rw,"), "{line}");
+    assert!(scratch.fails(2, "mount -o zap tank/top/a").starts_with("unknown mount option 'zap'\n"));
+    scratch.ok("unmount -a");
+    world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn snapshots_are_mounted_for_reading() {
+    let world = Mounting::new(Scratch::with_home());
+    let scratch = &world.scratch;
+    scratch.ok("mount tank/home@monday mnt");
+    let names = |dir: PathBuf| {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let listed = scratch.ok("ls tank/home@monday");
+    let mut expected: Vec<_> = listed.lines().map(std::ffi::OsString::from).collect();
+    expected.sort();
+    assert_eq!(names(world.dir()), expected);
+    assert!(fs::write(world.dir().join("x"), b"").is_err());
+    scratch.ok("unmount tank/home@monday");
+    world.wait_until_closed();
+    assert!(
+        scratch
+            .fails(2, "mount tank/home@monday")
+            .starts_with("a snapshot is mounted where a directory says")
+    );
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_rollback_beside_it_shows_at_once() {
+    let world = Mounting::new(Scratch::with_home());
+    let scratch = &world.scratch;
+    scratch.ok("mount tank/home mnt");
+    scratch.ok("snapshot tank/home@before");
+    let before: Vec<_> = fs::read_dir(world.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    fs::write(world.dir().join("made later"), b"x").unwrap();
+    fs::remove_file(
+        fs::read_dir(world.dir())
+            .unwrap()
+            .flatten()
+            .find(|e| e.file_type().unwrap().is_file())
+            .unwrap()
+            .path(),
+    )
+    .unwrap();
+    scratch.ok("rollback tank/home@before");
+    let after: Vec<_> = fs::read_dir(world.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(after, before);
+    // So does a property.
+    assert!(!after.iter().any(|name| name == ".zfs"));
+    scratch.ok("set snapdir=visible tank/home");
+    assert!(fs::read_dir(world.dir()).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs"));
+    scratch.ok("unmount tank/home");
+    world.wait_until_closed();
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_was_synced_survives_a_kill() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    let mut rounds = Vec::new();
+    for round in 0..4 {
+        scratch.ok("mount tank/fs mnt");
+        let dir = world.dir();
+        for (name, content) in &rounds {
+            assert_eq!(&fs::read(dir.join(name)).unwrap(), content, "{name}");
+        }
+        // Synced by fsync, by O_DSYNC, and by syncing the directory.
+        let content: Vec<u8> =
+            (0..200_000_u32 + round).map(|n| (n.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+        let mut file = File::create(dir.join(format!("fsync-{round}"))).unwrap();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        rounds.push((format!("fsync-{round}"), content.clone()));
+        let dsync = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32)
+            .open(dir.join(format!("dsync-{round}")))
+            .unwrap();
+        dsync.write_all_at(&content[..5000], 0).unwrap();
+        rounds.push((format!("dsync-{round}"), content[..5000].to_vec()));
+        fs::write(dir.join(format!("name-{round}")), b"named").unwrap();
+        fs::rename(dir.join(format!("name-{round}")), dir.join(format!("renamed-{round}"))).unwrap();
+        File::open(&dir).unwrap().sync_all().unwrap();
+        rounds.push((format!("renamed-{round}"), b"named".to_vec()));
+        // And unlinked while it is open: it must not stay for ever.
+        let unlinked = File::create(dir.join("unlinked")).unwrap();
+        unlinked.write_all_at(&content, 0).unwrap();
+        fs::remove_file(dir.join("unlinked")).unwrap();
+        unlinked.sync_all().unwrap();
+        // In the middle of more writing.
+        let owner = world.owner().unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for number in 0.. {
+                    if fs::write(dir.join(format!("more-{round}-{number}")), &content[..number % 20_000])
+                        .is_err()
+                    {
+                        break;
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(150 + 100 * u64::from(round)));
+            let pid = rustix::process::Pid::from_raw(owner as i32).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+            writer.join().unwrap();
+        });
+        drop((file, dsync, unlinked));
+        world.wait_until_closed();
+        assert!(fs::read_dir(&dir).is_err(), "the mount is dead");
+        scratch.ok("check tank");
+    }
+    // A dead mount is replaced by the next, and taken away by unmount.
+    scratch.ok("mount tank/fs mnt");
+    for (name, content) in &rounds {
+        assert_eq!(&fs::read(world.dir().join(name)).unwrap(), content, "{name}");
+    }
+    let pid = rustix::process::Pid::from_raw(world.owner().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.wait_until_closed();
+    scratch.ok("unmount tank/fs");
+    assert_eq!(mounted_below(&world.dir()), Vec::<PathBuf>::new());
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn in_the_foreground_an_interrupt_unmounts() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    let mut child = scratch.command("mount --foreground tank/fs mnt").stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the mount", || !mounted_below(&world.dir()).is_empty());
+    fs::write(world.dir().join("file"), b"x").unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(mounted_below(&world.dir()).is_empty());
+    scratch.ok("mount tank/fs mnt");
+    assert_eq!(fs::read(world.dir().join("file")).unwrap(), b"x");
+    // In the foreground of another's process it goes with whoever waits.
+    fs::create_dir(scratch.path().join("mnt/inner")).unwrap();
+    scratch.ok("create tank/second");
+    let mut child = scratch.command("mount --foreground tank/second mnt/inner").spawn().unwrap();
+    wait_for("the mount", || mounted_below(&world.dir()).len() == 2);
+    assert_ne!(
+        fs::metadata(world.dir().join("inner")).unwrap().dev(),
+        fs::metadata(world.dir()).unwrap().dev()
+    );
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    child.wait().unwrap();
+    wait_for("the unmount", || mounted_below(&world.dir()).len() == 1);
+    scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_cannot_be_mounted_is_told() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    scratch.ok("create -V 1M tank/vol");
+    assert_eq!(scratch.fails(1, "mount tank/none mnt"), "cannot open 'tank/none': dataset does not exist\n");
+    assert_eq!(
+        scratch.fails(1, "mount tank/vol mnt"),
+        "cannot mount 'tank/vol': operation not applicable to datasets of this type\n"
+    );
+    let missing = scratch.fails(1, "mount tank/fs nowhere");
+    assert!(
+        missing.starts_with("cannot mount 'tank/fs': ") && missing.contains("No such file or directory"),
+        "{missing}"
+    );
+    fs::write(scratch.path().join("file"), b"").unwrap();
+    assert!(scratch.fails(1, "mount tank/fs file").starts_with("cannot mount 'tank/fs': "));
+    assert!(world.owner().is_none());
+    scratch.receive("receive tank/home", &demo("full.zstream"));
+    scratch.ok("mount tank/home mnt");
+    scratch.ok("unmount tank/home");
+    world.wait_until_closed();
+}
