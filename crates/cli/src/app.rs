@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::sync::Arc;
 
-use crate::args::GlobalArgs;
+use crate::args::{GlobalArgs, Program};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -139,8 +139,9 @@ impl<'a> App<'a> {
 
     /// Writes a successful command into the pool's history, as `zpool history` shows it.
     pub fn record(&mut self, session: &Session) {
-        let mut line = "snowmelt".to_owned();
-        for word in &self.context.args {
+        let (program, words) = Program::of(&self.context.args);
+        let mut line = program.name().to_owned();
+        for word in words {
             line.push(' ');
             line.push_str(&word.to_string_lossy());
         }

@@ -16,6 +16,8 @@ use jiff::tz::TimeZone;
 use rustix::io::Errno;
 use snowmelt_dataset::property::TextStyle;
 
+use crate::args::Program;
+
 /// Variables of the environment that commands look at, and that go along when another process runs them.
 pub const VARIABLES: [&str; 9] = [
     "COLUMNS",
@@ -34,7 +36,7 @@ const OUTPUT_BUFFER: usize = 64 * 1024;
 
 /// A command's surroundings.
 pub struct Context {
-    /// The words after the program's name.
+    /// The words after the program's name; first of them `zfs` or `zpool` if it is called so.
     pub args: Vec<OsString>,
     /// Standard input.
     pub stdin: File,
@@ -85,7 +87,7 @@ impl Context {
             .collect();
         let copy = |fd: Result<OwnedFd, Errno>| fd.or_else(|_| null());
         Ok(Self::new(Surroundings {
-            args: std::env::args_os().skip(1).collect(),
+            args: Program::words(std::env::args_os()),
             stdin: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3))?,
             stdout: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3))?,
             stderr: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 3))?,

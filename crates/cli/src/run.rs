@@ -35,6 +35,7 @@ fn run_with(context: &mut Context, served: Option<Arc<Session>>) -> Exit {
             context.complain(text.trim_end());
             return Exit::Usage;
         }
+        Err(ParseFailure::Missing(text)) => Err(CliError::Failed(text)),
     };
     let flushed = context.out.flush();
     let exit = match result {
@@ -76,6 +77,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::Export(args) => commands::pool_export::run(app, &args),
             PoolCommand::Import(args) => commands::pool_import::run(app, &args),
             PoolCommand::Destroy(args) => commands::pool_destroy::run(app, &args),
+            PoolCommand::Get(args) => commands::pool_get::run(app, &args),
             PoolCommand::History(args) => commands::pool_history::run(app, &args),
         },
         Command::Replication(ReplicationCommand::Receive(args)) => commands::receive::run(app, &args),
@@ -120,8 +122,10 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             ToolsCommand::Check(args) => commands::check::run(app, &args),
             ToolsCommand::Completions(args) => commands::program::completions(app, &args),
             ToolsCommand::Man(args) => commands::program::man(app, &args),
+            ToolsCommand::Shims(args) => commands::shims::run(app, &args),
         },
         Command::Rows(args) => rows(app, &args),
+        Command::Version(program, args) => commands::program::version(app, program, &args),
     }
 }
 

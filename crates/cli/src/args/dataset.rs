@@ -101,7 +101,7 @@ pub struct GetArgs {
     #[arg(short = 't', value_name = "TYPES")]
     pub types: Option<String>,
     /// Properties, separated by commas, or 'all'
-    #[arg(value_name = "PROPERTIES")]
+    #[arg(value_name = "PROPERTY")]
     pub properties: String,
     /// Only of these
     #[arg(value_name = "DATASET")]

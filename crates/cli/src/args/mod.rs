@@ -4,13 +4,15 @@
 //! end (`-Hpd 1`, `-ovalue`), may be given twice, and may stand between or after the words. `-h` belongs to the verbs
 //! (`send -h` sends holds), so only `--help` asks for help below the first level.
 //!
-//! The groups are separate types so that the same verbs can be offered under other names.
+//! The groups are separate types so that the same verbs can be offered under other names: those of `zfs` and `zpool`.
 
 mod dataset;
 mod files;
 mod mount;
 mod parse;
+mod personality;
 mod pool;
+mod program;
 mod replication;
 mod serve;
 mod tools;
@@ -26,15 +28,17 @@ pub use dataset::{
 pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, RestoreArgs};
 pub use mount::{MountArgs, MountCommand, UnmountArgs};
 pub use parse::{ParseFailure, parse, usage};
+pub use personality::VersionArgs;
 pub use pool::{
-    PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolHistoryArgs, PoolImportArgs,
-    PoolListArgs, PoolStatusArgs,
+    PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs, PoolHistoryArgs,
+    PoolImportArgs, PoolListArgs, PoolStatusArgs,
 };
+pub use program::Program;
 pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
 pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, TlsMode};
 pub use tools::{
-    CheckArgs, CompletionsArgs, ManArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs, StreamVerifyArgs,
-    ToolsCommand,
+    CheckArgs, CompletionsArgs, ManArgs, ShimsArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs,
+    StreamVerifyArgs, ToolsCommand,
 };
 
 /// Keep ZFS datasets and their snapshots on any machine.
@@ -82,6 +86,9 @@ pub enum Command {
     /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
     #[command(skip)]
     Rows(RowsArgs),
+    /// `zfs version` and `zpool version`.
+    #[command(skip)]
+    Version(Program, VersionArgs),
 }
 
 /// What `rows` takes; internal to snowmelt, the same version at both ends.
@@ -101,7 +108,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
     ("Files", &["mount", "unmount", "import", "ls", "cat", "find", "restore", "manifest"]),
     ("Servers", &["serve"]),
-    ("This program", &["completions", "man"]),
+    ("This program", &["shims", "completions", "man"]),
 ];
 
 /// The whole grammar, with the verbs of the overview in groups.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
 
-use super::{Cli, GlobalArgs, RowsArgs, command};
+use super::{Cli, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality};
 
 /// Why no command came out.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub enum ParseFailure {
     Help(String),
     /// The words make no sense: the text belongs on standard error.
     Usage(String),
+    /// A verb that ZFS has and this does not: the text belongs on standard error.
+    Missing(String),
 }
 
 /// Parses the words after the program's name.
@@ -25,16 +27,70 @@ pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFai
         let global = GlobalArgs { pool_dirs: Vec::new(), help: None };
         return Ok(Cli { global, command: super::Command::Rows(rows) });
     }
-    let mut grammar = command();
+    let (program, rest) = Program::of(words);
+    let mut grammar = grammar(program);
     if let Some(columns) = columns {
         grammar = grammar.term_width(columns.clamp(40, 100));
     }
-    let argv = std::iter::once(OsString::from("snowmelt")).chain(words.iter().cloned());
-    let parsed = grammar.try_get_matches_from_mut(argv).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = match program {
+        Program::Snowmelt => {
+            let argv = std::iter::once(OsString::from("snowmelt")).chain(words.iter().cloned());
+            grammar.try_get_matches_from_mut(argv).and_then(|matches| Cli::from_arg_matches(&matches))
+        }
+        Program::Zfs | Program::Zpool => {
+            if let Some(special) = special(program, rest) {
+                return special;
+            }
+            personality::parse(program, &mut grammar, rest)
+        }
+    };
     parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseFailure::Help(error.render().to_string()),
-        _ => ParseFailure::Usage(refusal(&error, &grammar, words)),
+        _ => ParseFailure::Usage(format!("{}\n{}", reason(&error, verb(rest)), usage(words))),
     })
+}
+
+fn grammar(program: Program) -> Command {
+    match program {
+        Program::Snowmelt => command(),
+        Program::Zfs | Program::Zpool => personality::grammar(program),
+    }
+}
+
+/// What `zfs` and `zpool` look at before their verbs, and verbs of theirs that are not here (`main` in
+/// `cmd/zfs/zfs_main.c`).
+fn special(program: Program, words: &[OsString]) -> Option<Result<Cli, ParseFailure>> {
+    let text = |at: usize| words.get(at).and_then(|word| word.to_str());
+    let verb = text(0)?;
+    match verb {
+        "-V" | "--version" => {
+            let global = GlobalArgs { pool_dirs: Vec::new(), help: None };
+            return Some(Ok(Cli {
+                global,
+                command: super::Command::Version(program, VersionArgs { json: false }),
+            }));
+        }
+        "-?" | "--help" => return Some(Err(ParseFailure::Help(shim_usage(program, &[])))),
+        "help" => {
+            return Some(Err(ParseFailure::Help(shim_usage(program, words.get(1..).unwrap_or_default()))));
+        }
+        _ => {}
+    }
+    let asks_for_usage = matches!(text(1), Some("-?" | "--help"));
+    match personality::missing_verb(program, verb) {
+        Some(_) if words.len() == 1 => {
+            let usage = shim_usage(program, words);
+            Some(Err(ParseFailure::Usage(format!("missing argument(s)\n{usage}"))))
+        }
+        Some(_) if !asks_for_usage => {
+            let name = program.name();
+            Some(Err(ParseFailure::Missing(format!(
+                "cannot {verb}: '{name} {verb}' is not supported by snowmelt"
+            ))))
+        }
+        _ if asks_for_usage => Some(Err(ParseFailure::Usage(shim_usage(program, words)))),
+        _ => None,
+    }
 }
 
 /// `rows POOL REQUEST`, which no usage text or completion tells of.
@@ -47,14 +103,58 @@ fn rows(words: &[OsString]) -> Option<RowsArgs> {
     }
 }
 
-/// One line that says what is wrong, then the usage of the command that was meant.
-fn refusal(error: &clap::Error, grammar: &Command, words: &[OsString]) -> String {
-    format!("{}\n{}", reason(error), usage_within(grammar, words))
-}
-
 /// How the command that these words mean is used.
 pub fn usage(words: &[OsString]) -> String {
-    usage_within(&command(), words)
+    match Program::of(words) {
+        (Program::Snowmelt, _) => {
+            let mut grammar = command();
+            grammar.build();
+            usage_within(&grammar, words)
+        }
+        (program, rest) => shim_usage(program, rest),
+    }
+}
+
+/// The usage of a verb of `zfs` or `zpool`, or of all, as those print it: one verb a line, after a tab.
+fn shim_usage(program: Program, words: &[OsString]) -> String {
+    let mut grammar = grammar(program);
+    grammar.build();
+    let name = program.name();
+    let verb = words.first().and_then(|word| word.to_str());
+    let known = verb.and_then(|verb| grammar.find_subcommand(verb));
+    let missing = verb.and_then(|verb| personality::missing_verb(program, verb));
+    let mut text = String::new();
+    match (known, missing) {
+        (Some(known), _) => text.push_str(&format!("usage:\n{}", verb_usage(program, known))),
+        (None, Some(missing)) => text.push_str(&format!("usage:\n\t{missing}\n")),
+        (None, None) => {
+            text.push_str(&format!(
+                "usage: {name} command args ...\nwhere 'command' is one of the following:\n\n"
+            ));
+            for known in grammar.get_subcommands() {
+                text.push_str(&verb_usage(program, known));
+            }
+        }
+    }
+    text.push_str(&format!("\nFor further help on a command or topic, run: {name} help [<topic>]\n"));
+    text
+}
+
+fn verb_usage(program: Program, verb: &Command) -> String {
+    let usage = verb.clone().render_usage().to_string();
+    let mut text = String::new();
+    for line in usage.trim_start_matches("Usage: ").lines() {
+        let line = line.trim();
+        match line.strip_prefix("snowmelt ") {
+            Some(begun) if program == Program::Zpool => {
+                let begun = begun.strip_prefix("pool ").unwrap_or(begun);
+                text.push_str(&format!("\t{begun}\n"));
+            }
+            Some(begun) => text.push_str(&format!("\t{begun}\n")),
+            None => text.push_str(&format!("\t    {line}\n")),
+        }
+    }
+    text
 }
 
 fn usage_within(grammar: &Command, words: &[OsString]) -> String {
@@ -93,7 +193,27 @@ fn wrap(words: &[&str], width: usize) -> String {
     lines
 }
 
-fn reason(error: &clap::Error) -> String {
+/// The first word that is no option.
+fn verb(words: &[OsString]) -> &str {
+    words.iter().filter_map(|word| word.to_str()).find(|word| !word.starts_with('-')).unwrap_or_default()
+}
+
+/// What `zfs` says is missing, where it does not name the argument as the grammar does (`cmd/zfs/zfs_main.c`).
+fn missing(verb: &str, argument: &str) -> String {
+    match (verb, argument) {
+        ("set", _) => "missing arguments".to_owned(),
+        ("receive" | "recv", _) => "missing snapshot argument".to_owned(),
+        ("clone", "snapshot") | ("rename", "from") => "missing source dataset argument".to_owned(),
+        ("clone", "dataset") | ("rename", "to") => "missing target dataset argument".to_owned(),
+        ("create", "dataset") | ("unmount" | "umount", _) => "missing filesystem argument".to_owned(),
+        ("promote", _) => "missing clone filesystem argument".to_owned(),
+        ("rollback", _) => "missing dataset argument".to_owned(),
+        ("diff", _) => "must provide at least one snapshot name".to_owned(),
+        (_, argument) => format!("missing {argument} argument"),
+    }
+}
+
+fn reason(error: &clap::Error, verb: &str) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
@@ -116,7 +236,7 @@ fn reason(error: &clap::Error) -> String {
         ErrorKind::MissingRequiredArgument => {
             let name = text(ContextKind::InvalidArg).unwrap_or_default();
             let name = name.trim_matches(|c| matches!(c, '<' | '>' | '.' | '[' | ']')).to_lowercase();
-            format!("missing {name} argument")
+            missing(verb, &name)
         }
         ErrorKind::InvalidValue if text(ContextKind::InvalidValue).is_some_and(|value| value.is_empty()) => {
             let option = text(ContextKind::InvalidArg).unwrap_or_default();

@@ -16,6 +16,7 @@ pub struct PoolArgs {
 pub enum PoolCommand {
     Create(PoolCreateArgs),
     List(PoolListArgs),
+    Get(PoolGetArgs),
     Status(PoolStatusArgs),
     Export(PoolExportArgs),
     Import(PoolImportArgs),
@@ -86,6 +87,35 @@ pub struct PoolListArgs {
     #[arg(short = 'o', value_name = "COLUMNS")]
     pub columns: Option<String>,
     /// Only these pools
+    pub pools: Vec<String>,
+}
+
+/// Show properties of pools
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt pool get [-Hpj] [-o \"all\" | field[,...]] <\"all\" | property[,...]> [pool] ..."
+)]
+pub struct PoolGetArgs {
+    /// No header, one tab between columns
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// Numbers in JSON as numbers
+    #[arg(long, requires = "json")]
+    pub json_int: bool,
+    /// Columns, separated by commas: name, property, value, source, all
+    #[arg(short = 'o', value_name = "FIELDS")]
+    pub columns: Option<String>,
+    /// Properties, separated by commas, or 'all'
+    #[arg(value_name = "PROPERTY")]
+    pub properties: String,
+    /// Only of these pools
     pub pools: Vec<String>,
 }
 

@@ -137,10 +137,13 @@ fn refusals_say_what_is_wrong_and_how_it_is_used() {
         ("list -o", "missing argument for 'o' option"),
         ("send", "missing snapshot argument"),
         ("send -i @a", "missing snapshot argument"),
-        ("receive", "missing target argument"),
+        ("receive", "missing snapshot argument"),
         ("destroy", "missing dataset argument"),
-        ("get", "missing properties argument"),
+        ("get", "missing property argument"),
         ("hold tag", "missing snapshot argument"),
+        ("clone", "missing source dataset argument"),
+        ("clone tank@a", "missing target dataset argument"),
+        ("set", "missing arguments"),
         ("pool", "missing command"),
         ("pool frob", "unrecognized command 'frob'"),
         ("pool destroy", "missing pool argument"),
@@ -153,6 +156,51 @@ fn refusals_say_what_is_wrong_and_how_it_is_used() {
     assert!(refused("send").contains("receive_resume_token"));
     assert!(refused("receive").contains("-A <filesystem|volume>"));
     assert!(refused("destroy").contains("<filesystem|volume>@<snap>[%<snap>][,...]"));
+}
+
+#[test]
+fn shims_take_their_own_verbs_and_no_others() {
+    for line in [
+        "zfs list -Ho name",
+        "zfs diff a@b a@c",
+        "zfs umount -a",
+        "zfs version -j",
+        "zfs --version",
+        "zpool -V",
+    ] {
+        parsed(line);
+    }
+    assert!(matches!(parsed("zpool get -H -p all tank").command, Command::Pool(_)));
+    for (line, first) in [
+        ("zfs", "missing command"),
+        ("zfs pool list", "unrecognized command 'pool'"),
+        ("zfs check tank", "unrecognized command 'check'"),
+        ("zfs send", "missing snapshot argument"),
+        ("zfs list -Z", "invalid option 'Z'"),
+        ("zfs load-key", "missing argument(s)"),
+        ("zfs send --help", "usage:"),
+        ("zpool list -Z", "invalid option 'Z'"),
+        ("zpool frob", "unrecognized command 'frob'"),
+        ("zpool get", "missing property argument"),
+    ] {
+        let text = refused(line);
+        assert_eq!(text.lines().next(), Some(first), "{line}: {text}");
+        assert!(!text.contains("snowmelt"), "{text}");
+    }
+    // What zrepl looks for.
+    assert!(refused("zfs load-key").contains("load-key") && refused("zfs load-key").contains("keylocation"));
+    assert!(refused("zfs send").contains("\n\tsend [-nVvPe] -t <receive_resume_token>\n"));
+    assert!(matches!(
+        parse(&["zpool".into(), "scrub".into(), "tank".into()], None),
+        Err(ParseFailure::Missing(_))
+    ));
+    for line in ["zfs help", "zfs help send", "zpool --help", "zfs -?", "zfs help nosuch"] {
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        assert!(
+            matches!(parse(&words, None), Err(ParseFailure::Help(text)) if text.starts_with("usage:")),
+            "{line}"
+        );
+    }
 }
 
 #[test]

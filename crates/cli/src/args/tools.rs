@@ -9,6 +9,7 @@ use clap_complete::Shell;
 pub enum ToolsCommand {
     Stream(StreamArgs),
     Check(CheckArgs),
+    Shims(ShimsArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }
@@ -102,6 +103,21 @@ pub struct CheckArgs {
     /// The pools
     #[arg(required = true)]
     pub pools: Vec<String>,
+}
+
+/// Install this program under the names zfs and zpool
+///
+/// Links to this program, called zfs and zpool, are made in a directory. With that first in PATH, tools made for ZFS work on
+/// pools of snowmelt: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt shims [--force] <directory>")]
+pub struct ShimsArgs {
+    /// Replace links that lead to something else; files that are no links are never replaced
+    #[arg(short = 'f', long)]
+    pub force: bool,
+    /// The directory; made if need be
+    pub directory: PathBuf,
 }
 
 /// Print completions for a shell

@@ -1,13 +1,19 @@
-//! `completions` and `man`: what comes with the program.
+//! `completions`, `man` and `version`: what comes with the program.
 
+use std::io::Write;
 use std::path::Path;
 
 use clap::Command;
+use serde_json::json;
 
 use crate::app::App;
-use crate::args::{CompletionsArgs, ManArgs, command};
+use crate::args::{CompletionsArgs, ManArgs, Program, VersionArgs, command};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
+
+/// The release of OpenZFS whose `zfs` and `zpool` are stood in for.
+const OPENZFS: &str = "2.3.0";
 
 /// Prints completions for a shell.
 ///
@@ -17,7 +23,24 @@ pub fn completions(app: &mut App<'_>, args: &CompletionsArgs) -> Result<Exit> {
     // Into memory first: the generator takes a broken pipe for a bug.
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut command(), "snowmelt", &mut text);
-    std::io::Write::write_all(&mut app.context.out, &text)?;
+    app.context.out.write_all(&text)?;
+    Ok(Exit::Ok)
+}
+
+/// Prints two lines as `zfs version` does: of the commands, and of what they command.
+///
+/// # Errors
+/// When output fails.
+pub fn version(app: &mut App<'_>, program: Program, args: &VersionArgs) -> Result<Exit> {
+    let version = format!("{OPENZFS}-snowmelt{}", env!("CARGO_PKG_VERSION"));
+    let (user, kernel) = (format!("zfs-{version}"), format!("zfs-kmod-{version}"));
+    if args.json {
+        let mut document = json::document(&format!("{} version", program.name()));
+        document.insert("zfs_version".to_owned(), json!({ "userland": user, "kernel": kernel }));
+        json::print(&mut app.context.out, document)?;
+    } else {
+        writeln!(app.context.out, "{user}\n{kernel}")?;
+    }
     Ok(Exit::Ok)
 }
 

@@ -101,7 +101,7 @@ impl Scratch {
 }
 
 impl Said {
-    fn of(mut command: Command) -> Self {
+    pub fn of(mut command: Command) -> Self {
         let output = command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }

@@ -1,0 +1,166 @@
+//! The grammars of `zfs` and `zpool`. They are made of the verbs of `snowmelt`; only the names differ.
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::files::DiffArgs;
+use super::{
+    Cli, Command, DatasetCommand, FilesCommand, GlobalArgs, MountCommand, PoolArgs, PoolCommand, Program,
+    ReplicationCommand,
+};
+
+#[derive(Debug, Parser)]
+#[command(name = "zfs", disable_help_flag = true, disable_help_subcommand = true)]
+#[command(subcommand_required = true, args_override_self = true)]
+struct ZfsCli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: ZfsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ZfsCommand {
+    Version(VersionArgs),
+    #[command(flatten)]
+    Dataset(DatasetCommand),
+    #[command(flatten)]
+    Replication(ReplicationCommand),
+    #[command(flatten)]
+    Mount(MountCommand),
+    Diff(DiffArgs),
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "zpool", disable_help_flag = true, disable_help_subcommand = true)]
+#[command(subcommand_required = true, args_override_self = true)]
+struct ZpoolCli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: ZpoolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ZpoolCommand {
+    Version(VersionArgs),
+    #[command(flatten)]
+    Pool(PoolCommand),
+}
+
+/// Print the version of ZFS that is stood in for, and of what does
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt version [-j]")]
+pub struct VersionArgs {
+    /// Print JSON
+    #[arg(short = 'j', long, action = ArgAction::SetTrue)]
+    pub json: bool,
+}
+
+/// The grammar of a shim, with usage texts that name its verbs as it does.
+pub fn grammar(program: Program) -> clap::Command {
+    match program {
+        Program::Zpool => ZpoolCli::command(),
+        Program::Snowmelt | Program::Zfs => ZfsCli::command(),
+    }
+}
+
+/// Parses the words after the name of `zfs` or `zpool`.
+///
+/// # Errors
+/// As clap has it.
+pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) -> clap::error::Result<Cli> {
+    let argv = std::iter::once(OsString::from(program.name())).chain(words.iter().cloned());
+    let matches = grammar.try_get_matches_from_mut(argv)?;
+    Ok(match program {
+        Program::Zpool => {
+            let ZpoolCli { global, command } = ZpoolCli::from_arg_matches(&matches)?;
+            let command = match command {
+                ZpoolCommand::Version(args) => Command::Version(program, args),
+                ZpoolCommand::Pool(command) => Command::Pool(PoolArgs { command }),
+            };
+            Cli { global, command }
+        }
+        Program::Snowmelt | Program::Zfs => {
+            let ZfsCli { global, command } = ZfsCli::from_arg_matches(&matches)?;
+            let command = match command {
+                ZfsCommand::Version(args) => Command::Version(program, args),
+                ZfsCommand::Dataset(command) => Command::Dataset(command),
+                ZfsCommand::Replication(command) => Command::Replication(command),
+                ZfsCommand::Mount(command) => Command::Mount(command),
+                ZfsCommand::Diff(args) => Command::Files(FilesCommand::Diff(args)),
+            };
+            Cli { global, command }
+        }
+    })
+}
+
+/// Verbs of zfs(8) that are not here, and how they are used there: tools probe for some of them by their usage.
+const ZFS_MISSING: [(&str, &str); 21] = [
+    ("allow", "allow <filesystem|volume>"),
+    (
+        "change-key",
+        "change-key [-l] [-o keyformat=<value>] [-o keylocation=<value>] [-o pbkdf2iters=<value>] <filesystem|volume>",
+    ),
+    ("groupspace", "groupspace [-Hinp] [-o field[,...]] <filesystem|snapshot|path>"),
+    ("jail", "jail <jailid|jailname> <filesystem>"),
+    ("load-key", "load-key [-rn] [-L <keylocation>] <-a | filesystem|volume>"),
+    ("program", "program [-jn] <pool> <program file> [lua args...]"),
+    ("project", "project [-d|-r] <directory|file ...>"),
+    ("projectspace", "projectspace [-Hp] [-o field[,...]] <filesystem|snapshot|path>"),
+    ("redact", "redact <snapshot> <bookmark> <redaction_snapshot> ..."),
+    ("rewrite", "rewrite [-Prvx] [-o <offset>] [-l <length>] <directory|file ...>"),
+    ("share", "share [-l] <-a [nfs|smb] | filesystem>"),
+    ("unallow", "unallow [-rldug] <\"everyone\"|user|group>[,...] <filesystem|volume>"),
+    ("unjail", "unjail <jailid|jailname> <filesystem>"),
+    ("unload-key", "unload-key [-r] <-a | filesystem|volume>"),
+    ("unshare", "unshare <-a [nfs|smb] | filesystem|mountpoint>"),
+    ("unzone", "unzone <nsfile> <filesystem>"),
+    ("upgrade", "upgrade [-v] [-r] [-V version] <-a | filesystem ...>"),
+    ("userspace", "userspace [-Hinp] [-o field[,...]] <filesystem|snapshot|path>"),
+    ("wait", "wait [-t <activity>] <filesystem>"),
+    ("zone", "zone <nsfile> <filesystem>"),
+    ("help", "help [<topic>]"),
+];
+
+/// The same of zpool(8).
+const ZPOOL_MISSING: [(&str, &str); 26] = [
+    ("add", "add [-fgLnP] [-o property=value] <pool> <vdev> ..."),
+    ("attach", "attach [-fsw] [-o property=value] <pool> <device> <new-device>"),
+    ("checkpoint", "checkpoint [-d [-w]] <pool> ..."),
+    ("clear", "clear <pool> [device]"),
+    ("ddtprune", "ddtprune -d|-p <amount> <pool>"),
+    ("detach", "detach <pool> <device>"),
+    ("events", "events [-vHf [pool] | -c]"),
+    ("initialize", "initialize [-c | -s | -u] [-w] <pool> [<device> ...]"),
+    ("iostat", "iostat [-ghHLpPvy] [pool ...] [interval [count]]"),
+    ("labelclear", "labelclear [-f] <vdev>"),
+    ("offline", "offline [-f] [-t] <pool> <device> ..."),
+    ("online", "online [-e] <pool> <device> ..."),
+    ("prefetch", "prefetch -t <type> <pool>"),
+    ("reguid", "reguid [-g guid] <pool>"),
+    ("remove", "remove [-npsw] <pool> <device> ..."),
+    ("reopen", "reopen [-n] <pool>"),
+    ("replace", "replace [-fsw] [-o property=value] <pool> <device> [new-device]"),
+    ("resilver", "resilver <pool> ..."),
+    ("scrub", "scrub [-s | -p] [-w] <pool> ..."),
+    ("set", "set <property=value> <pool>"),
+    ("split", "split [-gLnPl] [-o property=value] <pool> <newpool> [<device> ...]"),
+    ("sync", "sync [pool] ..."),
+    ("trim", "trim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]"),
+    ("upgrade", "upgrade [-v] [-V version] <-a | pool ...>"),
+    ("wait", "wait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]"),
+    ("help", "help [<topic>]"),
+];
+
+/// The usage of a verb that ZFS has and this does not.
+pub fn missing_verb(program: Program, verb: &str) -> Option<&'static str> {
+    let table: &[_] = match program {
+        Program::Snowmelt => &[],
+        Program::Zfs => &ZFS_MISSING,
+        Program::Zpool => &ZPOOL_MISSING,
+    };
+    table.iter().find(|(known, _)| *known == verb).map(|(_, usage)| *usage)
+}

@@ -1,0 +1,277 @@
+//! The properties of pools: one table for `pool list` and `pool get` (zpoolprops(7), `zpool_prop_init` in
+//! `module/zcommon/zpool_prop.c`), and the features of zpool-features(7) that a pool of ours is said to have.
+//!
+//! Tools look at `feature@…` to learn what they may use: `send -L`, `-e`, `-c`, `receive -s`, bookmarks. A feature is
+//! told here if what it allows in streams, names or sizes works; those about the layout of ZFS's disks are not.
+
+use snowmelt_dataset::property::{Source, format_bytes};
+
+use crate::error::{CliError, Result};
+use crate::rows::PoolFacts;
+
+/// A property of a pool.
+#[derive(Debug)]
+pub struct Field {
+    pub name: &'static str,
+    /// Another name for it.
+    alias: &'static str,
+    /// What stands above it in a list.
+    pub header: &'static str,
+    /// Whether it is aligned to the right in a list.
+    pub right: bool,
+    kind: Kind,
+}
+
+/// What a property is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The pool is asked; it cannot be set.
+    Fact,
+    /// Can be set on a pool of ZFS; always this here.
+    Fixed(&'static str),
+    /// The name, which is no property where properties are shown line by line.
+    Name,
+    /// Set when the pool was made, or unset.
+    Comment,
+}
+
+const fn fact(name: &'static str, alias: &'static str, header: &'static str) -> Field {
+    Field { name, alias, header, right: true, kind: Kind::Fact }
+}
+
+const fn fixed(name: &'static str, header: &'static str, value: &'static str) -> Field {
+    Field { name, alias: "", header, right: false, kind: Kind::Fixed(value) }
+}
+
+/// In the order of `zpool get all`.
+static FIELDS: [Field; 31] = [
+    Field { name: "name", alias: "", header: "NAME", right: false, kind: Kind::Name },
+    fact("size", "", "SIZE"),
+    fact("capacity", "cap", "CAP"),
+    fixed("altroot", "ALTROOT", "-"),
+    Field { name: "health", alias: "", header: "HEALTH", right: false, kind: Kind::Fact },
+    fact("guid", "", "GUID"),
+    Field { name: "version", alias: "", header: "VERSION", right: true, kind: Kind::Fixed("-") },
+    fixed("bootfs", "BOOTFS", "-"),
+    fixed("delegation", "DELEGATION", "on"),
+    fixed("autoreplace", "REPLACE", "off"),
+    fixed("cachefile", "CACHEFILE", "-"),
+    fixed("failmode", "FAILMODE", "wait"),
+    fixed("listsnapshots", "LISTSNAPS", "off"),
+    fixed("autoexpand", "EXPAND", "off"),
+    fact("dedupratio", "dedup", "DEDUP"),
+    fact("free", "", "FREE"),
+    fact("allocated", "alloc", "ALLOC"),
+    Field { name: "readonly", alias: "rdonly", header: "RDONLY", right: false, kind: Kind::Fact },
+    Field { name: "ashift", alias: "", header: "ASHIFT", right: true, kind: Kind::Fixed("12") },
+    Field { name: "comment", alias: "", header: "COMMENT", right: false, kind: Kind::Comment },
+    fact("expandsize", "expandsz", "EXPANDSZ"),
+    fact("freeing", "", "FREEING"),
+    fact("fragmentation", "frag", "FRAG"),
+    fact("leaked", "", "LEAKED"),
+    fixed("multihost", "MULTIHOST", "off"),
+    fact("checkpoint", "ckpoint", "CKPOINT"),
+    fact("load_guid", "", "LOAD_GUID"),
+    fixed("autotrim", "AUTOTRIM", "off"),
+    fixed("compatibility", "COMPATIBILITY", "off"),
+    fact("bcloneused", "", "BCLONE_USED"),
+    fact("bclonesaved", "", "BCLONE_SAVED"),
+];
+
+/// Features that are in use from the first moment on.
+const ACTIVE: [&str; 7] = [
+    "async_destroy",
+    "empty_bpobj",
+    "lz4_compress",
+    "hole_birth",
+    "extensible_dataset",
+    "embedded_data",
+    "userobj_accounting",
+];
+/// Features that can be used.
+const ENABLED: [&str; 19] = [
+    "filesystem_limits",
+    "bookmarks",
+    "large_blocks",
+    "large_dnode",
+    "sha512",
+    "skein",
+    "edonr",
+    "encryption",
+    "project_quota",
+    "resilver_defer",
+    "bookmark_v2",
+    "bookmark_written",
+    "redaction_bookmarks",
+    "redacted_datasets",
+    "livelist",
+    "zstd_compress",
+    "blake3",
+    "longname",
+    "large_microzap",
+];
+
+/// What a property of a pool is, or a feature of it.
+#[derive(Debug, Clone, Copy)]
+pub enum Column {
+    Field(&'static Field),
+    /// Its name after `feature@`, and its state.
+    Feature(&'static str, &'static str),
+}
+
+impl Column {
+    /// Its name.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Field(field) => field.name.to_owned(),
+            Self::Feature(name, _) => format!("feature@{name}"),
+        }
+    }
+
+    /// What stands above it in a list.
+    pub fn header(&self) -> String {
+        match self {
+            Self::Field(field) => field.header.to_owned(),
+            Self::Feature(name, _) => format!("FEAT@{}", name.to_uppercase()),
+        }
+    }
+
+    /// Whether it is aligned to the right in a list.
+    pub fn right(&self) -> bool {
+        matches!(self, Self::Field(field) if field.right)
+    }
+
+    /// Its value; as a number where `exact`.
+    pub fn text(&self, pool: &PoolFacts, exact: bool) -> String {
+        match self {
+            Self::Field(field) => field.text(pool, exact),
+            Self::Feature(_, state) => (*state).to_owned(),
+        }
+    }
+
+    /// Its value for the one vdev of the pool.
+    pub fn vdev_text(&self, pool: &PoolFacts, exact: bool) -> String {
+        match self {
+            Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
+            Self::Field(field) if !matches!(field.kind, Kind::Fixed(_)) => match field.name {
+                "dedupratio" | "guid" | "readonly" | "comment" => "-".to_owned(),
+                _ => field.text(pool, exact),
+            },
+            _ => "-".to_owned(),
+        }
+    }
+
+    /// Where its value comes from.
+    pub fn source(&self, pool: &PoolFacts) -> Source {
+        match self {
+            Self::Feature(..) => Source::Local,
+            Self::Field(field) => match field.kind {
+                Kind::Comment if has_comment(pool) => Source::Local,
+                Kind::Fixed(_) | Kind::Comment => Source::Default,
+                Kind::Fact | Kind::Name => Source::None,
+            },
+        }
+    }
+}
+
+impl Field {
+    fn text(&self, pool: &PoolFacts, exact: bool) -> String {
+        let size = |bytes: u64| if exact { bytes.to_string() } else { format_bytes(bytes) };
+        let percent = |number: u64| if exact { number.to_string() } else { format!("{number}%") };
+        match (self.name, self.kind) {
+            (_, Kind::Fixed(value)) => value.to_owned(),
+            ("name", _) => pool.name.clone(),
+            ("size", _) => size(pool.size),
+            ("allocated", _) => size(pool.allocated),
+            ("free", _) => size(pool.free),
+            ("freeing" | "leaked" | "bcloneused" | "bclonesaved", _) => size(0),
+            ("fragmentation", _) => percent(0),
+            ("capacity", _) => percent(pool.capacity()),
+            ("dedupratio", _) if exact => "1.00".to_owned(),
+            ("dedupratio", _) => "1.00x".to_owned(),
+            ("health", _) => pool.health().to_owned(),
+            ("guid" | "load_guid", _) => pool.guid.to_string(),
+            ("readonly", _) => (if pool.read_only { "on" } else { "off" }).to_owned(),
+            ("comment", _) if has_comment(pool) => pool.comment.clone().unwrap_or_default(),
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+fn has_comment(pool: &PoolFacts) -> bool {
+    pool.comment.as_ref().is_some_and(|text| !text.is_empty())
+}
+
+/// All that `zpool get all` shows.
+pub fn all() -> Vec<Column> {
+    let fields = FIELDS.iter().filter(|field| field.kind != Kind::Name).map(Column::Field);
+    fields.chain(features()).collect()
+}
+
+fn features() -> impl Iterator<Item = Column> {
+    let active = ACTIVE.into_iter().map(|name| Column::Feature(name, "active"));
+    active.chain(ENABLED.into_iter().map(|name| Column::Feature(name, "enabled")))
+}
+
+/// Properties by name, separated by commas.
+///
+/// # Errors
+/// When one is none.
+pub fn parse(list: &str) -> Result<Vec<Column>> {
+    list.split(',')
+        .map(|name| {
+            let field =
+                FIELDS.iter().find(|field| field.name == name || (!name.is_empty() && field.alias == name));
+            let field = field.map(Column::Field);
+            let feature = || features().find(|column| column.name() == name);
+            let found = field.or_else(feature);
+            found.ok_or_else(|| CliError::Usage(format!("bad property list: invalid property '{name}'")))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> PoolFacts {
+        PoolFacts {
+            name: "tank".to_owned(),
+            guid: 7,
+            vdev: "/srv/tank".to_owned(),
+            size: 10 << 30,
+            allocated: 3 << 30,
+            free: 7 << 30,
+            read_only: false,
+            txg: 9,
+            comment: None,
+            faults: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn columns_that_monitors_read() {
+        let line = |list: &str, exact| {
+            let columns = parse(list).unwrap();
+            columns.iter().map(|column| column.text(&pool(), exact)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("name,size,cap,health,free", false), "tank 10G 30% ONLINE 7G");
+        assert_eq!(line("size,alloc,cap,dedup", true), "10737418240 3221225472 30 1.00");
+        assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
+        assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
+        assert!(parse("frob").is_err());
+        assert!(parse("").is_err());
+        assert!(parse("feature@frob").is_err());
+    }
+
+    #[test]
+    fn everything_has_a_name_of_its_own_and_a_value() {
+        let mut names: Vec<_> = all().iter().map(Column::name).collect();
+        assert!(all().iter().all(|column| !column.text(&pool(), false).is_empty()));
+        assert!(!names.contains(&"name".to_owned()));
+        names.sort();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

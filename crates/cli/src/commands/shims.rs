@@ -1,0 +1,68 @@
+//! `shims`.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::app::App;
+use crate::args::{Program, ShimsArgs};
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// Makes links to this program with the names of those it stands in for.
+///
+/// # Errors
+/// When there are other files of these names; then no link is made.
+pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
+    let directory = app.context.path(&args.directory);
+    let attempt = format!("cannot install links in {}", directory.display());
+    let failed = |error: std::io::Error| CliError::failed(&attempt, &error);
+    let program = std::env::current_exe().map_err(failed)?;
+    fs::create_dir_all(&directory).map_err(failed)?;
+    let mut wanted = Vec::new();
+    for shim in Program::SHIMS {
+        let link = directory.join(shim.name());
+        match found(&link).map_err(failed)? {
+            Found::Nothing => wanted.push((link, false)),
+            Found::Link(target) if target == program => {}
+            Found::Link(_) if args.force => wanted.push((link, true)),
+            Found::Link(target) => {
+                let (link, target) = (link.display(), target.display());
+                return Err(CliError::Failed(format!(
+                    "{attempt}: {link} leads to {target}: use --force to replace it"
+                )));
+            }
+            Found::File => {
+                let link = link.display();
+                return Err(CliError::Failed(format!(
+                    "{attempt}: {link} is there and is no link: it is not replaced"
+                )));
+            }
+        }
+    }
+    for (link, replace) in wanted {
+        if replace {
+            fs::remove_file(&link).map_err(failed)?;
+        }
+        std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
+        writeln!(app.context.out, "{} -> {}", link.display(), program.display())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What has the name that a link is to have.
+enum Found {
+    Nothing,
+    /// A link, and where it leads.
+    Link(PathBuf),
+    File,
+}
+
+fn found(path: &Path) -> std::io::Result<Found> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => fs::read_link(path).map(Found::Link),
+        Ok(_) => Ok(Found::File),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) => Err(error),
+    }
+}
