@@ -42,6 +42,10 @@ build:
 corpus: build
     .ci/run corpus
 
+# mounts under test suites, kill -9 and full pools (root, FUSE); `interop/run fuse --large` for full sizes
+fuse: build
+    .ci/run fuse
+
 # our streams in real ZFS, in a virtual machine
 vm: build
     .ci/run vm
