@@ -46,6 +46,10 @@ corpus: build
 fuse: build
     .ci/run fuse
 
+# syncoid, sanoid and zfs_autobackup on pools of ours
+tools: build
+    .ci/run tools
+
 # our streams in real ZFS, in a virtual machine
 vm: build
     .ci/run vm

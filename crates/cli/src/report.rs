@@ -4,6 +4,7 @@
 //! texts, so an error that names its dataset again must not.
 
 use snowmelt_dataset::{DatasetError, ReceiveError, SendError};
+use snowmelt_stream::StreamError;
 
 use crate::error::{CliError, chain};
 
@@ -55,6 +56,9 @@ pub fn receive_error(target: &str, error: &ReceiveError) -> String {
     use ReceiveError as E;
     match error {
         E::SnapshotExists { .. } | E::PartialState { .. } => error.to_string(),
+        E::Stream(StreamError::Truncated { end: 0, .. }) => {
+            "cannot receive: failed to read from stream".to_owned()
+        }
         E::Stream(cause) => format!("cannot receive: {}", chain(cause)),
         E::DestinationExists { .. } | E::DestinationHasSnapshots { .. } => {
             format!("cannot receive new filesystem stream: {error}")

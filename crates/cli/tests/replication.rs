@@ -212,3 +212,26 @@ fn a_reader_that_goes_away_is_no_failure() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
 }
+
+#[test]
+fn snapshots_of_nothing_new_are_no_obstacle() {
+    let scratch = Scratch::with_pool();
+    scratch.receive("receive tank/home", &demo("full.zstream"));
+    scratch.ok("snapshot tank/home@mine");
+    let said = scratch.receive("receive -v tank/home", &demo("incremental.zstream"));
+    assert!(said.contains("receiving incremental stream"), "{said}");
+    let names = scratch.ok("list -Ho name -t snapshot tank/home");
+    assert_eq!(names.lines().nth(1), Some("tank/home@mine"), "{names}");
+    assert_eq!(names.lines().count(), 3, "{names}");
+    // Only what is the same counts.
+    scratch.receive("receive tank/other", &demo("full.zstream"));
+    std::fs::create_dir(scratch.path().join("mine")).unwrap();
+    scratch.ok("import mine tank/other@mine");
+    let said = scratch.run_with_input("receive tank/other", &demo("incremental.zstream"));
+    assert_eq!(said.code, 1);
+    assert!(
+        said.err.contains("most recent snapshot of tank/other does not\nmatch incremental source"),
+        "{said:?}"
+    );
+    assert!(scratch.ok("check tank").contains("tank: no errors"));
+}

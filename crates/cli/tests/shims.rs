@@ -123,4 +123,27 @@ fn receiving_where_something_is_says_so_and_nothing_else() {
     // syncoid cuts the name out of this line, and takes no other.
     let expected = "cannot restore to tank/home@monday: destination already exists\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", expected));
+
+    // zrepl takes this line only if it stands alone.
+    let said = scratch.run("zfs receive tank/empty");
+    assert_eq!((said.code, said.err.as_str()), (1, "cannot receive: failed to read from stream\n"));
+}
+
+#[test]
+fn a_stream_cut_off_says_how_to_go_on() {
+    let scratch = Scratch::with_pool();
+    let part = scratch.path().join("part");
+    std::fs::write(&part, &std::fs::read(demo("full.zstream")).unwrap()[..100_000]).unwrap();
+    let said = scratch.run_with_input("zfs receive -s tank/home", &part);
+    let token = scratch.ok("zfs get -Ho value receive_resume_token tank/home");
+    let expected = format!(
+        "cannot receive resume stream: checksum mismatch or incomplete stream.\nPartially received snapshot is saved.\nA \
+         resuming stream can be generated on the sending system by running:\n    zfs send -t {token}"
+    );
+    assert!(said.err.starts_with(&expected), "{said:?}");
+    let said = scratch.run(&format!("zfs send -nvt {}", token.trim()));
+    assert!(said.out.starts_with("resume token contents:\nnvlist version: 0\n\t"), "{said:?}");
+    let gone = "cannot resume send: 'tank/home@monday' used in the initial send no longer exists\n";
+    assert_eq!((said.code, said.err.as_str()), (255, gone));
+    assert!(scratch.fails(1, "zfs send -nvt 1-abc").contains("resume token is corrupt"));
 }

@@ -114,10 +114,10 @@ fn receive(
         Err(error) => {
             let mut text = report::receive_error(target, &error);
             if let Some(token) = kept_token(session, args, &error) {
-                text.push_str(&format!(
-                    "\nPartially received snapshot is saved.\nA resuming stream can be generated on the sending system by \
-                     running:\n    zfs send -t {token}"
-                ));
+                text = format!(
+                    "cannot receive resume stream: checksum mismatch or incomplete stream.\nPartially received snapshot is \
+                     saved.\nA resuming stream can be generated on the sending system by running:\n    zfs send -t {token}\n{text}"
+                );
             }
             Err(CliError::Failed(text))
         }

@@ -270,7 +270,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// The dataset's snapshot that an incremental starts from.
+    /// The dataset's snapshot that an incremental starts from, or a later one that holds the same.
     fn find_base(
         &self,
         dataset: &Dataset,
@@ -284,12 +284,19 @@ impl<'a> Change<'a> {
             .into_iter()
             .find(|snapshot| snapshot.id.dataset == dataset.id)
             .ok_or_else(|| ReceiveError::NotNewest { name: dataset.name.clone() })?;
-        let is_newest = newest.is_some_and(|newest| newest.id == base.id);
         if !options.force {
-            if !is_newest {
-                return Err(ReceiveError::NotNewest { name: dataset.name.clone() });
+            // Snapshots taken since of the same content are no obstacle: the stream goes on from the newest of them
+            // (`dsl_dataset_modified_since_snap` in module/zfs/dsl_dataset.c).
+            let newest = newest.filter(|newest| newest.id != base.id);
+            if let Some(newest) = &newest {
+                let (old, new) = (catalog.objset(&base), catalog.objset(newest));
+                if View::diff(old.view(), new.view(), &[]).next().transpose()?.is_some() {
+                    return Err(ReceiveError::NotNewest { name: dataset.name.clone() });
+                }
             }
+            let base = newest.unwrap_or(base);
             check_unmodified(&catalog, dataset, &base)?;
+            return Ok(base);
         }
         for newer in catalog.snapshots_after(dataset, base.id.txg) {
             let newer = newer?;

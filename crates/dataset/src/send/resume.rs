@@ -45,8 +45,10 @@ impl SendPlan {
         let base = match (state.from_guid, state.base) {
             (0, _) => Base::Empty,
             (guid, None) => return Err(SendError::ResumeSourceGone { guid }),
-            (_, Some(id)) => {
-                let from = catalog.snapshot_by_id(id)?;
+            (guid, Some(id)) => {
+                // The one it was sent from, which a later one of the same content may stand for here.
+                let named = catalog.snapshots_by_guid(guid)?.into_iter().find(|s| s.id.dataset == id.dataset);
+                let from = named.map_or_else(|| catalog.snapshot_by_id(id), Ok)?;
                 snapshot_base(catalog, &from, &from, dataset.id)?
             }
         };

@@ -1,0 +1,49 @@
+"""Tools made for ZFS, unmodified, on pools of snowmelt: the program called `zfs` and `zpool` comes first in their PATH."""
+import concurrent.futures
+import os
+import subprocess
+
+from .corpus import ROOT
+from .report import Failed
+from .tools_autobackup import Autobackup
+from .tools_sanoid import Sanoid
+from .tools_syncoid import Syncoid
+
+
+def directory():
+    """Where tools are that the system does not have; they are got there if need be."""
+    d = os.environ.get('SNOWMELT_TOOLS') or os.path.join(os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target')), 'interop-tools')
+    ended = subprocess.run([os.path.join(ROOT, 'interop', 'tools', 'fetch.sh'), d], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if ended.returncode != 0:
+        raise SystemExit('the tools could not be got:\n%s' % ended.stdout)
+    return d
+
+
+def run(report, binary, scratch, args):
+    d = directory()
+    own, newer = '/usr/sbin', d + '/sanoid/usr/sbin'
+    # syncoid takes a process of any machine that receives into a dataset of the same name for its own: one at a time.
+    lanes = [[Syncoid(report, binary, scratch, '%s/syncoid' % place) for place in (own, newer)],
+             [Sanoid(report, binary, scratch, newer + '/sanoid'), Autobackup(report, binary, scratch, d + '/autobackup')]]
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for done in [pool.submit(all_of, report, lane) for lane in lanes]:
+            done.result()
+
+
+def all_of(report, suites):
+    for suite in suites:
+        for name, test in suite.jobs():
+            if report.wants(name):
+                one(report, suite, name, test)
+
+
+def one(report, suite, name, test):
+    world = suite.world(test.__name__)
+    try:
+        test(world)
+        world.checked()
+        report.check(name, None)
+    except Failed as e:
+        report.check(name, e)
+    finally:
+        world.close()
