@@ -4,6 +4,7 @@
 //! texts, so an error that names its dataset again must not.
 
 use snowmelt_dataset::{DatasetError, ReceiveError, SendError};
+use snowmelt_pool::PoolError;
 use snowmelt_stream::StreamError;
 
 use crate::error::{CliError, chain};
@@ -31,6 +32,7 @@ pub fn dataset_error(attempt: &str, error: &DatasetError) -> String {
              snapshots and bookmarks:\n{}",
             newer.join("\n")
         ),
+        E::Pool(PoolError::NoSpace { .. }) => format!("{attempt}: out of space"),
         E::Name(_) | E::Pool(_) | E::Corrupt { .. } | E::Encrypted { .. } | E::Interrupted => {
             format!("{attempt}: {}", strip_name(&chain(error)))
         }
@@ -67,6 +69,9 @@ pub fn receive_error(target: &str, error: &ReceiveError) -> String {
             format!("cannot receive incremental stream: {error}")
         }
         E::NoPartialState { .. } => error.to_string(),
+        E::Dataset(DatasetError::QuotaExceeded { name, .. }) => {
+            format!("cannot receive into '{target}': destination {name} space quota exceeded.")
+        }
         E::Dataset(cause) => dataset_error(&format!("cannot receive into '{target}'"), cause),
         other => format!("cannot receive: {}", chain(other)),
     }

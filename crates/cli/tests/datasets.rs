@@ -235,12 +235,12 @@ fn volumes_are_made_resized_and_sent() {
     scratch.ok("create -V 64M tank/v");
     assert_eq!(
         scratch.ok("get -Hpo value volsize,volblocksize,type,refreservation tank/v"),
-        format!("{}\n16384\nvolume\n{}\n", 64 << 20, (64 << 20) + (4 + 1) * 2 * 131_072)
+        format!("{}\n16384\nvolume\n{}\n", 64 << 20, (64 << 20) + (7 + 4 + 1) * 2 * 131_072)
     );
     scratch.ok("set volsize=128M tank/v");
     assert_eq!(
         scratch.ok("get -Hpo value volsize,refreservation tank/v"),
-        format!("{}\n{}\n", 128 << 20, (128 << 20) + (8 + 1) * 2 * 131_072)
+        format!("{}\n{}\n", 128 << 20, (128 << 20) + (7 + 8 + 1) * 2 * 131_072)
     );
     scratch.ok("create -s -V 10T -b 64K tank/sparse");
     assert_eq!(

@@ -11,6 +11,7 @@ use crate::catalog::record::DatasetRecord;
 use crate::catalog::{Catalog, DatasetId, Kind, ROOT, keys};
 use crate::error::DatasetError;
 use crate::head::Head;
+use crate::limits::{Limits, Table};
 use crate::objset::fill::fill;
 use crate::ops::filesystem::new_filesystem_objects;
 use crate::random;
@@ -24,6 +25,7 @@ pub struct Datasets {
     namespace: Mutex<()>,
     receiving: Mutex<HashSet<DatasetId>>,
     pub(crate) heads: Mutex<HashMap<DatasetId, Arc<Head>>>,
+    pub(crate) limits: Arc<Limits>,
 }
 
 /// One atomic change of the namespace: everything done through it lands in one txg.
@@ -93,13 +95,15 @@ impl Datasets {
     }
 
     fn wrap(pool: Arc<Pool>) -> Result<Arc<Self>, DatasetError> {
-        let pool_name = pool.name()?.into();
+        let pool_name: Arc<str> = pool.name()?.into();
+        let limits = Limits::new(pool.clone(), pool_name.clone());
         Ok(Arc::new(Self {
             pool,
             pool_name,
             namespace: Mutex::default(),
             receiving: Mutex::default(),
             heads: Mutex::default(),
+            limits,
         }))
     }
 
@@ -122,6 +126,33 @@ impl Datasets {
     pub(crate) fn change(&self) -> Result<Change<'_>, DatasetError> {
         let namespace = self.namespace.lock();
         Ok(Change { hold: TxgHold::Own(self.pool.begin()?), datasets: self, _namespace: Some(namespace) })
+    }
+
+    /// Begins a change that `check` allows, of the space that everything takes at this moment.
+    pub(crate) fn change_if(
+        &self,
+        check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
+    ) -> Result<Change<'_>, DatasetError> {
+        // So that what is kept in memory counts.
+        self.settle()?;
+        let namespace = self.namespace.lock();
+        self.pool.quiesced(|| check(&self.catalog()))?;
+        let hold = TxgHold::Own(self.pool.begin()?);
+        Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
+    }
+
+    /// Tries something on the table of limits, of which there are some. With the gate closed.
+    pub(crate) fn try_limits(
+        &self,
+        attempt: impl FnOnce(&mut Table, u64) -> Result<(), DatasetError>,
+    ) -> Result<(), DatasetError> {
+        let free = self.pool.space()?.free;
+        self.limits.settled(|table| {
+            if !table.has_limits() {
+                return Ok(());
+            }
+            attempt(&mut table.clone(), free)
+        })?
     }
 
     /// Begins a change that gives space back, and so may use the reserve of a full pool.
@@ -198,16 +229,19 @@ impl Change<'_> {
     }
 
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<(), DatasetError> {
+        self.datasets.limits.note(key, false);
         self.meta().insert(&self.hold, key, value)?;
         Ok(())
     }
 
     pub(crate) fn delete(&self, key: &[u8]) -> Result<(), DatasetError> {
+        self.datasets.limits.note(key, true);
         self.meta().remove(&self.hold, key)?;
         Ok(())
     }
 
     pub(crate) fn delete_prefix(&self, prefix: &[u8]) -> Result<(), DatasetError> {
+        self.datasets.limits.note(prefix, true);
         if let Some(end) = keys::after(prefix) {
             self.meta().remove_range(&self.hold, prefix, &end, &mut |_, _| Ok(()))?;
         }

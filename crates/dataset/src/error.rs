@@ -84,8 +84,38 @@ pub enum DatasetError {
     Encrypted { dataset: String, object: u64, root: String, location: String },
     #[error("the operation was interrupted")]
     Interrupted,
+    /// A dataset, or one above it, may not use more (`EDQUOT`).
+    #[error("'{name}': {quota} exceeded: {used} of {limit} bytes are used")]
+    QuotaExceeded { name: String, quota: Quota, limit: u64, used: u64 },
+    /// A dataset would need more than quotas, reservations of others and the pool leave it.
+    #[error("'{name}': out of space")]
+    OutOfSpace { name: String, needed: u64, available: u64 },
+    /// A quota may not be set below what is used.
+    #[error("size is less than current used or reserved space")]
+    BelowUse { property: &'static str },
+    /// A reservation may not be set beyond what is available.
+    #[error("size is greater than available space")]
+    BeyondSpace { property: &'static str },
     #[error(transparent)]
     Pool(#[from] PoolError),
+}
+
+/// Which quota is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quota {
+    /// `quota`: of a dataset with all below it.
+    Quota,
+    /// `refquota`: of a dataset's head.
+    Refquota,
+}
+
+impl std::fmt::Display for Quota {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Quota => "quota",
+            Self::Refquota => "refquota",
+        })
+    }
 }
 
 impl DatasetError {

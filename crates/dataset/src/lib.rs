@@ -8,6 +8,7 @@ mod codec;
 mod datasets;
 mod error;
 pub mod head;
+mod limits;
 mod ops;
 mod random;
 
@@ -25,7 +26,7 @@ mod staging;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
 pub use datasets::Datasets;
-pub use error::{DatasetError, NameError, ReceiveError, SendError};
+pub use error::{DatasetError, NameError, Quota, ReceiveError, SendError};
 pub use head::Head;
 pub use name::{Name, Suffix};
 pub use objset::Objset;

@@ -173,7 +173,7 @@ impl<'a> Change<'a> {
         content: Content,
         options: &StageOptions,
     ) -> Result<Staging<'a>, ReceiveError> {
-        let head = Head::staged(&self.catalog(), dataset, tree.clone())?;
+        let head = Head::staged(&self.catalog(), dataset, &self.datasets.limits, tree.clone())?;
         let datasets = self.datasets;
         let (id, force) = (dataset.id, options.force);
         Ok(Staging { datasets, id, tree, head, base, content, force, finished: false })
@@ -229,6 +229,7 @@ impl Staging<'_> {
         if catalog.snapshot(&name).is_ok() {
             return Err(DatasetError::Exists { name: name.to_string() }.into());
         }
+        catalog.check_refquota(&dataset, self.tree.stats().physical)?;
         if dataset.record.head != self.tree.id() {
             if !self.force {
                 match &self.base {

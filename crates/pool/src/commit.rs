@@ -163,6 +163,34 @@ impl Pool {
         Ok(())
     }
 
+    /// Tries to make room for whoever was refused: commits what is dirty (promises are worst cases) and gives dead
+    /// segments back. Says whether there was anything to try. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn reclaim(&self) -> Result<bool> {
+        let was_dirty = self.is_dirty();
+        if was_dirty {
+            self.commit()?;
+        }
+        self.io().seal_dead()?;
+        let has_dead = self.io().space.lock().has_dead();
+        if has_dead {
+            self.drain_frees()?;
+        }
+        Ok(was_dirty || has_dead)
+    }
+
+    /// Runs `look` while nobody has a hold, so that figures kept in several places fit together. Not to be called with
+    /// a hold.
+    pub fn quiesced<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _state = self.commit.lock();
+        self.gate().close();
+        let seen = look();
+        self.gate().open();
+        seen
+    }
+
     fn sync_txg(&self, force: bool, task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>) -> Result<Txg> {
         if force {
             self.claim()?;

@@ -15,10 +15,13 @@ use crate::cache::Cache;
 use crate::error::{PoolError, Result};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation;
-use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
+use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::space::{SegmentTable, Space, slop};
 use crate::tree::{Node, Tree, TreeId, codec};
 use crate::writer::{AppendError, Ledger, Writer};
+
+/// Default of `recordsize`.
+const RECORD_BYTES: u32 = 128 << 10;
 
 /// Counts since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,6 +113,8 @@ pub(crate) struct Io {
     pub(crate) dirty_nodes: AtomicU64,
     /// Bytes that are kept in memory above the pool and will be written in the open txg.
     pub(crate) promised: AtomicU64,
+    /// The largest frame written, at least that of an ordinary record.
+    largest: AtomicU64,
     meta: OnceLock<Weak<Tree>>,
     pub(crate) relocations: AtomicBool,
 }
@@ -167,6 +172,7 @@ impl Io {
             dirty_bytes: AtomicU64::new(0),
             dirty_nodes: AtomicU64::new(0),
             promised: AtomicU64::new(0),
+            largest: AtomicU64::new(frame_len(RECORD_BYTES)),
             meta: OnceLock::new(),
             relocations: AtomicBool::new(false),
         }
@@ -232,7 +238,7 @@ impl Io {
 
     /// Refuses what would take the reserve, asking the store again before it does.
     pub(crate) fn admit(&self, needed: u64) -> Result<()> {
-        let wanted = needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed));
+        let wanted = self.with_waste(needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed)));
         let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
         if self.room.load(Ordering::Relaxed) >= wanted {
             return Ok(());
@@ -243,6 +249,13 @@ impl Io {
             return Ok(());
         }
         Err(PoolError::NoSpace { needed, room: u64::try_from(room).unwrap_or(0) })
+    }
+
+    /// What `bytes` take when at the end of every segment the largest block does not fit.
+    fn with_waste(&self, bytes: u64) -> u64 {
+        let largest = self.largest.load(Ordering::Relaxed).min(self.segment_bytes / 2);
+        let segments = bytes / (self.segment_bytes - largest).max(1) + 1;
+        bytes.saturating_add(segments.saturating_mul(largest))
     }
 
     /// Asks the store how much room there is.
@@ -307,6 +320,7 @@ impl Io {
             hash: *hash,
         };
         let asize = ptr.asize();
+        self.largest.fetch_max(asize, Ordering::Relaxed);
         self.space.lock().add(segment, asize, out.owner == TreeId::META);
         self.room.fetch_sub(i64::try_from(asize).unwrap_or(i64::MAX), Ordering::Relaxed);
         count(&self.counters.bytes_written, asize);

@@ -132,8 +132,24 @@ impl<'a> Hold<'a> {
     /// # Errors
     /// `NoSpace`, unless the hold is one for frees.
     pub fn promise(&self, bytes: u64) -> Result<()> {
+        self.promise_beside(bytes, 0)
+    }
+
+    /// Whether there is room for `bytes` besides all that was promised.
+    ///
+    /// # Errors
+    /// `NoSpace`, unless the hold is one for frees.
+    pub fn require(&self, bytes: u64) -> Result<()> {
+        self.admit(bytes.saturating_add(self.pool.io().promised.load(Ordering::Relaxed)))
+    }
+
+    /// As [`promise`](Self::promise), leaving `reserved` bytes of the pool to others.
+    ///
+    /// # Errors
+    /// `NoSpace`, unless the hold is one for frees.
+    pub fn promise_beside(&self, bytes: u64, reserved: u64) -> Result<()> {
         let pool = self.pool;
-        self.admit(bytes.saturating_add(pool.io().promised.load(Ordering::Relaxed)))?;
+        self.require(bytes.saturating_add(reserved))?;
         pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
         pool.io().dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
         pool.mark_dirty();

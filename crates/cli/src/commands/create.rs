@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Types, parse_size};
-use snowmelt_dataset::{CreateOptions, DatasetError, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
+use snowmelt_dataset::{CreateOptions, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 
 use super::assignments;
 use crate::app::{App, pool_of};
@@ -45,17 +45,6 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
             };
         }
         let properties = stored(&chosen);
-        if let Some((_, reservation)) = properties.iter().find(|(name, _)| name == "refreservation") {
-            let free = session
-                .datasets
-                .pool()
-                .space()
-                .map_err(|error| report::failed(&attempt)(DatasetError::from(error)))?
-                .free;
-            if reservation.parse::<u64>().is_ok_and(|reservation| reservation > free) {
-                return Err(CliError::Failed(format!("{attempt}: out of space")));
-            }
-        }
         let options = CreateOptions { parents: args.parents > 0, properties };
         match &volume {
             Some(volume) => session.datasets.create_volume(name, volume, &options),

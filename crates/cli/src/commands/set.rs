@@ -76,12 +76,25 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
     check_against_use(&catalog, &entity, &mut chosen, &attempt)?;
     let parsed = names::parse(name, &open)?;
     // A volume's size is in its data.
-    if let Some(at) = chosen.iter().position(|assignment| assignment.name == "volsize") {
-        let size = chosen.remove(at).value.as_number().unwrap_or(0);
+    let size = chosen.iter().position(|assignment| assignment.name == "volsize");
+    let size = size.and_then(|at| chosen.remove(at).value.as_number());
+    let resize = |size| session.datasets.resize_volume(name, size).map_err(report::failed(&attempt));
+    let mut grown = None;
+    if let Some(size) = size {
         keep_whole(&catalog, &entity, size, &mut chosen).map_err(report::failed(&attempt))?;
-        session.datasets.resize_volume(name, size).map_err(report::failed(&attempt))?;
+        let present = Reader::new(&catalog).number(&entity, "volsize").map_err(report::failed(&attempt))?;
+        // What there is no space for is not made larger; what is made smaller lets go of its space.
+        if size > present {
+            grown = Some(size);
+        } else {
+            resize(size)?;
+        }
     }
-    session.datasets.set_properties(&parsed, &assignments::stored(&chosen)).map_err(report::failed(&attempt))
+    session
+        .datasets
+        .set_properties(&parsed, &assignments::stored(&chosen))
+        .map_err(report::failed(&attempt))?;
+    grown.map_or(Ok(()), resize)
 }
 
 /// A volume whose whole size is reserved has its whole size reserved afterwards (`zfs_add_synthetic_resv` of
@@ -105,7 +118,7 @@ fn keep_whole(
     Ok(())
 }
 
-/// What depends on how the dataset is now: limits may not be below what is used, and `auto` becomes a size.
+/// What depends on how the dataset is now: versions only rise, and `auto` becomes a size.
 fn check_against_use(
     catalog: &Catalog,
     entity: &Entity,
@@ -118,20 +131,9 @@ fn check_against_use(
     for assignment in chosen {
         let Some(value) = assignment.value.as_number() else { continue };
         match assignment.name.as_str() {
-            "quota" if value != 0 && value < number("used")? => {
-                return refuse("size is less than current used or reserved space");
-            }
-            "refquota" if value != 0 && value < number("referenced")? => {
-                return refuse("size is less than current used or reserved space");
-            }
-            "reservation" | "refreservation" if value == REFRESERVATION_AUTO => {
-                assignment.value = Value::Number(number("volsize")?);
-            }
-            "reservation" | "refreservation" => {
-                let present = number(&assignment.name)?;
-                if value > present && value - present > number("available")? {
-                    return refuse("size is greater than available space");
-                }
+            "refreservation" if value == REFRESERVATION_AUTO => {
+                let (block_size, copies) = (number("volblocksize")?, number("copies")?);
+                assignment.value = Value::Number(volume_reservation(number("volsize")?, block_size, copies));
             }
             "version" if value < number("version")? => {
                 let present = number("version")?;

@@ -11,7 +11,7 @@ mod statistics;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use snowmelt_dataset::catalog::{PropertyKind, ROOT};
+use snowmelt_dataset::catalog::{PropertyKind, ROOT, SpaceReader};
 use snowmelt_dataset::property::{
     DefaultValue, Kind as ValueKind, Property, PropertyName, Source, TextRule, TextStyle, Value, find,
     is_user_property,
@@ -20,12 +20,11 @@ use snowmelt_dataset::{Catalog, Dataset, DatasetError, DatasetId};
 
 use content::NameRules;
 pub use entity::{Entity, of_kind};
-use space::Totals;
 
 /// Reads properties as of one moment.
 pub struct Reader<'a> {
     catalog: &'a Catalog,
-    totals: RefCell<HashMap<DatasetId, Totals>>,
+    space: SpaceReader<'a>,
     /// Datasets by id, since every snapshot of one asks for it.
     heads: RefCell<HashMap<DatasetId, Dataset>>,
     /// Rules for names, by dataset and snapshot, since four properties ask for them.
@@ -50,7 +49,7 @@ impl<'a> Reader<'a> {
     pub fn new(catalog: &'a Catalog) -> Self {
         Self {
             catalog,
-            totals: RefCell::default(),
+            space: SpaceReader::new(catalog),
             heads: RefCell::default(),
             name_rules: RefCell::default(),
             mounted: HashSet::new(),

@@ -47,7 +47,7 @@ impl Reader<'_> {
             "logicalreferenced" => number(self.totals(dataset)?.own.referenced.logical),
             "logicalused" => number(self.totals(dataset)?.logical),
             "written" => number(self.totals(dataset)?.own.written),
-            "available" => number(self.available(dataset)?),
+            "available" => number(self.space.available(dataset)?),
             "compressratio" => {
                 let totals = self.totals(dataset)?;
                 number(ratio(totals.logical, totals.stored))

@@ -8,6 +8,7 @@ pub(crate) mod keys;
 pub(crate) mod properties;
 pub(crate) mod record;
 pub(crate) mod space;
+pub(crate) mod totals;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use snowmelt_pool::{Pool, Txg, View};
 pub use properties::{PropertyKind, StoredProperty};
 pub use record::{BookmarkRecord, Content, DatasetRecord, Kind, ReceiveState, SnapshotId, SnapshotRecord};
 pub use space::{DatasetSpace, SnapshotSpace};
+pub use totals::{Settings, SpaceReader, Totals};
 
 use crate::error::DatasetError;
 use crate::name::{Name, Suffix};

@@ -18,7 +18,7 @@ pub struct DatasetSpace {
     pub used_by_dataset: u64,
     /// What only snapshots hold.
     pub used_by_snapshots: u64,
-    /// Referenced space written since the newest snapshot.
+    /// Referenced space written since the newest snapshot: what only the head holds.
     pub written: u64,
     /// The logical sizes of `used_by_dataset` and `used_by_snapshots` together.
     pub logical_used: u64,
@@ -126,6 +126,37 @@ impl Catalog {
             dead = add(dead, self.dead_until(self.head_point(dataset)?.deadlist, since.id.txg)?);
         }
         Ok(sub(end, sub(since.record.stats, dead)).physical)
+    }
+
+    /// What a receive into a dataset, or a staging, has brought beside the dataset's head.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn receiving_space(&self, dataset: &Dataset) -> Result<TreeStats, DatasetError> {
+        let Some(state) = self.receive_state(dataset.id)?.filter(|state| state.tree != dataset.record.head)
+        else {
+            return Ok(TreeStats::default());
+        };
+        let tree = self.pool().tree(state.tree)?;
+        let base = match state.base {
+            Some(base) => self.snapshot_by_id(base)?.record.stats,
+            None => TreeStats::default(),
+        };
+        Ok(sub(tree.stats(), sub(base, self.dead(tree.sharing().1, 0)?)))
+    }
+
+    /// What the history up to a dataset's snapshot uses: what would come with it to a clone that is promoted.
+    pub(crate) fn space_until(&self, dataset: &Dataset, last: &Snapshot) -> Result<u64, DatasetError> {
+        let (_, origin_stats) = self.origin_point(dataset)?;
+        let mut dead = TreeStats::default();
+        for snapshot in self.snapshots(dataset) {
+            let snapshot = snapshot?;
+            if snapshot.id.txg > last.id.txg {
+                break;
+            }
+            dead = add(dead, self.dead(snapshot.record.deadlist, 0)?);
+        }
+        Ok(sub(add(last.record.stats, dead), origin_stats).physical)
     }
 
     fn head_point(&self, dataset: &Dataset) -> Result<Point, DatasetError> {

@@ -34,7 +34,7 @@ impl Writeback for Head {
         let _writing = self.writing.lock();
         while let Some(overlay) = self.next_layer() {
             self.write_overlay(hold, &overlay).map_err(pool_error)?;
-            hold.fulfil(overlay.bytes);
+            self.fulfil(hold, overlay.bytes);
             self.layers.lock().below = None;
             if !last {
                 break;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use snowmelt_pool::{Hold, Pool, Tree, Txg, Writeback};
+use snowmelt_pool::{Hold, Pool, PoolError, Tree, Txg, Writeback};
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Room, SourceError};
 
@@ -26,6 +26,7 @@ use self::overlay::Layers;
 use crate::catalog::{Catalog, Dataset, DatasetId, Kind};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::limits::Limits;
 use crate::objset::ObjsetKey;
 use crate::receive::prepare::Codec;
 
@@ -48,6 +49,9 @@ pub struct Head {
     staged: bool,
     /// How often the tree was replaced.
     generation: AtomicU64,
+    limits: Arc<Limits>,
+    /// Bytes kept in memory or promised, of all heads of the dataset.
+    inflight: Arc<AtomicU64>,
 }
 
 pub use self::locks::LockedBlocks;
@@ -55,6 +59,7 @@ pub use self::locks::LockedBlocks;
 /// A transaction on a head: ends when dropped.
 pub struct Tx<'a> {
     hold: Hold<'a>,
+    inflight: &'a AtomicU64,
     /// Bytes promised and not kept so far.
     room: AtomicU64,
 }
@@ -72,34 +77,47 @@ impl Tx<'_> {
         // Beyond the room only a wrong estimate leads; the reserve is there for that too.
         if bytes > room {
             self.hold.promise_anyway(bytes - room);
+            self.inflight.fetch_add(bytes - room, Ordering::Relaxed);
         }
+    }
+
+    /// Promised bytes have been written, or never will be.
+    fn fulfil(&self, bytes: u64) {
+        self.hold.fulfil(bytes);
+        take(self.inflight, bytes);
     }
 }
 
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
-        self.hold.fulfil(self.room.load(Ordering::Relaxed));
+        self.fulfil(self.room.load(Ordering::Relaxed));
     }
 }
 
+fn take(from: &AtomicU64, bytes: u64) {
+    let _ = from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(bytes)));
+}
+
 impl Head {
-    fn open(catalog: &Catalog, dataset: &Dataset) -> Result<Arc<Self>, DatasetError> {
+    fn open(catalog: &Catalog, dataset: &Dataset, limits: &Arc<Limits>) -> Result<Arc<Self>, DatasetError> {
         let tree = catalog.pool().tree(dataset.record.head)?;
-        Self::over(catalog, dataset, tree, false)
+        Self::over(catalog, dataset, limits, tree, false)
     }
 
     /// Over a tree that will be the dataset's head when it is finished.
     pub(crate) fn staged(
         catalog: &Catalog,
         dataset: &Dataset,
+        limits: &Arc<Limits>,
         tree: Arc<Tree>,
     ) -> Result<Arc<Self>, DatasetError> {
-        Self::over(catalog, dataset, tree, true)
+        Self::over(catalog, dataset, limits, tree, true)
     }
 
     fn over(
         catalog: &Catalog,
         dataset: &Dataset,
+        limits: &Arc<Limits>,
         tree: Arc<Tree>,
         staged: bool,
     ) -> Result<Arc<Self>, DatasetError> {
@@ -118,6 +136,8 @@ impl Head {
             new_features: AtomicU64::new(0),
             staged,
             generation: AtomicU64::new(0),
+            inflight: limits.inflight(dataset.id),
+            limits: limits.clone(),
         });
         let writeback: Arc<dyn Writeback> = head.clone();
         head.pool.register(Arc::downgrade(&writeback));
@@ -134,8 +154,14 @@ impl Head {
         let _writing = self.writing.lock();
         let layers = std::mem::take(&mut *self.layers.lock());
         if let Ok(hold) = self.pool.begin_free() {
-            hold.fulfil(layers.active.bytes + layers.below.map_or(0, |below| below.bytes));
+            self.fulfil(&hold, layers.active.bytes + layers.below.map_or(0, |below| below.bytes));
         }
+    }
+
+    /// Bytes that were kept in memory are in the tree, or nowhere.
+    fn fulfil(&self, hold: &Hold<'_>, bytes: u64) {
+        hold.fulfil(bytes);
+        take(&self.inflight, bytes);
     }
 
     /// The dataset's id.
@@ -163,19 +189,33 @@ impl Head {
         self.tree.read().clone()
     }
 
-    /// Begins a transaction, after committing if enough is dirty.
+    /// Begins a transaction, after committing if enough is dirty. Transactions that free as much as they write are begun
+    /// though the pool is full or a quota used up.
     ///
     /// # Errors
-    /// [`SourceError::NoSpace`], [`SourceError::ReadOnly`]; when the pool cannot be written.
+    /// [`SourceError::NoSpace`], [`SourceError::QuotaExceeded`], [`SourceError::ReadOnly`]; when the pool cannot be
+    /// written.
     pub fn begin(&self, room: Room) -> Result<Tx<'_>, SourceError> {
-        let refused = |error| objects::source_error(0, 0)(DatasetError::Pool(error));
-        self.pool.maybe_commit().map_err(refused)?;
+        let refused = objects::source_error(0, 0);
+        self.pool.maybe_commit().map_err(|error| refused(error.into()))?;
         let (hold, bytes) = match room {
-            Room::Write(bytes) => (self.pool.begin().map_err(refused)?, bytes),
-            Room::Free => (self.pool.begin_free().map_err(refused)?, 0),
+            Room::Write(bytes) => (self.begin_write(bytes).map_err(refused)?, bytes),
+            Room::Free => (self.begin_free().map_err(|error| refused(error.into()))?, 0),
         };
-        hold.promise(bytes).map_err(refused)?;
-        Ok(Tx { hold, room: AtomicU64::new(bytes) })
+        self.inflight.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Tx { hold, inflight: &self.inflight, room: AtomicU64::new(bytes) })
+    }
+
+    fn begin_write(&self, bytes: u64) -> Result<Hold<'_>, DatasetError> {
+        let promise = |hold: &Hold<'_>, reserved| hold.promise_beside(bytes, reserved);
+        self.limits.begin(&self.pool, self.id, bytes, promise)
+    }
+
+    fn begin_free(&self) -> Result<Hold<'_>, PoolError> {
+        let hold = self.pool.begin_free()?;
+        // Nothing, but the txg has something to commit from now on.
+        hold.promise(0)?;
+        Ok(hold)
     }
 
     /// Keeps others who ask in the same way from blocks `first..past` of a volume until what this gives is dropped. In a
@@ -249,7 +289,7 @@ impl Datasets {
         if objset.is_encrypted() {
             return Err(objset.encrypted(0));
         }
-        let head = Head::open(&catalog, &dataset)?;
+        let head = Head::open(&catalog, &dataset, &self.limits)?;
         heads.retain(|_, other| Arc::strong_count(other) > 1 || other.is_dirty());
         heads.insert(dataset.id, head.clone());
         Ok(head)

@@ -6,7 +6,7 @@ use snowmelt_pool::PoolError;
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Dnode as ZplDnode, NewObject, Objects, ObjectsMut, Room, SourceError};
 
-use super::overlay::ObjectChange;
+use super::overlay::{ObjectChange, cost};
 use super::{Head, Tx};
 use crate::error::DatasetError;
 use crate::objset::Dnode;
@@ -24,6 +24,7 @@ const SLOTS_MAX: u8 = 32;
 pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) -> SourceError {
     move |error| match error {
         DatasetError::Pool(PoolError::NoSpace { .. }) => SourceError::NoSpace,
+        DatasetError::QuotaExceeded { .. } => SourceError::QuotaExceeded,
         DatasetError::Pool(PoolError::ReadOnly) => SourceError::ReadOnly,
         DatasetError::Pool(ref pool) if pool.is_corruption() => {
             SourceError::Unreadable { object, offset, source: Box::new(error) }
@@ -183,10 +184,10 @@ impl ObjectsMut for Head {
 
     fn set_spill(&self, tx: &Tx<'_>, object: u64, spill: Option<Vec<u8>>) -> Result<(), SourceError> {
         self.existing(object).map_err(source_error(object, 0))?;
-        let new = spill.as_ref().map_or(0, |data| data.len() as u64);
+        let new = spill.as_ref().map_or(0, |data| cost(data));
         let mut layers = self.layers.lock();
         let change = layers.active.objects.entry(object).or_default();
-        let old = change.spill.iter().flatten().map(|data| data.len() as u64).sum::<u64>();
+        let old = change.spill.iter().flatten().map(|data| cost(data)).sum::<u64>();
         change.spill = Some(spill.map(Arc::new));
         layers.active.bytes = layers.active.bytes.saturating_sub(old) + new;
         drop(layers);
@@ -278,10 +279,10 @@ impl Head {
     }
 
     fn put_block(&self, tx: &Tx<'_>, object: u64, blkid: u64, data: Vec<u8>) {
-        let new = data.len() as u64;
+        let new = cost(&data);
         let mut layers = self.layers.lock();
         let change = layers.active.objects.entry(object).or_default();
-        let old = change.blocks.insert(blkid, Arc::new(data)).map_or(0, |old| old.len() as u64);
+        let old = change.blocks.insert(blkid, Arc::new(data)).map_or(0, |old| cost(&old));
         layers.active.bytes = layers.active.bytes.saturating_sub(old) + new;
         drop(layers);
         settle(tx, old, new);
@@ -306,7 +307,7 @@ impl Head {
         let change = layers.active.objects.entry(object).or_default();
         change.holes.add(first, past);
         let gone: Vec<u64> = change.blocks.range(first..past).map(|(blkid, _)| *blkid).collect();
-        let freed = gone.iter().filter_map(|blkid| change.blocks.remove(blkid)).map(|data| data.len() as u64);
+        let freed = gone.iter().filter_map(|blkid| change.blocks.remove(blkid)).map(|data| cost(&data));
         let freed: u64 = freed.sum();
         layers.active.bytes = layers.active.bytes.saturating_sub(freed);
         drop(layers);
@@ -317,7 +318,7 @@ impl Head {
 /// Accounts for bytes kept no longer and bytes kept from now on.
 fn settle(tx: &Tx<'_>, old: u64, new: u64) {
     tx.keep(new.saturating_sub(old));
-    tx.hold.fulfil(old.saturating_sub(new));
+    tx.fulfil(old.saturating_sub(new));
 }
 
 fn misuse(object: u64, why: &str) -> SourceError {

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use super::holes::Holes;
 use crate::objset::Dnode;
 
+/// What a block takes besides its bytes at most: its frame's header and its entry in the tree.
+const BLOCK_OVERHEAD: u64 = 256;
+
+/// What a block takes in the pool at most.
+pub(super) fn cost(data: &[u8]) -> u64 {
+    data.len() as u64 + BLOCK_OVERHEAD
+}
+
 /// What happened to one block, as a layer knows it.
 #[derive(Debug, Clone)]
 pub(super) enum BlockState {
@@ -54,8 +62,8 @@ impl ObjectChange {
     }
 
     fn bytes(&self) -> u64 {
-        let spill = self.spill.iter().flatten().map(|data| data.len() as u64).sum::<u64>();
-        spill + self.blocks.values().map(|data| data.len() as u64).sum::<u64>()
+        let spill = self.spill.iter().flatten().map(|data| cost(data)).sum::<u64>();
+        spill + self.blocks.values().map(|data| cost(data)).sum::<u64>()
     }
 }
 
@@ -63,7 +71,7 @@ impl ObjectChange {
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     pub(super) objects: HashMap<u64, ObjectChange>,
-    /// Bytes of the blocks kept.
+    /// What the blocks kept will take in the pool at most, bytes.
     pub(super) bytes: u64,
 }
 

@@ -26,7 +26,7 @@ impl Datasets {
         options: &CloneOptions,
     ) -> Result<(), DatasetError> {
         let target = Name::parse_dataset(target)?;
-        let change = self.change()?;
+        let change = self.change_to_create(target.dataset(), &options.properties)?;
         let catalog = change.catalog();
         if catalog.dataset(target.dataset()).is_ok() {
             if options.parents {

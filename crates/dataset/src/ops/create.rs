@@ -3,7 +3,9 @@
 use snowmelt_pool::TreeId;
 
 use crate::catalog::record::DatasetRecord;
-use crate::catalog::{Content, Dataset, DatasetId, Kind, PropertyKind, SnapshotId, keys};
+use crate::catalog::{
+    Content, Dataset, DatasetId, Kind, PropertyKind, Settings, SnapshotId, SpaceReader, keys,
+};
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
 use crate::name::Name;
@@ -22,10 +24,11 @@ impl Datasets {
     /// Creates a filesystem.
     ///
     /// # Errors
-    /// When it exists, its parent does not, or the pool cannot be written.
+    /// When it exists, its parent does not, its reservation is too large ([`DatasetError::OutOfSpace`]), or the pool cannot
+    /// be written.
     pub fn create_filesystem(&self, name: &str, options: &CreateOptions) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
-        let change = self.change()?;
+        let change = self.change_to_create(name.dataset(), &options.properties)?;
         if let Ok(existing) = change.catalog().dataset(name.dataset()) {
             return if options.parents { Ok(()) } else { Err(DatasetError::Exists { name: existing.name }) };
         }
@@ -41,6 +44,32 @@ impl Datasets {
             )?;
         }
         change.commit()
+    }
+}
+
+impl Datasets {
+    /// Begins a change that makes a dataset with these properties.
+    pub(crate) fn change_to_create(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<Change<'_>, DatasetError> {
+        let limits = Settings::among(properties);
+        if limits.is_none() {
+            return self.change();
+        }
+        self.change_if(|catalog| {
+            // With `-p` some of those above it may not be there yet.
+            let above = name.rmatch_indices('/').map(|(at, _)| &name[..at]);
+            let parent = above.map(|name| catalog.dataset(name)).find(Result::is_ok);
+            match parent {
+                Some(parent) if catalog.dataset(name).is_err() => {
+                    SpaceReader::new(catalog).check_new(name, &parent?, limits)
+                }
+                // Which is refused for another reason.
+                _ => Ok(()),
+            }
+        })
     }
 }
 

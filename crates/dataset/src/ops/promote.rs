@@ -4,7 +4,7 @@
 //! Deadlists need no change: that of the first point after the origin, in either line, already holds what the
 //! line no longer has of the origin.
 
-use crate::catalog::{Dataset, SnapshotId, keys};
+use crate::catalog::{Catalog, Dataset, SnapshotId, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
 use crate::name::Name;
@@ -14,10 +14,10 @@ impl Datasets {
     ///
     /// # Errors
     /// [`DatasetError::NotAClone`]; [`DatasetError::Exists`] when a snapshot that would move has the name of one
-    /// of the clone's own.
+    /// of the clone's own; [`DatasetError::OutOfSpace`] when they do not fit below the clone's parents.
     pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
-        let change = self.change()?;
+        let change = self.change_if(|catalog| self.check_promotion(catalog, name.dataset()))?;
         let catalog = change.catalog();
         let clone = catalog.dataset(name.dataset())?;
         let origin =
@@ -55,6 +55,19 @@ impl Datasets {
         change.put_dataset(owner.id, &down)?;
         change.move_encryption_root(owner.id, clone.id)?;
         change.commit()
+    }
+}
+
+impl Datasets {
+    /// Whether the snapshots that would move fit below the clone.
+    fn check_promotion(&self, catalog: &Catalog, name: &str) -> Result<(), DatasetError> {
+        let Ok(clone) = catalog.dataset(name) else { return Ok(()) };
+        let Some(origin) = clone.record.origin else { return Ok(()) };
+        self.try_limits(|table, free| {
+            let owner = catalog.dataset_by_id(origin.dataset)?;
+            let moving = catalog.space_until(&owner, &catalog.snapshot_by_id(origin)?)?;
+            table.transfer_snapshots(owner.id, clone.id, moving, &clone.name, free)
+        })
     }
 }
 

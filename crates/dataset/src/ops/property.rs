@@ -1,6 +1,6 @@
 //! `set` and `inherit`.
 
-use crate::catalog::{DatasetId, Found, PropertyKind, keys};
+use crate::catalog::{DatasetId, Found, PropertyKind, Settings, SpaceReader, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
 use crate::name::Name;
@@ -9,9 +9,11 @@ impl Datasets {
     /// Sets local properties, all or none. Values are canonical text, already checked against the property table.
     ///
     /// # Errors
-    /// When the name does not exist or is a bookmark.
+    /// When the name does not exist or is a bookmark; [`DatasetError::BelowUse`], [`DatasetError::BeyondSpace`].
     pub fn set_properties(&self, name: &Name, properties: &[(String, String)]) -> Result<(), DatasetError> {
-        let change = self.change()?;
+        let change = self.change_properties(name, |limits| {
+            properties.iter().fold(false, |any, (property, value)| limits.set(property, value) | any)
+        })?;
         let (id, txg) = change.property_owner(name)?;
         for (property, value) in properties {
             change.set_property(id, txg, PropertyKind::Local, property, value)?;
@@ -24,10 +26,37 @@ impl Datasets {
     /// # Errors
     /// When the name does not exist or is a bookmark.
     pub fn inherit_property(&self, name: &Name, property: &str, received: bool) -> Result<(), DatasetError> {
-        let change = self.change()?;
+        let back = match self.catalog().find(name)? {
+            Found::Dataset(dataset) if received => {
+                self.catalog().stored_property(dataset.id, 0, PropertyKind::Received, property)?
+            }
+            _ => None,
+        };
+        let change =
+            self.change_properties(name, |limits| limits.set(property, back.as_deref().unwrap_or("0")))?;
         let (id, txg) = change.property_owner(name)?;
         change.inherit_property(id, txg, property, received)?;
         change.commit()
+    }
+}
+
+impl Datasets {
+    /// Begins a change of properties, which must keep to the rules for limits. `alter` alters the limits as the change
+    /// will, and says whether it may.
+    fn change_properties(
+        &self,
+        name: &Name,
+        alter: impl Fn(&mut Settings) -> bool,
+    ) -> Result<Change<'_>, DatasetError> {
+        if name.snapshot().is_some() || !alter(&mut Settings::default()) {
+            return self.change();
+        }
+        self.change_if(|catalog| {
+            let dataset = catalog.dataset(name.dataset())?;
+            let mut limits = catalog.limits_of(dataset.id)?;
+            alter(&mut limits);
+            SpaceReader::new(catalog).check_settings(&dataset, limits)
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use snowmelt_stream::features::Features;
 
-use crate::catalog::{Catalog, Dataset, Snapshot, keys};
+use crate::catalog::{Catalog, Dataset, Snapshot, SpaceReader, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
 use crate::name::{NAME_MAX, Name, Suffix};
@@ -20,9 +20,15 @@ impl Datasets {
     /// Renames a dataset, snapshot or bookmark.
     ///
     /// # Errors
-    /// When the new name is taken, not in the same place where it must be, or would be below the old one.
+    /// When the new name is taken, not in the same place where it must be, or would be below the old one;
+    /// [`DatasetError::OutOfSpace`] when it does not fit below its new parent.
     pub fn rename(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), DatasetError> {
-        let change = self.change()?;
+        let change = match (from.suffix(), to.parent()) {
+            (Suffix::None, Some((above, _))) => {
+                self.change_if(|catalog| self.check_move(catalog, from, above))?
+            }
+            _ => self.change()?,
+        };
         match (from.suffix(), to.suffix()) {
             (Suffix::None, Suffix::None) => change.rename_dataset(from, to, options)?,
             (Suffix::Snapshot(old), Suffix::Snapshot(new)) if from.dataset() == to.dataset() => {
@@ -48,6 +54,20 @@ impl Datasets {
             }
         }
         change.commit()
+    }
+}
+
+impl Datasets {
+    /// Whether a dataset has space below another parent.
+    fn check_move(&self, catalog: &Catalog, from: &Name, above: &str) -> Result<(), DatasetError> {
+        // What is not there is refused for that reason.
+        let (Ok(dataset), Ok(parent)) = (catalog.dataset(from.dataset()), catalog.dataset(above)) else {
+            return Ok(());
+        };
+        self.try_limits(|table, free| {
+            let totals = SpaceReader::new(catalog).totals(&dataset)?;
+            table.transfer(&dataset, &totals, parent.id, free)
+        })
     }
 }
 

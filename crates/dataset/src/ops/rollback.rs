@@ -20,6 +20,7 @@ impl Datasets {
     /// Rolls a dataset back to one of its snapshots.
     ///
     /// # Errors
+    /// [`DatasetError::QuotaExceeded`] when the snapshot refers to more than the dataset's `refquota`;
     /// [`DatasetError::NotNewest`] without [`RollbackOptions::newer`]; as a destroy of the newer ones.
     pub fn rollback(&self, name: &Name, options: RollbackOptions) -> Result<(), DatasetError> {
         let catalog = self.catalog();
@@ -28,6 +29,7 @@ impl Datasets {
         if self.is_receiving(dataset.id) {
             return Err(DatasetError::Busy { name: dataset.name });
         }
+        catalog.check_refquota(&dataset, snapshot.record.stats.physical)?;
         let newer = catalog.snapshots_after(&dataset, snapshot.id.txg).collect::<Result<Vec<_>, _>>()?;
         let bookmarks: Vec<_> = catalog
             .bookmarks(&dataset)?

@@ -20,7 +20,8 @@ impl Datasets {
     /// Takes snapshots of several datasets, all at one moment or none.
     ///
     /// # Errors
-    /// When one exists, its dataset does not, or the pool cannot be written.
+    /// When one exists, its dataset does not, or the pool cannot be written; [`DatasetError::OutOfSpace`] when what a head
+    /// alone holds cannot be kept free for it once more, as its `refreservation` asks.
     pub fn snapshot(&self, names: &[Name], properties: &[(String, String)]) -> Result<(), DatasetError> {
         self.sync_change(|change| change.take_snapshots(names, properties))
     }
@@ -48,6 +49,11 @@ impl Change<'_> {
             }
             targets.push((dataset, short.to_owned(), name.clone()));
         }
+        self.datasets.try_limits(|table, free| {
+            targets
+                .iter()
+                .try_for_each(|(dataset, _, name)| table.take_snapshot(dataset.id, &name.to_string(), free))
+        })?;
         for (mut dataset, short, _) in targets {
             let identity = SnapshotIdentity { name: short, guid: random::guid(), creation };
             let snapshot = self.take_snapshot(&mut dataset, identity)?;
@@ -79,6 +85,7 @@ impl Change<'_> {
             content: dataset.record.content,
             defer_destroy: false,
         };
+        self.datasets.limits.snapshot_taken(id.dataset);
         let fresh: TreeId = self.pool().create_tree(&self.hold)?.id();
         head.set_sharing(&self.hold, id.txg, Some(fresh))?;
         self.put(&keys::snapshot(id.dataset, id.txg), &record.encode())?;

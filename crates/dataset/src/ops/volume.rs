@@ -40,7 +40,8 @@ impl Datasets {
     /// Creates a volume, all zeros.
     ///
     /// # Errors
-    /// When it exists, its parent does not, its size is none a volume can have, or the pool cannot be written.
+    /// When it exists, its parent does not, its size is none a volume can have, its reservation is too large
+    /// ([`DatasetError::OutOfSpace`]), or the pool cannot be written.
     pub fn create_volume(
         &self,
         name: &str,
@@ -49,7 +50,7 @@ impl Datasets {
     ) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
         check_size(name.dataset(), volume.size, volume.block_size)?;
-        let change = self.change()?;
+        let change = self.change_to_create(name.dataset(), &options.properties)?;
         if let Ok(existing) = change.catalog().dataset(name.dataset()) {
             return if options.parents { Ok(()) } else { Err(DatasetError::Exists { name: existing.name }) };
         }
@@ -86,18 +87,15 @@ impl Datasets {
     }
 }
 
-/// What a volume takes when all of it is written, its indirect blocks at their largest (`zvol_volsize_to_reservation`
-/// of `libzfs_dataset.c`).
+/// What a volume takes when all of it is written, its indirect blocks at their largest and seven levels of its own
+/// dnode's (`zvol_volsize_to_reservation` of `libzfs_dataset.c`).
 pub fn volume_reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     const POINTERS: u64 = 1024;
     const INDIRECT: u64 = 128 << 10;
-    let (mut blocks, mut indirect) = (size / block_size.max(1), 0u64);
-    loop {
+    let (mut blocks, mut indirect) = (size / block_size.max(1), 7u64);
+    while blocks > 1 {
         blocks = blocks.div_ceil(POINTERS);
         indirect += blocks;
-        if blocks <= 1 {
-            break;
-        }
     }
     let indirect = indirect.saturating_mul((copies + 1).min(3)).saturating_mul(INDIRECT);
     size.saturating_mul(copies).saturating_add(indirect)

@@ -68,6 +68,13 @@ impl<'s, 'd> Applier<'s, 'd> {
         })
     }
 
+    /// Takes a share in the open txg, with room for `bytes`.
+    pub(super) fn begin<'p>(&self, pool: &'p Pool, bytes: u64) -> Result<Hold<'p>, ReceiveError> {
+        let Session { datasets, id, .. } = &*self.session;
+        let ask = |hold: &Hold<'_>, reserved: u64| hold.require(bytes.saturating_add(reserved));
+        Ok(datasets.limits.begin(pool, *id, bytes, ask)?)
+    }
+
     pub(super) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }

@@ -28,6 +28,7 @@ impl Session<'_> {
     fn make_visible(&self, change: &Change<'_>, options: &ReceiveOptions) -> Result<(), ReceiveError> {
         let catalog = change.catalog();
         let mut dataset = catalog.dataset_by_id(self.id)?;
+        catalog.check_refquota(&dataset, self.tree.stats().physical)?;
         if dataset.record.head != self.tree.id() {
             if let (Some(base), false) = (self.base, options.force) {
                 // Somebody may have written to it meanwhile.

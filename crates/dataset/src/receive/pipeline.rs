@@ -263,7 +263,7 @@ fn apply_all(
     const BATCH_BYTES: u64 = 1 << 20;
     let pool = applier.pool().clone();
     while let Ok(first) = items.recv() {
-        let hold = pool.begin()?;
+        let hold = applier.begin(&pool, first.size.max(BATCH_BYTES))?;
         let (mut count, mut bytes, mut next) = (0, 0, Some(first));
         while let Some(item) = next {
             let size = item.size;

@@ -12,6 +12,8 @@ use snowmelt_dataset::{CheckOptions, Datasets, Name, ReceiveError};
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::MemoryStore;
 
+pub mod files;
+
 #[path = "../../../../testdata/unpack.rs"]
 mod testdata;
 

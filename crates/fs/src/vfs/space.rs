@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use snowmelt_dataset::catalog::ROOT;
-use snowmelt_dataset::{Catalog, Dataset, DatasetError};
+use snowmelt_dataset::catalog::SpaceReader;
 
 use super::error::VfsError;
 use super::{Source, Vfs};
@@ -46,38 +45,14 @@ impl Vfs {
             },
             Source::Head(id) => {
                 let dataset = catalog.dataset_by_id(id)?;
-                let referenced = catalog.dataset_space(&dataset)?.referenced.physical;
-                SpaceInfo { referenced, available: available(&catalog, &dataset, referenced)? }
+                let reader = SpaceReader::new(&catalog);
+                SpaceInfo {
+                    referenced: catalog.dataset_space(&dataset)?.referenced.physical,
+                    available: reader.available(&dataset)?,
+                }
             }
         };
         *self.space.lock() = Some(Cached { at: now, space });
         Ok(space)
-    }
-}
-
-/// What is free in the pool, or what the strictest quota leaves.
-fn available(catalog: &Catalog, dataset: &Dataset, referenced: u64) -> Result<u64, DatasetError> {
-    let quota = |dataset: &Dataset, name: &str| -> Result<Option<u64>, DatasetError> {
-        let own = catalog.own_property(dataset.id, 0, name)?;
-        Ok(own.and_then(|(text, _)| text.parse().ok()).filter(|quota| *quota > 0))
-    };
-    let mut available = catalog.pool().space()?.free;
-    if let Some(quota) = quota(dataset, "refquota")? {
-        available = available.min(quota.saturating_sub(referenced));
-    }
-    let mut at = dataset.clone();
-    loop {
-        if let Some(quota) = quota(&at, "quota")? {
-            let mut used: u64 = 0;
-            for below in catalog.descendants(at.clone())? {
-                let space = catalog.dataset_space(&below)?;
-                used = used.saturating_add(space.used_by_dataset).saturating_add(space.used_by_snapshots);
-            }
-            available = available.min(quota.saturating_sub(used));
-        }
-        if at.id == ROOT {
-            return Ok(available);
-        }
-        at = catalog.dataset_by_id(at.record.parent)?;
     }
 }

@@ -34,7 +34,7 @@ impl Tree {
             Ok(root) => {
                 let mut state = self.state.lock();
                 for ptr in &flush.written {
-                    state.stats.add(ptr.asize(), ptr.lsize);
+                    state.take_on(ptr.asize(), ptr.lsize);
                 }
                 state.root = Some(Link::Disk(root.clone()));
                 Ok(Some(root))

@@ -94,6 +94,22 @@ struct State {
     /// The record in the meta tree is behind.
     dirty: bool,
     destroyed: bool,
+    /// See [`Tree::growth`].
+    growth: i64,
+}
+
+impl State {
+    fn take_on(&mut self, asize: u64, lsize: u32) {
+        self.stats.add(asize, lsize);
+        self.growth = self.growth.saturating_add_unsigned(asize);
+    }
+
+    fn let_go(&mut self, ptr: &StoredPtr) {
+        self.stats.sub(ptr.asize(), ptr.lsize);
+        if ptr.birth > self.shared_until {
+            self.growth = self.growth.saturating_sub_unsigned(ptr.asize());
+        }
+    }
 }
 
 /// A tree of the pool, open. All clones of the `Arc` are one tree.
@@ -112,7 +128,16 @@ impl Tree {
     pub(crate) fn new(id: TreeId, io: Arc<Io>, record: TreeRecord) -> Arc<Self> {
         let TreeRecord { root, stats, shared_until, deadlist } = record;
         let root = root.map(Link::Disk);
-        let state = State { root, stats, shared_until, deadlist, frozen: 0, dirty: false, destroyed: false };
+        let state = State {
+            root,
+            stats,
+            shared_until,
+            deadlist,
+            frozen: 0,
+            dirty: false,
+            destroyed: false,
+            growth: 0,
+        };
         Arc::new_cyclic(|me| Tree { id, io, me: me.clone(), write: Mutex::new(()), state: Mutex::new(state) })
     }
 
@@ -145,6 +170,12 @@ impl Tree {
         self.state.lock().stats
     }
 
+    /// Bytes written for the tree less bytes it freed outright, since it was opened: by how much its dataset has come to use
+    /// more, whatever snapshots hold. What goes into the deadlist is used as before.
+    pub fn growth(&self) -> i64 {
+        self.state.lock().growth
+    }
+
     /// Txg up to which blocks are shared with a snapshot, and the deadlist that records the tree's releases of them.
     pub fn sharing(&self) -> (Txg, Option<TreeId>) {
         let state = self.state.lock();
@@ -172,7 +203,7 @@ impl Tree {
             self.check_changeable(state, hold)?;
             let done = change(&mut edit, &mut state.root);
             for ptr in &edit.released {
-                state.stats.sub(ptr.asize(), ptr.lsize);
+                state.let_go(ptr);
             }
             let fresh = !std::mem::replace(&mut state.dirty, true);
             (done, fresh, state.shared_until, state.deadlist)
@@ -314,7 +345,7 @@ impl Tree {
     /// `NoTree` when the tree was destroyed.
     pub fn retain(&self, hold: &Hold<'_>, ptr: &BlockPtr) -> Result<()> {
         hold.check(&self.io)?;
-        self.alter(hold, |state| state.stats.add(ptr.asize(), ptr.lsize()))
+        self.alter(hold, |state| state.take_on(ptr.asize(), ptr.lsize()))
     }
 
     /// A data block is referred to no more: it is freed if it was born after `shared_until`, else recorded in the
@@ -326,7 +357,10 @@ impl Tree {
         hold.check(&self.io)?;
         let mut sharing = (0, None);
         self.alter(hold, |state| {
-            state.stats.sub(ptr.asize(), ptr.lsize());
+            match ptr {
+                BlockPtr::Stored(ptr) => state.let_go(ptr),
+                BlockPtr::Embedded { .. } => state.stats.sub(0, ptr.lsize()),
+            }
             sharing = (state.shared_until, state.deadlist);
         })?;
         match ptr {

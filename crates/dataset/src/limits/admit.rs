@@ -1,0 +1,157 @@
+//! Whether something may be done, by the rules of ZFS's `dsl_dir_tempreserve_impl` and its neighbours.
+
+use super::table::{Node, Table};
+use crate::catalog::{Dataset, DatasetId, Totals};
+use crate::error::{DatasetError, Quota};
+
+/// Why nothing may be written now.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// What is not written yet might reach a limit: ask again after a commit (`ERESTART`).
+    Unsettled,
+    /// A limit is reached (`EDQUOT`).
+    Exceeded(Exceeded),
+}
+
+/// A limit that is reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exceeded {
+    pub(super) id: DatasetId,
+    pub(super) quota: Quota,
+    pub(super) limit: u64,
+    pub(super) used: u64,
+}
+
+impl Table {
+    /// Whether `bytes` may be written to a dataset's head: then the bytes of the pool that others have reserved. As in ZFS,
+    /// a limit that is not reached yet may be passed by one transaction.
+    pub(super) fn admit(
+        &self,
+        id: DatasetId,
+        bytes: u64,
+        inflight_of: &dyn Fn(DatasetId) -> u64,
+    ) -> Result<u64, Refused> {
+        let Some(head) = self.nodes.get(&id) else { return Ok(0) };
+        let own_inflight = inflight_of(id);
+        refquota(id, head, own_inflight)?;
+        // What `refreservation` keeps free is used up first.
+        let mut asize = bytes;
+        let mut kept = head.kept();
+        if kept > 0 {
+            let beyond = (head.unique + own_inflight).saturating_add(bytes);
+            asize = bytes.min(beyond.saturating_sub(head.limits.refreservation));
+        }
+        for (at, node) in self.path(id) {
+            let used = node.used().saturating_sub(kept);
+            kept = 0;
+            let inflight: u64 = self.active().filter(|id| self.is_within(*id, at)).map(inflight_of).sum();
+            quota(at, node, used, inflight)?;
+            let reserved = node.limits.reservation;
+            let with = used.saturating_add(inflight);
+            asize = with.saturating_add(asize).max(reserved) - with.max(reserved);
+            if asize == 0 {
+                break;
+            }
+        }
+        Ok(self.reserved_for_others(id))
+    }
+
+    fn is_within(&self, id: DatasetId, above: DatasetId) -> bool {
+        self.path(id).any(|(at, _)| at == above)
+    }
+
+    /// Takes a snapshot of a dataset here: what only its head held is kept free once more if it was reserved
+    /// (`dsl_dataset_snapshot_reserve_space`).
+    ///
+    /// # Errors
+    /// [`DatasetError::OutOfSpace`].
+    pub(crate) fn take_snapshot(&mut self, id: DatasetId, name: &str, free: u64) -> Result<(), DatasetError> {
+        let needed = self.nodes.get(&id).map_or(0, |node| node.unique.min(node.limits.refreservation));
+        self.require(id, needed, name, free)?;
+        self.alter(id, |node| node.unique = 0);
+        Ok(())
+    }
+
+    /// Moves a dataset with all below it to another parent, here.
+    ///
+    /// # Errors
+    /// [`DatasetError::OutOfSpace`] when that has no space for it (`dsl_dir_transfer_possible`).
+    pub(crate) fn transfer(
+        &mut self,
+        dataset: &Dataset,
+        totals: &Totals,
+        parent: DatasetId,
+        free: u64,
+    ) -> Result<(), DatasetError> {
+        let Some(node) = self.nodes.get(&dataset.id) else { return Ok(()) };
+        // Where it is now, it may not be counted in full.
+        let (counted, stored) = (node.charge(), node.stored());
+        let needed = totals.used.max(node.limits.reservation);
+        let Some(from) = node.parent.filter(|from| *from != parent) else { return Ok(()) };
+        self.alter(from, |node| {
+            node.children = node.children.saturating_sub(counted);
+            node.stored_below = node.stored_below.saturating_sub(stored);
+        });
+        // What it stores stays stored; only its place is asked for.
+        self.require(parent, needed, &dataset.name, free.saturating_add(totals.stored))
+    }
+
+    /// Moves `bytes` of snapshots from one dataset to another, here.
+    ///
+    /// # Errors
+    /// [`DatasetError::OutOfSpace`] when that has no space for them.
+    pub(crate) fn transfer_snapshots(
+        &mut self,
+        from: DatasetId,
+        to: DatasetId,
+        bytes: u64,
+        name: &str,
+        free: u64,
+    ) -> Result<(), DatasetError> {
+        self.alter(from, |node| node.own = node.own.saturating_sub(bytes));
+        self.require(to, bytes, name, free.saturating_add(bytes))
+    }
+
+    /// Whether `bytes` more fit into a dataset.
+    ///
+    /// # Errors
+    /// [`DatasetError::OutOfSpace`].
+    pub(crate) fn require(
+        &self,
+        id: DatasetId,
+        bytes: u64,
+        name: &str,
+        free: u64,
+    ) -> Result<(), DatasetError> {
+        let available = self.available(id, free);
+        if bytes > available {
+            return Err(DatasetError::OutOfSpace { name: name.to_owned(), needed: bytes, available });
+        }
+        Ok(())
+    }
+}
+
+fn refquota(id: DatasetId, node: &Node, inflight: u64) -> Result<(), Refused> {
+    let limit = node.limits.refquota;
+    if limit == 0 {
+        return Ok(());
+    }
+    let referenced = node.referenced();
+    if referenced >= limit {
+        return Err(Refused::Exceeded(Exceeded { id, quota: Quota::Refquota, limit, used: referenced }));
+    }
+    if referenced.saturating_add(inflight) >= limit { Err(Refused::Unsettled) } else { Ok(()) }
+}
+
+fn quota(id: DatasetId, node: &Node, used: u64, inflight: u64) -> Result<(), Refused> {
+    let limit = node.limits.quota;
+    if limit == 0 {
+        return Ok(());
+    }
+    if used >= limit {
+        return Err(Refused::Exceeded(Exceeded { id, quota: Quota::Quota, limit, used }));
+    }
+    // Promises are worst cases: a thirty-second more is let through before anybody has to wait for the truth.
+    let soft = limit.saturating_add(limit >> 5);
+    if used.saturating_add(inflight) >= soft { Err(Refused::Unsettled) } else { Ok(()) }
+}

@@ -1,0 +1,173 @@
+//! Reading the table from the pool, as little of it as has changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::table::{Growing, Node, Table};
+use crate::catalog::{Catalog, Dataset, DatasetId, Settings, keys};
+use crate::error::DatasetError;
+
+/// What the table is behind of.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// Limits have been read, once.
+    scanned: bool,
+    /// Datasets whose limits were set.
+    limits: BTreeSet<DatasetId>,
+    /// Datasets whose space was changed by something else than writing.
+    space: BTreeSet<DatasetId>,
+    /// Datasets came, went or moved.
+    tree: bool,
+}
+
+impl Stale {
+    /// A record of the catalog is written or removed. Says whether the table has to be read again before it is used.
+    pub(super) fn note(&mut self, key: &[u8], removed: bool, has_limits: bool) -> bool {
+        let Some(kind) = key.first() else { return false };
+        let id = || keys::number(key, 1).ok().map(DatasetId);
+        match *kind {
+            keys::PROPERTY if !self.scanned => return true,
+            keys::PROPERTY => {
+                let name = key.get(18..).and_then(|name| std::str::from_utf8(name).ok());
+                let Some(id) = id() else { return false };
+                // Without a name all of the dataset's properties go.
+                if name.is_some_and(|name| Settings::default().get_mut(name).is_none()) {
+                    return false;
+                }
+                self.limits.insert(id);
+                return true;
+            }
+            keys::SNAPSHOT if !removed => return false,
+            keys::SNAPSHOT | keys::RECEIVE => self.space.extend(id()),
+            keys::DATASET => {
+                self.space.extend(id());
+                self.tree = true;
+            }
+            _ => return false,
+        }
+        has_limits
+    }
+
+    /// Brings the table up to date. With the gate closed.
+    pub(super) fn refresh(&mut self, catalog: &Catalog, table: &mut Table) -> Result<(), DatasetError> {
+        if self.scanned {
+            for id in &self.limits {
+                read_limits(catalog, *id, &mut table.settings)?;
+            }
+        } else {
+            let mut settings = BTreeMap::new();
+            let prefix = [keys::PROPERTY];
+            let mut last = None;
+            for item in catalog.meta().range(&prefix, keys::after(&prefix).as_deref()) {
+                let (key, _) = item?;
+                let id = DatasetId(keys::number(&key, 1)?);
+                if last != Some(id) && keys::text(&key, 18).is_ok_and(|name| is_limit(&name)) {
+                    read_limits(catalog, id, &mut settings)?;
+                    last = Some(id);
+                }
+            }
+            table.settings = settings;
+        }
+        self.tree |= !self.limits.is_empty() || !self.scanned;
+        self.limits.clear();
+        self.scanned = true;
+        if !table.has_limits() {
+            // Read in full when there is a first one.
+            table.nodes = HashMap::new();
+            self.tree = true;
+            return Ok(());
+        }
+        if self.tree {
+            self.read_tree(catalog, table)?;
+        } else {
+            for id in std::mem::take(&mut self.space) {
+                let Some(concerned) = table.nodes.get(&id).map(|node| !node.growing.is_empty()) else {
+                    continue;
+                };
+                let dataset = catalog.dataset_by_id(id)?;
+                let fresh = if concerned { read_space(catalog, &dataset)? } else { Node::default() };
+                table.alter(id, |node| {
+                    (node.own, node.unique, node.growing) = (fresh.own, fresh.unique, fresh.growing);
+                });
+            }
+        }
+        self.tree = false;
+        self.space.clear();
+        Ok(())
+    }
+
+    fn read_tree(&self, catalog: &Catalog, table: &mut Table) -> Result<(), DatasetError> {
+        let mut old = std::mem::take(&mut table.nodes);
+        // Whether a dataset's space is asked for at all: it has a limit, or something above it counts it.
+        let mut counted = BTreeSet::new();
+        let datasets = catalog.descendants(catalog.root()?)?;
+        for dataset in &datasets {
+            let (id, parent) = (dataset.id, dataset.record.parent);
+            let limits = table.settings.get(&id).copied().unwrap_or_default();
+            let counts = counted.contains(&parent) || limits.quota != 0 || limits.reservation != 0;
+            if counts {
+                counted.insert(id);
+            }
+            let mut node = Node::default();
+            if counts || !limits.is_none() {
+                let known = old.remove(&id).filter(|node| !node.growing.is_empty());
+                node = match known.filter(|_| !self.space.contains(&id)) {
+                    Some(known) => known,
+                    None => read_space(catalog, dataset)?,
+                };
+            }
+            (node.limits, node.parent) = (limits, Some(parent).filter(|parent| *parent != id));
+            (node.children, node.stored_below) = (0, 0);
+            table.nodes.insert(id, node);
+        }
+        // Children before parents.
+        for dataset in datasets.iter().rev() {
+            let Some(node) = table.nodes.get(&dataset.id) else { continue };
+            let (charge, stored) = (node.charge(), node.stored());
+            if let Some(parent) = node.parent.and_then(|parent| table.nodes.get_mut(&parent)) {
+                parent.children += charge;
+                parent.stored_below += stored;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_limit(name: &str) -> bool {
+    Settings::default().get_mut(name).is_some()
+}
+
+fn read_limits(
+    catalog: &Catalog,
+    id: DatasetId,
+    settings: &mut BTreeMap<DatasetId, Settings>,
+) -> Result<(), DatasetError> {
+    let limits = match catalog.record(id)? {
+        Some(_) => catalog.limits_of(id)?,
+        None => Settings::default(),
+    };
+    if limits.is_none() {
+        settings.remove(&id);
+    } else {
+        settings.insert(id, limits);
+    }
+    Ok(())
+}
+
+/// A dataset's own space, with the trees that go on growing.
+fn read_space(catalog: &Catalog, dataset: &Dataset) -> Result<Node, DatasetError> {
+    let space = catalog.dataset_space(dataset)?;
+    let coming = catalog.receiving_space(dataset)?;
+    let head = catalog.pool().tree(dataset.record.head)?;
+    let mut growing = vec![Growing { seen: head.growth(), tree: head, head: true }];
+    let receiving = catalog.receive_state(dataset.id)?.map(|state| state.tree);
+    if let Some(tree) = receiving.filter(|tree| *tree != dataset.record.head) {
+        let tree = catalog.pool().tree(tree)?;
+        growing.push(Growing { seen: tree.growth(), tree, head: false });
+    }
+    Ok(Node {
+        own: space.used_by_dataset + space.used_by_snapshots + coming.physical,
+        unique: space.written,
+        growing,
+        ..Node::default()
+    })
+}

@@ -1,0 +1,165 @@
+//! Quotas and reservations, enforced: whether a dataset may be written to, without reading the pool for it.
+//!
+//! What ZFS keeps in each `dsl_dir` is kept here in memory, for as long as any dataset of the pool has a limit, and only for
+//! datasets that one concerns. It is read from the pool once, follows what is written by [`Tree::growth`], and is read
+//! again where a snapshot, rename, destroy, … changed it ([`Limits::note`]).
+//!
+//! Lock order: a txg hold or the closed gate, then the table. What is stale is read with the gate closed: only then do the
+//! sizes of trees and of deadlists fit together.
+//!
+//! [`Tree::growth`]: snowmelt_pool::Tree::growth
+
+mod admit;
+mod build;
+mod table;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use snowmelt_pool::{Hold, Pool, PoolError};
+
+use self::admit::{Exceeded, Refused};
+use self::build::Stale;
+pub(crate) use self::table::Table;
+use crate::catalog::{Catalog, DatasetId};
+use crate::error::DatasetError;
+
+/// How often a write waits for a commit before a limit that is only nearly reached refuses it.
+const TRIES: usize = 4;
+
+/// The limits of a pool's datasets.
+pub(crate) struct Limits {
+    pool: Arc<Pool>,
+    pool_name: Arc<str>,
+    /// The table is behind, and somebody has limits.
+    stale: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    table: Table,
+    stale: Stale,
+    /// Bytes kept in memory for datasets, and promised for open transactions.
+    inflight: HashMap<DatasetId, Arc<AtomicU64>>,
+}
+
+impl Limits {
+    pub(crate) fn new(pool: Arc<Pool>, pool_name: Arc<str>) -> Arc<Self> {
+        Arc::new(Self { pool, pool_name, stale: AtomicBool::new(true), state: Mutex::default() })
+    }
+
+    /// Where whoever writes to a dataset counts bytes that have not reached its tree.
+    pub(crate) fn inflight(&self, id: DatasetId) -> Arc<AtomicU64> {
+        let inflight = &mut self.state.lock().inflight;
+        inflight.retain(|_, bytes| Arc::strong_count(bytes) > 1);
+        inflight.entry(id).or_default().clone()
+    }
+
+    /// A record of the catalog is written or removed: the table may be behind.
+    pub(crate) fn note(&self, key: &[u8], removed: bool) {
+        let mut state = self.state.lock();
+        let has_limits = state.table.has_limits();
+        if state.stale.note(key, removed, has_limits) {
+            self.stale.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes a share in the open txg to write about `bytes` to a dataset when limits and the pool allow it. `ask` asks the
+    /// pool for them, with so much besides that others have reserved. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// [`DatasetError::QuotaExceeded`]; [`PoolError::NoSpace`] when the pool is full but for what others have reserved.
+    pub(crate) fn begin<'p>(
+        &self,
+        pool: &'p Pool,
+        id: DatasetId,
+        bytes: u64,
+        ask: impl Fn(&Hold<'p>, u64) -> Result<(), PoolError>,
+    ) -> Result<Hold<'p>, DatasetError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let reserved = match self.admit(id, bytes, tries == TRIES)? {
+                Ok(reserved) => reserved,
+                Err(Refused::Unsettled) => {
+                    pool.commit()?;
+                    continue;
+                }
+                Err(Refused::Exceeded(exceeded)) => return Err(self.exceeded(exceeded)?),
+            };
+            let hold = pool.begin()?;
+            match ask(&hold, reserved) {
+                Ok(()) => return Ok(hold),
+                Err(error @ PoolError::NoSpace { .. }) => {
+                    drop(hold);
+                    if tries >= TRIES || !pool.reclaim()? {
+                        return Err(error.into());
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether `bytes` may be written to a dataset, and how much of the pool is reserved for others. With `last`, what has not
+    /// been written yet does not count.
+    fn admit(&self, id: DatasetId, bytes: u64, last: bool) -> Result<Result<u64, Refused>, DatasetError> {
+        if self.stale.load(Ordering::Acquire) {
+            self.pool.quiesced(|| self.refresh())?;
+        }
+        let mut state = self.state.lock();
+        let State { table, inflight, .. } = &mut *state;
+        if !table.has_limits() {
+            return Ok(Ok(0));
+        }
+        // The hold comes later, maybe after a commit.
+        table.touch(id, self.pool.open_txg() + 2);
+        table.settle(self.pool.committed_txg());
+        let inflight = |id: DatasetId| match inflight.get(&id) {
+            Some(bytes) if !last => bytes.load(Ordering::Relaxed),
+            _ => 0,
+        };
+        Ok(table.admit(id, bytes, &inflight))
+    }
+
+    /// A snapshot was taken of a dataset: its head holds nothing alone any more. With the gate closed.
+    pub(crate) fn snapshot_taken(&self, id: DatasetId) {
+        self.state.lock().table.snapshot_taken(id);
+    }
+
+    /// Looks at the table as it is, with the gate closed: in a sync task.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub(crate) fn settled<T>(&self, look: impl FnOnce(&mut Table) -> T) -> Result<T, DatasetError> {
+        if self.stale.load(Ordering::Acquire) {
+            self.refresh()?;
+        }
+        let mut state = self.state.lock();
+        state.table.settle(self.pool.committed_txg());
+        Ok(look(&mut state.table))
+    }
+
+    fn exceeded(&self, exceeded: Exceeded) -> Result<DatasetError, DatasetError> {
+        let Exceeded { id, quota, limit, used } = exceeded;
+        let name = self.catalog().dataset_by_id(id)?.name;
+        Ok(DatasetError::QuotaExceeded { name, quota, limit, used })
+    }
+
+    fn catalog(&self) -> Catalog {
+        Catalog::new(self.pool.clone(), self.pool_name.clone())
+    }
+
+    /// With the gate closed: reads what the table is behind of.
+    fn refresh(&self) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let mut state = self.state.lock();
+        let State { table, stale, .. } = &mut *state;
+        stale.refresh(&catalog, table)?;
+        self.stale.store(false, Ordering::Release);
+        Ok(())
+    }
+}

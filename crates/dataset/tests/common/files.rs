@@ -1,0 +1,66 @@
+//! Objects with data in heads.
+
+use std::sync::Arc;
+
+use snowmelt_dataset::{Datasets, Head};
+use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, NewObject, ObjectsMut, Room, SourceError};
+
+pub fn open(datasets: &Datasets, dataset: &str) -> Arc<Head> {
+    datasets.open_head(&datasets.catalog().dataset(dataset).unwrap()).unwrap()
+}
+
+/// `len` bytes that do not compress, others for each seed.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut data = Vec::with_capacity(len + 8);
+    while data.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        data.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    data.truncate(len);
+    data
+}
+
+/// A new object with blocks of `block_size`.
+pub fn create(head: &Head, block_size: u32) -> Result<u64, SourceError> {
+    let tx = head.begin(Room::Write(4096))?;
+    let new = NewObject {
+        object_type: DMU_OT_PLAIN_FILE_CONTENTS,
+        bonus_type: 44,
+        block_size,
+        slots: 1,
+        bonus: vec![0; 8],
+    };
+    head.create(&tx, new)
+}
+
+/// Writes in a transaction of its own.
+pub fn write(head: &Head, object: u64, offset: u64, data: &[u8]) -> Result<(), SourceError> {
+    let tx = head.begin(Room::Write(data.len() as u64))?;
+    head.write(&tx, object, offset, data)
+}
+
+/// Writes a new object in pieces of 128 KiB until something refuses it. Gives the object, what was written, and the refusal.
+pub fn fill(head: &Head, seed: u64, most: u64) -> (Option<u64>, u64, Option<SourceError>) {
+    const PIECE: usize = 128 << 10;
+    let object = match create(head, PIECE as u32) {
+        Ok(object) => object,
+        Err(error) => return (None, 0, Some(error)),
+    };
+    let mut written = 0;
+    while written < most {
+        if let Err(error) = write(head, object, written, &noise(seed + written, PIECE)) {
+            return (Some(object), written, Some(error));
+        }
+        written += PIECE as u64;
+    }
+    (Some(object), written, None)
+}
+
+/// Removes an object as an unlink does.
+pub fn remove(head: &Head, object: u64) {
+    let tx = head.begin(Room::Free).unwrap();
+    head.destroy(&tx, object).unwrap();
+}
