@@ -118,6 +118,45 @@ fn what_did_not_change_is_not_read_and_what_was_renamed_costs_nothing() {
     scratch.ok("check tank");
 }
 
+/// What is noted of the source counts only while the dataset holds just that.
+#[test]
+fn what_the_dataset_lost_since_is_taken_again() {
+    let scratch = Scratch::with_pool();
+    let top = source(&scratch);
+    import(&scratch, "src tank/x@1");
+    fs::write(top.join("docs/b.txt"), "beta\n").unwrap();
+    fs::write(top.join("docs/a.txt"), "ALPHA\n").unwrap();
+    import(&scratch, "src tank/x@2");
+
+    scratch.ok("rollback -r tank/x@1");
+    let again = import(&scratch, "src tank/x@3");
+    assert_eq!((&again["created"], &again["files_read"]), (&1.into(), &2.into()));
+    same(&scratch, "tank/x@3", &top);
+    assert_eq!(import(&scratch, "src tank/x@4")["files_read"], 0);
+
+    // A dry run changes nothing of what is noted, and another source is no less taken.
+    fs::write(top.join("docs/b.txt"), "gamma\n").unwrap();
+    scratch.ok("import -n src tank/x");
+    import(&scratch, "src tank/x@5");
+    same(&scratch, "tank/x@5", &top);
+    let other = scratch.path().join("other");
+    fs::create_dir_all(other.join("docs")).unwrap();
+    fs::write(other.join("docs/b.txt"), "delta\n").unwrap();
+    import(&scratch, "other tank/x@6");
+    same(&scratch, "tank/x@6", &other);
+    import(&scratch, "src tank/x@7");
+    same(&scratch, "tank/x@7", &top);
+
+    // A clone has notes of its own: none.
+    scratch.ok("clone tank/x@2 tank/y");
+    scratch.ok("snapshot tank/y@0");
+    let into_clone = import(&scratch, "src tank/y@1");
+    assert_eq!(into_clone["files_read"], 1);
+    same(&scratch, "tank/y@1", &top);
+    scratch.ok("destroy -r tank/y");
+    scratch.ok("check tank");
+}
+
 #[test]
 fn directories_and_files_change_places() {
     let scratch = Scratch::with_pool();

@@ -11,6 +11,7 @@ use crate::catalog::record::{BookmarkRecord, DatasetRecord, ReceiveState, Snapsh
 use crate::catalog::{DatasetId, ROOT, SnapshotId, encryption, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
+use crate::listing;
 use crate::objset::ObjsetKey;
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 use crate::objset::view::redaction_len;
@@ -192,6 +193,13 @@ impl State {
             let id = DatasetId(keys::number(&key, 1)?);
             if !self.datasets.contains_key(&id) || SourceObject::decode(&value).is_err() {
                 fault(format!("source files of dataset {}", id.0), "no dataset, or no record".to_owned());
+            }
+        }
+        for item in range(meta, keys::LISTING) {
+            let (key, value) = item?;
+            let id = DatasetId(keys::number(&key, 1)?);
+            if !self.datasets.contains_key(&id) || !listing::is_record(&key, &value) {
+                fault(format!("listings of dataset {}", id.0), "no dataset, or no record".to_owned());
             }
         }
         for item in range(meta, keys::BOOKMARK) {

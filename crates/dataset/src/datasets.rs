@@ -234,6 +234,10 @@ impl Change<'_> {
         Ok(())
     }
 
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatasetError> {
+        Ok(self.meta().get(key)?.map(|entry| entry.value.to_vec()))
+    }
+
     pub(crate) fn delete(&self, key: &[u8]) -> Result<(), DatasetError> {
         self.datasets.limits.note(key, true);
         self.meta().remove(&self.hold, key)?;

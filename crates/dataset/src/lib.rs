@@ -16,6 +16,7 @@ pub mod catalog;
 pub mod diff;
 #[doc(hidden)]
 pub mod fuzzing;
+mod listing;
 pub mod name;
 pub mod objset;
 pub mod property;
@@ -28,6 +29,7 @@ pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, S
 pub use datasets::Datasets;
 pub use error::{DatasetError, NameError, Quota, ReceiveError, SendError};
 pub use head::Head;
+pub use listing::ListingDigest;
 pub use name::{Name, Suffix};
 pub use objset::Objset;
 pub use ops::clone::CloneOptions;

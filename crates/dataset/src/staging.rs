@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use snowmelt_pool::Tree;
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::memory::MemoryObjects;
@@ -15,6 +16,7 @@ use crate::catalog::{Catalog, Content, Dataset, DatasetId, Kind, PropertyKind, S
 use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, ReceiveError};
 use crate::head::Head;
+use crate::listing::Listings;
 use crate::name::Name;
 use crate::objset::fill::fill;
 use crate::ops::snapshot::SnapshotIdentity;
@@ -41,6 +43,7 @@ pub struct Staging<'a> {
     base: Option<Snapshot>,
     content: Content,
     force: bool,
+    listings: Mutex<Listings>,
     finished: bool,
 }
 
@@ -176,7 +179,8 @@ impl<'a> Change<'a> {
         let head = Head::staged(&self.catalog(), dataset, &self.datasets.limits, tree.clone())?;
         let datasets = self.datasets;
         let (id, force) = (dataset.id, options.force);
-        Ok(Staging { datasets, id, tree, head, base, content, force, finished: false })
+        let listings = Mutex::new(datasets.listings_of(id, base.as_ref())?);
+        Ok(Staging { datasets, id, tree, head, base, content, force, listings, finished: false })
     }
 }
 
@@ -195,6 +199,14 @@ impl Staging<'_> {
         &self.head
     }
 
+    pub(crate) fn datasets(&self) -> &Datasets {
+        self.datasets
+    }
+
+    pub(crate) fn listings(&self) -> &Mutex<Listings> {
+        &self.listings
+    }
+
     /// The snapshot it starts from.
     pub fn base(&self) -> Option<&Snapshot> {
         self.base.as_ref()
@@ -205,8 +217,7 @@ impl Staging<'_> {
         self.id
     }
 
-    /// Makes what was staged the dataset's head and its snapshot `short`, and waits until that is durable. `with` may
-    /// add to the same txg.
+    /// Makes what was staged the dataset's head and its snapshot `short`, and waits until that is durable.
     ///
     /// # Errors
     /// [`ReceiveError::Modified`] when the head was written to meanwhile; [`DatasetError::Exists`]; when the pool cannot
@@ -249,6 +260,7 @@ impl Staging<'_> {
         for (property, value) in properties {
             change.set_property(snapshot.dataset, snapshot.txg, PropertyKind::Local, property, value)?;
         }
+        self.listings_tell_of(change, &change.catalog().snapshot_by_id(snapshot)?)?;
         change.delete(&keys::receive(self.id))?;
         Ok(snapshot)
     }

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use snowmelt_dataset::property::{Types, format_bytes};
-use snowmelt_dataset::{DatasetId, Datasets, Kind, SourceFile, SourceObject, new_filesystem_objects};
+use snowmelt_dataset::{
+    Datasets, Kind, ListingDigest, SourceFile, SourceObject, Staging, new_filesystem_objects,
+};
 use snowmelt_fs::import::{
     Filter, HintError, Hints, ImportEvent, ImportObserver, ImportOptions, Scan, SourceId, Summary, import,
 };
@@ -38,7 +40,7 @@ pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Resu
         .stage(to.dataset, Kind::Filesystem, new_filesystem_objects, &options)
         .map_err(|error| to.refused(&error))?;
     let fs = staging.head().filesystem(&session.datasets.catalog()).map_err(|error| failed(&error))?;
-    let mut hints = Noted { datasets: &session.datasets, id: staging.id(), new: Vec::new() };
+    let mut hints = Noted { datasets: &session.datasets, staging: &staging, new: Vec::new() };
     let progress = (!args.verbose).then(|| Progress::items(app.context));
     let is_terminal = app.context.is_terminal_out();
     let mut teller = Teller { context: app.context, verbose: args.verbose, is_terminal, progress };
@@ -50,7 +52,10 @@ pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Resu
     let summary = done.map_err(|error| failed(&error))?;
     if !args.dry_run {
         hints.flush().map_err(|error| failed(&*error))?;
-        hints.prune(&fs, summary.entries).map_err(|error| failed(&*error))?;
+        if summary.created + summary.removed > 0 {
+            hints.prune(&fs, summary.entries).map_err(|error| failed(&*error))?;
+        }
+        staging.keep_listings().map_err(|error| failed(&error))?;
     }
     drop(fs);
     let mut written = None;
@@ -106,10 +111,10 @@ fn tell(
     Ok(())
 }
 
-/// Which object a file became last time: kept in the pool.
+/// What became of the source last time: kept in the pool.
 struct Noted<'a> {
     datasets: &'a Datasets,
-    id: DatasetId,
+    staging: &'a Staging<'a>,
     new: Vec<(SourceFile, SourceObject)>,
 }
 
@@ -118,7 +123,7 @@ impl Noted<'_> {
     const BATCH: usize = 4096;
 
     fn flush(&mut self) -> Result<(), HintError> {
-        self.datasets.note_sources(self.id, &std::mem::take(&mut self.new))?;
+        self.datasets.note_sources(self.staging.id(), &std::mem::take(&mut self.new))?;
         Ok(())
     }
 
@@ -128,10 +133,10 @@ impl Noted<'_> {
         fs: &FilesystemMut<O>,
         entries: u64,
     ) -> Result<(), HintError> {
-        if self.datasets.count_sources(self.id, 2 * entries + 1000)? <= 2 * entries {
+        if self.datasets.count_sources(self.staging.id(), 2 * entries + 1000)? <= 2 * entries {
             return Ok(());
         }
-        self.datasets.prune_sources::<HintBox>(self.id, |_, noted| {
+        self.datasets.prune_sources::<HintBox>(self.staging.id(), |_, noted| {
             let now = fs.attributes(noted.object);
             Ok(now.is_ok_and(|now| now.generation == noted.generation && now.links > 0))
         })?;
@@ -160,13 +165,21 @@ fn source_file(file: SourceId) -> SourceFile {
 
 impl Hints for Noted<'_> {
     fn object_of(&mut self, file: SourceId) -> Result<Option<(u64, u64)>, HintError> {
-        let found = self.datasets.source_object(self.id, source_file(file))?;
+        let found = self.datasets.source_object(self.staging.id(), source_file(file))?;
         Ok(found.map(|found| (found.object, found.generation)))
     }
 
     fn note(&mut self, file: SourceId, object: u64, generation: u64) -> Result<(), HintError> {
         self.new.push((source_file(file), SourceObject { object, generation }));
         if self.new.len() >= Self::BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn listing(&mut self, directory: u64) -> Result<Option<ListingDigest>, HintError> {
+        Ok(self.staging.listing(directory)?)
+    }
+
+    fn note_listing(&mut self, directory: u64, digest: Option<ListingDigest>) -> Result<(), HintError> {
+        Ok(self.staging.note_listing(directory, digest)?)
     }
 }
 

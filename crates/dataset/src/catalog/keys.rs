@@ -21,6 +21,7 @@ pub(crate) const COUNTER: u8 = 0x1b;
 pub(crate) const KEY_DATA: u8 = 0x1c;
 pub(crate) const KEY_ROOT: u8 = 0x1d;
 pub(crate) const SOURCE: u8 = 0x1e;
+pub(crate) const LISTING: u8 = 0x1f;
 
 /// Builds a key from its parts.
 pub(crate) struct Key(Vec<u8>);
@@ -110,12 +111,17 @@ pub(crate) fn key_data(id: DatasetId, txg: Txg) -> Vec<u8> {
 }
 
 /// Of an encrypted dataset that is no encryption root.
+pub(crate) fn key_root(id: DatasetId) -> Vec<u8> {
+    Key::new(KEY_ROOT).id(id).done()
+}
+
 pub(crate) fn source(id: DatasetId, device: u64, inode: u64) -> Vec<u8> {
     Key::new(SOURCE).id(id).u64(device).u64(inode).done()
 }
 
-pub(crate) fn key_root(id: DatasetId) -> Vec<u8> {
-    Key::new(KEY_ROOT).id(id).done()
+/// Object 0 is the content that the others tell of.
+pub(crate) fn listing(id: DatasetId, directory: u64) -> Vec<u8> {
+    Key::new(LISTING).id(id).u64(directory).done()
 }
 
 /// The first key after every key that begins with `prefix`.

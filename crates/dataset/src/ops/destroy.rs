@@ -375,6 +375,7 @@ impl Change<'_> {
         self.delete(&keys::key_root(dataset.id))?;
         self.delete(&keys::receive(dataset.id))?;
         self.delete_prefix(&keys::Key::new(keys::SOURCE).id(dataset.id).done())?;
+        self.delete_prefix(&keys::Key::new(keys::LISTING).id(dataset.id).done())?;
         self.delete_prefix(&keys::Key::new(keys::PROPERTY).id(dataset.id).done())?;
         self.delete_prefix(&keys::Key::new(keys::BOOKMARK).id(dataset.id).done())?;
         if let Some(origin) = record.origin {

@@ -60,12 +60,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
         path: &SourcePath,
         directory: u64,
         name: &[u8],
-        stat: &SourceStat,
+        listed: &SourceStat,
         object: u64,
         before: Option<&Attributes>,
         arrival: Arrival,
     ) -> Result<(), ImportError> {
-        let mut stat = *stat;
+        let mut stat = *listed;
         if stat.kind == FileKind::File && self.must_read(before, &stat, arrival) {
             match self.content(path, &stat, object)? {
                 Content::Steady(read) => stat = read,
@@ -86,6 +86,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 }
             }
         }
+        self.is_as_listed &= stat.is_unchanged(listed);
         // The attributes of a directory are set when its entries are as they should be.
         let changed = match stat.kind {
             FileKind::Directory => false,

@@ -1,6 +1,7 @@
 //! Taking a directory into a filesystem dataset, as it is now.
 //!
-//! Source and dataset are gone through together, directory by directory from the top. What did not change is not read;
+//! Source and dataset are gone through together, directory by directory from the top. A directory of which the listing is
+//! as the last import found it is passed over whole; elsewhere what did not change is not read;
 //! what was renamed or moved is known by its inode and keeps its object, so it costs no data; of what changed all is
 //! read and, by the layers below, only the blocks that differ are written. What the source has no more is gone at the
 //! end.
@@ -10,11 +11,13 @@
 //! the old one lives on elsewhere; if not, the new one becomes a change of the old.
 
 mod content;
+mod digest;
 mod file;
 mod filter;
 mod objects;
 mod scan;
 mod tree;
+mod unchanged;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,6 +28,7 @@ pub use filter::{Filter, FilterError};
 pub use scan::{Listing, Scan, SourceEntry, SourcePath, SourceStat};
 
 use objects::ObjectSet;
+use unchanged::Skipped;
 
 /// How to import.
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,7 +104,10 @@ pub struct SourceId {
 /// Any failure of whoever keeps the hints.
 pub type HintError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Remembers from one import to the next which object a file became. Wrong answers do no harm: the generation is compared.
+/// Remembers from one import to the next.
+///
+/// Which object a file became is a hint: a wrong answer does no harm, since the generation is compared. What a directory
+/// looked like must be answered only while the dataset is as the import left it that noted it.
 pub trait Hints {
     /// The object, and its generation.
     ///
@@ -113,6 +120,18 @@ pub trait Hints {
     /// # Errors
     /// Any.
     fn note(&mut self, file: SourceId, object: u64, generation: u64) -> Result<(), HintError>;
+
+    /// The digest of the source's directory that became this object, and of what was in it.
+    ///
+    /// # Errors
+    /// Any.
+    fn listing(&mut self, directory: u64) -> Result<Option<[u8; 32]>, HintError>;
+
+    /// What is in this directory is what has this digest; `None`: it is not.
+    ///
+    /// # Errors
+    /// Any.
+    fn note_listing(&mut self, directory: u64, digest: Option<[u8; 32]>) -> Result<(), HintError>;
 }
 
 /// Why an import came to nothing. What concerns one file only is told to the observer instead.
@@ -155,6 +174,8 @@ pub fn import<O: ObjectsMut>(
         links: HashMap::new(),
         aside: None,
         later: Vec::new(),
+        skipped: Skipped::default(),
+        is_as_listed: true,
         buf: Vec::new(),
     };
     scan.with_readers(|| importer.run())?;
@@ -177,5 +198,9 @@ struct Importer<'a, O> {
     aside: Option<(u64, Vec<u8>)>,
     /// Files under a name that another had.
     later: Vec<tree::Replaced>,
+    /// Directories in which nothing has changed.
+    skipped: Skipped,
+    /// What was taken of the directory in hand is what its listing says.
+    is_as_listed: bool,
     buf: Vec<u8>,
 }

@@ -5,14 +5,15 @@
 //! ahead rest.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, Stat};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::digest::{self, Digest};
 use super::filter::Filter;
 use snowmelt_zpl::{FileKind, Timestamp};
 
@@ -21,6 +22,9 @@ const AHEAD_MAX: usize = 200_000;
 
 /// Threads that read ahead.
 const THREADS: usize = 4;
+
+/// Bytes of a directory read at a time.
+const DIRECTORY_BUFFER: usize = 64 << 10;
 
 /// Most bytes of a path given to one system call.
 const PATH_PIECE: usize = 2000;
@@ -100,6 +104,8 @@ pub struct Listing {
     pub entries: Vec<SourceEntry>,
     /// Names that could not be looked at, and why.
     pub failures: Vec<(Vec<u8>, io::Error)>,
+    /// Of all that the entries say but when they were last read.
+    pub(super) digest: Digest,
 }
 
 /// A path below the source's root: its names, joined by slashes; empty for the root.
@@ -227,30 +233,38 @@ impl Scan {
 
     fn read(&self, path: &SourcePath) -> io::Result<Listing> {
         let directory = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
-        let mut listing = Listing::default();
-        for entry in Dir::read_from(&directory)? {
+        let mut names = Vec::new();
+        let mut buf = Vec::with_capacity(DIRECTORY_BUFFER);
+        let mut entries = RawDir::new(&directory, buf.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                names.push((entry.ino(), name.to_owned()));
             }
+        }
+        // As inodes lie on the disk, if they have to be read from there.
+        names.sort_unstable_by_key(|(inode, _)| *inode);
+        let mut listing = Listing { entries: Vec::with_capacity(names.len()), ..Listing::default() };
+        for (_, name) in names {
             self.look(&directory, path, name, &mut listing);
         }
         listing.entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        listing.digest = digest::of_entries(&listing.entries, self.root_stat.device);
         Ok(listing)
     }
 
-    fn look(&self, directory: &OwnedFd, path: &SourcePath, name: &CStr, listing: &mut Listing) {
-        let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+    fn look(&self, directory: &OwnedFd, path: &SourcePath, name: CString, listing: &mut Listing) {
+        let stat = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => SourceStat::new(&stat),
             // Gone since the directory was read: as if it had gone before.
             Err(rustix::io::Errno::NOENT) => return,
             Err(errno) => {
-                listing.failures.push((name.to_bytes().to_vec(), errno.into()));
+                listing.failures.push((name.into_bytes(), errno.into()));
                 return;
             }
         };
-        let name = name.to_bytes().to_vec();
+        let name = name.into_bytes();
         if !self.filter.excludes(path, &name, stat.kind == FileKind::Directory) {
             listing.entries.push(SourceEntry { name, stat });
         }

@@ -8,7 +8,7 @@ use snowmelt_zpl::{
 };
 
 use super::content::read_link;
-use super::scan::{SourceEntry, SourcePath, SourceStat, join};
+use super::scan::{Listing, SourceEntry, SourcePath, SourceStat, join};
 use super::{ImportError, ImportEvent, Importer, SourceId};
 
 /// Entries of a directory of the dataset read at a time.
@@ -38,14 +38,16 @@ pub(super) enum Arrival {
 }
 
 /// A directory of which the content is still to be gone through.
-struct Pending {
-    path: SourcePath,
-    object: u64,
-    stat: SourceStat,
+pub(super) struct Pending {
+    pub(super) path: SourcePath,
+    pub(super) object: u64,
+    pub(super) stat: SourceStat,
     /// It was made just now.
-    is_new: bool,
+    pub(super) is_new: bool,
     /// No hint leads to it, so none may lead to what is in it: it has come here by other ways than by an import.
-    is_strange: bool,
+    pub(super) is_strange: bool,
+    /// It has the name and the place that it had.
+    pub(super) was_here: bool,
 }
 
 /// Nobody has a file of a staged dataset open.
@@ -59,7 +61,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         let is_strange = !self.is_hinted(&stat, object)?;
         let generation = self.fs.attributes(object)?.generation;
         self.claim(&stat, object, generation)?;
-        let root = Pending { path: SourcePath::default(), object, stat, is_new: false, is_strange };
+        let (path, is_new, was_here) = (SourcePath::default(), false, true);
+        let root = Pending { path, object, stat, is_new, is_strange, was_here };
         let mut pending = vec![root];
         while let Some(directory) = pending.pop() {
             if self.observer.is_cancelled() {
@@ -87,8 +90,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
 
     fn directory(&mut self, directory: &Pending, children: &mut Vec<Pending>) -> Result<(), ImportError> {
         let Pending { path, object, stat, is_new, .. } = directory;
-        let (before, is_new) = (self.fs.attributes(*object)?, *is_new);
         self.summary.entries += 1;
+        self.is_as_listed = true;
         let listing = if path.is_empty() || self.scan.enters(stat) {
             match self.scan.listing(path) {
                 Ok(listing) => listing,
@@ -96,25 +99,31 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 // Its content is not known, so what the dataset has of it stays.
                 Err(error) => {
                     self.fail(path, &error);
-                    return Ok(());
+                    return self.forget_listings(*object);
                 }
             }
         } else {
-            Default::default()
+            Listing::default()
         };
+        if self.skip(directory, &listing, children)? {
+            return Ok(());
+        }
+        let before = self.fs.attributes(*object)?;
         let mut have = self.entries(*object)?;
         for (name, error) in &listing.failures {
-            have.remove(name);
+            if let Some(kept) = have.remove(name) {
+                self.forget_listings(kept)?;
+            }
             self.fail(&join(path, name), error);
         }
-        for entry in listing.entries {
+        for entry in &listing.entries {
             let full = join(path, &entry.name);
-            if let Some((object, arrival)) = self.entry(directory, &full, &entry, &mut have)?
+            if let Some((object, arrival)) = self.entry(directory, &full, entry, &mut have)?
                 && entry.stat.kind == FileKind::Directory
             {
-                let is_new = arrival == Arrival::New;
+                let (is_new, was_here) = (arrival == Arrival::New, arrival == Arrival::Same);
                 let is_strange = !is_new && !self.is_hinted(&entry.stat, object)?;
-                children.push(Pending { path: full, object, stat: entry.stat, is_new, is_strange });
+                children.push(Pending { path: full, object, stat: entry.stat, is_new, is_strange, was_here });
             }
         }
         for (name, gone) in have {
@@ -132,10 +141,10 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.summary.changed += 1;
             self.observer.event(path, ImportEvent::Changed);
         }
-        Ok(())
+        self.note_listing(directory, &listing)
     }
 
-    fn entries(&self, directory: u64) -> Result<BTreeMap<Vec<u8>, u64>, ImportError> {
+    pub(super) fn entries(&self, directory: u64) -> Result<BTreeMap<Vec<u8>, u64>, ImportError> {
         let mut found = BTreeMap::new();
         let mut cursor = Cursor::START;
         loop {
@@ -163,10 +172,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         let id = self.id(stat);
         if let Some((object, left)) = self.links.get(&id).copied() {
             self.further_name(directory, path, entry, existing, object)?;
-            match left {
-                0 | 1 => drop(self.links.remove(&id)),
-                _ => drop(self.links.insert(id, (object, left - 1))),
-            }
+            self.count_link(stat, object, left);
             return Ok(None);
         }
         let found = match existing {
@@ -184,7 +190,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.claim_known(stat, found.object);
             return Ok(Some((found.object, Arrival::Same)));
         }
-        let known = self.known(id, path, stat)?;
+        let known = self.known(id, path, stat, existing)?;
         let usable = match &found {
             Some(found) => !self.claimed.contains(found.object) && self.can_become(found, path, stat)?,
             None => false,
@@ -207,6 +213,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
             (None, Some(found)) if usable => {
                 if stat.kind == FileKind::File && !same_file(&found, stat) {
+                    self.is_as_listed = false;
                     self.later.push(Replaced {
                         directory: directory.object,
                         directory_stat: directory.stat,
@@ -233,15 +240,19 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(Some((object, arrival)))
     }
 
-    /// What a file became last time, if it is still there and nobody has taken it.
+    /// What a file became last time, if it is still there and nobody has taken it. Its name leads to `existing`.
     fn known(
         &mut self,
         id: SourceId,
         path: &SourcePath,
         stat: &SourceStat,
+        existing: Option<u64>,
     ) -> Result<Option<Attributes>, ImportError> {
         let hint = self.hints.object_of(id).map_err(ImportError::Hints)?;
         let Some((object, generation)) = hint else { return Ok(None) };
+        if existing != Some(object) {
+            self.claim_skipped()?;
+        }
         if self.claimed.contains(object) {
             return Ok(None);
         }
@@ -256,8 +267,16 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
     }
 
+    /// One more of a file's names has been seen.
+    pub(super) fn count_link(&mut self, stat: &SourceStat, object: u64, left: u64) {
+        match left {
+            0 | 1 => drop(self.links.remove(&self.id(stat))),
+            _ => drop(self.links.insert(self.id(stat), (object, left - 1))),
+        }
+    }
+
     /// As [`claim`](Self::claim), of one for which there is a hint already.
-    fn claim_known(&mut self, stat: &SourceStat, object: u64) {
+    pub(super) fn claim_known(&mut self, stat: &SourceStat, object: u64) {
         self.claimed.insert(object);
         if stat.kind != FileKind::Directory && stat.links > 1 {
             self.links.insert(self.id(stat), (object, stat.links - 1));
@@ -517,6 +536,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     pub(super) fn fail(&mut self, path: &[u8], error: &io::Error) {
+        self.is_as_listed = false;
         if error.kind() == io::ErrorKind::NotFound {
             self.observer.event(path, ImportEvent::Vanished);
         } else {

@@ -1,0 +1,109 @@
+//! Digests of directories of a source: equal only if nothing in them has changed, as far as `stat` tells.
+
+use super::scan::{SourceEntry, SourceStat};
+
+/// Of a directory, or of what its entries say.
+pub(super) type Digest = [u8; 32];
+
+/// Bytes of a [`SourceStat`] in a digest.
+const STAT_LEN: usize = 76;
+
+/// Digests what names lead to, in the order they have; `device` is that of the source's root, which may be another after
+/// a reboot.
+pub(super) fn of_entries(entries: &[SourceEntry], device: u64) -> Digest {
+    let mut said = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + STAT_LEN + 1).sum());
+    for SourceEntry { name, stat } in entries {
+        put_stat(&mut said, stat, device);
+        // No name has a zero byte.
+        said.extend_from_slice(name);
+        said.push(0);
+    }
+    *blake3::hash(&said).as_bytes()
+}
+
+/// Digests a directory of which the entries have the digest `entries`.
+pub(super) fn of_directory(stat: &SourceStat, entries: &Digest, device: u64) -> Digest {
+    let mut said = Vec::with_capacity(STAT_LEN + entries.len());
+    put_stat(&mut said, stat, device);
+    said.extend_from_slice(entries);
+    *blake3::hash(&said).as_bytes()
+}
+
+/// All but the time of the last read, which changes nothing and is not taken for itself.
+fn put_stat(out: &mut Vec<u8>, stat: &SourceStat, root_device: u64) {
+    let device = if stat.device == root_device { 0 } else { stat.device };
+    let mode = stat.kind.mode_bits() | stat.mode;
+    for number in [mode, stat.uid, stat.gid, stat.rdev.0, stat.rdev.1, stat.mtime.nanoseconds] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    for number in [stat.size, stat.links, device, stat.inode] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&stat.mtime.seconds.to_le_bytes());
+    out.extend_from_slice(&stat.ctime.seconds.to_le_bytes());
+    out.extend_from_slice(&stat.ctime.nanoseconds.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snowmelt_zpl::{FileKind, Timestamp};
+
+    fn entry(name: &str) -> SourceEntry {
+        let stat = SourceStat {
+            kind: FileKind::File,
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            size: 3,
+            links: 1,
+            device: 9,
+            inode: 4,
+            rdev: (0, 0),
+            atime: Timestamp::default(),
+            mtime: Timestamp { seconds: 5, nanoseconds: 6 },
+            ctime: Timestamp { seconds: 7, nanoseconds: 8 },
+        };
+        SourceEntry { name: name.into(), stat }
+    }
+
+    #[test]
+    fn everything_counts_but_the_last_read_and_the_number_of_the_device() {
+        let base = of_entries(&[entry("a"), entry("b")], 9);
+        assert_ne!(base, of_entries(&[entry("a")], 9));
+        assert_ne!(base, of_entries(&[entry("a"), entry("c")], 9));
+        assert_ne!(of_entries(&[entry("ab")], 9), of_entries(&[entry("a"), entry("b")], 9));
+        let with = |change: fn(&mut SourceStat)| {
+            let mut other = [entry("a"), entry("b")];
+            change(&mut other[1].stat);
+            of_entries(&other, 9)
+        };
+        for change in [
+            (|stat| stat.kind = FileKind::Fifo) as fn(&mut SourceStat),
+            |stat| stat.mode = 0o600,
+            |stat| stat.uid = 0,
+            |stat| stat.gid = 0,
+            |stat| stat.size = 0,
+            |stat| stat.links = 2,
+            |stat| stat.device = 8,
+            |stat| stat.inode = 5,
+            |stat| stat.rdev = (1, 0),
+            |stat| stat.rdev = (0, 1),
+            |stat| stat.mtime.seconds = 0,
+            |stat| stat.mtime.nanoseconds = 0,
+            |stat| stat.ctime.seconds = 0,
+            |stat| stat.ctime.nanoseconds = 0,
+        ] {
+            assert_ne!(base, with(change));
+        }
+        assert_eq!(base, with(|stat| stat.atime.seconds = 1));
+        let mut moved = [entry("a"), entry("b")];
+        moved.iter_mut().for_each(|entry| entry.stat.device = 11);
+        assert_eq!(base, of_entries(&moved, 11));
+
+        let (mut stat, own) = (entry("").stat, of_directory(&entry("").stat, &base, 9));
+        stat.mode = 0o755;
+        assert_ne!(own, of_directory(&stat, &base, 9));
+        assert_ne!(own, of_directory(&entry("").stat, &[0; 32], 9));
+    }
+}

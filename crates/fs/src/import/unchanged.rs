@@ -1,0 +1,146 @@
+//! Directories in which nothing has changed, which cost one comparison of digests.
+//!
+//! A digest noted for a directory says that the dataset has just what the source's listing said then: so if the listing is
+//! the same, every entry is what it was. Which objects these are need not be known, unless somebody else may lay claim to
+//! one: a name elsewhere that leads to the same file, or a hint that is wrong (inode numbers are used again). So names of
+//! files that have several are gone through in any case; and once a hint would bring an object from another place, all
+//! objects are claimed, of the directories passed over before and of those that are to come.
+
+use snowmelt_zpl::{FileKind, ObjectsMut, ZplError};
+
+use super::digest::{self, Digest};
+use super::objects::ObjectSet;
+use super::scan::{Listing, SourceEntry, join};
+use super::tree::Pending;
+use super::{ImportError, Importer};
+
+/// Directories that were passed over.
+#[derive(Debug, Default)]
+pub(super) struct Skipped {
+    /// Their objects, while what is in them is not claimed.
+    unclaimed: Vec<u64>,
+    /// What is in them has to be claimed.
+    claims: bool,
+}
+
+/// A directory below, or a file of several names: what has to be looked at even if it is as it was.
+fn needs_object(entry: &SourceEntry) -> bool {
+    entry.stat.kind == FileKind::Directory || entry.stat.links > 1
+}
+
+impl<O: ObjectsMut> Importer<'_, O> {
+    /// Passes over a directory if nothing has changed in it, and gives the directories below to `children`.
+    pub(super) fn skip(
+        &mut self,
+        directory: &Pending,
+        listing: &Listing,
+        children: &mut Vec<Pending>,
+    ) -> Result<bool, ImportError> {
+        if !directory.was_here || !listing.failures.is_empty() {
+            return Ok(false);
+        }
+        let noted = self.hints.listing(directory.object).map_err(ImportError::Hints)?;
+        if noted != Some(self.digest(directory, listing)) {
+            return Ok(false);
+        }
+        if self.skipped.claims || listing.entries.iter().any(needs_object) {
+            if !self.claim_entries(directory, listing, children)? {
+                return Ok(false);
+            }
+        } else {
+            self.skipped.unclaimed.push(directory.object);
+        }
+        let is_file = |entry: &&SourceEntry| entry.stat.kind != FileKind::Directory;
+        self.summary.entries += listing.entries.iter().filter(is_file).count() as u64;
+        Ok(true)
+    }
+
+    fn digest(&self, directory: &Pending, listing: &Listing) -> Digest {
+        digest::of_directory(&directory.stat, &listing.digest, self.scan.root_stat().device)
+    }
+
+    /// Claims what is in a directory, as far as it has to be; `false` when something in it is another's already.
+    fn claim_entries(
+        &mut self,
+        directory: &Pending,
+        listing: &Listing,
+        children: &mut Vec<Pending>,
+    ) -> Result<bool, ImportError> {
+        let have = self.entries(directory.object)?;
+        let mut found = Vec::with_capacity(have.len());
+        for entry in &listing.entries {
+            let Some(&object) = have.get(&entry.name) else { return Ok(false) };
+            let is_linked = entry.stat.kind != FileKind::Directory && entry.stat.links > 1;
+            if is_linked {
+                let first = self.links.get(&self.id(&entry.stat));
+                if first.is_some_and(|(first, _)| *first != object)
+                    || first.is_none() && self.claimed.contains(object)
+                {
+                    return Ok(false);
+                }
+            } else if self.claimed.contains(object) {
+                return Ok(false);
+            }
+            found.push((entry, object));
+        }
+        for (entry, object) in found {
+            let stat = entry.stat;
+            match self.links.get(&self.id(&stat)).copied().filter(|_| stat.links > 1) {
+                Some((first, left)) if stat.kind != FileKind::Directory => {
+                    self.count_link(&stat, first, left)
+                }
+                _ => self.claim_known(&stat, object),
+            }
+            if stat.kind == FileKind::Directory {
+                let path = join(&directory.path, &entry.name);
+                let (is_new, is_strange, was_here) = (false, false, true);
+                children.push(Pending { path, object, stat, is_new, is_strange, was_here });
+            }
+        }
+        Ok(true)
+    }
+
+    /// From now on objects come from other places than they were at: what is in directories passed over is claimed.
+    pub(super) fn claim_skipped(&mut self) -> Result<(), ImportError> {
+        self.skipped.claims = true;
+        for directory in std::mem::take(&mut self.skipped.unclaimed) {
+            for object in self.entries(directory)?.into_values() {
+                self.claimed.insert(object);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a directory looks like, now that all of it is in the dataset.
+    pub(super) fn note_listing(&mut self, directory: &Pending, listing: &Listing) -> Result<(), ImportError> {
+        let digest = self.is_as_listed.then(|| self.digest(directory, listing));
+        self.put_listing(directory.object, digest)
+    }
+
+    /// Of what is in the dataset below `object` nothing is known: the source could not be read there.
+    pub(super) fn forget_listings(&mut self, object: u64) -> Result<(), ImportError> {
+        let (mut pending, mut seen) = (vec![object], ObjectSet::default());
+        while let Some(object) = pending.pop() {
+            let is_directory = match self.fs.attributes(object) {
+                Ok(found) => found.kind() == FileKind::Directory,
+                Err(ZplError::NoObject { .. } | ZplError::Corrupt { .. }) => false,
+                Err(error) => return Err(error.into()),
+            };
+            // A dataset that was received may have directories within themselves.
+            if !is_directory || seen.contains(object) {
+                continue;
+            }
+            seen.insert(object);
+            self.put_listing(object, None)?;
+            pending.extend(self.entries(object)?.into_values());
+        }
+        Ok(())
+    }
+
+    fn put_listing(&mut self, directory: u64, digest: Option<Digest>) -> Result<(), ImportError> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        self.hints.note_listing(directory, digest).map_err(ImportError::Hints)
+    }
+}
