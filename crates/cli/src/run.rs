@@ -112,6 +112,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
         Command::Mount(MountCommand::Unmount(args)) => commands::unmount::run(app, &args),
         Command::Serve(serve) => match serve.command {
             ServeCommand::Nbd(args) => commands::serve_nbd::run(app, &args),
+            ServeCommand::Zvol(args) => commands::serve_zvol::run(app, &args),
         },
         Command::Tools(command) => match command {
             ToolsCommand::Stream(stream) => match stream.command {

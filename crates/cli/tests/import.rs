@@ -148,7 +148,7 @@ fn what_the_dataset_lost_since_is_taken_again() {
     same(&scratch, "tank/x@7", &top);
 
     // A clone has notes of its own: none.
-    scratch.ok("clone tank/x@2 tank/y");
+    scratch.ok("clone tank/x@3 tank/y");
     scratch.ok("snapshot tank/y@0");
     let into_clone = import(&scratch, "src tank/y@1");
     assert_eq!(into_clone["files_read"], 1);

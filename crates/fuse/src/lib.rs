@@ -1,4 +1,4 @@
-//! Filesystem datasets mounted through FUSE.
+//! Filesystem datasets mounted through FUSE; and volumes as files of one directory ([`VolumesMount`]).
 //!
 //! [`Mounts`] keeps what one process has mounted; each [`Mount`] serves a [`Vfs`](snowmelt_fs::vfs::Vfs) to the kernel
 //! from threads of its own. No storage is known here, and nothing of pools but that an open one wants to commit now and
@@ -17,8 +17,10 @@ mod ioctl;
 mod mount;
 mod mounts;
 mod table;
+mod volumes;
 
 pub use error::MountError;
 pub use mount::{Mount, MountOptions};
 pub use mounts::Mounts;
 pub use table::{Mounted, is_alive, mounted};
+pub use volumes::{VolumesMount, VolumesOptions};

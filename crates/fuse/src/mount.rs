@@ -117,31 +117,7 @@ impl Mount {
         if self.is_over() {
             return Ok(());
         }
-        let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match unmount(&self.dir, flags) {
-            Ok(()) => Ok(()),
-            Err(Errno::PERM) => self.unmount_with_helper(force),
-            Err(Errno::BUSY) => Err(MountError::Busy { dir: self.dir.clone() }),
-            // Somebody was faster.
-            Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-            Err(error) => Err(MountError::Unmount { dir: self.dir.clone(), source: error.into() }),
-        }
-    }
-
-    /// Only root may unmount, and those for whom `fusermount3` does it.
-    fn unmount_with_helper(&self, force: bool) -> Result<(), MountError> {
-        let failed = |source| MountError::Unmount { dir: self.dir.clone(), source };
-        let mut command = Command::new("fusermount3");
-        command.arg(if force { "-uz" } else { "-u" }).arg("--").arg(&self.dir).stdin(Stdio::null());
-        let output = command.output().map_err(failed)?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        match said.contains("busy") {
-            true => Err(MountError::Busy { dir: self.dir.clone() }),
-            false => Err(failed(io::Error::other(said))),
-        }
+        unmount_at(&self.dir, force)
     }
 
     /// Whether it is unmounted, and all is durable.
@@ -178,6 +154,38 @@ impl Mount {
             let _ = self.notifier.inval_inode(INodeNo(ino), 0, 0);
         }
         true
+    }
+}
+
+/// Unmounts what is at `dir`.
+///
+/// # Errors
+/// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.
+pub(crate) fn unmount_at(dir: &Path, force: bool) -> Result<(), MountError> {
+    let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => unmount_with_helper(dir, force),
+        Err(Errno::BUSY) => Err(MountError::Busy { dir: dir.to_owned() }),
+        // Somebody was faster.
+        Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(error) => Err(MountError::Unmount { dir: dir.to_owned(), source: error.into() }),
+    }
+}
+
+/// Only root may unmount, and those for whom `fusermount3` does it.
+fn unmount_with_helper(dir: &Path, force: bool) -> Result<(), MountError> {
+    let failed = |source| MountError::Unmount { dir: dir.to_owned(), source };
+    let mut command = Command::new("fusermount3");
+    command.arg(if force { "-uz" } else { "-u" }).arg("--").arg(dir).stdin(Stdio::null());
+    let output = command.output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    match said.contains("busy") {
+        true => Err(MountError::Busy { dir: dir.to_owned() }),
+        false => Err(failed(io::Error::other(said))),
     }
 }
 

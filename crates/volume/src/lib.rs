@@ -52,7 +52,8 @@ pub struct Extent {
 
 enum Source {
     Head(Arc<Head>),
-    Snapshot(Objset),
+    /// With the bytes it refers to.
+    Snapshot(Objset, u64),
 }
 
 /// A block device.
@@ -79,7 +80,8 @@ impl Volume {
             Found::Snapshot(snapshot) if snapshot.kind == Kind::Volume => {
                 let objset = catalog.objset(&snapshot);
                 let block_size = objset.volume_block_size()?;
-                (Source::Snapshot(objset), u32::try_from(block_size).map_err(|_| wrong())?)
+                let stored = snapshot.record.stats.physical;
+                (Source::Snapshot(objset, stored), u32::try_from(block_size).map_err(|_| wrong())?)
             }
             _ => return Err(wrong().into()),
         };
@@ -93,7 +95,7 @@ impl Volume {
     pub fn size(&self) -> Result<u64, VolumeError> {
         Ok(match &self.source {
             Source::Head(head) => head.volume_size()?,
-            Source::Snapshot(objset) => objset.volume_size()?,
+            Source::Snapshot(objset, _) => objset.volume_size()?,
         })
     }
 
@@ -102,25 +104,33 @@ impl Volume {
         self.block_size
     }
 
+    /// Bytes taken in the pool by what it refers to, with the nodes of its tree.
+    pub fn stored(&self) -> u64 {
+        match &self.source {
+            Source::Head(head) => head.referenced(),
+            Source::Snapshot(_, stored) => *stored,
+        }
+    }
+
     /// Whether it is a snapshot, or in a pool that is open for reading only.
     pub fn is_read_only(&self) -> bool {
         match &self.source {
             Source::Head(head) => head.pool().is_read_only(),
-            Source::Snapshot(_) => true,
+            Source::Snapshot(..) => true,
         }
     }
 
     fn objects(&self) -> &dyn Objects {
         match &self.source {
             Source::Head(head) => &**head,
-            Source::Snapshot(objset) => objset,
+            Source::Snapshot(objset, _) => objset,
         }
     }
 
     fn head(&self) -> Result<&Head, VolumeError> {
         match &self.source {
             Source::Head(head) => Ok(head),
-            Source::Snapshot(_) => Err(VolumeError::ReadOnly),
+            Source::Snapshot(..) => Err(VolumeError::ReadOnly),
         }
     }
 
@@ -180,7 +190,7 @@ impl Volume {
     pub fn flush(&self) -> Result<(), VolumeError> {
         match &self.source {
             Source::Head(head) => Ok(head.sync()?),
-            Source::Snapshot(_) => Ok(()),
+            Source::Snapshot(..) => Ok(()),
         }
     }
 
@@ -201,7 +211,7 @@ impl Volume {
             }
             let hole = match &self.source {
                 Source::Head(head) => head.next_hole_before(VOLUME_DATA, at, end)?,
-                Source::Snapshot(objset) => objset.next_hole_before(VOLUME_DATA, at, end)?,
+                Source::Snapshot(objset, _) => objset.next_hole_before(VOLUME_DATA, at, end)?,
             };
             let hole = hole.unwrap_or(end).min(end);
             found.push(Extent { length: hole - at, data: true });

@@ -35,7 +35,7 @@ pub use pool::{
 };
 pub use program::Program;
 pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
-pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, TlsMode};
+pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, ServeZvolArgs, TlsMode};
 pub use tools::{
     CheckArgs, CompletionsArgs, ManArgs, ShimsArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs,
     StreamVerifyArgs, ToolsCommand,

@@ -15,6 +15,7 @@ pub struct ServeArgs {
 #[derive(Debug, Subcommand)]
 pub enum ServeCommand {
     Nbd(ServeNbdArgs),
+    Zvol(ServeZvolArgs),
 }
 
 /// Whether connections are encrypted.
@@ -61,6 +62,27 @@ pub struct ServeNbdArgs {
     pub max_connections: usize,
     /// A pool, for all volumes in it, or the volumes, snapshots or filesystems with volumes below to be served; all of
     /// one pool. The first volume named is what clients get that name none
+    #[arg(required = true)]
+    pub targets: Vec<String>,
+}
+
+/// Show volumes as files of a directory, as /dev/zvol has them
+///
+/// With the directory /vol, tank/vm1 is the file /vol/tank/vm1, for a loop device, qemu, or whatever else wants a path;
+/// its snapshot is /vol/tank/vm1@monday, to be read. Holes can be made (fallocate, discard of a loop device) and found,
+/// truncate(1) resizes the volume, and what fsync follows is durable. It runs until the directory is unmounted or it is
+/// interrupted; files that are in use then stay until they are closed.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt serve zvol [-r] <directory> <pool|volume> ...")]
+pub struct ServeZvolArgs {
+    /// Everything is read-only
+    #[arg(short = 'r', long)]
+    pub read_only: bool,
+    /// Where to mount
+    pub directory: PathBuf,
+    /// A pool, for all volumes in it, or the volumes, snapshots or filesystems with volumes below to be shown; all of
+    /// one pool
     #[arg(required = true)]
     pub targets: Vec<String>,
 }

@@ -33,6 +33,7 @@ pub mod restore;
 pub mod rollback;
 pub mod send;
 pub mod serve_nbd;
+pub mod serve_zvol;
 pub mod set;
 pub mod shims;
 pub mod snapshot;

@@ -346,7 +346,7 @@ fn place(
 }
 
 /// A directory to mount on: made if it is not there, where that is asked for, and freed of a mount whose process has died.
-fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf> {
+pub fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<PathBuf> {
     if !snowmelt_fuse::is_alive(directory) {
         super::unmount::unmount_dead(directory).map_err(|error| {
             CliError::failed(format!("{attempt}: a dead mount at {}", directory.display()), &error)

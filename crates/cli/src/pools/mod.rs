@@ -5,4 +5,4 @@ mod registry;
 mod session;
 
 pub use locate::{KnownPool, Places};
-pub use session::{Acquired, Forward, Owner, Session, acquire, acquire_alone};
+pub use session::{Acquired, Forward, Owner, Session, acquire, acquire_alone, complain};

@@ -84,7 +84,7 @@ impl Session {
 }
 
 /// Who serves a mount has nobody to answer to. Standard error is closed by one in the background.
-fn complain(what: &str) {
+pub fn complain(what: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "snowmelt: {what}");
 }

@@ -185,6 +185,11 @@ impl Head {
         &self.pool
     }
 
+    /// Bytes taken in the pool by what it refers to, as of the last commit.
+    pub fn referenced(&self) -> u64 {
+        self.tree().stats().physical
+    }
+
     fn tree(&self) -> Arc<Tree> {
         self.tree.read().clone()
     }

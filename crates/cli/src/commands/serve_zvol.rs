@@ -1,0 +1,68 @@
+//! `serve zvol`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use snowmelt_fuse::{VolumesMount, VolumesOptions};
+
+use super::mount::free_directory;
+use super::names;
+use crate::app::{App, pool_of};
+use crate::args::ServeZvolArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::{Session, complain};
+use crate::report;
+
+/// How often what is dirty is looked at, and whether to end.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Shows volumes as files of a directory until it is unmounted or interrupted.
+///
+/// # Errors
+/// When a target does not exist, or the directory cannot be mounted on.
+pub fn run(app: &mut App<'_>, args: &ServeZvolArgs) -> Result<Exit> {
+    let first = &args.targets[0];
+    let pool = pool_of(first);
+    if let Some(other) = args.targets.iter().find(|target| pool_of(target) != pool) {
+        return Err(CliError::Usage(format!("'{first}' and '{other}' are in different pools")));
+    }
+    let missing = |pool: &str| format!("cannot open '{first}': no such pool '{pool}'");
+    app.on_pool(first, missing, |app, session| serve(app, session, args))
+}
+
+fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<Exit> {
+    let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed("cannot show volumes", error);
+    let catalog = session.datasets.catalog();
+    for target in &args.targets {
+        let open = format!("cannot open '{target}'");
+        catalog.find(&names::parse(target, &open)?).map_err(report::failed(&open))?;
+    }
+    drop(catalog);
+    let options = VolumesOptions {
+        targets: args.targets.clone(),
+        read_only: args.read_only,
+        // Root mounts for everybody, with the kernel checking permissions; others need leave for that.
+        allow_other: rustix::process::geteuid().is_root(),
+    };
+    let directory = free_directory(&app.context.path(&args.directory), false, "cannot show volumes")?;
+    let mount = VolumesMount::begin(session.datasets.clone(), &directory, options, complain)
+        .map_err(|error| failed(&error))?;
+    writeln!(app.context.out, "volumes are in {}", mount.dir().display())?;
+    app.context.out.flush()?;
+    let mut told = false;
+    while !mount.is_over() {
+        std::thread::sleep(TICK);
+        // A pool that cannot be written tells so to whoever writes to it.
+        let _ = session.datasets.pool().maybe_commit();
+        if app.context.is_cancelled() && !told {
+            told = true;
+            if mount.unmount(false).is_err() {
+                app.context.complain(format!("{}: in use; it goes when it is not", mount.dir().display()));
+                mount.unmount(true).map_err(|error| failed(&error))?;
+            }
+        }
+    }
+    mount.wait().map_err(|error| failed(&error))?;
+    Ok(Exit::Ok)
+}

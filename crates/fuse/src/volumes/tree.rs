@@ -1,0 +1,184 @@
+//! Volumes and their snapshots as a tree of names: `tank/vm1` and beside it `tank/vm1@monday`, in directories named like
+//! the filesystems they are in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use snowmelt_dataset::{DatasetError, Datasets, Found, Kind, Name};
+use snowmelt_volume::{Volume, VolumeError};
+
+/// The kernel's number for the root (`FUSE_ROOT_ID`).
+pub(super) const ROOT: u64 = 1;
+
+/// What a name leads to.
+pub(super) enum Node {
+    /// A filesystem, or what is above all names.
+    Directory,
+    /// A volume, or a snapshot of one.
+    Volume(Arc<Volume>),
+}
+
+/// Which volumes to show.
+pub(super) struct Tree {
+    datasets: Arc<Datasets>,
+    /// Names of datasets and snapshots; what is below them is shown too.
+    targets: Vec<String>,
+    read_only: bool,
+    numbers: Mutex<Numbers>,
+    /// Volumes that are open.
+    open: Mutex<HashMap<String, Weak<Volume>>>,
+}
+
+/// Inode numbers that the kernel knows. The name stays a number's own until the kernel has forgotten it.
+#[derive(Default)]
+struct Numbers {
+    names: HashMap<u64, (String, u64)>,
+    of_name: HashMap<String, u64>,
+    last: u64,
+}
+
+fn no_such(name: &str) -> VolumeError {
+    DatasetError::NotFound { name: name.to_owned() }.into()
+}
+
+impl Tree {
+    pub(super) fn new(datasets: Arc<Datasets>, targets: Vec<String>, read_only: bool) -> Self {
+        let numbers = Numbers { last: ROOT, ..Numbers::default() };
+        Self { datasets, targets, read_only, numbers: Mutex::new(numbers), open: Mutex::default() }
+    }
+
+    pub(super) fn datasets(&self) -> &Datasets {
+        &self.datasets
+    }
+
+    /// The name of an inode: empty for the root.
+    pub(super) fn name(&self, ino: u64) -> Option<String> {
+        if ino == ROOT {
+            return Some(String::new());
+        }
+        self.numbers.lock().names.get(&ino).map(|(name, _)| name.clone())
+    }
+
+    /// The number of a name, which the kernel is told once more.
+    pub(super) fn remember(&self, name: &str) -> u64 {
+        let mut numbers = self.numbers.lock();
+        let numbers = &mut *numbers;
+        if let Some(&ino) = numbers.of_name.get(name) {
+            if let Some((_, lookups)) = numbers.names.get_mut(&ino) {
+                *lookups += 1;
+            }
+            return ino;
+        }
+        numbers.last += 1;
+        numbers.names.insert(numbers.last, (name.to_owned(), 1));
+        numbers.of_name.insert(name.to_owned(), numbers.last);
+        numbers.last
+    }
+
+    /// The kernel has forgotten a number so often.
+    pub(super) fn forget(&self, ino: u64, lookups: u64) {
+        let mut numbers = self.numbers.lock();
+        let numbers = &mut *numbers;
+        let Some((name, known)) = numbers.names.get_mut(&ino) else { return };
+        *known = known.saturating_sub(lookups);
+        if *known == 0 {
+            numbers.of_name.remove(name);
+            numbers.names.remove(&ino);
+        }
+    }
+
+    /// Whether `name` is one of the targets, below one, or a snapshot of one.
+    fn is_shown(&self, name: &str) -> bool {
+        self.targets.iter().any(|target| {
+            name.strip_prefix(target.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+        })
+    }
+
+    /// Whether `name` is above one of the targets.
+    fn leads_to_shown(&self, name: &str) -> bool {
+        let below = |target: &String| {
+            target.strip_prefix(name).is_some_and(|rest| name.is_empty() || rest.starts_with('/'))
+        };
+        self.targets.iter().any(below)
+    }
+
+    /// What a name leads to.
+    ///
+    /// # Errors
+    /// [`DatasetError::NotFound`]; when it cannot be opened.
+    pub(super) fn node(&self, name: &str) -> Result<Node, VolumeError> {
+        let is_shown = self.is_shown(name);
+        if !is_shown {
+            return if self.leads_to_shown(name) { Ok(Node::Directory) } else { Err(no_such(name)) };
+        }
+        let parsed = Name::parse(name).map_err(|_| no_such(name))?;
+        match self.datasets.catalog().find(&parsed)? {
+            Found::Dataset(dataset) if dataset.record.kind == Kind::Filesystem => Ok(Node::Directory),
+            Found::Dataset(_) => self.volume(name).map(Node::Volume),
+            Found::Snapshot(snapshot) if snapshot.kind == Kind::Volume => self.volume(name).map(Node::Volume),
+            _ => Err(no_such(name)),
+        }
+    }
+
+    /// A volume, shared by all who have it open.
+    fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+        let mut open = self.open.lock();
+        if let Some(volume) = open.get(name).and_then(Weak::upgrade) {
+            return Ok(volume);
+        }
+        let volume = Arc::new(Volume::open(&self.datasets, name)?);
+        open.retain(|_, volume| volume.strong_count() > 0);
+        open.insert(name.to_owned(), Arc::downgrade(&volume));
+        Ok(volume)
+    }
+
+    pub(super) fn is_read_only(&self, volume: &Volume) -> bool {
+        self.read_only || volume.is_read_only()
+    }
+
+    /// Makes a volume larger or smaller.
+    ///
+    /// # Errors
+    /// When it cannot have that size.
+    pub(super) fn resize(&self, name: &str, volume: &Volume, size: u64) -> Result<(), VolumeError> {
+        if volume.size()? == size {
+            return Ok(());
+        }
+        if self.is_read_only(volume) {
+            return Err(VolumeError::ReadOnly);
+        }
+        Ok(self.datasets.resize_volume(name, size)?)
+    }
+
+    /// The names in a directory, and whether they are volumes; directories without any volume are not listed.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub(super) fn list(&self, directory: &str) -> Result<BTreeMap<String, bool>, VolumeError> {
+        let catalog = self.datasets.catalog();
+        let mut found = BTreeMap::new();
+        let mut add = |name: &str| {
+            let below = match directory {
+                "" => Some(name),
+                _ => name.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/')),
+            };
+            match below.filter(|_| self.is_shown(name)).map(|below| below.split_once('/')) {
+                Some(Some((first, _))) => drop(found.insert(first.to_owned(), false)),
+                Some(None) => drop(found.insert(below.unwrap_or_default().to_owned(), true)),
+                None => {}
+            }
+        };
+        for dataset in catalog.descendants(catalog.root()?)? {
+            if dataset.record.kind != Kind::Volume || dataset.record.inconsistent {
+                continue;
+            }
+            add(&dataset.name);
+            for snapshot in catalog.snapshots(&dataset) {
+                add(&snapshot?.full_name());
+            }
+        }
+        Ok(found)
+    }
+}
