@@ -29,8 +29,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, sparse=64, repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, sparse=8, repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, repeats=2)
 
 
 class Timed:
@@ -243,8 +243,29 @@ class Bench:
         self.row('list of %d snapshots' % count, listed, 's', limit=1, at_most=True)
         melt.close()
 
+    def pool(self):
+        """A pool with a hundred datasets that have many snapshots each, as the `zfs` command sees it."""
+        each, datasets = self.size['each'], ['%s/d%02d' % (POOL, n) for n in range(100)]
+        total = each * len(datasets)
+        melt = self.home('pool')
+        for dataset in datasets:
+            self.run(melt, 'zfs', 'create', dataset)
+        for n in range(each):
+            self.run(melt, 'zfs', 'snapshot', *['%s@s%04d' % (dataset, n) for dataset in datasets])
+        self.run(melt, 'zfs', 'create', POOL + '/few')
+        self.run(melt, 'zfs', 'snapshot', POOL + '/few@one')
+        rows = (('zfs list -t snapshot', ('list', '-t', 'snapshot'), 1, 's', 1),
+                ('zfs get -Hpd 1 of a dataset with one', ('get', '-Hpd', '1', 'guid,creation', '-t', 'snapshot', POOL + '/few'), 1000, 'ms', 20))
+        for name, words, scale, unit, limit in rows:
+            best = min(self.run(melt, 'zfs', *words).wall for _ in range(5))
+            self.row('%s, %d snapshots in the pool' % (name, total), best * scale, unit, limit=limit, at_most=True)
+        gone = each // 10
+        wall = self.run(melt, 'zfs', 'destroy', '-r', '%s@s0000%%s%04d' % (POOL, gone - 1)).wall
+        self.row('zfs destroy of %d of them' % (gone * len(datasets)), wall, 's', limit=5, at_most=True)
+        melt.close()
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots')
+
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool')
 
 
 def main():

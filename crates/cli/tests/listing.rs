@@ -219,3 +219,19 @@ fn set_and_inherit_refuse_as_zfs_does() {
     scratch.ok("inherit com.example:x tank/a@one");
     assert_eq!(scratch.ok("get -H -o value com.example:x tank/a@one"), "-\n");
 }
+
+#[test]
+fn space_of_snapshots_is_the_same_alone_and_in_a_list() {
+    let scratch = Scratch::with_home();
+    scratch.ok("clone tank/home@tuesday tank/clone");
+    for name in ["tank/home@third", "tank/clone@a", "tank/clone@b"] {
+        scratch.ok(&format!("snapshot {name}"));
+    }
+    let columns = "name,used,written,referenced,logicalreferenced";
+    let listed = scratch.ok(&format!("list -Hp -r -t snapshot -o {columns} tank"));
+    assert_eq!(listed.lines().count(), 5, "{listed}");
+    for line in listed.lines() {
+        let name = line.split('\t').next().unwrap();
+        assert_eq!(scratch.ok(&format!("list -Hp -o {columns} {name}")), format!("{line}\n"));
+    }
+}

@@ -11,12 +11,13 @@ mod statistics;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use snowmelt_dataset::catalog::{PropertyKind, ROOT, SpaceReader};
+use snowmelt_dataset::catalog::{PropertyKind, ROOT, SnapshotSpace, SpaceReader};
 use snowmelt_dataset::property::{
     DefaultValue, Kind as ValueKind, Property, PropertyName, Source, TextRule, TextStyle, Value, find,
     is_user_property,
 };
 use snowmelt_dataset::{Catalog, Dataset, DatasetError, DatasetId};
+use snowmelt_pool::Txg;
 
 use content::NameRules;
 pub use entity::{Entity, of_kind};
@@ -25,6 +26,8 @@ pub use entity::{Entity, of_kind};
 pub struct Reader<'a> {
     catalog: &'a Catalog,
     space: SpaceReader<'a>,
+    /// Space of snapshots, by dataset and txg.
+    snapshot_spaces: RefCell<HashMap<DatasetId, HashMap<Txg, SnapshotSpace>>>,
     /// Datasets by id, since every snapshot of one asks for it.
     heads: RefCell<HashMap<DatasetId, Dataset>>,
     /// Rules for names, by dataset and snapshot, since four properties ask for them.
@@ -50,6 +53,7 @@ impl<'a> Reader<'a> {
         Self {
             catalog,
             space: SpaceReader::new(catalog),
+            snapshot_spaces: RefCell::default(),
             heads: RefCell::default(),
             name_rules: RefCell::default(),
             mounted: HashSet::new(),

@@ -1,7 +1,7 @@
 //! Space: `used`, `usedby*`, `available`, `written@…`, ratios.
 
-use snowmelt_dataset::catalog::Totals;
-use snowmelt_dataset::{Dataset, DatasetError};
+use snowmelt_dataset::catalog::{SnapshotSpace, Totals};
+use snowmelt_dataset::{Dataset, DatasetError, Snapshot, SnapshotId};
 
 use super::{Entity, Reader};
 
@@ -12,6 +12,25 @@ impl Reader<'_> {
     /// When the pool cannot be read.
     pub fn totals(&self, dataset: &Dataset) -> Result<Totals, DatasetError> {
         self.space.totals(dataset)
+    }
+
+    /// Space of a snapshot. Whoever asks for a second one of the same dataset is likely to list them all.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub(super) fn snapshot_space(&self, snapshot: &Snapshot) -> Result<SnapshotSpace, DatasetError> {
+        let SnapshotId { dataset, txg } = snapshot.id;
+        let mut known = self.snapshot_spaces.borrow_mut();
+        let spaces = known.entry(dataset).or_default();
+        if let Some(space) = spaces.get(&txg) {
+            return Ok(*space);
+        }
+        if spaces.is_empty() {
+            spaces.insert(txg, self.catalog.snapshot_space(snapshot)?);
+        } else {
+            spaces.extend(self.catalog.snapshot_spaces(&self.dataset(dataset)?)?);
+        }
+        spaces.get(&txg).copied().ok_or_else(|| DatasetError::NotFound { name: snapshot.full_name() })
     }
 
     /// `written@…`: what was written since a snapshot, or the snapshot that a bookmark remembers.

@@ -76,8 +76,8 @@ impl Reader<'_> {
         let number = |number: u64| Ok(Some(Some(Value::Number(number))));
         let stats = snapshot.record.stats;
         match name {
-            "used" => number(self.catalog.snapshot_space(snapshot)?.used),
-            "written" => number(self.catalog.snapshot_space(snapshot)?.written),
+            "used" => number(self.snapshot_space(snapshot)?.used),
+            "written" => number(self.snapshot_space(snapshot)?.written),
             "referenced" => number(stats.physical),
             "logicalreferenced" => number(stats.logical),
             "compressratio" | "refcompressratio" => number(ratio(stats.logical, stats.physical)),

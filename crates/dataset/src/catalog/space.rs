@@ -91,11 +91,42 @@ impl Catalog {
             Some(next) => next.record.deadlist,
             None => self.head_point(&dataset)?.deadlist,
         };
+        self.space_between(snapshot, (previous_txg, previous_stats), next_deadlist)
+    }
+
+    /// Space of every snapshot of a dataset, oldest first, by txg: the same as asking for each, with far fewer reads.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn snapshot_spaces(&self, dataset: &Dataset) -> Result<Vec<(Txg, SnapshotSpace)>, DatasetError> {
+        let mut previous = self.origin_point(dataset)?;
+        let mut spaces = Vec::new();
+        let mut snapshots = self.snapshots(dataset).peekable();
+        while let Some(snapshot) = snapshots.next().transpose()? {
+            let next_deadlist = match snapshots.peek() {
+                Some(Ok(next)) => next.record.deadlist,
+                // An error is told when it is its turn.
+                Some(Err(_)) => None,
+                None => self.head_point(dataset)?.deadlist,
+            };
+            spaces.push((snapshot.id.txg, self.space_between(&snapshot, previous, next_deadlist)?));
+            previous = (snapshot.id.txg, snapshot.record.stats);
+        }
+        Ok(spaces)
+    }
+
+    /// Space of a snapshot, given the point before it and the deadlist of the one after it.
+    fn space_between(
+        &self,
+        snapshot: &Snapshot,
+        (previous_txg, previous): (Txg, TreeStats),
+        next_deadlist: Option<TreeId>,
+    ) -> Result<SnapshotSpace, DatasetError> {
         let dead = self.dead(snapshot.record.deadlist, 0)?;
         Ok(SnapshotSpace {
             referenced: snapshot.record.stats,
             used: self.dead(next_deadlist, previous_txg)?.physical,
-            written: sub(snapshot.record.stats, sub(previous_stats, dead)).physical,
+            written: sub(snapshot.record.stats, sub(previous, dead)).physical,
         })
     }
 
