@@ -2,9 +2,11 @@
 //!
 //! As `dsl_deadlist.c` of OpenZFS, with a tree instead of a list of lists: destroying a snapshot takes the entries born
 //! after the snapshot before it, and costs what they are. Sums by birth lie beside the entries, so that `used` of any
-//! snapshot is the sum over the txgs between two snapshots, not over blocks. Bytes: `docs/format/pool.md`, "Deadlists".
+//! snapshot is the sum over the txgs between two snapshots, not over blocks. Blocks embedded in their pointers take no
+//! space, and have no entry, but their logical size counts in the sums. Bytes: `docs/format/pool.md`, "Deadlists".
 
 use snowmelt_store::SegmentId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::bytes_io::Fields;
@@ -111,7 +113,7 @@ pub struct DeadSpace {
     pub blocks: u64,
     /// Bytes in segments.
     pub physical: u64,
-    /// Logical bytes.
+    /// Logical bytes, those of embedded blocks included.
     pub logical: u64,
 }
 
@@ -185,12 +187,27 @@ impl Deadlist {
         if old.is_some() {
             return Err(PoolError::Accounting { segment: dead.segment, asize: dead.asize, live: 0 });
         }
-        let key = sum_key(dead.birth);
+        let mut space = DeadSpace::default();
+        space.add_dead(dead);
+        self.add_sum(hold, dead.birth, &space)
+    }
+
+    /// Records a block of `lsize` logical bytes that was embedded in its pointer.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_embedded(&self, hold: &Hold<'_>, birth: Txg, lsize: u64) -> Result<()> {
+        let space = DeadSpace { logical: lsize, ..DeadSpace::default() };
+        self.add_sum(&hold.for_frees(), birth, &space)
+    }
+
+    fn add_sum(&self, hold: &Hold<'_>, birth: Txg, space: &DeadSpace) -> Result<()> {
+        let key = sum_key(birth);
         let mut sum = match self.tree.get(&key)? {
             Some(entry) => DeadSpace::decode(&entry.value)?,
             None => DeadSpace::default(),
         };
-        sum.add_dead(dead);
+        sum.add(space);
         self.tree.insert(hold, &key, &sum.encode())?;
         Ok(())
     }
@@ -220,7 +237,8 @@ impl Deadlist {
         Ok(total)
     }
 
-    /// Removes the entries born after `birth`, and gives each to `each`.
+    /// Removes the entries born after `birth`, and gives each to `each`. Gives the logical bytes of embedded blocks, which
+    /// have no entries, by birth.
     ///
     /// # Errors
     /// As [`Tree::remove_range`].
@@ -229,12 +247,22 @@ impl Deadlist {
         hold: &Hold<'_>,
         birth: Txg,
         each: &mut dyn FnMut(Dead) -> Result<()>,
-    ) -> Result<()> {
-        let Some(first) = birth.checked_add(1) else { return Ok(()) };
-        self.tree.remove_range(hold, &sum_key(first), &[BLOCK], &mut |_, _| Ok(()))?;
+    ) -> Result<BTreeMap<Txg, u64>> {
+        let mut embedded = BTreeMap::new();
+        let Some(first) = birth.checked_add(1) else { return Ok(embedded) };
+        self.tree.remove_range(hold, &sum_key(first), &[BLOCK], &mut |key, entry| {
+            embedded.insert(sum_birth(key)?, DeadSpace::decode(&entry.value)?.logical);
+            Ok(())
+        })?;
         self.tree.remove_range(hold, &block_key(first), &[END], &mut |key, entry| {
-            each(Dead::decode(key, &entry.value)?)
-        })
+            let dead = Dead::decode(key, &entry.value)?;
+            if let Some(rest) = embedded.get_mut(&dead.birth) {
+                *rest = rest.saturating_sub(u64::from(dead.lsize));
+            }
+            each(dead)
+        })?;
+        embedded.retain(|_, logical| *logical > 0);
+        Ok(embedded)
     }
 
     /// Takes in all entries of `other`, which is empty afterwards. Costs the smaller of the two.
@@ -245,7 +273,8 @@ impl Deadlist {
         if self.sum(0)?.blocks < other.sum(0)?.blocks {
             self.tree.swap(hold, &other.tree)?;
         }
-        other.take_after(hold, 0, &mut |dead| self.add(hold, &dead))
+        let embedded = other.take_after(hold, 0, &mut |dead| self.add(hold, &dead))?;
+        embedded.into_iter().try_for_each(|(birth, logical)| self.add_embedded(hold, birth, logical))
     }
 
     /// The entries as they are at this moment, in order of birth.
@@ -266,10 +295,14 @@ pub(crate) fn entries(view: &View) -> impl Iterator<Item = Result<Dead>> + use<>
 pub(crate) fn sums(view: &View) -> impl Iterator<Item = Result<(Txg, DeadSpace)>> + use<> {
     view.range(&[SUM], Some(&[BLOCK])).map(|item| {
         let (key, entry) = item?;
-        let mut fields = Fields::new("deadlist key", &key);
-        fields.u8()?;
-        let birth = u64::from_be_bytes(fields.array()?);
-        fields.end()?;
-        Ok((birth, DeadSpace::decode(&entry.value)?))
+        Ok((sum_birth(&key)?, DeadSpace::decode(&entry.value)?))
     })
+}
+
+fn sum_birth(key: &[u8]) -> Result<Txg> {
+    let mut fields = Fields::new("deadlist key", key);
+    fields.u8()?;
+    let birth = u64::from_be_bytes(fields.array()?);
+    fields.end()?;
+    Ok(birth)
 }

@@ -12,6 +12,8 @@
 mod admit;
 mod build;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

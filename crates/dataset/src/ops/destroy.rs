@@ -25,7 +25,7 @@ impl DestroyPlan {
     /// pool goes.
     ///
     /// # Errors
-    /// [`DatasetError::Refused`] for the root of a pool without `recursive`;
+    /// [`DatasetError::Refused`] for the root of a pool without `recursive`, and when the root would go as a clone;
     /// [`DatasetError::HasChildren`] without `recursive`, [`DatasetError::HasClones`] without `clones`,
     /// [`DatasetError::Held`], [`DatasetError::Busy`].
     pub fn dataset(
@@ -91,6 +91,11 @@ impl DestroyPlan {
         clones: bool,
         seen: &mut BTreeSet<crate::DatasetId>,
     ) -> Result<(), DatasetError> {
+        if dataset.id == crate::catalog::ROOT {
+            // After a promotion it may be a clone itself.
+            let why = "the root of the pool is a clone of what would be destroyed; promote it first";
+            return Err(DatasetError::refused(dataset.name.clone(), why));
+        }
         let all = catalog.descendants(dataset.clone())?;
         let inside: BTreeSet<_> = all.iter().map(|below| below.id).collect();
         for below in all.iter().rev() {

@@ -1,6 +1,6 @@
 //! Giving back what a head, or a receive that came to nothing, alone holds.
 
-use snowmelt_pool::{BlockPtr, Change as TreeChange, Deadlist, Hold, Pool, TreeId, Txg};
+use snowmelt_pool::{BlockPtr, Change as TreeChange, Dead, Deadlist, Hold, Pool, TreeId, Txg};
 use std::sync::Arc;
 
 use crate::error::DatasetError;
@@ -40,8 +40,8 @@ pub(crate) fn free_dead(
     deadlist: TreeId,
     after: Txg,
 ) -> Result<(), DatasetError> {
-    Deadlist::open(pool, deadlist)?
-        .take_after(hold, after, &mut |dead| pool.free(hold, dead.segment, dead.offset, dead.asize))?;
+    let free = &mut |dead: Dead| pool.free(hold, dead.segment, dead.offset, dead.asize);
+    Deadlist::open(pool, deadlist)?.take_after(hold, after, free)?;
     Ok(())
 }
 

@@ -365,7 +365,12 @@ impl Tree {
         })?;
         match ptr {
             BlockPtr::Stored(ptr) => self.let_go(hold, ptr, sharing.0, sharing.1),
-            BlockPtr::Embedded { .. } => Ok(()),
+            BlockPtr::Embedded { birth, lsize, .. } => match sharing {
+                (shared_until, Some(id)) if *birth <= shared_until => {
+                    Deadlist::open(hold.pool(), id)?.add_embedded(hold, *birth, u64::from(*lsize))
+                }
+                _ => Ok(()),
+            },
         }
     }
 
