@@ -9,6 +9,7 @@ and the peer's in turn. --quick has sizes for CI (a minute or two) and judges on
 do not depend on the disk or on what else the machine does. README.md tells what is measured how.
 """
 import argparse
+import functools
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(ROOT, 'interop'))
+import imports                          # noqa: E402
 from tiers.snowmelt import Snowmelt     # noqa: E402
 from tiers.vm import Zstream            # noqa: E402
 
@@ -29,8 +31,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, imported=100_000, large=8 * GIB, repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, imported=10_000, large=64 * MIB, repeats=2)
 
 
 class Timed:
@@ -72,10 +74,15 @@ class Bench:
         self.binary = os.path.abspath(os.environ.get('SNOWMELT', os.path.join(TARGET, 'release', 'snowmelt')))
         if not os.access(self.binary, os.X_OK):
             sys.exit('%s is not there: cargo build --release' % self.binary)
-        subprocess.run(['cargo', 'build', '--release', '--quiet', '--manifest-path', os.path.join(HERE, 'Cargo.toml')], check=True)
-        self.gen = os.path.join(TARGET if 'CARGO_TARGET_DIR' in os.environ else os.path.join(HERE, 'target'), 'release', 'gen-stream')
 
     # ---- tools ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def gen(self):
+        """The stream generator of this directory."""
+        subprocess.run(['cargo', 'build', '--release', '--quiet', '--manifest-path', os.path.join(HERE, 'Cargo.toml')], check=True)
+        target = TARGET if 'CARGO_TARGET_DIR' in os.environ else os.path.join(HERE, 'target')
+        return os.path.join(target, 'release', 'gen-stream')
 
     def row(self, name, ours, unit, peer=None, peer_name='', ratio=None, limit=None, at_most=False, firm=True):
         """Notes a figure. `limit` is of `ratio` where there is one, else of `ours`; a limit that is
@@ -264,8 +271,13 @@ class Bench:
         self.row('zfs destroy of %d of them' % (gone * len(datasets)), wall, 's', limit=5, at_most=True)
         melt.close()
 
+    def imports(self):
+        """`import` run again."""
+        imports.unchanged(self)
+        imports.large(self)
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool')
+
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'imports')
 
 
 def main():
