@@ -23,6 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(ROOT, 'interop'))
 import imports                          # noqa: E402
+import mounts                           # noqa: E402
+from tiers.mounted import Mounted       # noqa: E402
 from tiers.snowmelt import Snowmelt     # noqa: E402
 from tiers.vm import Zstream            # noqa: E402
 
@@ -31,8 +33,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, imported=100_000, large=8 * GIB, repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, imported=10_000, large=64 * MIB, repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, repeats=2)
 
 
 class Timed:
@@ -78,11 +80,16 @@ class Bench:
     # ---- tools ---------------------------------------------------------------------------
 
     @functools.cached_property
-    def gen(self):
-        """The stream generator of this directory."""
+    def tools(self):
+        """Where the programs of this directory are."""
         subprocess.run(['cargo', 'build', '--release', '--quiet', '--manifest-path', os.path.join(HERE, 'Cargo.toml')], check=True)
         target = TARGET if 'CARGO_TARGET_DIR' in os.environ else os.path.join(HERE, 'target')
-        return os.path.join(target, 'release', 'gen-stream')
+        return os.path.join(target, 'release')
+
+    @property
+    def gen(self):
+        """The stream generator."""
+        return os.path.join(self.tools, 'gen-stream')
 
     def row(self, name, ours, unit, peer=None, peer_name='', ratio=None, limit=None, at_most=False, firm=True):
         """Notes a figure. `limit` is of `ratio` where there is one, else of `ours`; a limit that is
@@ -276,8 +283,20 @@ class Bench:
         imports.unchanged(self)
         imports.large(self)
 
+    def mount(self):
+        """A filesystem through FUSE, and a directory through a FUSE filesystem that does nothing."""
+        if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
+            raise SystemExit('mounts are measured by root, with /dev/fuse')
+        tops = [os.path.join(self.dir, name) for name in ('mount', 'passthrough')]
+        ours, peer = Mounted(self.binary, tops[0]), mounts.Passthrough(os.path.join(self.tools, 'passthrough'), tops[1])
+        try:
+            mounts.measure(self, ours, peer, self.size['mount'], self.size['names'], self.size['repeats'])
+        finally:
+            ours.close()
+            peer.close()
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'imports')
+
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports')
 
 
 def main():

@@ -1,5 +1,6 @@
 //! The kernel's requests, answered by a [`Vfs`].
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -16,6 +17,7 @@ use rustix::fs::OFlags;
 use snowmelt_fs::vfs::{FileRange, OpenFor, Seek, Stat, Vfs, VfsError, Who, WriteHow};
 use snowmelt_zpl::{FileKind, NewKind, NewNode, RenameMode, SetAttributes, SetXattr};
 
+use crate::committer::Committer;
 use crate::convert::{decode_device, errno, file_attr, file_type, kind_of_mode, set_time, timestamp};
 use crate::ioctl::ioctl;
 
@@ -60,13 +62,19 @@ pub(crate) type Complain = Arc<dyn Fn(&VfsError) + Send + Sync>;
 pub(crate) struct Adapter {
     vfs: Arc<Vfs>,
     complain: Complain,
+    committer: Arc<Committer>,
+}
+
+thread_local! {
+    /// What is read on its way to the kernel. Zeroed once, not for each request.
+    static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 type Answer<T> = Result<T, Errno>;
 
 impl Adapter {
-    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain) -> Self {
-        Self { vfs, complain }
+    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain, committer: Arc<Committer>) -> Self {
+        Self { vfs, complain, committer }
     }
 
     /// The filesystem's number for the kernel's.
@@ -129,11 +137,18 @@ impl Adapter {
         self.told(self.vfs.set_attributes(self.ino(ino)?, changes, who))
     }
 
-    fn read_at(&self, ino: INodeNo, offset: u64, size: u32) -> Answer<Vec<u8>> {
-        let mut buf = vec![0; size.min(TRANSFER_MAX) as usize];
-        let len = self.told(self.vfs.read(self.ino(ino)?, offset, &mut buf))?;
-        buf.truncate(len);
-        Ok(buf)
+    /// Gives what is read to `reply`.
+    fn read_at(&self, ino: INodeNo, offset: u64, size: u32, reply: ReplyData) {
+        READ.with_borrow_mut(|buf| {
+            let size = size.min(TRANSFER_MAX) as usize;
+            if buf.len() < size {
+                buf.resize(size, 0);
+            }
+            match self.ino(ino).and_then(|ino| self.told(self.vfs.read(ino, offset, &mut buf[..size]))) {
+                Ok(len) => reply.data(&buf[..len.min(size)]),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 
     fn fallocate_range(&self, ino: INodeNo, range: FileRange, mode: i32, who: Who) -> Answer<()> {
@@ -443,10 +458,7 @@ impl Filesystem for Adapter {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.read_at(ino, offset, size) {
-            Ok(data) => reply.data(&data),
-            Err(error) => reply.error(error),
-        }
+        self.read_at(ino, offset, size, reply);
     }
 
     fn write(
@@ -467,6 +479,9 @@ impl Filesystem for Adapter {
         match written {
             Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
             Err(error) => reply.error(error),
+        }
+        if self.vfs.is_commit_due() {
+            self.committer.nudge();
         }
     }
 

@@ -10,6 +10,7 @@
 //! Writes are passed on at once (no writeback cache), since the size of a file must not be the kernel's to say when a
 //! rollback may change it.
 
+mod committer;
 mod convert;
 mod error;
 mod filesystem;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use snowmelt_fs::vfs::{Vfs, VfsError};
 
+use crate::committer::Committer;
 use crate::error::MountError;
 use crate::filesystem::{Adapter, Complain};
 
@@ -54,6 +55,7 @@ impl Mount {
         vfs: Vfs,
         options: &MountOptions,
         complain: Complain,
+        committer: Arc<Committer>,
         over: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Result<Arc<Self>, MountError> {
         let dir =
@@ -67,7 +69,7 @@ impl Mount {
         }
         let vfs = Arc::new(vfs);
         let config = config(&name, &vfs, options);
-        let session = Session::new(Adapter::new(vfs.clone(), complain), &dir, &config)
+        let session = Session::new(Adapter::new(vfs.clone(), complain, committer), &dir, &config)
             .map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
         let mount = Arc::new(Self {
             name,

@@ -10,12 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use snowmelt_dataset::{Dataset, DatasetId, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Vfs, VfsError, VfsOptions};
 
+use crate::committer::Committer;
 use crate::error::MountError;
 use crate::filesystem::NAMES_HOLD;
 use crate::mount::{Mount, MountOptions};
 
-/// How often it is looked whether a commit is due.
-const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// How soon whoever waits for mounts to end learns that it should not.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -32,8 +31,8 @@ struct State {
     mounts: Vec<Arc<Mount>>,
     /// Being mounted, so not to be mounted twice.
     beginning: Vec<DatasetId>,
-    /// A thread sees to it that commits happen.
-    commits: bool,
+    /// Sees to it that commits happen, as long as anything is mounted.
+    committer: Option<Arc<Committer>>,
 }
 
 impl Mounts {
@@ -100,32 +99,29 @@ impl Mounts {
         // Held so that it cannot be over before it is in the list.
         let mut state = self.state.lock();
         let over = move |mount: &Arc<Mount>| {
-            all.state.lock().mounts.retain(|other| !Arc::ptr_eq(other, mount));
+            let mut state = all.state.lock();
+            state.mounts.retain(|other| !Arc::ptr_eq(other, mount));
+            if state.mounts.is_empty()
+                && let Some(committer) = state.committer.take()
+            {
+                committer.end();
+            }
+            drop(state);
             all.changed.notify_all();
         };
-        let mount = Mount::begin(name, dir, vfs, options, complain, over)?;
+        let committer = state.committer.clone().unwrap_or_default();
+        let mount = Mount::begin(name, dir, vfs, options, complain, committer.clone(), over)?;
         state.mounts.push(mount.clone());
-        if !std::mem::replace(&mut state.commits, true) {
+        if state.committer.is_none() {
+            state.committer = Some(committer.clone());
             let all = self.clone();
-            std::thread::spawn(move || all.commit_now_and_then());
-        }
-        Ok(mount)
-    }
-
-    /// Commits what is dirty and old, as long as anything is mounted.
-    fn commit_now_and_then(&self) {
-        let mut state = self.state.lock();
-        while !state.mounts.is_empty() {
-            self.changed.wait_for(&mut state, COMMIT_INTERVAL);
-            parking_lot::MutexGuard::unlocked(&mut state, || {
-                if !self.datasets.pool().is_read_only()
-                    && let Err(error) = self.datasets.pool().maybe_commit()
-                {
-                    (self.complain)(&format!("{}: {}", self.datasets.pool_name(), chain(&error)));
-                }
+            std::thread::spawn(move || {
+                committer.run(all.datasets.pool(), |error| {
+                    (all.complain)(&format!("{}: {}", all.datasets.pool_name(), chain(error)));
+                });
             });
         }
-        state.commits = false;
+        Ok(mount)
     }
 
     /// What is mounted.

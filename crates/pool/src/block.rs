@@ -20,7 +20,7 @@ pub struct BlockId {
 /// thread.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    pub(crate) payload: Vec<u8>,
+    pub(crate) payload: Bytes,
     pub(crate) lsize: u32,
     pub(crate) compression: u8,
     pub(crate) hash: [u8; 32],
@@ -28,7 +28,8 @@ pub struct Prepared {
 
 impl Prepared {
     /// A block to be stored exactly as given, e.g. the compressed record of a stream.
-    pub fn stored(payload: Vec<u8>, lsize: u32, compression: u8) -> Prepared {
+    pub fn stored(payload: impl Into<Bytes>, lsize: u32, compression: u8) -> Prepared {
+        let payload = payload.into();
         // What goes into the pointer needs no hash: the node that carries it has one.
         let hash = if payload.len() <= EMBEDDED_MAX { [0; 32] } else { *blake3::hash(&payload).as_bytes() };
         Prepared { payload, lsize, compression, hash }

@@ -87,6 +87,11 @@ impl<V: Clone> Cache<V> {
         &self.shards[(hasher.finish() >> 40) as usize % SHARDS]
     }
 
+    /// Whether a place is cached, which does not count as reading it.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.shard(place).lock().slots.contains_key(&place)
+    }
+
     pub(crate) fn get(&self, place: Place) -> Option<V> {
         let mut shard = self.shard(place).lock();
         let slot = shard.slots.get_mut(&place)?;

@@ -36,6 +36,8 @@ pub(crate) const SEGMENT_IDS_AHEAD: u64 = 64;
 
 /// Below this many dirty bytes a sync before the gate closes is not worth its price.
 const EARLY_SYNC_BYTES: u64 = 4 << 20;
+/// The share of what may be dirty, one in so many, from which on a commit is due.
+const DUE_SHARE: u64 = 4;
 
 /// What one commit hands to the next.
 #[derive(Debug)]
@@ -147,6 +149,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether a commit had better begin now, so that it is done before [`maybe_commit`](Self::maybe_commit) makes
+    /// writers wait for one: for threads that see to commits beside them.
+    pub fn is_commit_due(&self) -> bool {
+        self.dirty_bytes() >= self.options.dirty_max_bytes / DUE_SHARE
+            || (self.is_dirty() && self.dirty_for() >= self.options.txg_interval * 3 / 4)
+    }
+
     /// Commits as often as it takes to give the space of dead segments back to the store. What views still read stays.
     ///
     /// # Errors
@@ -206,6 +215,8 @@ impl Pool {
         if self.dirty_bytes() >= EARLY_SYNC_BYTES {
             self.io().flush()?;
             self.io().sync()?;
+            // What was written meanwhile would keep everybody waiting behind the gate.
+            self.write_back_early()?;
         }
         self.gate().close();
         let written = self.write_txg(&state, task);

@@ -376,24 +376,30 @@ impl Io {
 
     /// The stored bytes of a block, verified.
     fn fetch(&self, ptr: &StoredPtr, meta: bool) -> Result<Bytes> {
-        let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
         let mut bytes = vec![0; ptr.psize as usize];
+        self.fetch_into(ptr, meta, &mut bytes)?;
+        Ok(Bytes::from(bytes))
+    }
+
+    /// The stored bytes of a block, verified; `bytes` is as long as they are.
+    fn fetch_into(&self, ptr: &StoredPtr, meta: bool, bytes: &mut [u8]) -> Result<()> {
+        let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
         let (segment, offset) = self.locate(ptr, meta)?;
         let at = u64::from(offset) + FRAME_HEADER as u64;
-        if !self.data.read(segment, at, &mut bytes) && !self.nodes.read(segment, at, &mut bytes) {
-            self.store.read(segment, at, &mut bytes).map_err(|error| match error {
+        if !self.data.read(segment, at, bytes) && !self.nodes.read(segment, at, bytes) {
+            self.store.read(segment, at, bytes).map_err(|error| match error {
                 StoreError::OutOfRange { .. } | StoreError::NoSegment { .. } => corrupt(error.to_string()),
                 source => PoolError::Store { what: "reading a block", source },
             })?;
         }
         count(&self.counters.bytes_read, bytes.len() as u64);
-        if *blake3::hash(&bytes).as_bytes() != ptr.hash {
+        if *blake3::hash(bytes).as_bytes() != ptr.hash {
             return Err(corrupt(format!(
                 "BLAKE3 of {} stored bytes does not match the pointer (born in txg {})",
                 ptr.psize, ptr.birth
             )));
         }
-        Ok(Bytes::from(bytes))
+        Ok(())
     }
 
     /// Where a block is now. The meta tree's own nodes are never relocated, so this ends.
@@ -424,6 +430,18 @@ impl Io {
                 self.fetch(ptr, false)
             }
         }
+    }
+
+    /// As [`Pool::read_plain`](crate::Pool::read_plain).
+    pub(crate) fn read_plain(&self, ptr: &BlockPtr, buf: &mut [u8]) -> Result<bool> {
+        let BlockPtr::Stored(stored) = ptr else { return Ok(false) };
+        let is_plain = stored.compression == COMPRESSION_OFF && stored.psize as usize == buf.len();
+        if !is_plain || self.data_cache.has((stored.segment, stored.offset)) {
+            return Ok(false);
+        }
+        count(&self.counters.block_reads, 1);
+        self.fetch_into(stored, false, buf)?;
+        Ok(true)
     }
 
     /// The logical bytes of a data block.

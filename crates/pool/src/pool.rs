@@ -342,6 +342,15 @@ impl Pool {
         self.io.read(ptr)
     }
 
+    /// Fills `buf` with the logical bytes of a block that is stored as it is and as long as `buf`, verified, past the
+    /// cache. `false`, with whatever in `buf`, when it is not such a block, or cached.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Store`.
+    pub fn read_plain(&self, ptr: &BlockPtr, buf: &mut [u8]) -> Result<bool> {
+        self.io.read_plain(ptr, buf)
+    }
+
     /// How full the pool is.
     ///
     /// # Errors

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use snowmelt_pool::{BlockId, Hold, PoolError, Prepared, Tree, Writeback};
 use snowmelt_stream::Compression;
 use snowmelt_stream::features::Features;
 
 use super::Head;
 use super::overlay::{ObjectChange, Overlay};
+use super::read::Shared;
 use crate::catalog::keys;
 use crate::catalog::record::DatasetRecord;
 use crate::error::DatasetError;
@@ -80,7 +82,7 @@ impl Job<'_> {
         if self.holes && is_zero(self.data) {
             return None;
         }
-        Some(pack(self.data.to_vec(), self.codec))
+        Some(pack(Bytes::from_owner(Shared(self.data.clone())), self.codec))
     }
 }
 

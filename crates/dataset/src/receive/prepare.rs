@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use snowmelt_pool::Prepared;
 use snowmelt_stream::compress::{self, Compression};
 use snowmelt_stream::record::{Record, Spill, Write, WriteEmbedded};
@@ -175,7 +176,8 @@ fn lsize(bytes: u64) -> Result<u32, String> {
 }
 
 /// Compresses when that pays.
-pub(crate) fn pack(data: Vec<u8>, codec: Codec) -> Prepared {
+pub(crate) fn pack(data: impl Into<Bytes>, codec: Codec) -> Prepared {
+    let data = data.into();
     let logical = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let mut packed = Vec::new();
     match compress::compress(codec.algorithm, codec.level, &data, &mut packed) {

@@ -205,6 +205,11 @@ impl Vfs {
         Ok(())
     }
 
+    /// Whether a commit had better begin beside those who write.
+    pub fn is_commit_due(&self) -> bool {
+        self.head.as_ref().is_some_and(|head| head.pool().is_commit_due())
+    }
+
     /// Makes all that was done durable.
     ///
     /// # Errors

@@ -278,6 +278,10 @@ impl Vfs {
                 return Err(VfsError::ReadOnly);
             }
         }
+        if let Some(head) = &self.head {
+            // Before any lock is taken, so that nobody else waits for a commit with us.
+            head.pool().maybe_commit().map_err(snowmelt_dataset::DatasetError::from)?;
+        }
         for _ in 0..TRIES_MAX {
             let base = self.base()?;
             let fs = base.view.writable().ok_or(VfsError::ReadOnly)?;
