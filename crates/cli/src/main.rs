@@ -19,8 +19,23 @@ mod signals;
 
 use std::process::ExitCode;
 
+use args::mount_helper;
+use exit::Exit;
+
 fn main() -> ExitCode {
     let cancelled = signals::cancel_on_signals();
     let Ok(mut context) = context::Context::of_process(cancelled) else { return ExitCode::FAILURE };
-    run::run(&mut context).code().into()
+    let argv: Vec<_> = std::env::args_os().collect();
+    let exit = match mount_helper::words(&argv) {
+        None => run::run(&mut context),
+        Some(Ok(words)) => {
+            context.args = words;
+            mount_helper::status(run::run(&mut context))
+        }
+        Some(Err(text)) => {
+            context.complain(text);
+            mount_helper::status(Exit::Usage)
+        }
+    };
+    exit.code().into()
 }

@@ -6,6 +6,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -363,6 +364,34 @@ fn in_the_foreground_an_interrupt_unmounts() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     child.wait().unwrap();
     wait_for("the unmount", || mounted_below(&world.dir()).len() == 1);
+    scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn mount_8_calls_it_as_a_helper() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    let helper = |line: &str| {
+        let output = scratch.command(line).arg0("/sbin/mount.zfs").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let dir = world.dir();
+    let at = |options: &str| format!("tank/fs {} {options}", dir.display());
+    assert_eq!(helper(&at("-f")), (Some(0), String::new()));
+    assert!(mounted_below(&dir).is_empty());
+    let (status, said) = helper(&at("-o rw,bogus"));
+    assert_eq!((status, said.starts_with("unknown mount option 'bogus'\n")), (Some(1), true), "{said}");
+    let (status, said) = helper(&at("-x"));
+    assert_eq!((status, said.starts_with("invalid option -- 'x'\n")), (Some(1), true), "{said}");
+    let (status, said) = helper(&format!("tank/none {}", dir.display()));
+    assert_eq!((status, said.as_str()), (Some(32), "cannot open 'tank/none': dataset does not exist\n"));
+    assert_eq!(helper(&at("-s -o ro,bogus,x-systemd.automount,noauto -t zfs")), (Some(0), String::new()));
+    assert_eq!(mounted_below(&dir), [dir.clone()]);
+    assert!(fs::write(dir.join("file"), b"").is_err());
+    assert_eq!(helper(&at("")).0, Some(32), "it is mounted");
     scratch.ok("unmount tank/fs");
     world.wait_until_closed();
 }

@@ -9,6 +9,7 @@
 mod dataset;
 mod files;
 mod mount;
+pub mod mount_helper;
 mod parse;
 mod personality;
 mod pool;

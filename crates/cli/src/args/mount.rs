@@ -16,7 +16,7 @@ pub enum MountCommand {
 /// A process stays in the background as long as anything of the pool is mounted; unmount, or umount(8), ends it. Without a
 /// directory a filesystem is mounted where its mountpoint property says. Snapshots also show below .zfs/snapshot of
 /// every mounted filesystem. Needs FUSE; users other than root need fusermount3.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt mount\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \
@@ -42,6 +42,12 @@ pub struct MountArgs {
     /// Say what is mounted
     #[arg(short = 'v')]
     pub verbose: bool,
+    /// Pass over options that are not known
+    #[arg(long, hide = true)]
+    pub sloppy: bool,
+    /// Do all but mount
+    #[arg(long, hide = true)]
+    pub fake: bool,
     /// This is the process that stays in the background; its standard output says when everything is mounted
     #[arg(long, hide = true)]
     pub detached: bool,

@@ -44,7 +44,10 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         }
         _ => {}
     }
-    parse_options(&args.options, VfsOptions::default(), &mut MountOptions::default())?;
+    parse_options(args, VfsOptions::default(), &mut MountOptions::default())?;
+    if args.fake {
+        return Ok(Exit::Ok);
+    }
     if args.detached {
         // The terminal's signals are not for us any more. It fails where the session is ours already.
         let _ = rustix::process::setsid();
@@ -283,7 +286,7 @@ fn properties(
 ) -> Result<VfsOptions> {
     let mut properties = VfsOptions::of(catalog, dataset).map_err(report::failed(attempt))?;
     properties.read_only |= catalog.pool().is_read_only();
-    let chosen = parse_options(&args.options, properties, options)?;
+    let chosen = parse_options(args, properties, options)?;
     if catalog.pool().is_read_only() && !chosen.read_only {
         return Err(CliError::Failed(format!("{attempt}: the pool can only be read")));
     }
@@ -291,12 +294,16 @@ fn properties(
 }
 
 /// `-o`: what it names is so this time, whatever the properties say.
-fn parse_options(given: &[String], properties: VfsOptions, options: &mut MountOptions) -> Result<VfsOptions> {
+fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOptions) -> Result<VfsOptions> {
     let mut chosen = properties;
+    let given = &args.options;
     for option in given.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     {
         match option {
-            "defaults" => {}
+            // What fstab(5) says to others than us, or asks for what is so in any case.
+            "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "owner" | "group" | "nofail"
+            | "_netdev" | "async" | "diratime" | "zfsutil" => {}
+            other if ["x-", "X-", "comment="].iter().any(|prefix| other.starts_with(prefix)) => {}
             "ro" | "readonly" => chosen.read_only = true,
             "rw" => chosen.read_only = false,
             "noatime" => chosen.atime = Atime::Off,
@@ -309,6 +316,12 @@ fn parse_options(given: &[String], properties: VfsOptions, options: &mut MountOp
             "suid" | "setuid" => chosen.setuid = true,
             "nosuid" | "nosetuid" => chosen.setuid = false,
             "allow_other" => options.allow_other = true,
+            "remount" => {
+                return Err(CliError::Failed(
+                    "a mount cannot be changed: unmount, and mount with other options".to_owned(),
+                ));
+            }
+            _ if args.sloppy => {}
             other => return Err(CliError::Usage(format!("unknown mount option '{other}'"))),
         }
     }
@@ -365,12 +378,17 @@ mod tests {
 
     #[test]
     fn options_outdo_properties() {
-        let mut options = MountOptions::default();
-        let given = ["ro,noatime".to_owned(), "nodev, allow_other".to_owned(), "rw".to_owned()];
-        let chosen = parse_options(&given, VfsOptions::default(), &mut options).unwrap();
+        let parse = |sloppy: bool, list: &str| {
+            let args = MountArgs { options: vec![list.to_owned()], sloppy, ..MountArgs::default() };
+            let mut options = MountOptions::default();
+            parse_options(&args, VfsOptions::default(), &mut options).map(|chosen| (chosen, options))
+        };
+        let (chosen, options) = parse(false, "ro,noatime,nodev, allow_other,rw").unwrap();
         assert!(!chosen.read_only && !chosen.devices && chosen.exec);
         assert_eq!(chosen.atime, Atime::Off);
         assert!(options.allow_other);
-        assert!(parse_options(&["zap".to_owned()], VfsOptions::default(), &mut options).is_err());
+        assert!(parse(false, "zap").is_err() && parse(true, "zap,ro").unwrap().0.read_only);
+        assert!(parse(false, "defaults,noauto,nofail,x-systemd.automount,_netdev").is_ok());
+        assert!(parse(true, "remount,ro").is_err());
     }
 }
