@@ -389,7 +389,7 @@ fn mount_8_calls_it_as_a_helper() {
     let (status, said) = helper(&format!("tank/none {}", dir.display()));
     assert_eq!((status, said.as_str()), (Some(32), "cannot open 'tank/none': dataset does not exist\n"));
     assert_eq!(helper(&at("-s -o ro,bogus,x-systemd.automount,noauto -t zfs")), (Some(0), String::new()));
-    assert_eq!(mounted_below(&dir), [dir.clone()]);
+    assert_eq!(mounted_below(&dir), std::slice::from_ref(&dir));
     assert!(fs::write(dir.join("file"), b"").is_err());
     assert_eq!(helper(&at("")).0, Some(32), "it is mounted");
     scratch.ok("unmount tank/fs");

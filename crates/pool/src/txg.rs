@@ -116,7 +116,12 @@ impl<'a> Hold<'a> {
         let pool = self.pool;
         if block.payload.len() <= EMBEDDED_MAX {
             let Prepared { payload, lsize, compression, .. } = block;
-            return Ok(BlockPtr::Embedded { lsize, compression, birth: self.txg, data: payload.as_ref().into() });
+            return Ok(BlockPtr::Embedded {
+                lsize,
+                compression,
+                birth: self.txg,
+                data: payload.as_ref().into(),
+            });
         }
         pool.io().writable()?;
         self.admit(block.payload.len() as u64)?;
