@@ -128,16 +128,26 @@ impl Datasets {
         Ok(Change { hold: TxgHold::Own(self.pool.begin()?), datasets: self, _namespace: Some(namespace) })
     }
 
-    /// Begins a change that `check` allows, of the space that everything takes at this moment.
+    /// Begins a change that takes no space to speak of, and so is done in a full pool too, if `check` allows it by the space
+    /// that everything takes at this moment.
     pub(crate) fn change_if(
         &self,
         check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
     ) -> Result<Change<'_>, DatasetError> {
+        self.checked_change(check, Pool::begin_free)
+    }
+
+    /// Begins a change if `check` allows it.
+    pub(crate) fn checked_change<'a>(
+        &'a self,
+        check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
+        begin: impl FnOnce(&'a Pool) -> Result<Hold<'a>, PoolError>,
+    ) -> Result<Change<'a>, DatasetError> {
         // So that what is kept in memory counts.
         self.settle()?;
         let namespace = self.namespace.lock();
         self.pool.quiesced(|| check(&self.catalog()))?;
-        let hold = TxgHold::Own(self.pool.begin()?);
+        let hold = TxgHold::Own(begin(&self.pool)?);
         Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
     }
 
@@ -155,7 +165,7 @@ impl Datasets {
         })?
     }
 
-    /// Begins a change that gives space back, and so may use the reserve of a full pool.
+    /// Begins a change that gives space back, or takes none to speak of, and so may use the reserve of a full pool.
     pub(crate) fn freeing_change(&self) -> Result<Change<'_>, DatasetError> {
         let namespace = self.namespace.lock();
         Ok(Change {

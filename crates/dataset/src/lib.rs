@@ -39,6 +39,6 @@ pub use ops::filesystem::{new_filesystem_objects, write_options};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
 pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, volume_reservation};
-pub use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};
+pub use snowmelt_pool::{CheckOptions, CheckReport, CleanOptions, CleanReport, Finding, Severity};
 pub use source::{SourceFile, SourceObject};
 pub use staging::{StageOptions, Staging};

@@ -14,7 +14,7 @@ use snowmelt_dataset::{
 };
 use snowmelt_pool::{NewPool, Pool, PoolError, PoolOptions};
 use snowmelt_store::MemoryStore;
-use snowmelt_zpl::SourceError;
+use snowmelt_zpl::{Objects, SourceError};
 
 const MIB: u64 = 1 << 20;
 
@@ -236,6 +236,53 @@ fn what_moves_must_fit() {
     datasets.promote("tank/q/clone").unwrap();
     near(totals(&datasets, "tank/q").used, 6 * MIB, MIB / 2);
     check(&datasets, "moves");
+}
+
+/// What is left of deleted files lies in segments with others that are not: these are moved together.
+#[test]
+fn dead_space_between_what_is_alive_comes_back() {
+    let datasets = pool_of(64 * MIB);
+    make(&datasets, "tank/x", &[]).unwrap();
+    let head = open(&datasets, "tank/x");
+    let mut kept = Vec::new();
+    let mut written = 0;
+    let mut round = |fill_to: u64| {
+        let (mut objects, mut seed) = (Vec::new(), written);
+        while seed - written < fill_to {
+            let (object, bytes, refused) = fill(&head, seed, 256 << 10);
+            objects.extend(object.map(|object| (object, seed, bytes)));
+            if refused.is_some() {
+                break;
+            }
+            seed += bytes;
+        }
+        let done = seed - written;
+        written = seed;
+        // Three of four go.
+        for (at, (object, seed, bytes)) in objects.into_iter().enumerate() {
+            if at % 4 == 0 { kept.push((object, seed, bytes)) } else { remove(&head, object) }
+        }
+        done
+    };
+    let first = round(u64::MAX);
+    assert!(first > 40 * MIB);
+    // A quarter is still there.
+    let second = round(u64::MAX);
+    assert!(second > first * 6 / 10, "{second} of {first} could be written again");
+    let third = round(u64::MAX);
+    assert!(third > first * 4 / 10, "{third} of {first} could be written again");
+    let _ = round;
+    for (object, seed, bytes) in kept {
+        let mut at = 0;
+        while at < bytes {
+            let mut data = vec![0; 128 << 10];
+            head.read(object, at, &mut data).unwrap();
+            assert!(data == noise(seed + at, 128 << 10), "object {object} at {at}");
+            at += data.len() as u64;
+        }
+    }
+    drop(head);
+    check(&datasets, "cleaning");
 }
 
 /// Everything that only gives space back works in a pool that is full, and the space does come back.

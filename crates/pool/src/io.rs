@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::block::{self, Prepared};
 use crate::cache::Cache;
+use crate::cleaner::Cleaning;
 use crate::error::{PoolError, Result};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation;
@@ -117,6 +118,9 @@ pub(crate) struct Io {
     largest: AtomicU64,
     meta: OnceLock<Weak<Tree>>,
     pub(crate) relocations: AtomicBool,
+    /// Whether `cleaning` is there.
+    pub(crate) is_cleaning: AtomicBool,
+    pub(crate) cleaning: Mutex<Option<Cleaning>>,
 }
 
 impl std::fmt::Debug for Io {
@@ -175,6 +179,8 @@ impl Io {
             largest: AtomicU64::new(frame_len(RECORD_BYTES)),
             meta: OnceLock::new(),
             relocations: AtomicBool::new(false),
+            is_cleaning: AtomicBool::new(false),
+            cleaning: Mutex::default(),
         }
     }
 
@@ -260,24 +266,35 @@ impl Io {
 
     /// Asks the store how much room there is.
     pub(crate) fn refresh_room(&self) -> Result<()> {
-        let space = self.space()?;
+        let (_, free) = self.room_left()?;
         let buffered = self.data.buffered() + self.nodes.buffered();
-        let room = i64::try_from(space.free).unwrap_or(i64::MAX);
+        let room = i64::try_from(free).unwrap_or(i64::MAX);
         let buffered = i64::try_from(buffered).unwrap_or(i64::MAX);
         self.room.store(room.saturating_sub(buffered), Ordering::Relaxed);
         Ok(())
     }
 
-    pub(crate) fn space(&self) -> Result<Space> {
+    /// Size of the store, if it has one, and what can be written now, without the reserve.
+    fn room_left(&self) -> Result<(Option<u64>, u64)> {
         let capacity =
             self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
-        let (allocated, occupied) = {
-            let table = self.space.lock();
-            (table.allocated(), table.occupied())
-        };
+        let occupied = self.space.lock().occupied();
         let size = capacity.total.unwrap_or_else(|| capacity.free.saturating_add(occupied));
-        let free = capacity.free.saturating_sub(slop(size));
-        Ok(Space { size: capacity.total, allocated, occupied, free })
+        Ok((capacity.total, capacity.free.saturating_sub(slop(size))))
+    }
+
+    pub(crate) fn space(&self) -> Result<Space> {
+        let (size, room) = self.room_left()?;
+        let table = self.space.lock();
+        let reclaimable = table.reclaimable(self.slot(size));
+        let free = room.saturating_add(reclaimable);
+        Ok(Space { size, allocated: table.allocated(), occupied: table.occupied(), free })
+    }
+
+    /// What a segment takes of a store of this size at least: on a file or device it has its slot to itself, however short
+    /// it is.
+    pub(crate) fn slot(&self, size: Option<u64>) -> u64 {
+        size.map_or(0, |_| self.segment_bytes)
     }
 
     /// Appends a block to the open segment of its kind. Nodes go to the data segment when no other is to be had.
@@ -329,6 +346,16 @@ impl Io {
             Kind::Node => count(&self.counters.nodes_written, 1),
         }
         Ok(ptr)
+    }
+
+    /// Tells the cleaner, if there is one, that a block is freed that is in `segment` and was first written to `origin`.
+    pub(crate) fn note_free(&self, segment: SegmentId, origin: (SegmentId, u32)) {
+        if self.is_cleaning.load(Ordering::Acquire)
+            && let Some(cleaning) = &mut *self.cleaning.lock()
+            && cleaning.segments.contains(&segment)
+        {
+            cleaning.freed.insert(origin);
+        }
     }
 
     /// Nothing refers to a block any more. A relocated block's space is where it went.

@@ -27,6 +27,7 @@ mod block;
 mod bytes_io;
 mod cache;
 mod check;
+mod cleaner;
 mod commit;
 pub mod control;
 mod deadlist;
@@ -52,6 +53,7 @@ mod writer;
 
 pub use block::{BlockId, Prepared};
 pub use check::{CheckOptions, CheckReport, Finding, Roots, Severity};
+pub use cleaner::{CleanOptions, CleanReport};
 pub use commit::REWIND_TXGS;
 pub use deadlist::{Dead, DeadSpace, Deadlist};
 pub use error::{PoolError, Result};

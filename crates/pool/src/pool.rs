@@ -85,6 +85,8 @@ pub struct Pool {
     pub(crate) commit: Mutex<CommitState>,
     pub(crate) committed: AtomicU64,
     pub(crate) next_tree: AtomicU64,
+    /// Held by whoever cleans.
+    pub(crate) cleaner: Mutex<()>,
     pub(crate) options: PoolOptions,
     report: OpenReport,
 }
@@ -121,6 +123,7 @@ impl Pool {
             committed: AtomicU64::new(commit.newest()),
             commit: Mutex::new(commit),
             next_tree: AtomicU64::new(next_tree),
+            cleaner: Mutex::default(),
             options,
             report,
         })
@@ -322,6 +325,9 @@ impl Pool {
         {
             place = relocation::decode(&entry.value)?.0;
         }
+        if !meta {
+            self.io.note_free(place, (segment, offset));
+        }
         self.mark_dirty();
         self.io.free(place, asize, meta, hold.txg())
     }
@@ -357,6 +363,15 @@ impl Pool {
     /// When the store cannot tell.
     pub fn space(&self) -> Result<Space> {
         self.io.space()
+    }
+
+    /// Bytes that the store could still take, the reserve included.
+    ///
+    /// # Errors
+    /// When the store cannot tell.
+    pub fn unused(&self) -> Result<u64> {
+        let capacity = self.store().capacity();
+        Ok(capacity.map_err(PoolError::store("asking the store for its capacity"))?.free)
     }
 
     /// Counts since the pool was opened.

@@ -18,8 +18,6 @@ pub(crate) fn key(segment: SegmentId, offset: u32) -> Vec<u8> {
     out
 }
 
-/// What the cleaner will write; until then only tests do.
-#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn encode(segment: SegmentId, offset: u32) -> Vec<u8> {
     let mut out = vec![VERSION];
     out.extend_from_slice(&segment.0.to_le_bytes());

@@ -22,7 +22,7 @@ pub struct Space {
     pub allocated: u64,
     /// Bytes of all segments: besides what is allocated, dead blocks not yet given back, and padding.
     pub occupied: u64,
-    /// Bytes that can still be written, without the reserve.
+    /// Bytes that can still be written, without the reserve; what is dead and can be given back for it counts.
     pub free: u64,
 }
 
@@ -35,6 +35,9 @@ pub(crate) struct SegmentRecord {
 }
 
 const VERSION: u8 = 1;
+
+/// A segment is worth cleaning when at most so many hundredths of it are alive.
+pub(crate) const ALIVE_MAX_PERCENT: u64 = 75;
 
 impl SegmentRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -193,6 +196,26 @@ impl SegmentTable {
             }
         }
         dead.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Segments of which at most `alive_max_percent` is alive, with that, and what each takes; `slot` at least.
+    pub(crate) fn cleanable(
+        &self,
+        alive_max_percent: u64,
+        slot: u64,
+    ) -> impl Iterator<Item = (SegmentId, u64, u64)> {
+        self.segments
+            .iter()
+            .filter(|(_, segment)| !segment.open)
+            .map(move |(id, segment)| (*id, segment.live + segment.meta, segment.len.max(slot)))
+            .filter(move |(_, alive, size)| {
+                u128::from(*alive) * 100 <= u128::from(*size) * u128::from(alive_max_percent)
+            })
+    }
+
+    /// Dead bytes that can be given back: in dead segments, and in those worth cleaning.
+    pub(crate) fn reclaimable(&self, slot: u64) -> u64 {
+        self.cleanable(ALIVE_MAX_PERCENT, slot).map(|(_, alive, size)| size - alive.min(size)).sum()
     }
 
     pub(crate) fn has_dead(&self) -> bool {

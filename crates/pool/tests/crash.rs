@@ -33,8 +33,12 @@ fn script(mini: &mut Mini, rng: &mut Rng, txgs: u64) -> Result<(), PoolError> {
                 _ => mini.remove_range(&key(at), &key(at + rng.below(60) as u16))?,
             }
         }
-        match rng.below(4) {
+        match rng.below(5) {
             0 => drop(mini.snapshot()?),
+            4 => {
+                mini.commit()?;
+                mini.clean()?;
+            }
             1 => {
                 mini.destroy_snapshot(rng.below(8) as usize)?;
                 mini.commit()?;

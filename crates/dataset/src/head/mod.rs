@@ -217,6 +217,7 @@ impl Head {
     }
 
     fn begin_free(&self) -> Result<Hold<'_>, PoolError> {
+        self.limits.written(self.id);
         let hold = self.pool.begin_free()?;
         // Nothing, but the txg has something to commit from now on.
         hold.promise(0)?;

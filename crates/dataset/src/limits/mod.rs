@@ -20,16 +20,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use snowmelt_pool::{Hold, Pool, PoolError};
+use snowmelt_pool::{CleanOptions, Hold, Pool, PoolError};
 
 use self::admit::{Exceeded, Refused};
 use self::build::Stale;
 pub(crate) use self::table::Table;
 use crate::catalog::{Catalog, DatasetId};
 use crate::error::DatasetError;
+use crate::ops::clean::clean_once;
 
 /// How often a write waits for a commit before a limit that is only nearly reached refuses it.
 const TRIES: usize = 4;
+
+/// Cleans segments, when that gives back a good part of the pool. Says whether it did.
+fn make_room(pool: &Pool) -> Result<bool, DatasetError> {
+    let options = CleanOptions::default();
+    Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, &options)?.freed > 0)
+}
 
 /// The limits of a pool's datasets.
 pub(crate) struct Limits {
@@ -97,7 +104,8 @@ impl Limits {
                 Ok(()) => return Ok(hold),
                 Err(error @ PoolError::NoSpace { .. }) => {
                     drop(hold);
-                    if tries >= TRIES || !pool.reclaim()? {
+                    let more = tries < TRIES && (pool.reclaim()? && tries == 1 || make_room(pool)?);
+                    if !more {
                         return Err(error.into());
                     }
                 }
@@ -125,6 +133,15 @@ impl Limits {
             _ => 0,
         };
         Ok(table.admit(id, bytes, &inflight))
+    }
+
+    /// A dataset is about to be written to, by something that frees as much as it writes.
+    pub(crate) fn written(&self, id: DatasetId) {
+        let mut state = self.state.lock();
+        if state.table.has_limits() {
+            // The hold comes later, maybe after a commit.
+            state.table.touch(id, self.pool.open_txg() + 2);
+        }
     }
 
     /// A snapshot was taken of a dataset: its head holds nothing alone any more. With the gate closed.

@@ -1,10 +1,10 @@
 //! `create`: a new, empty dataset.
 
-use snowmelt_pool::TreeId;
+use snowmelt_pool::{Pool, TreeId};
 
 use crate::catalog::record::DatasetRecord;
 use crate::catalog::{
-    Content, Dataset, DatasetId, Kind, PropertyKind, Settings, SnapshotId, SpaceReader, keys,
+    Catalog, Content, Dataset, DatasetId, Kind, PropertyKind, Settings, SnapshotId, SpaceReader, keys,
 };
 use crate::datasets::{Change, Datasets};
 use crate::error::DatasetError;
@@ -58,7 +58,7 @@ impl Datasets {
         if limits.is_none() {
             return self.change();
         }
-        self.change_if(|catalog| {
+        let check = |catalog: &Catalog| {
             // With `-p` some of those above it may not be there yet.
             let above = name.rmatch_indices('/').map(|(at, _)| &name[..at]);
             let parent = above.map(|name| catalog.dataset(name)).find(Result::is_ok);
@@ -69,7 +69,8 @@ impl Datasets {
                 // Which is refused for another reason.
                 _ => Ok(()),
             }
-        })
+        };
+        self.checked_change(check, Pool::begin)
     }
 }
 

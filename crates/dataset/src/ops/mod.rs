@@ -1,6 +1,7 @@
 //! Everything that changes the namespace of a pool, one verb a file.
 
 pub(crate) mod bookmark;
+pub(crate) mod clean;
 pub(crate) mod clone;
 pub(crate) mod create;
 pub(crate) mod destroy;

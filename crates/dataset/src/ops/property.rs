@@ -49,7 +49,7 @@ impl Datasets {
         alter: impl Fn(&mut Settings) -> bool,
     ) -> Result<Change<'_>, DatasetError> {
         if name.snapshot().is_some() || !alter(&mut Settings::default()) {
-            return self.change();
+            return self.freeing_change();
         }
         self.change_if(|catalog| {
             let dataset = catalog.dataset(name.dataset())?;

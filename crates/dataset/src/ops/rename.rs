@@ -27,7 +27,7 @@ impl Datasets {
             (Suffix::None, Some((above, _))) => {
                 self.change_if(|catalog| self.check_move(catalog, from, above))?
             }
-            _ => self.change()?,
+            _ => self.freeing_change()?,
         };
         match (from.suffix(), to.suffix()) {
             (Suffix::None, Suffix::None) => change.rename_dataset(from, to, options)?,

@@ -52,6 +52,48 @@ impl Edit<'_> {
         }
     }
 
+    /// Makes dirty every node below `link` whose pointer is picked, with all above it.
+    pub(crate) fn rewrite(
+        &mut self,
+        link: &mut Link,
+        level: Option<u8>,
+        pick: &dyn Fn(&StoredPtr) -> bool,
+    ) -> Result<()> {
+        if !self.has_picked(link, level, pick)? {
+            return Ok(());
+        }
+        // Taken out and put back, so that the children can be changed while `self` counts.
+        let below = match self.dirty(link, level)? {
+            Node::Leaf(_) => return Ok(()),
+            Node::Inner(inner) => inner,
+        };
+        let level = below.level.checked_sub(1);
+        let mut entries = std::mem::take(&mut below.entries);
+        let done = entries.iter_mut().try_for_each(|child| self.rewrite(&mut child.link, level, pick));
+        if let Link::Dirty(node) = link
+            && let Node::Inner(inner) = Arc::make_mut(node)
+        {
+            inner.entries = entries;
+        }
+        done
+    }
+
+    fn has_picked(&self, link: &Link, level: Option<u8>, pick: &dyn Fn(&StoredPtr) -> bool) -> Result<bool> {
+        let node = match link {
+            Link::Disk(ptr) if pick(ptr) => return Ok(true),
+            Link::Disk(_) if level == Some(0) => return Ok(false),
+            Link::Disk(ptr) => self.load(ptr, level)?,
+            Link::Dirty(node) => node.clone(),
+        };
+        let Node::Inner(inner) = &*node else { return Ok(false) };
+        for child in &inner.entries {
+            if self.has_picked(&child.link, inner.level.checked_sub(1), pick)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Puts an entry into the tree below `root`; gives back the one it replaces.
     pub(crate) fn insert(&mut self, root: &mut Option<Link>, entry: LeafEntry) -> Result<Option<LeafEntry>> {
         let Some(link) = root else {

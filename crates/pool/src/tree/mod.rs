@@ -303,6 +303,14 @@ impl Tree {
         Ok(())
     }
 
+    /// Has all nodes written again of which `pick` picks the pointer.
+    ///
+    /// # Errors
+    /// When a node cannot be read.
+    pub(crate) fn rewrite(&self, hold: &Hold<'_>, pick: &dyn Fn(&StoredPtr) -> bool) -> Result<()> {
+        self.change(hold, |edit, root| root.as_mut().map_or(Ok(()), |root| edit.rewrite(root, None, pick)))
+    }
+
     /// Blocks with a birth up to `shared_until` belong to a snapshot too: when the tree lets go of one, it is recorded
     /// in `deadlist` instead of being freed. `(0, None)`: nothing is shared.
     ///

@@ -7,8 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use snowmelt_pool::{
-    BlockId, BlockPtr, Change, CheckOptions, Deadlist, Diff, Hold, NewPool, Pool, PoolError, PoolOptions,
-    Prepared, Result, Roots, StoredPtr, Tree, TreeId, Txg, View,
+    BlockId, BlockPtr, Change, CheckOptions, CleanOptions, CleanReport, Deadlist, Diff, Hold, NewPool, Pool,
+    PoolError, PoolOptions, Prepared, Result, Roots, StoredPtr, Tree, TreeId, Txg, View,
 };
 use snowmelt_store::Store;
 use snowmelt_stream::compress::Compression;
@@ -222,6 +222,20 @@ impl Mini {
         }
         self.model.snapshots.remove(&txg);
         Ok(())
+    }
+
+    /// Cleans, which changes nothing that anybody sees, in several txgs.
+    pub(crate) fn clean(&mut self) -> Result<CleanReport> {
+        const TXGS_MAX: u64 = 32;
+        let first = self.pool.open_txg();
+        for txg in first..first + TXGS_MAX {
+            self.committed.insert(txg, self.model.clone());
+        }
+        let report = self.pool.clean(&MiniRoots, &CleanOptions::default())?;
+        let last = self.pool.committed_txg();
+        assert!(last < first + TXGS_MAX);
+        self.committed.retain(|txg, _| *txg <= last);
+        Ok(report)
     }
 
     pub(crate) fn snapshot_view(&self, txg: Txg) -> Result<View> {

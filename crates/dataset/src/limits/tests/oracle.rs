@@ -120,9 +120,6 @@ pub(super) fn compare(datasets: &Datasets, when: &str) {
 fn compare_table(datasets: &Datasets, dataset: &Dataset, used: u64, unique: u64, when: &str) {
     let known = datasets.pool().quiesced(|| {
         let look = |table: &mut crate::limits::Table| {
-            // What was written long ago was settled then; this asks for what was not.
-            table.touch(dataset.id, 0);
-            table.settle(u64::MAX);
             table.nodes.get(&dataset.id).map(|node| (node.used(), node.unique))
         };
         datasets.limits.settled(look).unwrap()

@@ -19,7 +19,7 @@ use crate::ops::rename::RenameOptions;
 use crate::ops::rollback::RollbackOptions;
 use crate::receive::{Observer, ReceiveOptions};
 use crate::send::{SendFlags, SendPlan, Source};
-use crate::{CheckOptions, Staging};
+use crate::{CheckOptions, CleanOptions, Staging};
 
 const DATASETS: usize = 8;
 const SNAPSHOTS: usize = 6;
@@ -33,7 +33,7 @@ pub(super) struct World {
 }
 
 fn options() -> PoolOptions {
-    PoolOptions { node_bytes: 1 << 10, segment_bytes: 1 << 20, ..PoolOptions::default() }
+    PoolOptions { node_bytes: 1 << 10, segment_bytes: 64 << 10, ..PoolOptions::default() }
 }
 
 /// What could not be done because of how things are is fine; what is broken is not.
@@ -110,7 +110,11 @@ impl World {
             89..93 => self.replicate(),
             93..95 => self.stage(),
             95..97 => self.limit(),
-            97..99 => {
+            97 => {
+                let report = self.datasets.clean(&CleanOptions::default()).unwrap();
+                format!("clean: {report:?}")
+            }
+            98 => {
                 self.datasets.pool().commit().unwrap();
                 "commit".to_owned()
             }

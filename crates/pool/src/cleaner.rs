@@ -1,0 +1,219 @@
+//! The cleaner: moves what is alive out of segments that are mostly dead, so that they can be given back.
+//!
+//! Pointers stay as they are. Where a block went is recorded under the place it was first written to
+//! ([`relocation`](crate::relocation)); nodes of the meta tree, which no relocation can lead to, are written again.
+//!
+//! What is alive is found by a walk from all roots. Meanwhile work goes on, so a block is moved only if it was reachable
+//! after the cleaning began and has not been freed since: [`Cleaning`] notes frees from before the walk begins. What the walk
+//! misses stays where it is, and its segment with it; segments go by their accounting alone. Blocks are copied in sync
+//! tasks, so that copy, record and accounting are of one txg: after a crash a block is at its old place or at its new one,
+//! and the old one stays until no uberblock of the ring and no view needs it.
+
+mod mark;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::Ordering;
+
+use snowmelt_store::SegmentId;
+
+use self::mark::{Live, Marks};
+use crate::block::Prepared;
+use crate::check::Roots;
+use crate::error::{PoolError, Result};
+use crate::io::Outgoing;
+use crate::pool::Pool;
+use crate::relocation;
+use crate::segment::{FRAME_HEADER, FrameHeader};
+use crate::space::ALIVE_MAX_PERCENT;
+use crate::txg::Hold;
+
+/// Bytes copied in one sync task: so long everybody else waits.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// Which segments to clean.
+#[derive(Clone, Copy, Debug)]
+pub struct CleanOptions {
+    /// Only those of which at most so many hundredths are alive.
+    pub alive_max_percent: u64,
+    /// Copy about so many bytes at most.
+    pub bytes_max: u64,
+}
+
+impl Default for CleanOptions {
+    fn default() -> Self {
+        CleanOptions { alive_max_percent: ALIVE_MAX_PERCENT, bytes_max: 256 << 20 }
+    }
+}
+
+/// What was cleaned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CleanReport {
+    /// Segments that were given back.
+    pub segments: u64,
+    /// Blocks that were moved.
+    pub blocks: u64,
+    /// Bytes that were copied for it.
+    pub copied: u64,
+    /// Bytes of segments that were given back, less what was copied.
+    pub freed: u64,
+    /// Blocks that could not be read, and stay where they are.
+    pub unreadable: u64,
+}
+
+impl CleanReport {
+    /// Adds another round's.
+    pub fn add(&mut self, other: &CleanReport) {
+        self.segments += other.segments;
+        self.blocks += other.blocks;
+        self.copied += other.copied;
+        self.freed = self.freed.saturating_add(other.freed);
+        self.unreadable += other.unreadable;
+    }
+}
+
+/// The segments being cleaned, and what of them was freed since that began: by the place first written to.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaning {
+    pub(crate) segments: BTreeSet<SegmentId>,
+    pub(crate) freed: HashSet<(SegmentId, u32)>,
+}
+
+/// A block in memory, on its way.
+struct Moving {
+    live: Live,
+    header: FrameHeader,
+    payload: Vec<u8>,
+}
+
+impl Pool {
+    /// Segments worth cleaning, the emptiest first, with what is alive in each.
+    fn worth_cleaning(&self, options: &CleanOptions) -> Result<Vec<(SegmentId, u64)>> {
+        let capacity = self.store().capacity();
+        let capacity = capacity.map_err(PoolError::store("asking the store for its capacity"))?;
+        let slot = self.io().slot(capacity.total);
+        let table = self.io().space.lock();
+        let found = table.cleanable(options.alive_max_percent, slot);
+        let mut found: Vec<_> = found.filter(|(_, alive, _)| *alive > 0).collect();
+        found.sort_by_key(|(_, alive, _)| *alive);
+        let mut copied = 0;
+        let within = found.into_iter().take_while(|(_, alive, _)| {
+            copied += alive;
+            copied <= options.bytes_max
+        });
+        Ok(within.map(|(id, alive, _)| (id, alive)).collect())
+    }
+
+    /// Whether cleaning would give back at least a hundredth of what segments take.
+    ///
+    /// # Errors
+    /// When the store cannot tell its capacity.
+    pub fn is_worth_cleaning(&self, options: &CleanOptions) -> Result<bool> {
+        let found = self.worth_cleaning(options)?;
+        let dead: u64 = found.iter().map(|(_, alive)| self.io().segment_bytes.saturating_sub(*alive)).sum();
+        let occupied = self.io().space.lock().occupied();
+        Ok(found.len() >= 2 && dead >= self.io().segment_bytes && dead >= occupied / 100)
+    }
+
+    /// Cleans some segments. `roots` is as for [`check`](Self::check). Not to be called with a hold.
+    ///
+    /// # Errors
+    /// When the pool cannot be read or written; what had been moved by then is moved.
+    pub fn clean(&self, roots: &dyn Roots, options: &CleanOptions) -> Result<CleanReport> {
+        let Some(_alone) = self.cleaner.try_lock() else { return Ok(CleanReport::default()) };
+        let segments: BTreeSet<_> = self.worth_cleaning(options)?.into_iter().map(|(id, _)| id).collect();
+        if segments.len() < 2 {
+            // To empty one, another is filled.
+            return Ok(CleanReport::default());
+        }
+        let before = self.io().space.lock().occupied();
+        *self.io().cleaning.lock() = Some(Cleaning { segments: segments.clone(), ..Cleaning::default() });
+        self.io().is_cleaning.store(true, Ordering::Release);
+        let cleaned = self.clean_segments(roots, &segments);
+        self.io().is_cleaning.store(false, Ordering::Release);
+        *self.io().cleaning.lock() = None;
+        let mut report = cleaned?;
+        self.drain_frees()?;
+        let table = self.io().space.lock();
+        report.segments = segments.iter().filter(|id| table.get(**id).is_none()).count() as u64;
+        report.freed = before.saturating_sub(table.occupied());
+        Ok(report)
+    }
+
+    fn clean_segments(&self, roots: &dyn Roots, segments: &BTreeSet<SegmentId>) -> Result<CleanReport> {
+        let marks = {
+            let (_, meta, _) = self.capture()?;
+            Marks::collect(self, &meta, roots, segments)?
+        };
+        let mut report = CleanReport::default();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for live in marks.into_iter() {
+            match self.read_frame(&live) {
+                Ok(moving) => {
+                    bytes += live.asize;
+                    batch.push(moving);
+                }
+                Err(error) if error.is_corruption() => report.unreadable += 1,
+                Err(error) => return Err(error),
+            }
+            if bytes >= BATCH_BYTES {
+                self.sync_task(|hold| self.move_all(hold, std::mem::take(&mut batch), &mut report))?;
+                bytes = 0;
+            }
+        }
+        self.sync_task(|hold| {
+            self.move_all(hold, batch, &mut report)?;
+            self.meta().rewrite(hold, &|ptr| segments.contains(&ptr.segment))
+        })?;
+        Ok(report)
+    }
+
+    fn read_frame(&self, live: &Live) -> Result<Moving> {
+        let (segment, offset) = live.place;
+        let corrupt = |what: &str| PoolError::Corrupt { segment, offset, what: what.to_owned() };
+        let length = usize::try_from(live.asize).map_err(|_| corrupt("a block of impossible size"))?;
+        let mut bytes = vec![0; length];
+        let read = self.store().read(segment, u64::from(offset), &mut bytes);
+        read.map_err(PoolError::store("reading a block to be moved"))?;
+        let header =
+            FrameHeader::decode(bytes.get(..FRAME_HEADER).unwrap_or_default(), segment, offset.into())?;
+        let end = FRAME_HEADER + header.psize as usize;
+        let payload =
+            bytes.get(FRAME_HEADER..end).ok_or_else(|| corrupt("a frame longer than its pointer says"))?;
+        if *blake3::hash(payload).as_bytes() != header.hash {
+            return Err(corrupt("BLAKE3 of the stored bytes does not match the frame"));
+        }
+        Ok(Moving { live: *live, payload: payload.to_vec(), header })
+    }
+
+    /// Copies blocks to the open segments, and records where they are.
+    fn move_all(&self, hold: &Hold<'_>, batch: Vec<Moving>, report: &mut CleanReport) -> Result<()> {
+        for Moving { live, header, payload } in batch {
+            let freed = |cleaning: &Cleaning| cleaning.freed.contains(&live.origin);
+            if self.io().cleaning.lock().as_ref().is_none_or(freed) {
+                continue;
+            }
+            let block =
+                Prepared { payload, lsize: header.lsize, compression: header.compression, hash: header.hash };
+            let out = Outgoing {
+                kind: header.kind,
+                owner: header.owner,
+                object: header.object,
+                blkid: header.blkid,
+                block: &block,
+            };
+            let new = self.io().write(&out, header.birth)?;
+            let value = relocation::encode(new.segment, new.offset);
+            let (segment, offset) = live.origin;
+            if let Err(error) = self.meta().insert(hold, &relocation::key(segment, offset), &value) {
+                self.io().free(new.segment, new.asize(), false, hold.txg())?;
+                return Err(error);
+            }
+            self.io().relocations.store(true, Ordering::Release);
+            self.io().free(live.place.0, live.asize, false, hold.txg())?;
+            report.blocks += 1;
+            report.copied += live.asize;
+        }
+        Ok(())
+    }
+}
