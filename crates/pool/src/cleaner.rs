@@ -193,8 +193,12 @@ impl Pool {
             if self.io().cleaning.lock().as_ref().is_none_or(freed) {
                 continue;
             }
-            let block =
-                Prepared { payload, lsize: header.lsize, compression: header.compression, hash: header.hash };
+            let block = Prepared {
+                payload: payload.into(),
+                lsize: header.lsize,
+                compression: header.compression,
+                hash: header.hash,
+            };
             let out = Outgoing {
                 kind: header.kind,
                 owner: header.owner,
