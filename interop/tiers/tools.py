@@ -1,6 +1,7 @@
 """Tools made for ZFS, unmodified, on pools of snowmelt: the program called `zfs` and `zpool` comes first in their PATH."""
 import concurrent.futures
 import os
+import shutil
 import subprocess
 
 from .corpus import ROOT
@@ -8,6 +9,7 @@ from .report import Failed
 from .tools_autobackup import Autobackup
 from .tools_sanoid import Sanoid
 from .tools_syncoid import Syncoid
+from .tools_zrepl import Zrepl
 
 
 def directory():
@@ -25,6 +27,12 @@ def run(report, binary, scratch, args):
     # syncoid takes a process of any machine that receives into a dataset of the same name for its own: one at a time.
     lanes = [[Syncoid(report, binary, scratch, '%s/syncoid' % place) for place in (own, newer)],
              [Sanoid(report, binary, scratch, newer + '/sanoid'), Autobackup(report, binary, scratch, d + '/autobackup')]]
+    # There is no package of it, and Debian's Go is too old to build it.
+    zrepl = os.environ.get('ZREPL') or shutil.which('zrepl')
+    if zrepl:
+        lanes[1].append(Zrepl(report, binary, scratch, zrepl))
+    else:
+        print('SKIPPED  zrepl: it is not in the PATH, and ZREPL does not name it')
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for done in [pool.submit(all_of, report, lane) for lane in lanes]:
             done.result()

@@ -107,3 +107,48 @@ fn pools_of_several_owners_are_listed_together() {
     drop(input);
     receive.wait().unwrap();
 }
+
+/// Both ends of a pipe at work on one pool, several times over, while others look and change: none may wait for one that
+/// waits for it.
+#[test]
+fn pipes_within_one_pool_do_not_wait_for_one_another() {
+    let scratch = Scratch::with_home();
+    let data = scratch.path().join("big");
+    fs::create_dir(&data).unwrap();
+    // More than fits into pipes, and for long enough that there are owners who serve.
+    let noise: Vec<u8> =
+        (0..8_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    fs::write(data.join("noise"), noise).unwrap();
+    scratch.ok("import big tank/big@one");
+    let mut ends = Vec::new();
+    for number in 0..4 {
+        let mut send = scratch
+            .command("zfs send tank/big@one")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut receive = scratch.command(&format!("zfs receive -s tank/copy{number}"));
+        let receive = receive.stdin(send.stdout.take().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+        ends.extend([send, receive]);
+    }
+    for number in 0..20 {
+        scratch.ok("zfs list -H -t all");
+        scratch.ok(&format!("zfs snapshot tank/home@s{number}"));
+        scratch.ok("zpool status");
+    }
+    let deadline = Instant::now() + Duration::from_secs(120);
+    for mut child in ends {
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "an end of a pipe hangs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let manifest = scratch.ok("manifest tank/big@one");
+    for number in 0..4 {
+        assert_eq!(scratch.ok(&format!("manifest tank/copy{number}@one")), manifest);
+    }
+    assert!(scratch.ok("check tank").contains("tank: no errors"));
+}

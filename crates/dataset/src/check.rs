@@ -54,6 +54,8 @@ type Fault<'a> = dyn FnMut(String, String) + 'a;
 struct State {
     datasets: BTreeMap<DatasetId, DatasetRecord>,
     snapshots: BTreeMap<SnapshotId, SnapshotRecord>,
+    /// Deadlists of the snapshots.
+    deadlists: BTreeSet<TreeId>,
     receives: BTreeMap<DatasetId, ReceiveState>,
 }
 
@@ -71,7 +73,10 @@ impl State {
             let (key, value) = item?;
             let id = SnapshotId { dataset: DatasetId(keys::number(&key, 1)?), txg: keys::number(&key, 9)? };
             match SnapshotRecord::decode(&value) {
-                Ok(record) => drop(self.snapshots.insert(id, record)),
+                Ok(record) => {
+                    self.deadlists.extend(record.deadlist);
+                    self.snapshots.insert(id, record);
+                }
                 Err(error) => fault(place(id), error.to_string()),
             }
         }
@@ -247,7 +252,7 @@ impl State {
     /// Every tree of the pool belongs to something: what does not, nobody would ever free.
     fn check_trees(&self, pool: &Pool, meta: &View, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
         let mut owned: BTreeSet<TreeId> = self.datasets.values().map(|record| record.head).collect();
-        owned.extend(self.snapshots.values().filter_map(|record| record.deadlist));
+        owned.extend(&self.deadlists);
         owned.extend(self.receives.values().map(|state| state.tree));
         let mut trees = BTreeSet::new();
         for item in range(meta, prefix::TREE) {
@@ -338,7 +343,7 @@ impl Roots for State {
     }
 
     fn is_deadlist(&self, _meta: &View, tree: TreeId) -> Result<bool, PoolError> {
-        Ok(self.snapshots.values().any(|record| record.deadlist == Some(tree)))
+        Ok(self.deadlists.contains(&tree))
     }
 
     fn pointers(

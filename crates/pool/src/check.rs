@@ -8,7 +8,7 @@ mod extents;
 mod walk;
 
 use snowmelt_store::SegmentId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::deadlist::{self, DeadSpace};
 use crate::error::{PoolError, Result};
@@ -174,6 +174,14 @@ struct Check<'a> {
     dead: Extents,
 }
 
+/// The records of all trees but the meta tree.
+#[derive(Default)]
+struct Records {
+    all: BTreeMap<TreeId, TreeRecord>,
+    /// What they name as deadlists.
+    deadlists: BTreeSet<TreeId>,
+}
+
 impl Check<'_> {
     fn trees(&mut self, findings: &mut Findings<'_>, summary: &mut CheckReport) -> Result<()> {
         let mut walk = Walk::new(self.pool.io());
@@ -185,7 +193,7 @@ impl Check<'_> {
             });
         findings.settle("the meta tree", walked.map(drop))?;
         let records = self.tree_records(findings)?;
-        for (id, record) in &records {
+        for (id, record) in &records.all {
             self.tree(*id, record, &records, &mut walk, findings)?;
             summary.trees += 1;
         }
@@ -202,8 +210,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn tree_records(&self, findings: &mut Findings<'_>) -> Result<BTreeMap<TreeId, TreeRecord>> {
-        let mut records = BTreeMap::new();
+    fn tree_records(&self, findings: &mut Findings<'_>) -> Result<Records> {
+        let mut records = Records::default();
         let next = self.pool.next_tree.load(std::sync::atomic::Ordering::Relaxed);
         for item in self.meta.range(&[prefix::TREE], Some(&[prefix::TREE + 1])) {
             let (key, entry) = match item {
@@ -219,7 +227,8 @@ impl Check<'_> {
                     if id >= next {
                         findings.error(format!("tree {id}"), format!("the next tree's id is {next}"));
                     }
-                    records.insert(TreeId(id), record);
+                    records.deadlists.extend(record.deadlist);
+                    records.all.insert(TreeId(id), record);
                 }
                 (None, _) => findings.error("the list of trees", "a key of a wrong length"),
                 (Some(id), Err(error)) => findings.error(format!("tree {id}"), error.chain()),
@@ -232,18 +241,17 @@ impl Check<'_> {
         &mut self,
         id: TreeId,
         record: &TreeRecord,
-        records: &BTreeMap<TreeId, TreeRecord>,
+        records: &Records,
         walk: &mut Walk<'_>,
         findings: &mut Findings<'_>,
     ) -> Result<()> {
         let place = format!("tree {}", id.0);
         if let Some(deadlist) = record.deadlist
-            && !records.contains_key(&deadlist)
+            && !records.all.contains_key(&deadlist)
         {
             findings.error(&place, format!("its deadlist, tree {}, does not exist", deadlist.0));
         }
-        let named = records.values().any(|record| record.deadlist == Some(id));
-        let is_deadlist = named || self.roots.is_deadlist(&self.meta, id)?;
+        let is_deadlist = records.deadlists.contains(&id) || self.roots.is_deadlist(&self.meta, id)?;
         let roots = self.roots;
         let mut pointers = |key: &[u8], value: &[u8]| {
             if is_deadlist { Ok(Vec::new()) } else { collect(roots, Some(id), key, value) }
