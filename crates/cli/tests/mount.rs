@@ -415,6 +415,8 @@ fn what_cannot_be_mounted_is_told() {
     );
     fs::write(scratch.path().join("file"), b"").unwrap();
     assert!(scratch.fails(1, "mount tank/fs file").starts_with("cannot mount 'tank/fs': "));
+    let refused = scratch.fails(1, "mount ./file mnt");
+    assert!(refused.starts_with("cannot mount './file': it is a file, not a dataset\n"), "{refused}");
     assert!(world.owner().is_none());
     scratch.receive("receive tank/home", &demo("full.zstream"));
     scratch.ok("mount tank/home mnt");

@@ -17,7 +17,7 @@ use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::{Mount, MountError, MountOptions};
 
 use super::names;
-use crate::app::App;
+use crate::app::{App, pool_of};
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -48,6 +48,7 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     if args.fake {
         return Ok(Exit::Ok);
     }
+    refuse_file(app, args)?;
     if args.detached {
         // The terminal's signals are not for us any more. It fails where the session is ours already.
         let _ = rustix::process::setsid();
@@ -68,6 +69,23 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         }
         Ok(Exit::unless(failed))
     })
+}
+
+/// A stored stream is no dataset, but easily taken for something that can be mounted.
+fn refuse_file(app: &App<'_>, args: &MountArgs) -> Result<()> {
+    match &args.dataset {
+        Some(name)
+            if !app.is_served()
+                && app.places.find(pool_of(name)).is_none()
+                && app.context.path(name).is_file() =>
+        {
+            Err(CliError::Failed(format!(
+                "cannot mount '{name}': it is a file, not a dataset\n\
+                if it holds a stream, receive that into a pool ('snowmelt receive pool/name < {name}') and mount what comes of it"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `tank/home                       /tank/home`, as `zfs mount` prints it.
