@@ -18,7 +18,7 @@ fn with_shims() -> Scratch {
 #[test]
 fn links_are_made_once_and_nothing_else_is_replaced() {
     let scratch = Scratch::new();
-    assert_eq!(scratch.ok("shims bin").lines().count(), 2);
+    assert_eq!(scratch.ok("shims bin").lines().count(), 3);
     assert_eq!(scratch.ok("shims bin"), "");
     let link = scratch.path().join("bin/zfs");
     std::fs::remove_file(&link).unwrap();

@@ -107,7 +107,7 @@ pub struct CheckArgs {
 
 /// Install this program under the names zfs and zpool
 ///
-/// Links to this program, called zfs and zpool, are made in a directory. With that first in PATH, tools made for ZFS work on
+/// Links to this program, called zfs, zpool and mount.zfs, are made in a directory. With that first in PATH, tools made for ZFS work on
 /// pools of snowmelt: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]

@@ -9,6 +9,9 @@ use crate::args::{Program, ShimsArgs};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
+/// What mount(8) calls for `mount -t zfs`, besides the names of [`Program::SHIMS`].
+const MOUNT_HELPER: &str = "mount.zfs";
+
 /// Makes links to this program with the names of those it stands in for.
 ///
 /// # Errors
@@ -20,8 +23,8 @@ pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
     let program = std::env::current_exe().map_err(failed)?;
     fs::create_dir_all(&directory).map_err(failed)?;
     let mut wanted = Vec::new();
-    for shim in Program::SHIMS {
-        let link = directory.join(shim.name());
+    for name in Program::SHIMS.iter().map(|shim| shim.name()).chain([MOUNT_HELPER]) {
+        let link = directory.join(name);
         match found(&link).map_err(failed)? {
             Found::Nothing => wanted.push((link, false)),
             Found::Link(target) if target == program => {}
