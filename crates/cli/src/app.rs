@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::args::{GlobalArgs, Program};
@@ -19,13 +20,20 @@ pub struct App<'a> {
     pub places: Places,
     /// The pool that this process owns, if it works for another process.
     served: Option<Arc<Session>>,
+    /// What `--pool-dir` named.
+    pool_dirs: Vec<PathBuf>,
 }
 
 impl<'a> App<'a> {
     /// With these surroundings.
     pub fn new(context: &'a mut Context, global: &GlobalArgs, served: Option<Arc<Session>>) -> Self {
         let places = Places::new(context, &global.pool_dirs);
-        Self { context, places, served }
+        Self { context, places, served, pool_dirs: global.pool_dirs.clone() }
+    }
+
+    /// What `--pool-dir` named, for other commands that are to find the same pools.
+    pub fn pool_dirs(&self) -> &[PathBuf] {
+        &self.pool_dirs
     }
 
     /// Works on the pool that `dataset` is in: here, or in the process that owns it. `missing` is the message if there is

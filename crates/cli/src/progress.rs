@@ -7,6 +7,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 use crate::context::Context;
 
+/// Bytes of a known total, with the rate and what is left.
+const BYTES_OF_TOTAL: &str = "{msg}{bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+
 /// A progress line, or nothing where nobody would see it.
 pub struct Progress(Option<ProgressBar>);
 
@@ -21,7 +24,7 @@ impl Progress {
     /// Counts bytes up to `total`, if that is known.
     pub fn bytes(context: &Context, total: Option<u64>) -> Self {
         let template = match total {
-            Some(_) => "{msg}{bytes} of {total_bytes}  {bytes_per_sec}  {eta} left",
+            Some(_) => BYTES_OF_TOTAL,
             None => "{msg}{bytes}  {bytes_per_sec}  {elapsed}",
         };
         Self::new(context, template, total)
@@ -57,6 +60,28 @@ impl Progress {
     pub fn set(&self, position: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(position);
+        }
+    }
+
+    /// Whether anybody sees it.
+    pub fn is_shown(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// So many bytes are to come, if that is known.
+    pub fn expect(&self, total: Option<u64>) {
+        if let (Some(bar), Some(total)) = (&self.0, total) {
+            bar.set_length(total);
+            if let Ok(style) = ProgressStyle::with_template(BYTES_OF_TOTAL) {
+                bar.set_style(style);
+            }
+        }
+    }
+
+    /// So much further.
+    pub fn advance(&self, by: u64) {
+        if let Some(bar) = &self.0 {
+            bar.inc(by);
         }
     }
 

@@ -82,6 +82,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
         },
         Command::Replication(ReplicationCommand::Receive(args)) => commands::receive::run(app, &args),
         Command::Replication(ReplicationCommand::Send(args)) => commands::send::run(app, &args),
+        Command::Sync(args) => commands::sync::run(app, &args),
         Command::Dataset(command) => match command {
             DatasetCommand::List(args) => commands::list::run(app, &args),
             DatasetCommand::Get(args) => commands::get::run(app, &args),
@@ -113,6 +114,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
         Command::Serve(serve) => match serve.command {
             ServeCommand::Nbd(args) => commands::serve_nbd::run(app, &args),
             ServeCommand::Zvol(args) => commands::serve_zvol::run(app, &args),
+            ServeCommand::Sync(args) => commands::serve_sync::run(app, &args),
         },
         Command::Tools(command) => match command {
             ToolsCommand::Stream(stream) => match stream.command {

@@ -35,8 +35,8 @@ pub use pool::{
     PoolImportArgs, PoolListArgs, PoolStatusArgs,
 };
 pub use program::Program;
-pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs};
-pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, ServeZvolArgs, TlsMode};
+pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
+pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, ServeSyncArgs, ServeZvolArgs, TlsMode};
 pub use tools::{
     CheckArgs, CompletionsArgs, ManArgs, ShimsArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs,
     StreamVerifyArgs, ToolsCommand,
@@ -73,6 +73,7 @@ pub struct GlobalArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Pool(PoolArgs),
+    Sync(SyncArgs),
     #[command(flatten)]
     Replication(ReplicationCommand),
     #[command(flatten)]
@@ -104,7 +105,7 @@ pub struct RowsArgs {
 /// The verbs in the order and under the headings of `snowmelt --help`.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Pools", &["pool", "check"]),
-    ("Replication", &["receive", "send", "stream"]),
+    ("Replication", &["sync", "receive", "send", "stream"]),
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
     ("Files", &["mount", "unmount", "import", "ls", "cat", "find", "restore", "manifest"]),

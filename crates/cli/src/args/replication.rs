@@ -141,3 +141,81 @@ pub struct SendArgs {
     #[arg(required_unless_present = "resume")]
     pub snapshot: Option<String>,
 }
+
+/// Bring a copy up to date
+///
+/// SOURCE and TARGET are each one of: a dataset (tank/home), a dataset elsewhere (host:tank/home or user@host:tank/home, over
+/// ssh), a dataset of ZFS (zfs:tank/home, host:zfs:tank/home), or a file or '-' with a stream. The source can also be a directory
+/// or a disk image, which is imported. What is at the target already is not sent again: the cost is what changed.
+///
+/// A snapshot is taken of datasets that were written to since their newest one. Nothing at the target is destroyed
+/// without --force. Interrupted, the sync goes on where it was when it is run again.
+///
+/// The exit status is 3 when some datasets could not be brought up to date: the others were.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt sync [-Finprvw] [--identifier name] [--no-snapshot] [--exclude pattern]... \
+    [-o property=value]... [-x property]...\n           [--bwlimit rate] [-e command] [--json] <source> <target>")]
+pub struct SyncArgs {
+    /// With everything below
+    #[arg(short = 'r', long)]
+    pub recursive: bool,
+    /// Destroy what is newer at the target than the newest common snapshot
+    #[arg(short = 'F', long)]
+    pub force: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long = "dry-run")]
+    pub dry_run: bool,
+    /// Say what is done
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Print one JSON object that says what was done
+    #[arg(long)]
+    pub json: bool,
+    /// Send the newest snapshot only, without those in between
+    #[arg(short = 'i', long = "newest-only")]
+    pub newest_only: bool,
+    /// Take no snapshot: send those that are there
+    #[arg(long)]
+    pub no_snapshot: bool,
+    /// Keep what this sync takes, marks and holds apart from that of others, under this name
+    #[arg(long, value_name = "NAME")]
+    pub identifier: Option<String>,
+    /// Do not hold the newest common snapshot at the target
+    #[arg(long)]
+    pub no_hold: bool,
+    /// Leave out datasets whose name below the source matches, and all below them (*, ?, [a-z])
+    #[arg(long = "exclude", value_name = "PATTERN", action = ArgAction::Append)]
+    pub exclude: Vec<String>,
+    /// Send properties too
+    #[arg(short = 'p', long = "props")]
+    pub properties: bool,
+    /// Send encrypted blocks as they are, and others as they are stored; encrypted datasets are always sent so
+    #[arg(short = 'w', long)]
+    pub raw: bool,
+    /// Set a property at the target
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
+    pub set: Vec<String>,
+    /// Do not take a property from the source
+    #[arg(short = 'x', value_name = "PROPERTY", action = ArgAction::Append)]
+    pub without: Vec<String>,
+    /// Bytes a second at most (10M, 500K)
+    #[arg(long, value_name = "RATE")]
+    pub bwlimit: Option<String>,
+    /// Datasets that are sent at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub jobs: u16,
+    /// How often a lost connection is made again
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    pub retries: u32,
+    /// The command that reaches another machine, instead of ssh; its words are separated by blanks
+    #[arg(short = 'e', long = "rsh", value_name = "COMMAND", default_value = "ssh")]
+    pub rsh: String,
+    /// The program there
+    #[arg(long, value_name = "COMMAND", default_value = "snowmelt")]
+    pub remote_command: String,
+    /// Where it comes from
+    pub source: String,
+    /// Where it goes
+    pub target: String,
+}

@@ -16,6 +16,7 @@ pub struct ServeArgs {
 pub enum ServeCommand {
     Nbd(ServeNbdArgs),
     Zvol(ServeZvolArgs),
+    Sync(ServeSyncArgs),
 }
 
 /// Whether connections are encrypted.
@@ -85,4 +86,15 @@ pub struct ServeZvolArgs {
     /// one pool
     #[arg(required = true)]
     pub targets: Vec<String>,
+}
+
+/// Serve a pool to 'snowmelt sync', on standard input and output
+///
+/// What 'snowmelt sync' runs at the other end, over ssh. As the command of a key in authorized_keys
+/// (command="snowmelt serve sync tank",restrict), the key can be used for nothing else.
+#[derive(Debug, Args)]
+#[command(override_usage = "snowmelt serve sync <pool>")]
+pub struct ServeSyncArgs {
+    /// The pool
+    pub pool: String,
 }

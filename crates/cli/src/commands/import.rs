@@ -51,7 +51,7 @@ fn target(text: &str) -> Result<(String, String)> {
     }
     let snapshot = match name.snapshot() {
         Some(short) => short.to_owned(),
-        None => jiff::Zoned::now().strftime("import_%Y-%m-%d_%H:%M:%S").to_string(),
+        None => jiff::Zoned::now().strftime("import_%Y-%m-%d_%H:%M:%S.%3f").to_string(),
     };
     Ok((name.dataset().to_owned(), snapshot))
 }

@@ -34,12 +34,14 @@ pub mod rollback;
 pub mod send;
 pub mod serve_nbd;
 pub mod serve_zvol;
+pub mod serve_sync;
 pub mod set;
 pub mod shims;
 pub mod snapshot;
 pub mod stream_dump;
 pub mod stream_token;
 pub mod stream_verify;
+pub mod sync;
 pub mod unmount;
 
 mod assignments;

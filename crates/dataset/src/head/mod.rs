@@ -302,7 +302,10 @@ impl Datasets {
     }
 
     /// Brings what open heads keep into their trees, so that the catalog shows it.
-    pub(crate) fn settle(&self) -> Result<(), DatasetError> {
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn settle(&self) -> Result<(), DatasetError> {
         let dirty = self.heads.lock().values().any(|head| head.is_dirty());
         if dirty {
             self.pool().commit()?;

@@ -1,0 +1,428 @@
+//! `sync`.
+//!
+//! This process never opens a pool itself: every side is served, by a thread here, by the owner of the pool, or at another
+//! machine, so that one way of asking does for all.
+
+mod ends;
+mod place;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use snowmelt_dataset::property::{Types, format_bytes, parse_size};
+use snowmelt_replicate::limit::Limit;
+use snowmelt_replicate::plan::{Marks, Options};
+use snowmelt_replicate::sync::{Event, Preview, Report, Sync};
+use snowmelt_replicate::{Failure, FailureKind};
+
+use self::ends::{Ends, Unreached};
+use self::place::{Place, Remote};
+use super::{assignments, import, receive};
+use crate::app::App;
+use crate::args::{ImportArgs, ReceiveArgs, SyncArgs};
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::glob::Pattern;
+use crate::progress::Progress;
+
+/// The first pause before a lost connection is made again; each further one is twice as long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How soon a pause ends when the command is interrupted.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Brings a copy up to date.
+///
+/// # Errors
+/// When a side cannot be reached or understood. Datasets that cannot be brought up to date are told, and the status says so.
+pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
+    let source = place::parse(app, &args.source)?;
+    let target = place::parse(app, &args.target)?;
+    match (source, target) {
+        (Place::Dataset(source), Place::Dataset(target)) => datasets(app, args, &source, &target),
+        (Place::Path(path), Place::Dataset(target)) => from_path(app, args, &path, &target),
+        (Place::Standard, Place::Dataset(target)) => from_stream(app, args, &target),
+        (Place::Dataset(_), Place::Path(path)) => Err(CliError::Failed(format!(
+            "cannot sync into '{}': the target is no dataset\n\
+             'snowmelt restore {}@SNAPSHOT DIRECTORY' fills a directory or an image, and \
+             'snowmelt send {}@SNAPSHOT > FILE' keeps a stream",
+            path.display(),
+            args.source,
+            args.source
+        ))),
+        _ => Err(CliError::Failed(format!(
+            "cannot sync '{}' to '{}': one of them must be a dataset",
+            args.source, args.target
+        ))),
+    }
+}
+
+/// A directory or an image is imported; a file with a stream is received.
+fn from_path(app: &mut App<'_>, args: &SyncArgs, path: &Path, target: &Remote) -> Result<Exit> {
+    let dataset = local(args, target)?;
+    let metadata = std::fs::metadata(path)
+        .map_err(|error| CliError::failed(format!("cannot sync '{}'", args.source), &error))?;
+    if metadata.is_file() && ends::is_stream(path) {
+        let file = std::fs::File::open(path)
+            .map_err(|error| CliError::failed(format!("cannot sync '{}'", args.source), &error))?;
+        app.context.stdin = file;
+        return from_stream(app, args, target);
+    }
+    let import = ImportArgs {
+        force: args.force,
+        dry_run: args.dry_run,
+        parents: true,
+        verbose: args.verbose,
+        one_filesystem: false,
+        block_size: None,
+        properties: args.set.clone(),
+        exclude: args.exclude.clone(),
+        exclude_from: Vec::new(),
+        ignore_ctime: false,
+        json: args.json,
+        source: path.to_owned(),
+        target: dataset.to_owned(),
+    };
+    import::run(app, &import)
+}
+
+fn from_stream(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result<Exit> {
+    let receive = ReceiveArgs {
+        force: args.force,
+        resumable: true,
+        abort: false,
+        drop_first: false,
+        last_only: false,
+        skip_holds: true,
+        force_unmount: false,
+        no_mount: true,
+        dry_run: args.dry_run,
+        verbose: u8::from(args.verbose),
+        set: args.set.clone(),
+        exclude: args.without.clone(),
+        target: local(args, target)?.to_owned(),
+    };
+    receive::run(app, &receive)
+}
+
+/// The name of a dataset of this machine's pools of snowmelt.
+fn local<'a>(args: &SyncArgs, target: &'a Remote) -> Result<&'a str> {
+    match target {
+        Remote { host: None, is_zfs: false, dataset } => Ok(dataset),
+        _ => Err(CliError::Failed(format!(
+            "cannot sync '{}' to '{}': directories, images and streams go into a dataset of this machine\n\
+             sync to one, and that to '{}'",
+            args.source, args.target, args.target
+        ))),
+    }
+}
+
+fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote) -> Result<Exit> {
+    if source == target {
+        return Err(CliError::Failed(format!("cannot sync '{}': source and target are the same", args.source)));
+    }
+    let patterns: Vec<Pattern> = args.exclude.iter().map(|text| Pattern::new(text, false)).collect();
+    let below = format!("{}/", source.dataset);
+    let is_excluded = |name: &str| {
+        let relative = name.strip_prefix(&below).unwrap_or_default();
+        let last = relative.rsplit('/').next().unwrap_or_default();
+        let fits = |pattern: &Pattern| {
+            pattern.matches(relative.as_bytes()) || pattern.matches(last.as_bytes())
+        };
+        !relative.is_empty() && patterns.iter().any(fits)
+    };
+    let settings = Settings::new(args, source, target)?;
+    let mut pause = PAUSE;
+    let mut left = args.retries;
+    let mut was_reached = false;
+    let report = loop {
+        let attempt = once(app, args, source, target, &settings, &is_excluded, &mut was_reached);
+        let lost = match attempt {
+            Ok(Attempt::Previewed(preview)) => return told(app, args, &preview),
+            Ok(Attempt::Done(report)) => match report.datasets.iter().find_map(lost) {
+                Some(lost) if left > 0 => lost,
+                _ => break report,
+            },
+            Err(Unreached::Lost(lost)) if was_reached && left > 0 => lost,
+            Err(Unreached::Lost(lost)) => return Err(CliError::Failed(lost)),
+            Err(Unreached::Failed(error)) => return Err(error),
+        };
+        left -= 1;
+        app.context.complain(format_args!("{lost}\ntrying again in {} s", pause.as_secs()));
+        let mut waited = Duration::ZERO;
+        while waited < pause && !app.context.is_cancelled() {
+            std::thread::sleep(TICK);
+            waited += TICK;
+        }
+        if app.context.is_cancelled() {
+            return Err(CliError::Failed("interrupted".to_owned()));
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    };
+    finish(app, args, &report)
+}
+
+fn lost(dataset: &snowmelt_replicate::sync::DatasetReport) -> Option<String> {
+    dataset.failure.as_ref().filter(|failure| failure.may_pass()).map(|failure| failure.message.clone())
+}
+
+/// What the flags mean, understood once.
+struct Settings {
+    options: Options,
+    marks: Marks,
+    rate: Option<u64>,
+}
+
+impl Settings {
+    fn new(args: &SyncArgs, source: &Remote, target: &Remote) -> Result<Self> {
+        let attempt = format!("cannot sync to '{}'", args.target);
+        let pairs = assignments::split_all(&args.set)?;
+        let set = assignments::stored(&assignments::for_new(&attempt, &pairs, Types::FILESYSTEM_VOLUME)?);
+        let exclude = args
+            .without
+            .iter()
+            .map(|name| {
+                assignments::canonical_name(name)
+                    .map_err(|error| CliError::Usage(format!("{attempt}: {error}")))
+            })
+            .collect::<Result<_>>()?;
+        let rate = match &args.bwlimit {
+            None => None,
+            Some(text) => Some(
+                parse_size(text.trim_end_matches("/s"))
+                    .map_err(|error| CliError::Usage(format!("--bwlimit {text}: {error}")))?,
+            ),
+        };
+        if let Some(identifier) = &args.identifier {
+            let is_fine = !identifier.is_empty()
+                && identifier.len() <= 40
+                && identifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+                && !identifier.starts_with(|first: char| first.is_ascii_digit());
+            if !is_fine {
+                return Err(CliError::Usage(format!(
+                    "--identifier {identifier}: it begins with a letter, and has up to 40 letters, digits, '-' and '.'"
+                )));
+            }
+        }
+        let options = Options {
+            newest_only: args.newest_only,
+            force: args.force,
+            raw: args.raw,
+            properties: args.properties,
+            // A source of ZFS may refuse to mix streams with and without large blocks; ours takes either.
+            large_blocks: !source.is_zfs || !target.is_zfs,
+            set,
+            exclude,
+        };
+        let place = format!("{}:{}", target.host.as_deref().unwrap_or_default(), target.dataset);
+        let marks = Marks::new(args.identifier.as_deref(), &place, !args.no_hold);
+        Ok(Self { options, marks, rate })
+    }
+}
+
+enum Attempt {
+    Done(Report),
+    Previewed(Preview),
+}
+
+fn once(
+    app: &mut App<'_>,
+    args: &SyncArgs,
+    source: &Remote,
+    target: &Remote,
+    settings: &Settings,
+    is_excluded: &(dyn Fn(&str) -> bool + std::marker::Sync),
+    was_reached: &mut bool,
+) -> Result<Attempt, Unreached> {
+    let ends = Ends::open(app, args, source, target)?;
+    *was_reached = true;
+    let cancelled = app.context.cancelled.clone();
+    let shown = (!args.json).then(|| Progress::bytes(app.context, None));
+    let teller = Teller { app: Mutex::new(app), verbose: args.verbose && !args.json, shown };
+    let taken = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    let sync = Sync {
+        source: &*ends.source,
+        source_root: &source.dataset,
+        target: &*ends.target,
+        target_root: &target.dataset,
+        recursive: args.recursive,
+        is_excluded,
+        snapshot: (!args.no_snapshot)
+            .then(|| format!("{}{}", settings.marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))),
+        marks: settings.marks.clone(),
+        options: settings.options.clone(),
+        jobs: usize::from(args.jobs),
+        limit: settings.rate.map(Limit::new),
+        tell_sizes: teller.shown.as_ref().is_some_and(Progress::is_shown),
+        observer: &|event| teller.tell(&event),
+        cancelled: &cancelled,
+    };
+    let result = match args.dry_run {
+        true => sync.preview().map(Attempt::Previewed),
+        false => sync.run().map(Attempt::Done),
+    };
+    if let Some(shown) = teller.shown {
+        shown.finish();
+    }
+    ends.close();
+    result.map_err(|failure| failed(args, failure))
+}
+
+fn failed(args: &SyncArgs, failure: Failure) -> Unreached {
+    match failure.kind {
+        FailureKind::Lost => Unreached::Lost(failure.message),
+        FailureKind::Interrupted => Unreached::Failed(CliError::Failed("interrupted".to_owned())),
+        _ => Unreached::Failed(CliError::Failed(format!(
+            "cannot sync '{}' to '{}': {failure}",
+            args.source, args.target
+        ))),
+    }
+}
+
+/// Shows what happens. Called from all threads of a sync.
+struct Teller<'a, 'b> {
+    app: Mutex<&'a mut App<'b>>,
+    verbose: bool,
+    shown: Option<Progress>,
+}
+
+impl Teller<'_, '_> {
+    fn tell(&self, event: &Event<'_>) {
+        match event {
+            Event::Planned { bytes } => {
+                if let Some(shown) = &self.shown {
+                    shown.expect(*bytes);
+                }
+            }
+            Event::Begin { snapshot, target, resumes } => {
+                if let Some(shown) = &self.shown {
+                    let verb = if *resumes { "resuming " } else { "" };
+                    shown.message(format!("{verb}{snapshot} to {target}  "));
+                }
+            }
+            Event::Bytes(more) => {
+                if let Some(shown) = &self.shown {
+                    shown.advance(*more as u64);
+                }
+            }
+            Event::End { snapshot, target, bytes, took } if self.verbose => {
+                let bytes = format_bytes(*bytes);
+                self.say(&format!("{snapshot} to {target}: {bytes} in {:.1} s", took.as_secs_f64()));
+            }
+            Event::Note(note) => {
+                let Ok(mut app) = self.app.lock() else { return };
+                app.context.complain(note);
+            }
+            _ => {}
+        }
+    }
+
+    fn say(&self, line: &str) {
+        let Ok(mut app) = self.app.lock() else { return };
+        // If nobody listens any more the sync goes on all the same.
+        let out = &mut app.context.out;
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
+}
+
+/// What became of it.
+fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
+    let failed: Vec<_> = report.datasets.iter().filter(|dataset| dataset.failure.is_some()).collect();
+    if args.json {
+        let datasets: Vec<_> = report
+            .datasets
+            .iter()
+            .map(|dataset| {
+                serde_json::json!({
+                    "source": dataset.source,
+                    "target": dataset.target,
+                    "snapshot": dataset.snapshot,
+                    "bytes": dataset.bytes,
+                    "streams": dataset.streams,
+                    "error": dataset.failure.as_ref().map(|failure| &failure.message),
+                })
+            })
+            .collect();
+        let bytes: u64 = report.datasets.iter().map(|dataset| dataset.bytes).sum();
+        writeln!(app.context.out, "{}", serde_json::json!({ "bytes": bytes, "datasets": datasets }))?;
+    } else if args.verbose {
+        let bytes: u64 = report.datasets.iter().map(|dataset| dataset.bytes).sum();
+        let sent = report.datasets.iter().filter(|dataset| dataset.streams > 0).count();
+        let fine = report.datasets.len() - failed.len();
+        writeln!(
+            app.context.out,
+            "{fine} of {} datasets up to date, {} sent for {sent} of them",
+            report.datasets.len(),
+            format_bytes(bytes)
+        )?;
+    }
+    for dataset in &failed {
+        if let Some(failure) = &dataset.failure {
+            app.context
+                .complain(format_args!("cannot sync '{}' to '{}': {failure}", dataset.source, dataset.target));
+        }
+    }
+    Ok(match failed.len() {
+        0 => Exit::Ok,
+        some if some == report.datasets.len() => Exit::Failed,
+        _ => Exit::Partial,
+    })
+}
+
+/// What would be done.
+fn told(app: &mut App<'_>, args: &SyncArgs, preview: &Preview) -> Result<Exit> {
+    let mut total = 0;
+    let mut rows = Vec::new();
+    for dataset in &preview.datasets {
+        let bytes: u64 = dataset.sends.iter().map(|(_, bytes)| bytes).sum();
+        total += bytes;
+        if args.json {
+            rows.push(serde_json::json!({
+                "source": dataset.source,
+                "target": dataset.target,
+                "rename": dataset.rename,
+                "snapshot": dataset.snapshot,
+                "bytes": bytes,
+                "sends": dataset.sends.iter().map(|(send, bytes)| serde_json::json!({
+                    "from": send.from, "to": send.to, "resumes": send.token.is_some(), "bytes": bytes,
+                })).collect::<Vec<_>>(),
+                "error": dataset.failure.as_ref().map(|failure| &failure.message),
+            }));
+            continue;
+        }
+        if let Some(failure) = &dataset.failure {
+            app.context
+                .complain(format_args!("cannot sync '{}' to '{}': {failure}", dataset.source, dataset.target));
+            continue;
+        }
+        let out = &mut app.context.out;
+        if let Some(from) = &dataset.rename {
+            writeln!(out, "would rename {from} to {}", dataset.target)?;
+        }
+        if dataset.snapshot {
+            writeln!(out, "would take a snapshot of {}, and send what it has more", dataset.source)?;
+        }
+        for (send, bytes) in &dataset.sends {
+            let what = match (&send.token, &send.from) {
+                (Some(_), _) => format!("the rest of {}", send.to),
+                (None, Some(from)) => format!("{} since {from}", send.to),
+                (None, None) => format!("{} in full", send.to),
+            };
+            writeln!(out, "would send {what} to {}: {}", dataset.target, format_bytes(*bytes))?;
+        }
+    }
+    let failed = preview.datasets.iter().filter(|dataset| dataset.failure.is_some()).count();
+    if args.json {
+        writeln!(app.context.out, "{}", serde_json::json!({ "bytes": total, "datasets": rows }))?;
+    } else {
+        writeln!(app.context.out, "{} in all", format_bytes(total))?;
+    }
+    Ok(match failed {
+        0 => Exit::Ok,
+        some if some == preview.datasets.len() => Exit::Failed,
+        _ => Exit::Partial,
+    })
+}

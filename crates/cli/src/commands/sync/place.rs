@@ -1,0 +1,109 @@
+//! What the words after `sync` mean.
+
+use std::path::PathBuf;
+
+use crate::app::{App, pool_of};
+use crate::error::{CliError, Result};
+
+/// One side of a sync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A dataset of snowmelt or ZFS.
+    Dataset(Remote),
+    /// A directory, a disk image, a block device, or a file with a stream.
+    Path(PathBuf),
+    /// A stream on standard input or output.
+    Standard,
+}
+
+/// A dataset, here or elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// `host` or `user@host`; nothing for this machine.
+    pub(super) host: Option<String>,
+    /// It is in a pool of ZFS.
+    pub(super) is_zfs: bool,
+    /// Its full name.
+    pub(super) dataset: String,
+}
+
+impl Remote {
+    /// The name of its pool.
+    pub(super) fn pool(&self) -> &str {
+        pool_of(&self.dataset)
+    }
+}
+
+/// Understands a side of a sync.
+pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
+    if text == "-" {
+        return Ok(Place::Standard);
+    }
+    if text.starts_with(['/', '.', '~']) {
+        return Ok(Place::Path(app.context.path(text)));
+    }
+    let (host, rest) = split_host(text);
+    let (is_zfs, dataset) = match rest.strip_prefix("zfs:") {
+        Some(dataset) => (true, dataset),
+        None => (false, rest),
+    };
+    if host.is_none() && !is_zfs && app.places.find(pool_of(dataset)).is_none() {
+        let path = app.context.path(text);
+        if path.exists() || text.contains('.') && !text.contains('/') {
+            return Ok(Place::Path(path));
+        }
+    }
+    if dataset.starts_with('/') || dataset.starts_with('.') {
+        let host = host.unwrap_or_default();
+        return Err(CliError::Failed(format!(
+            "cannot sync '{text}': directories of another machine are not reached by sync\n\
+             run it there ('ssh {host} snowmelt import {dataset} …'), and sync the dataset"
+        )));
+    }
+    if dataset.contains(['@', '#']) {
+        return Err(CliError::Failed(format!(
+            "cannot sync '{text}': name the dataset, not a snapshot of it: all of them are synced"
+        )));
+    }
+    if dataset.is_empty() {
+        return Err(CliError::Usage(format!("'{text}' names no dataset")));
+    }
+    Ok(Place::Dataset(Remote { host: host.map(str::to_owned), is_zfs, dataset: dataset.to_owned() }))
+}
+
+/// `host:rest`, where no slash stands before the colon; `zfs:` is no host, and IPv6 addresses stand in brackets.
+fn split_host(text: &str) -> (Option<&str>, &str) {
+    let end = match text.find(']') {
+        Some(at) if text.contains('[') => at,
+        _ => 0,
+    };
+    let colon = text.get(end..).and_then(|rest| rest.find(':')).map(|at| at + end);
+    match colon {
+        Some(at) if !text[..at].contains('/') && &text[..at] != "zfs" && at > 0 => {
+            (Some(&text[..at]), &text[at + 1..])
+        }
+        _ => (None, text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        for (text, expected) in [
+            ("tank/home", (None, "tank/home")),
+            ("host:tank/home", (Some("host"), "tank/home")),
+            ("me@host:tank", (Some("me@host"), "tank")),
+            ("tank/a:b", (None, "tank/a:b")),
+            ("zfs:tank/home", (None, "zfs:tank/home")),
+            ("me@host:zfs:tank/home", (Some("me@host"), "zfs:tank/home")),
+            ("[::1]:tank/home", (Some("[::1]"), "tank/home")),
+            ("me@[fe80::1]:tank/a:b", (Some("me@[fe80::1]"), "tank/a:b")),
+            (":tank", (None, ":tank")),
+        ] {
+            assert_eq!(split_host(text), expected, "{text}");
+        }
+    }
+}

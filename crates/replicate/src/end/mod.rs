@@ -1,0 +1,67 @@
+//! Pools that can be asked, wherever they are.
+//!
+//! - `peer`: a pool of snowmelt, through [`crate::wire`]
+//! - `zfs`: a pool of ZFS, through its commands
+
+mod peer;
+mod zfs;
+
+use std::io::{Read, Write};
+
+pub use peer::Peer;
+pub use zfs::Zfs;
+
+use crate::error::Failure;
+use crate::request::{Action, DatasetInfo, Describe, ReceiveRequest, SendRequest};
+
+/// A pool that can be asked. All calls may be made side by side.
+pub trait End: Send + Sync {
+    /// What is there, parents before children; nothing if the dataset is not there.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked or read.
+    fn describe(&self, what: &Describe) -> Result<Vec<DatasetInfo>, Failure>;
+
+    /// Begins to send.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn send(&self, request: &SendRequest) -> Result<Box<dyn Source>, Failure>;
+
+    /// Begins to receive.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn receive(&self, request: &ReceiveRequest) -> Result<Box<dyn Sink>, Failure>;
+
+    /// Bytes of the stream of each of these.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn sizes(&self, sends: &[SendRequest]) -> Result<Vec<Result<u64, Failure>>, Failure>;
+
+    /// Carries out each of these, in order.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked.
+    fn apply(&self, actions: &[Action]) -> Result<Vec<Result<(), Failure>>, Failure>;
+}
+
+/// A stream that comes from a pool. Dropped before its end, the send is stopped.
+pub trait Source: Read {
+    /// To be called when the stream has ended: whether it was whole.
+    ///
+    /// # Errors
+    /// Why it was cut off.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// A stream that goes into a pool. Dropped before [`Sink::finish`], the receive is interrupted, and keeps what it has
+/// stored.
+pub trait Sink: Write {
+    /// Says that the stream has ended and waits until what it holds is there. After a write has failed, this tells why.
+    ///
+    /// # Errors
+    /// Why it was not received.
+    fn finish(self: Box<Self>) -> Result<(), Failure>;
+}

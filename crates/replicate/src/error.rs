@@ -1,0 +1,118 @@
+//! Failures, as they travel from one end to the other.
+
+use serde::{Deserialize, Serialize};
+use snowmelt_dataset::{DatasetError, ReceiveError, SendError};
+use snowmelt_pool::PoolError;
+
+/// What a program has to know of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The connection is gone, or cannot be made: trying again may help.
+    Lost,
+    /// The stream that was to be resumed cannot be, since what it is of is gone.
+    CannotResume,
+    /// A receive into the target is under way.
+    Busy,
+    /// The target has no room: the pool is full or a quota is reached.
+    NoSpace,
+    /// The target was written to since the base, or has newer snapshots.
+    Diverged,
+    /// Interrupted.
+    Interrupted,
+    /// Anything else; also what a later version calls by a name unknown here.
+    #[serde(other)]
+    Other,
+}
+
+/// A failure: its kind for programs, its message for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What a program has to know.
+    pub kind: FailureKind,
+    /// What a person has to know: one or more lines without a period at the end.
+    pub message: String,
+}
+
+impl Failure {
+    /// Of this kind, with this message.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// Of no particular kind.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Other, message)
+    }
+
+    /// The connection is gone.
+    pub fn lost(message: impl Into<String>) -> Self {
+        Self::new(FailureKind::Lost, message)
+    }
+
+    /// Whether trying again may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.kind == FailureKind::Lost
+    }
+}
+
+/// An error with its causes, each said once.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn kind_of(error: &DatasetError) -> FailureKind {
+    match error {
+        DatasetError::Busy { .. } => FailureKind::Busy,
+        DatasetError::Interrupted => FailureKind::Interrupted,
+        DatasetError::Pool(PoolError::NoSpace { .. }) => FailureKind::NoSpace,
+        DatasetError::NotNewest { .. } => FailureKind::Diverged,
+        _ => FailureKind::Other,
+    }
+}
+
+impl From<DatasetError> for Failure {
+    fn from(error: DatasetError) -> Self {
+        Self::new(kind_of(&error), chain(&error))
+    }
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        let kind = match &error {
+            SendError::ResumeTargetGone { .. } | SendError::ResumeSourceGone { .. } => {
+                FailureKind::CannotResume
+            }
+            SendError::Closed | SendError::Write(_) => FailureKind::Lost,
+            SendError::Dataset(error) => kind_of(error),
+            _ => FailureKind::Other,
+        };
+        Self::new(kind, chain(&error))
+    }
+}
+
+impl From<ReceiveError> for Failure {
+    fn from(error: ReceiveError) -> Self {
+        let kind = match &error {
+            ReceiveError::Busy { .. } => FailureKind::Busy,
+            ReceiveError::Modified { .. } | ReceiveError::NotNewest { .. } => FailureKind::Diverged,
+            ReceiveError::Resume { .. } => FailureKind::CannotResume,
+            ReceiveError::Dataset(error) => kind_of(error),
+            _ => FailureKind::Other,
+        };
+        Self::new(kind, chain(&error))
+    }
+}

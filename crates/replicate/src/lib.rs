@@ -1,0 +1,21 @@
+//! Keeping datasets in sync: what is where, what has to be sent, and sending it.
+//!
+//! - [`request`]: what can be asked of a pool, here or elsewhere, and the answers
+//! - [`wire`]: many requests over one pair of byte streams (docs/format/sync.md)
+//! - [`end`]: pools that can be asked: a pool of snowmelt through [`wire`], a pool of ZFS through its commands
+//! - [`plan`]: from two descriptions to what has to be done; pure
+//! - [`sync`]: a plan carried out, datasets side by side
+//! - [`serve`]: the other side of [`wire`]: requests carried out on an open pool
+//!
+//! Everything here can be cut off at any moment and begun again: state is in the pools alone.
+
+pub mod end;
+pub mod error;
+pub mod limit;
+pub mod plan;
+pub mod request;
+pub mod serve;
+pub mod sync;
+pub mod wire;
+
+pub use error::{Failure, FailureKind};

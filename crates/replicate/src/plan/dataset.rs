@@ -1,0 +1,241 @@
+//! The steps that bring one dataset up to date.
+
+use std::collections::HashMap;
+
+use snowmelt_stream::token::ResumeToken;
+
+use super::{Options, Origin};
+use crate::request::{DatasetInfo, ReceiveRequest, SendRequest, SnapshotInfo};
+
+/// A step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// What a receive that was cut off left is thrown away: it is of no use any more.
+    Abort {
+        /// Why.
+        why: String,
+    },
+    /// A stream goes over.
+    Send {
+        /// How it is made.
+        send: SendRequest,
+        /// Where it goes.
+        receive: ReceiveRequest,
+        /// Guid of the last snapshot it brings.
+        brings: u64,
+    },
+}
+
+/// Why a dataset cannot be brought up to date. Texts say what happened and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum Problem {
+    #[error("'{source_name}' has no snapshot to send\ntake one, or leave out --no-snapshot")]
+    NothingToSend { source_name: String },
+    #[error("a receive into '{target}' is under way: wait until it has ended")]
+    Receiving { target: String },
+    #[error(
+        "'{target}' and '{source_name}' have no snapshot in common: it is no copy, or its base was destroyed\n\
+         to send everything again, rename '{target}' or destroy it, and sync again"
+    )]
+    NothingInCommon { source_name: String, target: String },
+    #[error(
+        "'{target}' has snapshots that are newer than @{base}, the newest it has in common with '{source_name}':\n  {}\n\
+         to give these up, sync with --force; to keep them, clone or send '{target}' elsewhere first",
+        newer.join("\n  ")
+    )]
+    Diverged { source_name: String, target: String, base: String, newer: Vec<String> },
+    #[error("'{target}' is a {is}, and '{source_name}' is none")]
+    OtherKind { source_name: String, target: String, is: &'static str },
+}
+
+/// Steps from what is at the target to the newest snapshot of the source; none if that is there.
+///
+/// # Errors
+/// [`Problem`], with nothing to be done.
+pub fn steps(
+    source: &DatasetInfo,
+    target: Option<&DatasetInfo>,
+    target_name: &str,
+    origin: Option<&Origin>,
+    options: &Options,
+) -> Result<Vec<Step>, Problem> {
+    let mut steps = Vec::new();
+    let mut target = target.cloned();
+    if let Some(found) = &mut target {
+        if found.receiving {
+            return Err(Problem::Receiving { target: target_name.to_owned() });
+        }
+        if found.kind != source.kind {
+            let is = if found.kind == crate::request::Kind::Volume { "volume" } else { "filesystem" };
+            let (source_name, target) = (source.name.clone(), target_name.to_owned());
+            return Err(Problem::OtherKind { source_name, target, is });
+        }
+        if let Some(token) = found.resume_token.take() {
+            match resumed(source, found, &token) {
+                Ok(snapshot) => {
+                    let send = SendRequest { token: Some(token), ..options.send(source, &snapshot.name, None) };
+                    let receive = ReceiveRequest { force: false, ..options.receive(target_name) };
+                    steps.push(Step::Send { send, receive, brings: snapshot.guid });
+                    found.snapshots.push(snapshot.clone());
+                }
+                Err(why) => {
+                    steps.push(Step::Abort { why });
+                    if found.inconsistent {
+                        target = None;
+                    }
+                }
+            }
+        }
+    }
+    let last = source.snapshots.last();
+    let last = last.ok_or_else(|| Problem::NothingToSend { source_name: source.name.clone() })?;
+    let Some(target) = target else {
+        steps.extend(first(source, last, target_name, origin, options));
+        return Ok(steps);
+    };
+    let base = base(source, &target).ok_or_else(|| Problem::NothingInCommon {
+        source_name: source.name.clone(),
+        target: target_name.to_owned(),
+    })?;
+    let more = since(source, &base, last, target_name, options);
+    if more.is_empty() {
+        return Ok(steps);
+    }
+    let newer: Vec<String> = target
+        .snapshots
+        .iter()
+        .skip(base.target_at + 1)
+        .map(|snapshot| format!("{target_name}@{}", snapshot.name))
+        .collect();
+    if !newer.is_empty() && !options.force {
+        return Err(Problem::Diverged {
+            source_name: source.name.clone(),
+            target: target_name.to_owned(),
+            base: target.snapshots.get(base.target_at).map(|s| s.name.clone()).unwrap_or_default(),
+            newer,
+        });
+    }
+    steps.extend(more);
+    Ok(steps)
+}
+
+/// The snapshot whose stream was cut off, if it can be resumed; or why not.
+fn resumed<'a>(
+    source: &'a DatasetInfo,
+    target: &DatasetInfo,
+    token: &str,
+) -> Result<&'a SnapshotInfo, String> {
+    let token = ResumeToken::parse(token).map_err(|error| error.to_string())?;
+    let to = token.to_guid().unwrap_or(0);
+    let snapshot = source
+        .snapshots
+        .iter()
+        .find(|snapshot| snapshot.guid == to)
+        .ok_or_else(|| format!("'{}' used in the initial send no longer exists", token.to_name().unwrap_or("")))?;
+    let from = token.from_guid().unwrap_or(0);
+    let has_base = from == 0
+        || source.origin == Some(from)
+        || source.snapshots.iter().any(|snapshot| snapshot.guid == from)
+        || source.bookmarks.iter().any(|bookmark| bookmark.guid == from);
+    if !has_base {
+        return Err(format!("incremental source {from:#x} no longer exists"));
+    }
+    if target.snapshots.iter().any(|snapshot| snapshot.guid == to) {
+        return Err(format!("'{}' is there already", snapshot.name));
+    }
+    Ok(snapshot)
+}
+
+/// What the source can send from, and the target has.
+struct Base {
+    /// Full name at the source.
+    name: String,
+    createtxg: u64,
+    is_bookmark: bool,
+    /// Where it is among the snapshots of the target.
+    target_at: usize,
+}
+
+/// The newest that both have.
+fn base(source: &DatasetInfo, target: &DatasetInfo) -> Option<Base> {
+    let there: HashMap<u64, usize> =
+        target.snapshots.iter().enumerate().map(|(at, snapshot)| (snapshot.guid, at)).collect();
+    let snapshots = source.snapshots.iter().filter_map(|snapshot| {
+        Some(Base {
+            name: format!("{}@{}", source.name, snapshot.name),
+            createtxg: snapshot.createtxg,
+            is_bookmark: false,
+            target_at: *there.get(&snapshot.guid)?,
+        })
+    });
+    let bookmarks = source.bookmarks.iter().filter_map(|bookmark| {
+        Some(Base {
+            name: format!("{}#{}", source.name, bookmark.name),
+            createtxg: bookmark.createtxg,
+            is_bookmark: true,
+            target_at: *there.get(&bookmark.guid)?,
+        })
+    });
+    // From a snapshot less is sent than from its bookmark.
+    snapshots.chain(bookmarks).max_by_key(|base| (base.createtxg, !base.is_bookmark))
+}
+
+/// A dataset that is not there yet.
+fn first(
+    source: &DatasetInfo,
+    last: &SnapshotInfo,
+    target: &str,
+    origin: Option<&Origin>,
+    options: &Options,
+) -> Vec<Step> {
+    let oldest = match options.newest_only {
+        true => last,
+        false => source.snapshots.first().unwrap_or(last),
+    };
+    let send = options.send(source, &oldest.name, origin.map(|origin| origin.source.clone()));
+    // What a clone starts from is named, so that it is found whatever else has its guid.
+    let receive = ReceiveRequest {
+        origin: origin.map(|origin| origin.target.clone()),
+        force: false,
+        ..options.receive(target)
+    };
+    let mut steps = vec![Step::Send { send, receive, brings: oldest.guid }];
+    steps.extend(rest(source, oldest, last, target, options));
+    steps
+}
+
+/// From a base to the newest.
+fn since(source: &DatasetInfo, base: &Base, last: &SnapshotInfo, target: &str, options: &Options) -> Vec<Step> {
+    let next = match options.newest_only {
+        true => Some(last),
+        false => source.snapshots.iter().find(|snapshot| snapshot.createtxg > base.createtxg),
+    };
+    let Some(next) = next.filter(|next| next.createtxg > base.createtxg) else { return Vec::new() };
+    if !base.is_bookmark && !options.newest_only && next.guid != last.guid {
+        let send = SendRequest { intermediate: true, ..options.send(source, &last.name, Some(base.name.clone())) };
+        return vec![Step::Send { send, receive: options.receive(target), brings: last.guid }];
+    }
+    // From a bookmark one snapshot can be sent; the others follow from that.
+    let send = options.send(source, &next.name, Some(base.name.clone()));
+    let mut steps = vec![Step::Send { send, receive: options.receive(target), brings: next.guid }];
+    steps.extend(rest(source, next, last, target, options));
+    steps
+}
+
+/// Everything after `from` up to `last`.
+fn rest(
+    source: &DatasetInfo,
+    from: &SnapshotInfo,
+    last: &SnapshotInfo,
+    target: &str,
+    options: &Options,
+) -> Option<Step> {
+    if from.guid == last.guid {
+        return None;
+    }
+    let from = format!("{}@{}", source.name, from.name);
+    let send = SendRequest { intermediate: true, ..options.send(source, &last.name, Some(from)) };
+    Some(Step::Send { send, receive: options.receive(target), brings: last.guid })
+}

@@ -1,0 +1,249 @@
+//! The other side of [`crate::wire`]: requests carried out on an open pool.
+
+use std::io::{self, BufWriter, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use snowmelt_dataset::receive::{Observer, ReceiveOptions, resume_token};
+use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
+use snowmelt_dataset::{
+    Catalog, CreateOptions, Dataset, DatasetError, Datasets, DestroyPlan, Found, Kind as DatasetKind, Name,
+    RenameOptions,
+};
+use snowmelt_stream::features::Features;
+use snowmelt_stream::token::ResumeToken;
+
+use crate::error::{Failure, FailureKind};
+use crate::request::{
+    Action, Answer, BookmarkInfo, DatasetInfo, Describe, Kind, ReceiveRequest, Request, SendRequest,
+    SnapshotInfo,
+};
+use crate::wire::{Channel, Handler, WireError, serve};
+
+/// How soon a request learns that nobody wants it any more.
+const WATCH_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Serves a pool to the client at the other side of `input` and `output`, until it is gone or `cancelled` is set.
+///
+/// # Errors
+/// When the client is none, or breaks the protocol.
+pub fn serve_pool(
+    datasets: &Arc<Datasets>,
+    input: impl io::Read,
+    output: impl Write + Send + 'static,
+    cancelled: &AtomicBool,
+) -> Result<(), WireError> {
+    serve(input, output, &Server { datasets, cancelled })
+}
+
+struct Server<'a> {
+    datasets: &'a Arc<Datasets>,
+    cancelled: &'a AtomicBool,
+}
+
+impl Handler for Server<'_> {
+    fn handle(&self, request: Request, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        match request {
+            Request::Describe(what) => self.describe(&what, channel),
+            Request::Send(request) => self.send(&request, channel),
+            Request::Receive(request) => self.receive(&request, channel),
+            Request::Sizes { sends } => {
+                let catalog = self.datasets.catalog();
+                Ok(Answer::Sizes(sends.iter().map(|send| size(&catalog, send)).collect()))
+            }
+            Request::Apply { actions } => {
+                Ok(Answer::Applied(actions.iter().map(|action| self.apply(action)).collect()))
+            }
+        }
+    }
+}
+
+impl Server<'_> {
+    fn describe(&self, what: &Describe, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        self.datasets.settle()?;
+        let catalog = self.datasets.catalog();
+        let described = match catalog.dataset(&what.root) {
+            Ok(root) if what.recursive => catalog.descendants(root)?,
+            Ok(root) => vec![root],
+            Err(DatasetError::NotFound { .. }) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let mut out = BufWriter::new(channel.outgoing());
+        for dataset in &described {
+            let info = self.info(&catalog, dataset, &what.tag)?;
+            serde_json::to_writer(&mut out, &info).map_err(|error| Failure::lost(error.to_string()))?;
+            out.write_all(b"\n").map_err(lost)?;
+        }
+        let out = out.into_inner().map_err(|error| lost(error.into_error()))?;
+        out.finish().map_err(|error| Failure::lost(error.to_string()))?;
+        Ok(Answer::Done)
+    }
+
+    fn info(&self, catalog: &Catalog, dataset: &Dataset, tag: &str) -> Result<DatasetInfo, Failure> {
+        let mut snapshots = Vec::new();
+        for snapshot in catalog.snapshots(dataset) {
+            let snapshot = snapshot?;
+            let held = catalog.holds(snapshot.id)?.iter().any(|(found, _)| found == tag);
+            snapshots.push(SnapshotInfo {
+                name: snapshot.record.name,
+                guid: snapshot.record.guid,
+                createtxg: snapshot.id.txg,
+                creation: snapshot.record.creation,
+                held,
+            });
+        }
+        let bookmarks = catalog
+            .bookmarks(dataset)?
+            .into_iter()
+            .map(|bookmark| BookmarkInfo {
+                name: bookmark.name,
+                guid: bookmark.record.guid,
+                createtxg: bookmark.record.createtxg,
+            })
+            .collect();
+        let origin = match dataset.record.origin {
+            Some(origin) => Some(catalog.snapshot_by_id(origin)?.record.guid),
+            None => None,
+        };
+        Ok(DatasetInfo {
+            name: dataset.name.clone(),
+            kind: match dataset.record.kind {
+                DatasetKind::Filesystem => Kind::Filesystem,
+                DatasetKind::Volume => Kind::Volume,
+            },
+            encrypted: dataset.record.content.features.contains(Features::RAW),
+            origin,
+            snapshots,
+            bookmarks,
+            written: catalog.dataset_space(dataset)?.written,
+            resume_token: resume_token(catalog, dataset.id)?,
+            inconsistent: dataset.record.inconsistent,
+            receiving: self.datasets.is_receiving(dataset.id),
+        })
+    }
+
+    fn send(&self, request: &SendRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        let plan = plan(&self.datasets.catalog(), request)?;
+        let stop = plan.cancel_flag();
+        let out = channel.outgoing();
+        self.watched(channel, &stop, || plan.run(channel.outgoing(), &|_| {}))?;
+        out.finish().map_err(|error| Failure::lost(error.to_string()))?;
+        Ok(Answer::Done)
+    }
+
+    fn receive(&self, request: &ReceiveRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        let options = ReceiveOptions {
+            force: request.force,
+            resumable: true,
+            origin: request.origin.clone(),
+            properties: request.properties.clone(),
+            exclude: request.exclude.clone(),
+            ..ReceiveOptions::default()
+        };
+        let stop = AtomicBool::new(false);
+        let observer = Observer { event: &|_| {}, cancelled: &stop };
+        let received = self.watched(channel, &stop, || {
+            self.datasets.receive(&request.target, channel.incoming(), &options, &observer)
+        });
+        match received {
+            Ok(_) => Ok(Answer::Done),
+            Err(_) if channel.is_broken() => {
+                Err(Failure::new(FailureKind::Interrupted, "the sender is gone"))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Does `work`, and sets `stop` when nobody wants it any more.
+    fn watched<T>(&self, channel: &Channel, stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if channel.is_broken() || self.cancelled.load(Ordering::Relaxed) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::park_timeout(WATCH_INTERVAL);
+                }
+            });
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
+            result
+        })
+    }
+
+    fn apply(&self, action: &Action) -> Result<(), Failure> {
+        let datasets = self.datasets;
+        match action {
+            Action::Snapshot { names } => {
+                let names = names.iter().map(|name| parse(name)).collect::<Result<Vec<_>, _>>()?;
+                datasets.snapshot(&names, &[])?;
+            }
+            Action::DestroySnapshot { name } => {
+                let catalog = datasets.catalog();
+                let snapshot = catalog.snapshot(&parse(name)?)?;
+                datasets.destroy(&DestroyPlan::snapshots(&catalog, vec![snapshot], false)?)?;
+            }
+            Action::Bookmark { snapshot, bookmark } => {
+                datasets.bookmark(&parse(snapshot)?, &parse(bookmark)?)?;
+            }
+            Action::DestroyBookmark { name } => datasets.destroy_bookmark(&parse(name)?)?,
+            Action::Hold { tag, snapshot } => datasets.hold(tag, &[parse(snapshot)?])?,
+            Action::Release { tag, snapshot } => datasets.release(tag, &[parse(snapshot)?])?,
+            Action::Rename { from, to } => {
+                let options = RenameOptions { parents: true, ..RenameOptions::default() };
+                datasets.rename(&parse(from)?, &parse(to)?, options)?;
+            }
+            Action::CreateParents { name } => {
+                let properties = vec![("canmount".to_owned(), "off".to_owned())];
+                datasets.create_filesystem(name, &CreateOptions { parents: true, properties })?;
+            }
+            Action::AbortReceive { name } => datasets.abort_receive(name)?,
+        }
+        Ok(())
+    }
+}
+
+fn parse(name: &str) -> Result<Name, Failure> {
+    Name::parse(name).map_err(|error| DatasetError::from(error).into())
+}
+
+fn lost(error: io::Error) -> Failure {
+    Failure::lost(error.to_string())
+}
+
+fn plan(catalog: &Catalog, request: &SendRequest) -> Result<SendPlan, Failure> {
+    if let Some(token) = &request.token {
+        let token = ResumeToken::parse(token)
+            .map_err(|error| Failure::new(FailureKind::CannotResume, error.to_string()))?;
+        return Ok(SendPlan::resume(catalog, &token)?);
+    }
+    let flags = SendFlags {
+        large_blocks: request.large_blocks || request.raw,
+        embed: true,
+        compressed: true,
+        raw: request.raw,
+        properties: request.properties,
+        ..SendFlags::default()
+    };
+    let to = catalog.snapshot(&parse(&request.to)?)?;
+    let from = match &request.from {
+        None => Source::None,
+        Some(name) => match catalog.find(&parse(name)?)? {
+            Found::Snapshot(snapshot) => Source::Snapshot(snapshot),
+            Found::Bookmark(bookmark) => Source::Bookmark(bookmark),
+            Found::Dataset(_) => return Err(DatasetError::WrongType { name: name.clone() }.into()),
+        },
+    };
+    Ok(match request.intermediate {
+        true => SendPlan::all_between(catalog, from, &to, &flags)?,
+        false => SendPlan::single(catalog, &to, from, &flags)?,
+    })
+}
+
+fn size(catalog: &Catalog, request: &SendRequest) -> Result<u64, Failure> {
+    let sizes = plan(catalog, request)?.estimate()?;
+    Ok(sizes.iter().map(|step| step.size).sum())
+}

@@ -1,0 +1,282 @@
+//! Channels by number, and the thread that reads frames for them.
+
+use std::collections::HashMap;
+use std::io::{BufReader, Read, Write};
+use std::sync::Arc;
+use std::thread::{JoinHandle, Scope};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::channel::Channel;
+use super::frame::{CHANNELS_MAX, Header, Kind, read_frame, read_hello, write_frame, write_hello};
+use super::WireError;
+use crate::error::Failure;
+use crate::request::{Answer, Request};
+
+/// Bytes read at once.
+const READ_BUFFER: usize = 512 * 1024;
+
+/// Where frames go out, one after the other.
+pub(super) struct Sender(Mutex<Box<dyn Write + Send>>);
+
+impl Sender {
+    pub(super) fn send(&self, kind: Kind, channel: u32, payload: &[u8]) -> Result<(), WireError> {
+        write_frame(&mut *self.0.lock(), kind, channel, payload)
+    }
+}
+
+/// The client's side of a connection.
+pub struct Connection {
+    sender: Arc<Sender>,
+    shared: Arc<Shared>,
+    reader: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    channels: Mutex<Channels>,
+    /// A channel was closed.
+    closed: Condvar,
+}
+
+#[derive(Default)]
+struct Channels {
+    open: HashMap<u32, Arc<Channel>>,
+    /// Channels up to this number have been open.
+    last: u32,
+    /// Why no more can be opened.
+    lost: Option<WireError>,
+}
+
+impl Shared {
+    fn find(&self, number: u32) -> Result<Option<Arc<Channel>>, WireError> {
+        let channels = self.channels.lock();
+        match channels.open.get(&number) {
+            Some(channel) => Ok(Some(channel.clone())),
+            // Closed on this side already.
+            None if number <= channels.last => Ok(None),
+            None => Err(WireError::protocol(format!("a frame for channel {number}, which was never opened"))),
+        }
+    }
+
+    fn close(&self, number: u32) {
+        self.channels.lock().open.remove(&number);
+        self.closed.notify_all();
+    }
+
+    fn lose(&self, why: WireError) {
+        let mut channels = self.channels.lock();
+        for channel in channels.open.values() {
+            channel.break_off(&why);
+        }
+        channels.lost.get_or_insert(why);
+        self.closed.notify_all();
+    }
+
+    /// What both sides do with frames of open channels.
+    fn deliver(&self, header: Header, payload: &mut Vec<u8>) -> Result<(), WireError> {
+        let Some(channel) = self.find(header.channel)? else { return Ok(()) };
+        match (header.kind, &payload[..]) {
+            (Kind::Data, _) => channel.data(std::mem::take(payload)),
+            (Kind::Credit, &[a, b, c, d]) => channel.add_credit(u32::from_le_bytes([a, b, c, d])),
+            (Kind::End, _) => {
+                channel.end();
+                Ok(())
+            }
+            _ => Err(WireError::protocol("a frame that is not for this side")),
+        }
+    }
+}
+
+impl Connection {
+    /// Greets the other side and begins to read from it.
+    ///
+    /// # Errors
+    /// When it is no server of this protocol, or of another version.
+    pub fn open(
+        input: impl Read + Send + 'static,
+        mut output: impl Write + Send + 'static,
+    ) -> Result<Arc<Self>, WireError> {
+        let mut input = BufReader::with_capacity(READ_BUFFER, input);
+        // A server that could not begin has closed its input, and says why elsewhere.
+        let greeted = write_hello(&mut output);
+        read_hello(&mut input)?;
+        greeted?;
+        let shared = Arc::new(Shared::default());
+        let routed = shared.clone();
+        let reader = std::thread::spawn(move || {
+            let mut payload = Vec::new();
+            let why = loop {
+                let delivered = match read_frame(&mut input, &mut payload) {
+                    Ok(None) => Err(WireError::Closed),
+                    Ok(Some(header)) if header.kind == Kind::Result => {
+                        take_result(&routed, header.channel, &payload)
+                    }
+                    Ok(Some(header)) => routed.deliver(header, &mut payload),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = delivered {
+                    break error;
+                }
+            };
+            routed.lose(why);
+        });
+        let sender = Arc::new(Sender(Mutex::new(Box::new(output))));
+        Ok(Arc::new(Self { sender, shared, reader: Mutex::new(Some(reader)) }))
+    }
+
+    /// Begins a request; waits while too many are under way.
+    ///
+    /// # Errors
+    /// [`crate::FailureKind::Lost`] when the connection is gone.
+    pub fn request(&self, request: &Request) -> Result<Call, Failure> {
+        let payload = serde_json::to_vec(request).map_err(|error| Failure::other(error.to_string()))?;
+        let mut channels = self.shared.channels.lock();
+        loop {
+            if let Some(lost) = &channels.lost {
+                return Err(Failure::lost(lost.to_string()));
+            }
+            if channels.open.len() < CHANNELS_MAX {
+                break;
+            }
+            self.shared.closed.wait(&mut channels);
+        }
+        channels.last += 1;
+        let channel = Channel::new(channels.last, self.sender.clone());
+        channels.open.insert(channel.number(), channel.clone());
+        // Numbers go out in their order: under the lock.
+        let sent = self.sender.send(Kind::Open, channel.number(), &payload);
+        drop(channels);
+        let begun = Call { channel, shared: self.shared.clone(), sender: self.sender.clone() };
+        sent.map_err(|error| Failure::lost(error.to_string()))?;
+        Ok(begun)
+    }
+
+    /// Whether the connection is gone.
+    pub fn is_lost(&self) -> bool {
+        self.shared.channels.lock().lost.is_some()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // The other side closes when this side's output is closed; nobody waits for that here.
+        *self.sender.0.lock() = Box::new(std::io::sink());
+        drop(self.reader.lock().take());
+    }
+}
+
+fn take_result(shared: &Shared, number: u32, payload: &[u8]) -> Result<(), WireError> {
+    let Some(channel) = shared.find(number)? else { return Ok(()) };
+    let result: Result<Answer, Failure> = serde_json::from_slice(payload)
+        .map_err(|error| WireError::protocol(format!("a result that cannot be read: {error}")))?;
+    channel.answered(result);
+    Ok(())
+}
+
+/// A request under way. Dropped before its result has come, it is cancelled.
+pub struct Call {
+    channel: Arc<Channel>,
+    shared: Arc<Shared>,
+    sender: Arc<Sender>,
+}
+
+impl Call {
+    /// Its two streams and its result.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.channel.has_result() {
+            // If it cannot be said, the connection is gone, and that says it.
+            let _ = self.sender.send(Kind::Cancel, self.channel.number(), &[]);
+        }
+        self.shared.close(self.channel.number());
+    }
+}
+
+/// Carries requests out.
+pub trait Handler: Sync {
+    /// One request. Its streams are those of `channel`; it should stop soon after [`Channel::is_broken`].
+    ///
+    /// # Errors
+    /// Why it was not carried out: the client's answer.
+    fn handle(&self, request: Request, channel: &Arc<Channel>) -> Result<Answer, Failure>;
+}
+
+/// The server's side of a connection: carries out requests, side by side, until the client is gone.
+///
+/// # Errors
+/// When the client is none, or breaks a rule. What was under way has ended by then.
+pub fn serve(
+    input: impl Read,
+    mut output: impl Write + Send + 'static,
+    handler: &dyn Handler,
+) -> Result<(), WireError> {
+    let mut input = BufReader::with_capacity(READ_BUFFER, input);
+    write_hello(&mut output)?;
+    read_hello(&mut input)?;
+    let sender = Arc::new(Sender(Mutex::new(Box::new(output))));
+    let shared = Shared::default();
+    std::thread::scope(|scope| {
+        let mut payload = Vec::new();
+        let ended = loop {
+            let header = match read_frame(&mut input, &mut payload) {
+                Ok(None) => break Ok(()),
+                Ok(Some(header)) => header,
+                Err(error) => break Err(error),
+            };
+            let done = match header.kind {
+                Kind::Open => begin(scope, &sender, &shared, handler, header.channel, &payload),
+                Kind::Cancel => {
+                    shared.find(header.channel).map(|channel| {
+                        if let Some(channel) = channel {
+                            channel.break_off(&WireError::Closed);
+                        }
+                    })
+                }
+                _ => shared.deliver(header, &mut payload),
+            };
+            if let Err(error) = done {
+                break Err(error);
+            }
+        };
+        shared.lose(WireError::Closed);
+        ended
+    })
+}
+
+fn begin<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    sender: &Arc<Sender>,
+    shared: &'env Shared,
+    handler: &'env dyn Handler,
+    number: u32,
+    payload: &[u8],
+) -> Result<(), WireError> {
+    let channel = Channel::new(number, sender.clone());
+    let mut channels = shared.channels.lock();
+    if number <= channels.last {
+        return Err(WireError::protocol(format!("channel {number} was opened before")));
+    }
+    if channels.open.len() >= CHANNELS_MAX {
+        return Err(WireError::protocol("too many channels"));
+    }
+    channels.last = number;
+    channels.open.insert(number, channel.clone());
+    drop(channels);
+    let request: Result<Request, _> = serde_json::from_slice(payload);
+    scope.spawn(move || {
+        let result = match request {
+            Ok(request) => handler.handle(request, &channel),
+            Err(error) => Err(Failure::other(format!("the request is not known here: {error}"))),
+        };
+        shared.close(number);
+        // If the client is gone there is nobody to tell.
+        let _ = channel.reply(&result);
+    });
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! Many requests over one pair of byte streams (docs/format/sync.md).
+//!
+//! - `frame`: what goes over the pair
+//! - `channel`: one request: two byte streams and a result
+//! - `connection`: channels by number, and the thread that reads frames for them
+
+mod channel;
+mod connection;
+mod frame;
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Channel, Incoming, Outgoing};
+pub use connection::{Call, Connection, Handler, serve};
+pub use frame::{CHANNELS_MAX, VERSION};
+
+use std::io;
+
+/// Why a connection ended.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The other side is gone.
+    #[error("the connection was closed by the other side")]
+    Closed,
+    /// What came is no greeting.
+    #[error(
+        "the other side is not 'snowmelt serve sync': it said {said:?}. If a login script there prints something, \
+         it must not when there is no terminal"
+    )]
+    NotSync {
+        /// The first bytes that came.
+        said: String,
+    },
+    /// Another version.
+    #[error("the other side speaks version {theirs} of the sync protocol, this one {ours}: upgrade the older")]
+    Version {
+        /// The other side's.
+        theirs: u32,
+        /// This side's.
+        ours: u32,
+    },
+    /// It broke a rule.
+    #[error("the other side broke the sync protocol: {why}")]
+    Protocol {
+        /// The rule.
+        why: String,
+    },
+    /// The streams failed.
+    #[error("the connection failed: {why}")]
+    Io {
+        /// What the system said.
+        why: String,
+    },
+}
+
+impl WireError {
+    fn protocol(why: impl Into<String>) -> Self {
+        Self::Protocol { why: why.into() }
+    }
+}
+
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                Self::Closed
+            }
+            _ => Self::Io { why: error.to_string() },
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Requests over a pair of sockets, and others that break the rules.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::frame::{self, Kind};
+use super::{Channel, Connection, Handler, WireError, serve};
+use crate::error::Failure;
+use crate::request::{Action, Answer, Describe, ReceiveRequest, Request, SendRequest};
+
+/// `describe` sends its root back so many times, `receive` counts what comes, `apply` fails, `sizes` waits to be cancelled.
+struct Echo {
+    cancelled: AtomicBool,
+}
+
+impl Handler for Echo {
+    fn handle(&self, request: Request, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        match request {
+            Request::Describe(describe) => {
+                let mut out = channel.outgoing();
+                for _ in 0..1000 {
+                    out.write_all(describe.root.as_bytes()).map_err(|e| Failure::lost(e.to_string()))?;
+                }
+                out.finish().map_err(|e| Failure::lost(e.to_string()))?;
+                Ok(Answer::Done)
+            }
+            Request::Receive(_) => {
+                let count = std::io::copy(&mut channel.incoming(), &mut std::io::sink())
+                    .map_err(|e| Failure::lost(e.to_string()))?;
+                Ok(Answer::Sizes(vec![Ok(count)]))
+            }
+            Request::Sizes { .. } => {
+                while !channel.is_broken() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                self.cancelled.store(true, Ordering::Relaxed);
+                Ok(Answer::Done)
+            }
+            Request::Send(_) | Request::Apply { .. } => Err(Failure::other("no")),
+        }
+    }
+}
+
+fn with_server<T>(client: impl FnOnce(Arc<Connection>, &Echo) -> T) -> T {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let echo = Echo { cancelled: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let (input, output) = (theirs.try_clone().expect("a socket"), theirs);
+        let server = scope.spawn(|| serve(input, output, &echo));
+        let input = ours.try_clone().expect("a socket");
+        let connection = Connection::open(input, ours.try_clone().expect("a socket")).expect("a server");
+        let result = client(connection, &echo);
+        ours.shutdown(std::net::Shutdown::Write).expect("shutting down");
+        server.join().expect("no panic").expect("rules kept");
+        result
+    })
+}
+
+fn describe(root: &str) -> Request {
+    Request::Describe(Describe { root: root.to_owned(), recursive: true, tag: String::new() })
+}
+
+fn receive() -> Request {
+    Request::Receive(ReceiveRequest {
+        target: "tank/a".to_owned(),
+        force: false,
+        origin: None,
+        properties: Vec::new(),
+        exclude: Vec::new(),
+    })
+}
+
+#[test]
+fn many_requests_share_a_connection() {
+    with_server(|connection, _| {
+        std::thread::scope(|scope| {
+            for at in 0..100 {
+                let connection = connection.clone();
+                scope.spawn(move || {
+                    let root = format!("tank/{at}");
+                    let call = connection.request(&describe(&root)).expect("sent");
+                    let mut text = String::new();
+                    call.channel().incoming().read_to_string(&mut text).expect("a stream");
+                    assert_eq!(text, root.repeat(1000));
+                    assert_eq!(call.channel().result(), Ok(Answer::Done));
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn streams_longer_than_the_window_arrive_whole_beside_one_nobody_reads() {
+    with_server(|connection, _| {
+        let idle = connection.request(&describe(&"x".repeat(100_000))).expect("sent");
+        let call = connection.request(&receive()).expect("sent");
+        let mut out = call.channel().outgoing();
+        let block = vec![7; 1 << 20];
+        for _ in 0..33 {
+            out.write_all(&block).expect("room");
+        }
+        out.finish().expect("an end");
+        assert_eq!(call.channel().result(), Ok(Answer::Sizes(vec![Ok(33 << 20)])));
+        assert_eq!(idle.channel().result(), Ok(Answer::Done));
+    });
+}
+
+#[test]
+fn a_failure_ends_the_stream_of_the_client() {
+    with_server(|connection, _| {
+        let call = connection.request(&Request::Apply { actions: Vec::<Action>::new() }).expect("sent");
+        let mut out = call.channel().outgoing();
+        let block = vec![7; 1 << 20];
+        let refused = (0..64).find_map(|_| out.write_all(&block).err()).expect("a refusal");
+        assert_eq!(refused.kind(), std::io::ErrorKind::BrokenPipe);
+        assert_eq!(call.channel().result(), Err(Failure::other("no")));
+    });
+}
+
+#[test]
+fn a_call_that_is_dropped_is_cancelled() {
+    with_server(|connection, echo| {
+        let call = connection.request(&Request::Sizes { sends: Vec::<SendRequest>::new() }).expect("sent");
+        drop(call);
+        while !echo.cancelled.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!connection.is_lost());
+    });
+}
+
+#[test]
+fn a_lost_connection_fails_what_is_under_way_and_what_comes_after() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+    frame::write_hello(&mut theirs).expect("a greeting");
+    let connection = Connection::open(ours.try_clone().expect("a socket"), ours).expect("a server");
+    let call = connection.request(&receive()).expect("sent");
+    drop(theirs);
+    let lost = call.channel().result().expect_err("nobody answers");
+    assert!(lost.may_pass(), "{lost:?}");
+    let refused = connection.request(&receive()).err().expect("nobody is there");
+    assert!(refused.may_pass(), "{refused:?}");
+}
+
+#[test]
+fn what_a_login_script_says_is_quoted() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+    theirs.write_all(b"Welcome to host").expect("room");
+    let error = Connection::open(ours.try_clone().expect("a socket"), ours).err().expect("no server");
+    assert!(matches!(&error, WireError::NotSync { said } if said.starts_with("Welcome")), "{error}");
+}
+
+#[test]
+fn another_version_is_refused() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+    theirs.write_all(b"SNOWSYNC\x02\0\0\0\0\0\0\0").expect("room");
+    let error = Connection::open(ours.try_clone().expect("a socket"), ours).err().expect("no server");
+    assert!(matches!(error, WireError::Version { theirs: 2, ours: 1 }), "{error}");
+}
+
+/// What the server makes of these frames from a client that then goes away.
+fn served(frames: &[(Kind, u32, &[u8])]) -> Result<(), WireError> {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let mut client = ours;
+    frame::write_hello(&mut client).expect("a greeting");
+    for (kind, channel, payload) in frames {
+        frame::write_frame(&mut client, *kind, *channel, payload).expect("room");
+    }
+    client.shutdown(std::net::Shutdown::Write).expect("shutting down");
+    let echo = Echo { cancelled: AtomicBool::new(false) };
+    let input = theirs.try_clone().expect("a socket");
+    serve(input, theirs, &echo)
+}
+
+#[test]
+fn broken_rules_end_the_connection() {
+    let request = serde_json::to_vec(&receive()).expect("json");
+    let open = (Kind::Open, 1, &request[..]);
+    assert!(served(&[open]).is_ok());
+    let credit = 1u32.to_le_bytes();
+    for (what, frames) in [
+        ("a channel that was never opened", vec![(Kind::Data, 9, &b"x"[..])]),
+        ("a channel opened twice", vec![open, open]),
+        ("data after the end", vec![open, (Kind::End, 1, &[][..]), (Kind::Data, 1, &b"x"[..])]),
+        ("credit for nothing", vec![open, (Kind::Credit, 1, &credit[..])]),
+        ("a result from a client", vec![open, (Kind::Result, 1, &b"null"[..])]),
+    ] {
+        // The first request may have ended before the next frame is read: then it is skipped.
+        let ended = served(&frames);
+        let skipped = frames.len() > 1 && frames.first() == Some(&open) && what != "a channel opened twice";
+        assert!(matches!(ended, Err(WireError::Protocol { .. })) || skipped && ended.is_ok(), "{what}: {ended:?}");
+    }
+}
+
+#[test]
+fn requests_that_are_not_known_are_refused_and_the_rest_goes_on() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let mut client = ours.try_clone().expect("a socket");
+    frame::write_hello(&mut client).expect("a greeting");
+    frame::write_frame(&mut client, Kind::Open, 1, br#"{"request":"dance"}"#).expect("room");
+    let echo = Echo { cancelled: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let input = theirs.try_clone().expect("a socket");
+        let server = scope.spawn(|| serve(input, theirs, &echo));
+        let mut input = ours.try_clone().expect("a socket");
+        frame::read_hello(&mut input).expect("a greeting");
+        let mut payload = Vec::new();
+        let header = frame::read_frame(&mut input, &mut payload).expect("a frame").expect("one");
+        assert_eq!(header.kind, Kind::Result);
+        let text = String::from_utf8(payload).expect("json");
+        assert!(text.contains("not known here"), "{text}");
+        ours.shutdown(std::net::Shutdown::Write).expect("shutting down");
+        server.join().expect("no panic").expect("rules kept");
+    });
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_taken_without_a_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        let mut payload = Vec::new();
+        let mut input = &bytes[..];
+        while let Ok(Some(_)) = frame::read_frame(&mut input, &mut payload) {}
+        let _ = frame::read_hello(&mut &bytes[..]);
+    }
+}
