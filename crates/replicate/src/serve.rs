@@ -244,6 +244,7 @@ fn plan(catalog: &Catalog, request: &SendRequest) -> Result<SendPlan, Failure> {
 }
 
 fn size(catalog: &Catalog, request: &SendRequest) -> Result<u64, Failure> {
-    let sizes = plan(catalog, request)?.estimate()?;
-    Ok(sizes.iter().map(|step| step.size).sum())
+    let plan = plan(catalog, request)?;
+    let steps: u64 = plan.estimate()?.iter().map(|step| step.size).sum();
+    Ok(steps + plan.package_size()?)
 }

@@ -154,8 +154,10 @@ pub struct SendArgs {
 /// The exit status is 3 when some datasets could not be brought up to date: the others were.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt sync [-Finprvw] [--identifier name] [--no-snapshot] [--exclude pattern]... \
-    [-o property=value]... [-x property]...\n           [--bwlimit rate] [-e command] [--json] <source> <target>")]
+#[command(
+    override_usage = "snowmelt sync [-Finprvw] [--identifier name] [--no-snapshot] [--exclude pattern]... \
+    [-o property=value]... [-x property]...\n           [--bwlimit rate] [-e command] [--json] <source> <target>"
+)]
 pub struct SyncArgs {
     /// With everything below
     #[arg(short = 'r', long)]

@@ -43,6 +43,17 @@ impl SendPlan {
             .collect()
     }
 
+    /// What a package adds to the streams of its snapshots: its own records. `zfs send -nvP` leaves it out.
+    ///
+    /// # Errors
+    /// When the list at its head cannot be made.
+    pub fn package_size(&self) -> Result<u64, SendError> {
+        let Some(package) = &self.package else { return Ok(0) };
+        let (_, payload) = package.begin()?;
+        // BEGIN with the list, its END, and the END of all.
+        Ok(3 * RECORD_LEN as u64 + payload.len() as u64)
+    }
+
     fn step_size(&self, step: &Step) -> Result<u64, SendError> {
         self.step_size_within(step, EXACT_RECORDS)
     }

@@ -14,7 +14,8 @@ use crate::request::{
 /// What is kept of what a command says on standard error.
 const SAID_MAX: u64 = 64 * 1024;
 /// Properties that make a description.
-const PROPERTIES: &str = "type,guid,createtxg,creation,origin,encryption,written,receive_resume_token,userrefs";
+const PROPERTIES: &str =
+    "type,guid,createtxg,creation,origin,encryption,written,receive_resume_token,userrefs";
 /// What ssh exits with if it could not connect.
 const SSH_FAILED: i32 = 255;
 
@@ -215,11 +216,7 @@ impl End for Zfs {
             let (Some(origin), Some(at)) = (text(properties, "origin"), at.get(*name)) else { continue };
             let guid = match guids.get(origin) {
                 Some(guid) => Some(*guid),
-                None => self
-                    .run(&words(&["get", "-Hp", "-o", "value", "guid", origin]))?
-                    .trim()
-                    .parse()
-                    .ok(),
+                None => self.run(&words(&["get", "-Hp", "-o", "value", "guid", origin]))?.trim().parse().ok(),
             };
             if let Some(info) = found.get_mut(*at) {
                 info.origin = guid;

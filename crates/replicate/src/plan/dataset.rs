@@ -75,7 +75,8 @@ pub fn steps(
         if let Some(token) = found.resume_token.take() {
             match resumed(source, found, &token) {
                 Ok(snapshot) => {
-                    let send = SendRequest { token: Some(token), ..options.send(source, &snapshot.name, None) };
+                    let send =
+                        SendRequest { token: Some(token), ..options.send(source, &snapshot.name, None) };
                     let receive = ReceiveRequest { force: false, ..options.receive(target_name) };
                     steps.push(Step::Send { send, receive, brings: snapshot.guid });
                     found.snapshots.push(snapshot.clone());
@@ -129,11 +130,9 @@ fn resumed<'a>(
 ) -> Result<&'a SnapshotInfo, String> {
     let token = ResumeToken::parse(token).map_err(|error| error.to_string())?;
     let to = token.to_guid().unwrap_or(0);
-    let snapshot = source
-        .snapshots
-        .iter()
-        .find(|snapshot| snapshot.guid == to)
-        .ok_or_else(|| format!("'{}' used in the initial send no longer exists", token.to_name().unwrap_or("")))?;
+    let snapshot = source.snapshots.iter().find(|snapshot| snapshot.guid == to).ok_or_else(|| {
+        format!("'{}' used in the initial send no longer exists", token.to_name().unwrap_or(""))
+    })?;
     let from = token.from_guid().unwrap_or(0);
     let has_base = from == 0
         || source.origin == Some(from)
@@ -207,14 +206,21 @@ fn first(
 }
 
 /// From a base to the newest.
-fn since(source: &DatasetInfo, base: &Base, last: &SnapshotInfo, target: &str, options: &Options) -> Vec<Step> {
+fn since(
+    source: &DatasetInfo,
+    base: &Base,
+    last: &SnapshotInfo,
+    target: &str,
+    options: &Options,
+) -> Vec<Step> {
     let next = match options.newest_only {
         true => Some(last),
         false => source.snapshots.iter().find(|snapshot| snapshot.createtxg > base.createtxg),
     };
     let Some(next) = next.filter(|next| next.createtxg > base.createtxg) else { return Vec::new() };
     if !base.is_bookmark && !options.newest_only && next.guid != last.guid {
-        let send = SendRequest { intermediate: true, ..options.send(source, &last.name, Some(base.name.clone())) };
+        let send =
+            SendRequest { intermediate: true, ..options.send(source, &last.name, Some(base.name.clone())) };
         return vec![Step::Send { send, receive: options.receive(target), brings: last.guid }];
     }
     // From a bookmark one snapshot can be sent; the others follow from that.

@@ -92,7 +92,8 @@ pub fn plan(source: &[DatasetInfo], target: &[DatasetInfo], target_root: &str) -
         let mut needs = Vec::new();
         let parent = info.name.rsplit_once('/').and_then(|(above, _)| task_of.get(above).copied());
         if let Some(parent) = parent.filter(|parent| *parent != source_at) {
-            let waits = |task: &Task| task.target_at.is_none() || task.rename.is_some() || !task.needs.is_empty();
+            let waits =
+                |task: &Task| task.target_at.is_none() || task.rename.is_some() || !task.needs.is_empty();
             if tasks.get(parent).is_some_and(waits) {
                 needs.push(parent);
             }

@@ -67,7 +67,11 @@ fn told(steps: &[Step]) -> Vec<String> {
         .collect()
 }
 
-fn planned(source: &DatasetInfo, target: Option<&DatasetInfo>, options: &Options) -> Result<Vec<String>, Problem> {
+fn planned(
+    source: &DatasetInfo,
+    target: Option<&DatasetInfo>,
+    options: &Options,
+) -> Result<Vec<String>, Problem> {
     steps(source, target, "dst/a", None, options).map(|steps| told(&steps))
 }
 
@@ -77,7 +81,8 @@ fn one_dataset() {
     let newest = Options { newest_only: true, ..Options::default() };
     let source = dataset("src/a", &[1, 2, 3, 4]);
     let bookmarked = with_bookmark(dataset("src/a", &[3, 4, 5]), 2, 5);
-    let rows: [(&str, &DatasetInfo, Option<DatasetInfo>, &Options, &[&str]); 9] = [
+    type Row<'a> = (&'a str, &'a DatasetInfo, Option<DatasetInfo>, &'a Options, &'a [&'a str]);
+    let rows: [Row<'_>; 9] = [
         ("not there", &source, None, &all, &[">s1", "s1>>s4"]),
         ("not there, newest only", &source, None, &newest, &[">s4"]),
         ("up to date", &source, Some(dataset("dst/a", &[1, 2, 3, 4])), &all, &[]),
@@ -86,10 +91,20 @@ fn one_dataset() {
         ("two behind, newest only", &source, Some(dataset("dst/a", &[2])), &newest, &["s2>s4"]),
         ("from a bookmark", &bookmarked, Some(dataset("dst/a", &[1, 2])), &all, &["b2>s3", "s3>>s5"]),
         ("from a bookmark, newest only", &bookmarked, Some(dataset("dst/a", &[2])), &newest, &["b2>s5"]),
-        ("a snapshot before its bookmark", &with_bookmark(source.clone(), 4, 40), Some(dataset("dst/a", &[3, 4])), &all, &[]),
+        (
+            "a snapshot before its bookmark",
+            &with_bookmark(source.clone(), 4, 40),
+            Some(dataset("dst/a", &[3, 4])),
+            &all,
+            &[],
+        ),
     ];
     for (what, source, target, options, expected) in rows {
-        assert_eq!(planned(source, target.as_ref(), options).as_deref(), Ok(&expected.map_text()[..]), "{what}");
+        assert_eq!(
+            planned(source, target.as_ref(), options).as_deref(),
+            Ok(&expected.map_text()[..]),
+            "{what}"
+        );
     }
 }
 
@@ -196,9 +211,12 @@ fn clones_wait_for_their_origin() {
     assert_eq!(tasks(&source, &[]), ["dst/a new []", "dst/a/a-clone new [0, 2]", "dst/a/z new [0]"]);
     let origin = Origin { source: "src/a/z@s2".to_owned(), target: "dst/a/z@s2".to_owned() };
     assert_eq!(planned.tasks[1].origin, Some(origin.clone()));
-    let steps = steps(&source[1], None, "dst/a/a-clone", Some(&origin), &Options::default()).expect("a clone");
+    let steps =
+        steps(&source[1], None, "dst/a/a-clone", Some(&origin), &Options::default()).expect("a clone");
     assert_eq!(told(&steps), ["s2>s5"]);
-    assert!(matches!(&steps[..], [Step::Send { receive, .. }] if receive.origin.as_deref() == Some("dst/a/z@s2")));
+    assert!(
+        matches!(&steps[..], [Step::Send { receive, .. }] if receive.origin.as_deref() == Some("dst/a/z@s2"))
+    );
 }
 
 #[test]

@@ -258,7 +258,10 @@ impl Sync<'_> {
             tag: self.marks.tag.clone(),
         })?;
         if found.is_empty() {
-            return Err(Failure::other(format!("cannot open '{}': dataset does not exist", self.source_root)));
+            return Err(Failure::other(format!(
+                "cannot open '{}': dataset does not exist",
+                self.source_root
+            )));
         }
         let mut excluded: Vec<String> = Vec::new();
         found.retain(|info| {
@@ -273,7 +276,9 @@ impl Sync<'_> {
             !is_excluded && !info.inconsistent
         });
         match found.is_empty() {
-            true => Err(Failure::other(format!("'{}' is left out: there is nothing to sync", self.source_root))),
+            true => {
+                Err(Failure::other(format!("'{}' is left out: there is nothing to sync", self.source_root)))
+            }
             false => Ok(found),
         }
     }
@@ -299,7 +304,9 @@ impl Sync<'_> {
     fn keep(&self, described: &Described, plan: &Plan, report: &Report) -> Result<(), Failure> {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for (task, report) in plan.tasks.iter().zip(&report.datasets) {
-            let (Some(source), None) = (described.source.get(task.source_at), &report.failure) else { continue };
+            let (Some(source), None) = (described.source.get(task.source_at), &report.failure) else {
+                continue;
+            };
             let target = task.target_at.and_then(|at| described.target.get(at));
             let Some(base) = source.snapshots.last() else { continue };
             let (source, target) = plan::keep(source, &task.target, target, base.guid, &self.marks);

@@ -93,7 +93,8 @@ fn next<'a>(tasks: &'a [Task], state: &Mutex<State>, changed: &Condvar) -> Optio
             return None;
         }
         // Those that fail for the sake of another may have freed others.
-        let stuck = state.begun.iter().zip(&state.outcomes).all(|(begun, outcome)| *begun == outcome.is_some());
+        let stuck =
+            state.begun.iter().zip(&state.outcomes).all(|(begun, outcome)| *begun == outcome.is_some());
         if stuck {
             return fail_rest(tasks, &mut state);
         }
@@ -105,7 +106,10 @@ fn next<'a>(tasks: &'a [Task], state: &Mutex<State>, changed: &Condvar) -> Optio
 fn fail_rest<'a>(tasks: &'a [Task], state: &mut State) -> Option<(usize, &'a Task)> {
     for (at, task) in tasks.iter().enumerate() {
         if !state.begun[at] && task.needs.iter().all(|need| state.outcomes.get(*need).is_some()) {
-            let why = format!("'{}' waits for a dataset that waits for it: sync that one by itself first", task.source);
+            let why = format!(
+                "'{}' waits for a dataset that waits for it: sync that one by itself first",
+                task.source
+            );
             state.begun[at] = true;
             state.outcomes[at] = Some(Outcome::failed(Failure::other(why)));
         }
@@ -141,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_task_runs_after_what_it_needs() {
-        let tasks: Vec<Task> = (0..100).map(|at| task(&at.to_string(), if at == 0 { &[] } else { &[0] })).collect();
+        let tasks: Vec<Task> =
+            (0..100).map(|at| task(&at.to_string(), if at == 0 { &[] } else { &[0] })).collect();
         let ended = AtomicUsize::new(0);
         let outcomes = run(&tasks, 8, |task| {
             if task.source == "0" {

@@ -24,7 +24,10 @@ impl Running<'_> {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let problem = |problem: crate::plan::Problem| Failure::other(problem.to_string());
         if let Some(from) = &self.task.rename {
-            let note = format!("'{}' was renamed at the source: renaming '{from}' to '{}'", self.task.source, self.task.target);
+            let note = format!(
+                "'{}' was renamed at the source: renaming '{from}' to '{}'",
+                self.task.source, self.task.target
+            );
             (self.sync.observer)(Event::Note(&note));
             self.apply(Action::Rename { from: from.clone(), to: self.task.target.clone() })?;
         }
@@ -70,7 +73,10 @@ impl Running<'_> {
     }
 
     fn abort(&self, why: &str) -> Result<(), Failure> {
-        let note = format!("what a receive left in '{}' cannot be resumed ({why}): beginning again", self.task.target);
+        let note = format!(
+            "what a receive left in '{}' cannot be resumed ({why}): beginning again",
+            self.task.target
+        );
         (self.sync.observer)(Event::Note(&note));
         self.apply(Action::AbortReceive { name: self.task.target.clone() })
     }
@@ -107,7 +113,9 @@ impl Running<'_> {
             }
             if let Err(error) = sink.write_all(piece) {
                 // The receiver knows why.
-                return Err(self.explained(sink.finish().err().unwrap_or_else(|| Failure::lost(error.to_string()))));
+                return Err(
+                    self.explained(sink.finish().err().unwrap_or_else(|| Failure::lost(error.to_string())))
+                );
             }
             bytes += len as u64;
             (self.sync.observer)(Event::Bytes(len));

@@ -142,8 +142,7 @@ impl Channel {
 
     /// Sends the result; the channel is over.
     pub(super) fn reply(&self, result: &Result<Answer, Failure>) -> Result<(), WireError> {
-        let payload =
-            serde_json::to_vec(result).map_err(|error| WireError::protocol(error.to_string()))?;
+        let payload = serde_json::to_vec(result).map_err(|error| WireError::protocol(error.to_string()))?;
         self.sender.send(Kind::Result, self.number, &payload)
     }
 }
@@ -229,9 +228,10 @@ impl Write for Outgoing {
         let len = buf.len().min(state.credit).min(DATA_MAX);
         state.credit -= len;
         drop(state);
-        channel.sender.send(Kind::Data, channel.number, &buf[..len]).map_err(|error| {
-            io::Error::new(io::ErrorKind::BrokenPipe, error)
-        })?;
+        channel
+            .sender
+            .send(Kind::Data, channel.number, &buf[..len])
+            .map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))?;
         Ok(len)
     }
 

@@ -7,9 +7,9 @@ use std::thread::{JoinHandle, Scope};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::WireError;
 use super::channel::Channel;
 use super::frame::{CHANNELS_MAX, Header, Kind, read_frame, read_hello, write_frame, write_hello};
-use super::WireError;
 use crate::error::Failure;
 use crate::request::{Answer, Request};
 
@@ -231,13 +231,11 @@ pub fn serve(
             };
             let done = match header.kind {
                 Kind::Open => begin(scope, &sender, &shared, handler, header.channel, &payload),
-                Kind::Cancel => {
-                    shared.find(header.channel).map(|channel| {
-                        if let Some(channel) = channel {
-                            channel.break_off(&WireError::Closed);
-                        }
-                    })
-                }
+                Kind::Cancel => shared.find(header.channel).map(|channel| {
+                    if let Some(channel) = channel {
+                        channel.break_off(&WireError::Closed);
+                    }
+                }),
                 _ => shared.deliver(header, &mut payload),
             };
             if let Err(error) = done {

@@ -33,7 +33,9 @@ pub enum WireError {
         said: String,
     },
     /// Another version.
-    #[error("the other side speaks version {theirs} of the sync protocol, this one {ours}: upgrade the older")]
+    #[error(
+        "the other side speaks version {theirs} of the sync protocol, this one {ours}: upgrade the older"
+    )]
     Version {
         /// The other side's.
         theirs: u32,

@@ -191,7 +191,10 @@ fn broken_rules_end_the_connection() {
         // The first request may have ended before the next frame is read: then it is skipped.
         let ended = served(&frames);
         let skipped = frames.len() > 1 && frames.first() == Some(&open) && what != "a channel opened twice";
-        assert!(matches!(ended, Err(WireError::Protocol { .. })) || skipped && ended.is_ok(), "{what}: {ended:?}");
+        assert!(
+            matches!(ended, Err(WireError::Protocol { .. })) || skipped && ended.is_ok(),
+            "{what}: {ended:?}"
+        );
     }
 }
 

@@ -52,8 +52,7 @@ impl Ends {
         let source_end = open(app, args, source, &mut servers)?;
         let is_one = !source.is_zfs
             && (&source.host, source.is_zfs, source.pool()) == (&target.host, target.is_zfs, target.pool());
-        let target_end =
-            if is_one { source_end.clone() } else { open(app, args, target, &mut servers)? };
+        let target_end = if is_one { source_end.clone() } else { open(app, args, target, &mut servers)? };
         Ok(Self { source: source_end, target: target_end, servers })
     }
 
@@ -86,9 +85,7 @@ fn open(
     let rsh: Vec<String> = args.rsh.split_whitespace().map(str::to_owned).collect();
     match (&place.host, place.is_zfs) {
         (None, true) => Ok(Arc::new(Zfs::local())),
-        (Some(host), true) => {
-            Ok(Arc::new(Zfs::remote(rsh.into_iter().chain([host.clone()]).collect())))
-        }
+        (Some(host), true) => Ok(Arc::new(Zfs::remote(rsh.into_iter().chain([host.clone()]).collect()))),
         (None, false) => here(app, place.pool(), servers),
         (Some(host), false) => elsewhere(args, &rsh, host, place.pool(), servers),
     }
@@ -96,7 +93,8 @@ fn open(
 
 /// A pool of this machine. Whoever owns it serves it, this process or another one.
 fn here(app: &App<'_>, pool: &str, servers: &mut Vec<Server>) -> Result<Arc<dyn End>, Unreached> {
-    let failed = |error: &io::Error| Unreached::Failed(CliError::failed(format!("cannot open '{pool}'"), error));
+    let failed =
+        |error: &io::Error| Unreached::Failed(CliError::failed(format!("cannot open '{pool}'"), error));
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
     let mut words: Vec<OsString> = ["serve", "sync", pool].map(OsString::from).to_vec();
     for path in app.pool_dirs() {
@@ -148,7 +146,9 @@ fn elsewhere(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| Unreached::Failed(CliError::failed(format!("{attempt}: cannot run {program}"), &error)))?;
+        .map_err(|error| {
+            Unreached::Failed(CliError::failed(format!("{attempt}: cannot run {program}"), &error))
+        })?;
     let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
         return Err(Unreached::Failed(CliError::Failed(attempt)));
     };

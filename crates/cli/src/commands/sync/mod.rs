@@ -122,16 +122,18 @@ fn local<'a>(args: &SyncArgs, target: &'a Remote) -> Result<&'a str> {
 
 fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote) -> Result<Exit> {
     if source == target {
-        return Err(CliError::Failed(format!("cannot sync '{}': source and target are the same", args.source)));
+        return Err(CliError::Failed(format!(
+            "cannot sync '{}': source and target are the same",
+            args.source
+        )));
     }
     let patterns: Vec<Pattern> = args.exclude.iter().map(|text| Pattern::new(text, false)).collect();
     let below = format!("{}/", source.dataset);
     let is_excluded = |name: &str| {
         let relative = name.strip_prefix(&below).unwrap_or_default();
         let last = relative.rsplit('/').next().unwrap_or_default();
-        let fits = |pattern: &Pattern| {
-            pattern.matches(relative.as_bytes()) || pattern.matches(last.as_bytes())
-        };
+        let fits =
+            |pattern: &Pattern| pattern.matches(relative.as_bytes()) || pattern.matches(last.as_bytes());
         !relative.is_empty() && patterns.iter().any(fits)
     };
     let settings = Settings::new(args, source, target)?;
@@ -199,7 +201,9 @@ impl Settings {
         if let Some(identifier) = &args.identifier {
             let is_fine = !identifier.is_empty()
                 && identifier.len() <= 40
-                && identifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+                && identifier
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
                 && !identifier.starts_with(|first: char| first.is_ascii_digit());
             if !is_fine {
                 return Err(CliError::Usage(format!(
@@ -250,8 +254,9 @@ fn once(
         target_root: &target.dataset,
         recursive: args.recursive,
         is_excluded,
-        snapshot: (!args.no_snapshot)
-            .then(|| format!("{}{}", settings.marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))),
+        snapshot: (!args.no_snapshot).then(|| {
+            format!("{}{}", settings.marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))
+        }),
         marks: settings.marks.clone(),
         options: settings.options.clone(),
         jobs: usize::from(args.jobs),
@@ -361,8 +366,10 @@ fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
     }
     for dataset in &failed {
         if let Some(failure) = &dataset.failure {
-            app.context
-                .complain(format_args!("cannot sync '{}' to '{}': {failure}", dataset.source, dataset.target));
+            app.context.complain(format_args!(
+                "cannot sync '{}' to '{}': {failure}",
+                dataset.source, dataset.target
+            ));
         }
     }
     Ok(match failed.len() {
@@ -394,8 +401,10 @@ fn told(app: &mut App<'_>, args: &SyncArgs, preview: &Preview) -> Result<Exit> {
             continue;
         }
         if let Some(failure) = &dataset.failure {
-            app.context
-                .complain(format_args!("cannot sync '{}' to '{}': {failure}", dataset.source, dataset.target));
+            app.context.complain(format_args!(
+                "cannot sync '{}' to '{}': {failure}",
+                dataset.source, dataset.target
+            ));
             continue;
         }
         let out = &mut app.context.out;
