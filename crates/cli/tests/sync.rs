@@ -220,7 +220,11 @@ fn a_link_that_breaks_off_costs_only_what_was_under_way() {
     scratch.ok("import big tank/big@1");
     let whole = json(&scratch.ok("sync -n --json tank/big back/big"))["bytes"].as_u64().unwrap();
     let sent = scratch.path().join("sent");
-    let cut = rsh(&scratch, "cut", &format!("dd bs=64k count=3000000 iflag=count_bytes status=none | tee -a {} |", sent.display()));
+    let cut = rsh(
+        &scratch,
+        "cut",
+        &format!("dd bs=64k count=3000000 iflag=count_bytes status=none | tee -a {} |", sent.display()),
+    );
     let mut runs = 0;
     while scratch.run(&format!("sync --retries 0 -e {} tank/big host:far/big", cut.display())).code != 0 {
         runs += 1;
@@ -235,8 +239,10 @@ fn a_link_that_breaks_off_costs_only_what_was_under_way() {
     assert!(remote(&scratch, "check far").contains("no errors"));
     // One run does the same by itself: the link breaks once.
     let broken = scratch.path().join("broken");
-    let filter =
-        format!("[ -e {0} ] || {{ touch {0}; dd bs=64k count=3000000 iflag=count_bytes status=none | sh -c \"$2\"; exit; }};", broken.display());
+    let filter = format!(
+        "[ -e {0} ] || {{ touch {0}; dd bs=64k count=3000000 iflag=count_bytes status=none | sh -c \"$2\"; exit; }};",
+        broken.display()
+    );
     let once = rsh(&scratch, "once", &filter);
     let again = scratch.run(&format!("sync -e {} tank/big host:far/again", once.display()));
     assert_eq!(again.code, 0, "{again:?}");
