@@ -166,6 +166,27 @@ fn wrong_hints_take_nothing_from_directories_that_are_passed_over() {
     }
 }
 
+/// The same, with a size and a time of modification that are the old file's too, as in a tree that was restored.
+#[test]
+fn an_inode_number_that_is_used_again_is_another_file() {
+    let (top, fs, mut hints) = (source(), filesystem(), Noted::default());
+    let (old, new) = (top.path().join("a/one"), top.path().join("b/new"));
+    run(top.path(), &fs, &mut hints);
+    let hint = hints.objects[&id(&old)];
+    let modified = fs::metadata(&old).unwrap().modified().unwrap();
+    fs::write(&new, "B/NEW").unwrap();
+    fs::File::options().write(true).open(&new).unwrap().set_modified(modified).unwrap();
+    fs::remove_file(&old).unwrap();
+    hints.objects.insert(id(&new), hint);
+    run(top.path(), &fs, &mut hints);
+    assert_eq!(held(&fs)["/b/new"].1, b"B/NEW");
+    // One that was only renamed is not read.
+    fs::rename(&new, top.path().join("z/renamed")).unwrap();
+    let renamed = run(top.path(), &fs, &mut hints);
+    assert_eq!((renamed.renamed, renamed.files_read), (1, 0));
+    assert_eq!(held(&fs)["/z/renamed"].1, b"B/NEW");
+}
+
 #[test]
 fn names_of_one_file_in_directories_that_are_passed_over_stay_one_file() {
     let (top, fs, mut hints) = (source(), filesystem(), Noted::default());

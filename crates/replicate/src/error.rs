@@ -78,9 +78,9 @@ fn kind_of(error: &DatasetError) -> FailureKind {
     match error {
         DatasetError::Busy { .. } => FailureKind::Busy,
         DatasetError::Interrupted => FailureKind::Interrupted,
-        DatasetError::Pool(PoolError::NoSpace { .. }) | DatasetError::QuotaExceeded { .. } | DatasetError::OutOfSpace { .. } => {
-            FailureKind::NoSpace
-        }
+        DatasetError::Pool(PoolError::NoSpace { .. })
+        | DatasetError::QuotaExceeded { .. }
+        | DatasetError::OutOfSpace { .. } => FailureKind::NoSpace,
         DatasetError::NotNewest { .. } => FailureKind::Diverged,
         _ => FailureKind::Other,
     }

@@ -149,7 +149,8 @@ impl Server<'_> {
         match received {
             Ok(_) => Ok(Answer::Done),
             Err(_) if channel.is_broken() => {
-                Err(Failure::new(FailureKind::Interrupted, "the sender is gone"))
+                // What was stored is kept: the sender can connect again.
+                Err(Failure::lost("the sender is gone"))
             }
             Err(error) => Err(error.into()),
         }

@@ -7,8 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, OFlags, SeekFrom};
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
+use snowmelt_zpl::FileKind;
 
 use super::scan::{Scan, SourceStat};
 
@@ -45,11 +46,11 @@ pub(super) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, Source
         }
         other => other?,
     };
-    let stat = rustix::fs::fstat(&file)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+    let stat = SourceStat::of(&file)?;
+    if stat.kind != FileKind::File {
         return Err(Errno::STALE.into());
     }
-    Ok((file, SourceStat::new(&stat)))
+    Ok((file, stat))
 }
 
 /// Gives what a file of `size` bytes holds, in order. Holes are found by `SEEK_HOLE` and not read.

@@ -42,6 +42,9 @@ fn put_stat(out: &mut Vec<u8>, stat: &SourceStat, root_device: u64) {
     out.extend_from_slice(&stat.mtime.seconds.to_le_bytes());
     out.extend_from_slice(&stat.ctime.seconds.to_le_bytes());
     out.extend_from_slice(&stat.ctime.nanoseconds.to_le_bytes());
+    let born = stat.born.unwrap_or_default();
+    out.extend_from_slice(&born.seconds.to_le_bytes());
+    out.extend_from_slice(&born.nanoseconds.to_le_bytes());
 }
 
 #[cfg(test)]
@@ -63,6 +66,7 @@ mod tests {
             atime: Timestamp::default(),
             mtime: Timestamp { seconds: 5, nanoseconds: 6 },
             ctime: Timestamp { seconds: 7, nanoseconds: 8 },
+            born: None,
         };
         SourceEntry { name: name.into(), stat }
     }
@@ -93,6 +97,8 @@ mod tests {
             |stat| stat.mtime.nanoseconds = 0,
             |stat| stat.ctime.seconds = 0,
             |stat| stat.ctime.nanoseconds = 0,
+            |stat| stat.born = Some(Timestamp { seconds: 1, nanoseconds: 0 }),
+            |stat| stat.born = Some(Timestamp { seconds: 0, nanoseconds: 1 }),
         ] {
             assert_ne!(base, with(change));
         }

@@ -114,12 +114,14 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.claim(&stat, object, generation)
     }
 
-    /// Whether a file's content may differ. Being renamed changes a file's ctime, and nothing else.
+    /// Whether a file's content may differ. Being renamed changes a file's ctime, and nothing else: one that was moved is
+    /// read only if it cannot be told from another to which its inode number was given since.
     fn must_read(&self, before: Option<&Attributes>, stat: &SourceStat, arrival: Arrival) -> bool {
         let Some(before) = before else { return true };
         let same = before.size == stat.size && before.mtime == stat.mtime;
         let ctime_tells = arrival == Arrival::Same && !self.options.ignore_ctime;
-        !same || (ctime_tells && before.ctime != stat.ctime)
+        let is_another = arrival == Arrival::Moved && stat.born.is_none();
+        !same || is_another || (ctime_tells && before.ctime != stat.ctime)
     }
 
     fn content(&mut self, path: &SourcePath, stat: &SourceStat, object: u64) -> Result<Content, ImportError> {
@@ -149,9 +151,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
             if self.fs.attributes(object)?.size != before.size {
                 self.fs.truncate(object, before.size, &Self::caller(&before))?;
             }
-            let after = match rustix::fs::fstat(&file) {
-                Ok(after) => SourceStat::new(&after),
-                Err(errno) => return Ok(Content::Failed(errno.into())),
+            let after = match SourceStat::of(&file) {
+                Ok(after) => after,
+                Err(error) => return Ok(Content::Failed(error)),
             };
             if after.is_unchanged(&before) {
                 return Ok(Content::Steady(after));
@@ -187,6 +189,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             atime: Some(SetTime::To(stat.atime)),
             mtime: Some(SetTime::To(stat.mtime)),
             ctime: Some(stat.ctime),
+            crtime: stat.born,
             ..SetAttributes::default()
         };
         self.fs.set_attributes(object, &set, &Self::caller(stat))?;

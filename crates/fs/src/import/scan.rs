@@ -5,12 +5,12 @@
 //! ahead rest.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, Statx, StatxFlags, StatxTimestamp};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::digest::{self, Digest};
@@ -56,28 +56,41 @@ pub struct SourceStat {
     pub mtime: Timestamp,
     /// Last change of anything.
     pub ctime: Timestamp,
+    /// When it was created, where the filesystem tells. An inode number that is used again comes with another time.
+    pub born: Option<Timestamp>,
 }
 
 impl SourceStat {
-    pub(super) fn new(stat: &Stat) -> Self {
-        let time = |seconds: i64, nanoseconds: u64| Timestamp {
-            seconds,
-            nanoseconds: u32::try_from(nanoseconds).unwrap_or(0),
-        };
-        let mode = stat.st_mode;
+    /// Of an open file.
+    pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
+        Self::at(file, c"", AtFlags::EMPTY_PATH)
+    }
+
+    /// Of what a name leads to; symbolic links are not followed.
+    pub(super) fn at(directory: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Self> {
+        let flags = flags | AtFlags::SYMLINK_NOFOLLOW;
+        let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+        Ok(Self::new(&rustix::fs::statx(directory, name, flags, wanted)?))
+    }
+
+    fn new(stat: &Statx) -> Self {
+        let time = |time: StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+        let mode = u32::from(stat.stx_mode);
+        let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
         Self {
             kind: FileKind::from_type_bits((mode >> 12) as u8 & 0xf),
             mode: mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            links: stat.st_nlink,
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            rdev: (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)),
-            atime: time(stat.st_atime, stat.st_atime_nsec),
-            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            size: stat.stx_size,
+            links: u64::from(stat.stx_nlink),
+            device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+            atime: time(stat.stx_atime),
+            mtime: time(stat.stx_mtime),
+            ctime: time(stat.stx_ctime),
+            born: has_birth.then(|| time(stat.stx_btime)),
         }
     }
 
@@ -139,7 +152,7 @@ impl Scan {
     pub fn open(root: &std::path::Path, filter: Filter, one_filesystem: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty())?;
-        let root_stat = SourceStat::new(&rustix::fs::fstat(&root)?);
+        let root_stat = SourceStat::of(&root)?;
         let (state, changed) = (Mutex::default(), Condvar::new());
         Ok(Self { root, root_stat, filter, one_filesystem, state, changed })
     }
@@ -255,12 +268,12 @@ impl Scan {
     }
 
     fn look(&self, directory: &OwnedFd, path: &SourcePath, name: CString, listing: &mut Listing) {
-        let stat = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => SourceStat::new(&stat),
+        let stat = match SourceStat::at(directory, &name, AtFlags::empty()) {
+            Ok(stat) => stat,
             // Gone since the directory was read: as if it had gone before.
-            Err(rustix::io::Errno::NOENT) => return,
-            Err(errno) => {
-                listing.failures.push((name.into_bytes(), errno.into()));
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                listing.failures.push((name.into_bytes(), error));
                 return;
             }
         };

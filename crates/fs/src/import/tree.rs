@@ -258,7 +258,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
         match self.fs.attributes(object) {
             Ok(found) => {
-                let is_it = found.generation == generation && found.links > 0;
+                // An inode number may have been given to another file since.
+                let same_birth = stat.born.is_none_or(|born| born == found.crtime);
+                let is_it = found.generation == generation && found.links > 0 && same_birth;
                 Ok((is_it && self.can_become(&found, path, stat)?).then_some(found))
             }
             // Freed since, or it is no file any more.
