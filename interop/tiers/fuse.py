@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -277,10 +278,12 @@ class Load:
     """A program that goes on until it is stopped, or its files go away."""
 
     def __init__(self, args, cwd):
-        self.child = subprocess.Popen(args, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.child = subprocess.Popen(args, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      start_new_session=True)
 
     def stop(self):
-        self.child.kill()
+        # With what it has started: fio's jobs do not end with fio.
+        os.killpg(self.child.pid, signal.SIGKILL)
         self.child.wait(60)
 
 
