@@ -11,10 +11,13 @@ use crate::catalog::record::DatasetRecord;
 use crate::catalog::{Catalog, DatasetId, Kind, ROOT, keys};
 use crate::error::DatasetError;
 use crate::head::Head;
-use crate::limits::{Limits, Table};
+use crate::limits::{Limits, Table, begin_with_room};
 use crate::objset::fill::fill;
 use crate::ops::filesystem::new_filesystem_objects;
 use crate::random;
+
+/// Room that a change is begun with, so that it is not refused in the middle.
+pub(crate) const CHANGE_BYTES: u64 = 256 << 10;
 
 /// The datasets of an open pool.
 ///
@@ -125,7 +128,8 @@ impl Datasets {
     /// Begins a change; waits for others to end.
     pub(crate) fn change(&self) -> Result<Change<'_>, DatasetError> {
         let namespace = self.namespace.lock();
-        Ok(Change { hold: TxgHold::Own(self.pool.begin()?), datasets: self, _namespace: Some(namespace) })
+        let hold = TxgHold::Own(begin_with_room(&self.pool, CHANGE_BYTES)?);
+        Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
     }
 
     /// Begins a change that takes no space to speak of, and so is done in a full pool too, if `check` allows it by the space
@@ -134,14 +138,14 @@ impl Datasets {
         &self,
         check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
     ) -> Result<Change<'_>, DatasetError> {
-        self.checked_change(check, Pool::begin_free)
+        self.checked_change(check, |pool| Ok(pool.begin_free()?))
     }
 
     /// Begins a change if `check` allows it.
     pub(crate) fn checked_change<'a>(
         &'a self,
         check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
-        begin: impl FnOnce(&'a Pool) -> Result<Hold<'a>, PoolError>,
+        begin: impl FnOnce(&'a Pool) -> Result<Hold<'a>, DatasetError>,
     ) -> Result<Change<'a>, DatasetError> {
         // So that what is kept in memory counts.
         self.settle()?;
@@ -206,7 +210,8 @@ impl Datasets {
     /// When the pool cannot be written.
     pub fn record_history(&self, line: &str) -> Result<(), DatasetError> {
         const LINE_MAX: usize = 4096;
-        let change = self.change()?;
+        // Also of what is done in a full pool.
+        let change = self.freeing_change()?;
         let sequence = change.next("history", 1)?;
         let mut value = random::now().to_be_bytes().to_vec();
         let end = (0..=line.len().min(LINE_MAX)).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);

@@ -14,6 +14,7 @@ use super::read::Shared;
 use crate::catalog::keys;
 use crate::catalog::record::DatasetRecord;
 use crate::error::DatasetError;
+use crate::objset::fill::put_block;
 use crate::objset::key::{object_end, object_start};
 use crate::objset::types;
 use crate::objset::view::blocks_end;
@@ -201,8 +202,7 @@ impl Head {
             }
             let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
             let ptr = hold.write(tree.id(), id, prepared)?;
-            tree.retain(hold, &ptr)?;
-            tree.insert(hold, &key, &Block { ptr, crypt: None }.encode())?;
+            put_block(hold, tree, &key, &Block { ptr, crypt: None })?;
             if let Some(old) = old {
                 tree.release(hold, &old.ptr)?;
             }

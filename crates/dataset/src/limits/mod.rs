@@ -32,6 +32,28 @@ use crate::ops::clean::clean_once;
 /// How often a write waits for a commit before a limit that is only nearly reached refuses it.
 const TRIES: usize = 4;
 
+/// Takes a share in the open txg with room for `bytes`, of whatever dataset; makes room if need be.
+pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, DatasetError> {
+    for tries in 1.. {
+        let hold = pool.begin()?;
+        match hold.require(bytes) {
+            Err(error @ PoolError::NoSpace { .. }) => {
+                drop(hold);
+                if !more_room(pool, tries)? {
+                    return Err(error.into());
+                }
+            }
+            other => return Ok(other.map(|()| hold)?),
+        }
+    }
+    Err(PoolError::Misuse("room was made without end").into())
+}
+
+/// Tries to make room after the `tries`th refusal. Says whether it is worth asking again.
+fn more_room(pool: &Pool, tries: usize) -> Result<bool, DatasetError> {
+    Ok(tries < TRIES && (pool.reclaim()? && tries == 1 || make_room(pool)?))
+}
+
 /// Cleans segments, when that gives back a good part of the pool. Says whether it did.
 fn make_room(pool: &Pool) -> Result<bool, DatasetError> {
     let options = CleanOptions::default();
@@ -104,8 +126,7 @@ impl Limits {
                 Ok(()) => return Ok(hold),
                 Err(error @ PoolError::NoSpace { .. }) => {
                     drop(hold);
-                    let more = tries < TRIES && (pool.reclaim()? && tries == 1 || make_room(pool)?);
-                    if !more {
+                    if !more_room(pool, tries)? {
                         return Err(error.into());
                     }
                 }

@@ -1,6 +1,6 @@
 //! Filling the objset of a new dataset.
 
-use snowmelt_pool::{BlockId, Hold, Tree};
+use snowmelt_pool::{BlockId, Entry, Hold, PoolError, Tree};
 use snowmelt_zpl::memory::MemoryObjects;
 
 use super::{Block, Dnode, ObjsetKey};
@@ -31,9 +31,23 @@ pub(crate) fn fill(hold: &Hold<'_>, tree: &Tree, objects: &MemoryObjects) -> Res
         let spill = content.spill.iter().map(|data| (ObjsetKey::Spill { object }, u64::MAX, data.clone()));
         for (key, blkid, data) in blocks.chain(spill) {
             let ptr = hold.write(tree.id(), BlockId { object, blkid }, pack(data, METADATA))?;
-            tree.retain(hold, &ptr)?;
-            tree.insert(hold, &key.encode(), &Block { ptr, crypt: None }.encode())?;
+            put_block(hold, tree, &key.encode(), &Block { ptr, crypt: None })?;
         }
     }
     Ok(())
+}
+
+/// Puts a block that was just written into a tree; gives the entry it replaces. When that fails, the block is freed again.
+pub(crate) fn put_block(
+    hold: &Hold<'_>,
+    tree: &Tree,
+    key: &[u8],
+    block: &Block,
+) -> Result<Option<Entry>, PoolError> {
+    tree.retain(hold, &block.ptr)?;
+    let put = tree.insert(hold, key, &block.encode());
+    if put.is_err() {
+        tree.release(hold, &block.ptr)?;
+    }
+    put
 }

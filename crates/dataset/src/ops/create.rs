@@ -1,13 +1,14 @@
 //! `create`: a new, empty dataset.
 
-use snowmelt_pool::{Pool, TreeId};
+use snowmelt_pool::TreeId;
 
 use crate::catalog::record::DatasetRecord;
 use crate::catalog::{
     Catalog, Content, Dataset, DatasetId, Kind, PropertyKind, Settings, SnapshotId, SpaceReader, keys,
 };
-use crate::datasets::{Change, Datasets};
+use crate::datasets::{CHANGE_BYTES, Change, Datasets};
 use crate::error::DatasetError;
+use crate::limits::begin_with_room;
 use crate::name::Name;
 use crate::random;
 
@@ -70,7 +71,7 @@ impl Datasets {
                 _ => Ok(()),
             }
         };
-        self.checked_change(check, Pool::begin)
+        self.checked_change(check, |pool| begin_with_room(pool, CHANGE_BYTES))
     }
 }
 

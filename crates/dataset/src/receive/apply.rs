@@ -15,6 +15,7 @@ use super::prepare::{Codec, pack, prepare_embedded};
 use super::{byteswap, meaning};
 use crate::catalog::{Content, Kind, keys};
 use crate::error::ReceiveError;
+use crate::objset::fill::put_block;
 use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
 use crate::objset::value::{Block, BlockCrypt, Dnode, RawDnode};
@@ -449,12 +450,13 @@ impl<'s, 'd> Applier<'s, 'd> {
         crypt: Option<BlockCrypt>,
     ) -> Result<(), ReceiveError> {
         let ptr = hold.write(self.tree.id(), BlockId { object, blkid }, block)?;
+        let size = u64::from(ptr.lsize());
+        self.put_pointer(hold, &ObjsetKey::Block { object, blkid }.encode(), ptr, crypt)?;
         if self.redacted {
-            let size = u64::from(ptr.lsize());
             let from = blkid.saturating_mul(size);
             self.unmark_redacted(hold, object, from, from.saturating_add(size))?;
         }
-        self.put_pointer(hold, &ObjsetKey::Block { object, blkid }.encode(), ptr, crypt)
+        Ok(())
     }
 
     fn put_pointer(
@@ -464,8 +466,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         ptr: BlockPtr,
         crypt: Option<BlockCrypt>,
     ) -> Result<(), ReceiveError> {
-        self.tree.retain(hold, &ptr)?;
-        let old = self.tree.insert(hold, key, &Block { ptr, crypt }.encode())?;
+        let old = put_block(hold, &self.tree, key, &Block { ptr, crypt })?;
         if let Some(old) = old {
             self.tree.release(hold, &Block::decode(&old.value)?.ptr)?;
         }

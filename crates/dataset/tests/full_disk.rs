@@ -1,0 +1,77 @@
+//! A pool in a directory whose disk is full behaves as a full pool does.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::check;
+use common::files::{fill, open, remove};
+use snowmelt_dataset::{CreateOptions, Datasets, DestroyPlan};
+use snowmelt_pool::{NewPool, Pool, PoolOptions};
+use snowmelt_store::{Access, CreateOptions as NewStore, Location, PoolLabel};
+use snowmelt_zpl::SourceError;
+
+const MIB: u64 = 1 << 20;
+
+/// A small disk, for as long as this lives.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn new(size: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={size}");
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).status();
+        assert!(done.unwrap().success(), "mounting a tmpfs takes root");
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+#[ignore = "root, to mount a tmpfs"]
+fn a_full_disk_is_a_full_pool() {
+    let disk = Disk::new("64m");
+    let location = Location::Directory(disk.path().join("tank"));
+    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
+    let store = snowmelt_store::create(&location, &NewStore { label, size: None, force: false }).unwrap();
+    let options = PoolOptions { segment_bytes: 4 * MIB, ..PoolOptions::default() };
+    let pool = Pool::create(store, &NewPool { name: "tank", guid: 1 }, options.clone()).unwrap();
+    let mut datasets = Datasets::create(pool).unwrap();
+    for round in 0..4 {
+        datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
+        let head = open(&datasets, "tank/x");
+        let (object, written, refused) = fill(&head, round, 100 * MIB);
+        assert!(matches!(refused, Some(SourceError::NoSpace)), "{refused:?}");
+        assert!(written > 40 * MIB, "{written} bytes in round {round}");
+        // Somebody else takes the rest of the disk, but for what a commit needs.
+        let other = disk.path().join("other");
+        std::fs::write(&other, vec![0; 4 << 20]).unwrap();
+        remove(&head, object.unwrap());
+        head.sync().unwrap();
+        std::fs::remove_file(&other).unwrap();
+        drop(head);
+        let catalog = datasets.catalog();
+        let doomed = catalog.dataset("tank/x").unwrap();
+        datasets.destroy(&DestroyPlan::dataset(&catalog, &doomed, true, true).unwrap()).unwrap();
+        drop(catalog);
+        check(&datasets, "emptying a full disk");
+        if round == 1 {
+            datasets.pool().commit().unwrap();
+            drop(datasets);
+            let store = snowmelt_store::open(&location, Access::ReadWrite).unwrap();
+            datasets = Datasets::open(Pool::open(store, options.clone()).unwrap()).unwrap();
+        }
+    }
+}
