@@ -79,6 +79,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::Destroy(args) => commands::pool_destroy::run(app, &args),
             PoolCommand::Get(args) => commands::pool_get::run(app, &args),
             PoolCommand::History(args) => commands::pool_history::run(app, &args),
+            PoolCommand::Trim(args) => commands::pool_trim::run(app, &args),
         },
         Command::Replication(ReplicationCommand::Receive(args)) => commands::receive::run(app, &args),
         Command::Replication(ReplicationCommand::Send(args)) => commands::send::run(app, &args),

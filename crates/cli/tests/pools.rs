@@ -113,6 +113,19 @@ fn history_tells_what_was_done() {
 }
 
 #[test]
+fn trim_gives_back_what_is_dead() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/a");
+    scratch.ok("destroy tank/a");
+    assert_eq!(scratch.ok("pool trim tank"), "");
+    let told = scratch.ok("pool trim -v tank");
+    assert!(told.starts_with("tank: ") && told.contains(" given back ("), "{told}");
+    assert!(scratch.ok("pool history tank").contains("snowmelt pool trim tank"));
+    assert_eq!(scratch.fails(1, "pool trim nopool"), "cannot open 'nopool': no such pool\n");
+    scratch.ok("check tank");
+}
+
+#[test]
 fn a_pool_passes_its_check() {
     let scratch = Scratch::with_home();
     assert!(scratch.ok("check tank").starts_with("tank: no errors in "));

@@ -32,7 +32,7 @@ pub use parse::{ParseFailure, parse, usage};
 pub use personality::VersionArgs;
 pub use pool::{
     PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs, PoolHistoryArgs,
-    PoolImportArgs, PoolListArgs, PoolStatusArgs,
+    PoolImportArgs, PoolListArgs, PoolStatusArgs, PoolTrimArgs,
 };
 pub use program::Program;
 pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};

@@ -126,7 +126,7 @@ const ZFS_MISSING: [(&str, &str); 21] = [
 ];
 
 /// The same of zpool(8).
-const ZPOOL_MISSING: [(&str, &str); 26] = [
+const ZPOOL_MISSING: [(&str, &str); 25] = [
     ("add", "add [-fgLnP] [-o property=value] <pool> <vdev> ..."),
     ("attach", "attach [-fsw] [-o property=value] <pool> <device> <new-device>"),
     ("checkpoint", "checkpoint [-d [-w]] <pool> ..."),
@@ -149,7 +149,6 @@ const ZPOOL_MISSING: [(&str, &str); 26] = [
     ("set", "set <property=value> <pool>"),
     ("split", "split [-gLnPl] [-o property=value] <pool> <newpool> [<device> ...]"),
     ("sync", "sync [pool] ..."),
-    ("trim", "trim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]"),
     ("upgrade", "upgrade [-v] [-V version] <-a | pool ...>"),
     ("wait", "wait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]"),
     ("help", "help [<topic>]"),

@@ -22,6 +22,7 @@ pub enum PoolCommand {
     Import(PoolImportArgs),
     Destroy(PoolDestroyArgs),
     History(PoolHistoryArgs),
+    Trim(PoolTrimArgs),
 }
 
 /// Create a pool
@@ -212,4 +213,22 @@ pub struct PoolHistoryArgs {
     pub long: bool,
     /// Only these pools
     pub pools: Vec<String>,
+}
+
+/// Give back the space of what was deleted
+///
+/// Space of what was deleted comes back by itself where whole segments are dead, and from between what is still there when the
+/// pool is full. This does the latter now: what is alive is moved out of segments that are mostly dead.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool trim [-vw] <pool>")]
+pub struct PoolTrimArgs {
+    /// Tell what was moved and what came of it
+    #[arg(short)]
+    pub verbose: bool,
+    /// Wait until it is done (always done)
+    #[arg(short, hide = true)]
+    pub wait: bool,
+    /// Name of the pool
+    pub pool: String,
 }

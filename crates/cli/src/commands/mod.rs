@@ -25,6 +25,7 @@ pub mod pool_history;
 pub mod pool_import;
 pub mod pool_list;
 pub mod pool_status;
+pub mod pool_trim;
 pub mod program;
 pub mod promote;
 pub mod receive;

@@ -1,0 +1,44 @@
+//! `pool trim`.
+
+use std::io::Write;
+
+use snowmelt_dataset::CleanOptions;
+use snowmelt_dataset::property::format_bytes;
+
+use crate::app::App;
+use crate::args::PoolTrimArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::report;
+
+/// Moves what is alive out of segments that are mostly dead, and gives these back.
+///
+/// # Errors
+/// When the pool is not there, or cannot be read or written.
+pub fn run(app: &mut App<'_>, args: &PoolTrimArgs) -> Result<Exit> {
+    let name = &args.pool;
+    let attempt = format!("cannot trim '{name}'");
+    let missing = |pool: &str| format!("cannot open '{pool}': no such pool");
+    if name.contains('/') {
+        return Err(CliError::Usage(format!("'{name}' is not the name of a pool")));
+    }
+    app.on_pool(name, missing, |app, session| {
+        let report = session.datasets.clean(&CleanOptions::default()).map_err(report::failed(&attempt))?;
+        if args.verbose {
+            let (freed, copied) = (format_bytes(report.freed), format_bytes(report.copied));
+            let segments = report.segments;
+            writeln!(
+                app.context.out,
+                "{name}: {freed} given back ({segments} segments), {copied} copied for it"
+            )?;
+        }
+        if report.unreadable > 0 {
+            app.context.complain(format_args!(
+                "{name}: {} blocks cannot be read and stay where they are; run 'snowmelt check'",
+                report.unreadable
+            ));
+        }
+        app.record(session);
+        Ok(Exit::unless(report.unreadable > 0))
+    })
+}
