@@ -5,11 +5,17 @@
 //! that little is left for the second time, with the gate closed, when nobody can add any. So all that was done
 //! under one hold lands in one txg, kept back or not.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use crate::txg::Hold;
+
+/// With less than this promised and not written, the gate may close: it takes moments to write.
+const LEFT_FOR_LAST_BYTES: u64 = 8 << 20;
+/// Writers that are faster than the disk are not waited for any longer.
+const EARLY_PASSES_MAX: usize = 4;
 
 /// Keeps changes in memory that belong to the open txg.
 pub trait Writeback: Send + Sync {
@@ -37,13 +43,19 @@ impl Pool {
         all.iter().filter_map(Weak::upgrade).filter(|writeback| writeback.is_dirty()).collect()
     }
 
-    /// The first time of asking, with the gate open. A full pool is no failure yet: the second time may use the reserve.
+    /// The first time of asking, with the gate open, and again while more comes in than should be left for the last time. A
+    /// full pool is no failure yet: the last time may use the reserve.
     pub(crate) fn write_back_early(&self) -> Result<()> {
-        for writeback in self.dirty_writebacks() {
-            let hold = self.begin()?;
-            match writeback.write_back(&hold, false) {
-                Err(PoolError::NoSpace { .. }) => break,
-                other => other?,
+        for _ in 0..EARLY_PASSES_MAX {
+            for writeback in self.dirty_writebacks() {
+                let hold = self.begin()?;
+                match writeback.write_back(&hold, false) {
+                    Err(PoolError::NoSpace { .. }) => return Ok(()),
+                    other => other?,
+                }
+            }
+            if self.io().promised.load(Ordering::Relaxed) < LEFT_FOR_LAST_BYTES {
+                break;
             }
         }
         Ok(())

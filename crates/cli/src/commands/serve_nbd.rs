@@ -25,7 +25,7 @@ use crate::report;
 /// NBD's own port.
 const PORT: u16 = 10809;
 /// How often what is dirty is looked at, and whether to end.
-const TICK: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_millis(50);
 /// Runs of blocks told in one answer.
 const EXTENTS_MAX: usize = 4096;
 
@@ -81,7 +81,9 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
             while !ended.is_triggered() {
                 std::thread::sleep(TICK);
                 // A pool that cannot be written tells so to whoever writes to it.
-                let _ = datasets.pool().maybe_commit();
+                if datasets.pool().is_commit_due() {
+                    let _ = datasets.pool().commit();
+                }
                 if context.is_cancelled() {
                     stop.trigger();
                 }

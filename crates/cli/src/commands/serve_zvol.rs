@@ -15,7 +15,7 @@ use crate::pools::{Session, complain};
 use crate::report;
 
 /// How often what is dirty is looked at, and whether to end.
-const TICK: Duration = Duration::from_millis(250);
+const TICK: Duration = Duration::from_millis(50);
 
 /// Shows volumes as files of a directory until it is unmounted or interrupted.
 ///
@@ -54,7 +54,9 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<E
     while !mount.is_over() {
         std::thread::sleep(TICK);
         // A pool that cannot be written tells so to whoever writes to it.
-        let _ = session.datasets.pool().maybe_commit();
+        if session.datasets.pool().is_commit_due() {
+            let _ = session.datasets.pool().commit();
+        }
         if app.context.is_cancelled() && !told {
             told = true;
             if mount.unmount(false).is_err() {
