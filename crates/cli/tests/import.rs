@@ -250,3 +250,62 @@ fn what_cannot_be_read_stays_as_it_was() {
 }
 
 use std::os::unix::ffi::OsStringExt;
+
+/// Inode flags and project ids, where the filesystem of temporary files has them.
+#[test]
+#[ignore = "needs root, chattr (e2fsprogs), and a filesystem with inode flags: .ci/run clients"]
+fn inode_flags_are_taken_and_do_not_hinder() {
+    let scratch = Scratch::with_pool();
+    let top = source(&scratch);
+    let chattr = |flags: &str, path: &str| {
+        let path = top.join(path);
+        let done = std::process::Command::new("chattr").arg(flags).arg(&path).output().expect("chattr");
+        assert!(done.status.success(), "{done:?}");
+    };
+    let flags_of = |snapshot: &str| {
+        let lines = scratch.ok(&format!("manifest {snapshot}"));
+        let flagged = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let flagged = flagged.filter(|line| line.get("flags").is_some());
+        flagged.map(|line| format!("{} {}", line["path"], line["flags"])).collect::<Vec<_>>()
+    };
+    fs::write(top.join("docs/only.txt"), "only\n").unwrap();
+    chattr("+i", "docs/a.txt");
+    chattr("+i", "docs/only.txt");
+    chattr("+a", "docs/deep/big.bin");
+    chattr("+d", "docs/deep");
+    chattr("+i", "docs");
+    import(&scratch, "src tank/x@1");
+    let first = flags_of("tank/x@1");
+    assert_eq!(first.len(), 6, "{first:?}");
+    assert_eq!(import(&scratch, "src tank/x@2")["changed"], 0);
+
+    // What may not be changed is renamed, changed and removed, as the source's was when the flags were off.
+    for path in ["docs", "docs/a.txt", "docs/only.txt"] {
+        chattr("-i", path);
+    }
+    chattr("-a", "docs/deep/big.bin");
+    fs::rename(top.join("docs/only.txt"), top.join("b.txt")).unwrap();
+    fs::write(top.join("docs/deep/big.bin"), "short").unwrap();
+    fs::write(top.join("docs/new"), "new").unwrap();
+    chattr("+i", "b.txt");
+    chattr("+i", "docs");
+    import(&scratch, "src tank/x@3");
+    same_but_flags(&scratch, "tank/x@3", &top);
+    chattr("-i", "docs");
+    chattr("-i", "b.txt");
+    fs::remove_dir_all(top.join("docs")).unwrap();
+    fs::remove_file(top.join("b.txt")).unwrap();
+    import(&scratch, "src tank/x@4");
+    assert_eq!(scratch.ok("find tank/x@4"), ".\n");
+    assert_eq!(flags_of("tank/x@1"), first);
+    scratch.ok("check tank");
+}
+
+/// As [`same`], of what is restored and then unlocked, so that it can be removed.
+fn same_but_flags(scratch: &Scratch, snapshot: &str, top: &Path) {
+    let back = scratch.path().join("flagged");
+    scratch.ok(&format!("restore {snapshot} {}", back.display()));
+    assert_eq!(described(&back), described(top), "{snapshot}");
+    // Of symbolic links it says that they have no flags, and goes on.
+    let _ = std::process::Command::new("chattr").args(["-R", "-f", "-i", "-a"]).arg(&back).output();
+}

@@ -6,6 +6,7 @@
 
 pub mod diff;
 mod error;
+mod fsxattr;
 pub mod import;
 mod json;
 pub mod manifest;

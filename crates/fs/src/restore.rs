@@ -10,7 +10,6 @@
 mod attributes;
 mod file;
 mod links;
-mod project;
 mod target;
 mod volume;
 
@@ -190,7 +189,7 @@ impl<O: Objects> Restore<'_, '_, O> {
     /// every file.
     fn report_steps(&mut self, node: &Node, steps: Vec<Step>) {
         for (step, source) in steps {
-            if step == attributes::SET_PROJECT && project::is_unsupported(&source) {
+            if step == attributes::SET_PROJECT && crate::fsxattr::is_unsupported(&source) {
                 if std::mem::replace(&mut self.told_of_projects, true) {
                     continue;
                 }

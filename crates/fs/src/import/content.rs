@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
-use snowmelt_zpl::FileKind;
 
 use super::scan::{Scan, SourceStat};
+use crate::fsxattr::InodeFlags;
+use snowmelt_zpl::FileKind;
 
 /// Bytes read at a time.
 pub(super) const CHUNK: usize = 4 << 20;
@@ -104,6 +105,20 @@ fn extent(file: &OwnedFd, at: u64, size: u64) -> io::Result<(u64, u64)> {
         Ok(hole) => Ok((data, hole.clamp(data, size))),
         Err(Errno::NXIO) => Ok((data, size)),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Inode flags and project of a file or directory. None where it cannot have any, or cannot be opened: then other things of
+/// it cannot be read either, which is told.
+pub(super) fn inode_flags(scan: &Scan, path: &[u8], kind: FileKind) -> io::Result<Option<InodeFlags>> {
+    let flags = match kind {
+        FileKind::File => OFlags::RDONLY | OFlags::NONBLOCK,
+        FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+        _ => return Ok(None),
+    };
+    match scan.open_at(path, flags) {
+        Ok(file) => InodeFlags::of(&file),
+        Err(_) => Ok(None),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io;
 
 use snowmelt_zpl::{
-    Attributes, Caller, FileKind, FilesystemMut, ObjectsMut, SetAttributes, SetTime, SetXattr, ZplError,
+    Attributes, Caller, FileKind, FilesystemMut, ObjectsMut, SetAttributes, SetTime, SetXattr, ZfsFlags,
+    ZplError,
 };
 
 use super::content::{self, CopyError, Sink};
@@ -67,6 +68,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
     ) -> Result<(), ImportError> {
         let mut stat = *listed;
         if stat.kind == FileKind::File && self.must_read(before, &stat, arrival) {
+            self.unlock(object)?;
             match self.content(path, &stat, object)? {
                 Content::Steady(read) => stat = read,
                 Content::Unsteady(read) => {
@@ -176,11 +178,22 @@ impl<O: ObjectsMut> Importer<'_, O> {
         before: Option<&Attributes>,
     ) -> Result<bool, ImportError> {
         let was_same = before.is_some_and(|before| is_unchanged(before, stat));
-        if was_same && is_unchanged(&self.fs.attributes(object)?, stat) {
+        let now = self.fs.attributes(object)?;
+        if was_same && is_unchanged(&now, stat) && before.is_some_and(|before| before.flags == now.flags) {
             return Ok(false);
         }
+        self.unlock(object)?;
+        // What it had, unless the source says something else.
+        let (mut fs_ioc_flags, mut project_id) = (before.map(|before| before.flags.fs_ioc_flags()), None);
         if !was_same && (object == self.fs.root() || !path.is_empty()) {
             self.xattrs(path, object, stat)?;
+            match content::inode_flags(self.scan, path, stat.kind) {
+                Ok(Some(found)) => {
+                    (fs_ioc_flags, project_id) = (Some(found.flags), Some(found.project_id));
+                }
+                Ok(None) => {}
+                Err(error) => self.fail(path, &error),
+            }
         }
         let set = SetAttributes {
             permissions: (stat.kind != FileKind::Symlink).then_some(stat.mode),
@@ -190,10 +203,29 @@ impl<O: ObjectsMut> Importer<'_, O> {
             mtime: Some(SetTime::To(stat.mtime)),
             ctime: Some(stat.ctime),
             crtime: stat.born,
+            fs_ioc_flags,
+            project_id,
             ..SetAttributes::default()
         };
         self.fs.set_attributes(object, &set, &Self::caller(stat))?;
+        self.unlocked = None;
         Ok(!was_same)
+    }
+
+    /// Takes away flags that forbid what is left to do: they are set again with the other attributes.
+    pub(super) fn unlock(&mut self, object: u64) -> Result<(), ImportError> {
+        if self.unlocked == Some(object) {
+            return Ok(());
+        }
+        let found = self.fs.attributes(object)?;
+        let forbids = [ZfsFlags::IMMUTABLE, ZfsFlags::APPENDONLY, ZfsFlags::PROJINHERIT];
+        if forbids.iter().any(|flag| found.flags.contains(*flag)) {
+            let set = SetAttributes { fs_ioc_flags: Some(0), ..SetAttributes::default() };
+            let caller = Caller { now: found.ctime, ..Caller::default() };
+            self.fs.set_attributes(object, &set, &caller)?;
+        }
+        self.unlocked = Some(object);
+        Ok(())
     }
 
     fn xattrs(&mut self, path: &[u8], object: u64, stat: &SourceStat) -> Result<(), ImportError> {

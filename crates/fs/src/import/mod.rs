@@ -176,6 +176,7 @@ pub fn import<O: ObjectsMut>(
         later: Vec::new(),
         skipped: Skipped::default(),
         is_as_listed: true,
+        unlocked: None,
         buf: Vec::new(),
     };
     scan.with_readers(|| importer.run())?;
@@ -202,5 +203,7 @@ struct Importer<'a, O> {
     skipped: Skipped,
     /// What was taken of the directory in hand is what its listing says.
     is_as_listed: bool,
+    /// What was last seen to be no object that must not be changed: mostly the directory in hand.
+    unlocked: Option<u64>,
     buf: Vec<u8>,
 }

@@ -341,6 +341,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         if let Some(existing) = existing {
             self.put_aside(directory.object, &entry.name, existing, &directory.stat)?;
         }
+        self.unlock(object)?;
+        self.unlock(directory.object)?;
         self.fs.link(object, directory.object, &entry.name, &Self::caller(&entry.stat))?;
         self.summary.created += 1;
         self.observer.event(path, ImportEvent::Created);
@@ -379,9 +381,13 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 return Ok(None);
             }
         };
+        self.unlock(directory)?;
         let new = NewNode { kind, permissions: stat.mode };
         match self.fs.create(directory, name, new, &Self::caller(stat)) {
-            Ok(made) => Ok(Some(made.object)),
+            Ok(made) => {
+                self.unlocked = Some(directory).filter(|_| stat.kind != FileKind::Directory);
+                Ok(Some(made.object))
+            }
             // Two names of the source are one in a dataset that does not tell their cases apart.
             Err(
                 error @ (ZplError::Exists { .. } | ZplError::NotUtf8 { .. } | ZplError::NameTooLong { .. }),
@@ -405,6 +411,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             if let Some((object, left)) = self.links.get(&self.id(&stat)).copied() {
                 // One of several names, and another was first.
                 self.put_aside(directory, &name, old, &directory_stat)?;
+                self.unlock(object)?;
                 self.fs.link(object, directory, &name, &Self::caller(&stat))?;
                 self.attributes(&path, object, &stat, None)?;
                 self.links.insert(self.id(&stat), (object, left.saturating_sub(1)));
@@ -421,8 +428,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
             }
             self.observer.progress(&self.summary);
         }
-        for (directory, (_, stat)) in touched {
-            self.attributes(&[], directory, &stat, None)?;
+        for (directory, (path, stat)) in touched {
+            let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            self.attributes(&path[..end], directory, &stat, None)?;
         }
         Ok(())
     }
@@ -439,10 +447,13 @@ impl<O: ObjectsMut> Importer<'_, O> {
         stat: &SourceStat,
     ) -> Result<Option<Vec<u8>>, ImportError> {
         let caller = Self::caller(stat);
+        self.unlock(known.object)?;
+        self.unlock(directory)?;
         if known.kind() != FileKind::Directory {
             self.fs.link(known.object, directory, name, &caller)?;
             return Ok(None);
         }
+        self.unlock(known.parent)?;
         let is_aside = self.aside.as_ref().is_some_and(|(aside, _)| *aside == known.parent);
         let old = match is_aside {
             true => aside_name(known.object),
@@ -472,6 +483,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         // A file of several names may come here more than once.
         let place = aside_name(object);
         let before = self.fs.attributes(object)?;
+        self.unlock(object)?;
+        self.unlock(directory)?;
         if self.fs.lookup(aside, &place)?.is_some() {
             self.fs.unlink(directory, name, &caller, unused)?;
         } else {
@@ -482,10 +495,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 
     /// A file that goes on under another name has the times that it was given; losing this one has changed its ctime.
-    fn keep_ctime(&self, before: &Attributes) -> Result<(), ImportError> {
+    fn keep_ctime(&mut self, before: &Attributes) -> Result<(), ImportError> {
         if before.links > 1 && self.claimed.contains(before.object) {
-            let set = SetAttributes { ctime: Some(before.ctime), ..SetAttributes::default() };
+            let (ctime, flags) = (Some(before.ctime), Some(before.flags.fs_ioc_flags()));
+            let set = SetAttributes { ctime, fs_ioc_flags: flags, ..SetAttributes::default() };
             self.fs.set_attributes(before.object, &set, &Caller::default())?;
+            self.unlocked = None;
         }
         Ok(())
     }
@@ -499,6 +514,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         for number in 0u64.. {
             let name = format!(".snowmelt-import-{number}").into_bytes();
             if self.fs.lookup(root, &name)?.is_none() {
+                self.unlock(root)?;
                 let new = NewNode { kind: NewKind::Directory, permissions: 0o700 };
                 let object = self.fs.create(root, &name, new, &Self::caller(stat))?.object;
                 self.aside = Some((object, name));
@@ -515,6 +531,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         let mut pending = vec![(self.fs.root(), name, aside, false)];
         while let Some((parent, name, object, emptied)) = pending.pop() {
             if emptied {
+                self.unlock(object)?;
+                self.unlock(parent)?;
                 self.fs.rmdir(parent, &name, &caller, unused)?;
                 continue;
             }
@@ -524,6 +542,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
             pending.push((parent, name, object, true));
             for (name, child) in self.entries(object)? {
                 let before = self.fs.attributes(child)?;
+                self.unlock(child)?;
+                self.unlock(object)?;
                 if before.kind() == FileKind::Directory {
                     pending.push((object, name, child, false));
                 } else {

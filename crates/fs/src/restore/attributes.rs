@@ -1,8 +1,8 @@
 //! What a restored node is to look like besides its content.
 
 use super::Restore;
-use super::project::Project;
 use crate::error::FsError;
+use crate::fsxattr::Project;
 use crate::walk::Node;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp, ZfsFlags};

@@ -1,4 +1,5 @@
-//! Project ids, which the kernel takes by ioctl (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` of `include/uapi/linux/fs.h`).
+//! Inode flags and project ids, which the kernel tells and takes by ioctl (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` of
+//! `include/uapi/linux/fs.h`).
 #![allow(unsafe_code)]
 
 use std::os::fd::AsFd;
@@ -26,12 +27,43 @@ const SET: Opcode = opcode::write::<FsXattr>(b'X', 32);
 /// `FS_XFLAG_PROJINHERIT`: what is made in the directory gets its project.
 const INHERIT: u32 = 0x200;
 
+/// Flags as `FS_IOC_SETFLAGS` has them, and as `struct fsxattr` has them: immutable, append-only, no dump, project
+/// inheritance.
+const FLAGS: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, INHERIT)];
+
+/// What a file or directory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InodeFlags {
+    /// As `FS_IOC_GETFLAGS` tells them, those that ZFS knows.
+    pub(crate) flags: u32,
+    pub(crate) project_id: u32,
+}
+
+impl InodeFlags {
+    /// Those of `file`; `None` where its filesystem has none.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn of(file: impl AsFd) -> std::io::Result<Option<Self>> {
+        // SAFETY: as in `Project::set`.
+        match unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) } {
+            Ok(found) => {
+                let known = FLAGS.iter().filter(|(_, extended)| found.xflags & extended != 0);
+                let flags = known.fold(0, |all, (flag, _)| all | flag);
+                Ok(Some(Self { flags, project_id: found.projid }))
+            }
+            Err(errno) if is_unsupported(&errno.into()) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
 /// What a file or directory is to belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Project {
-    pub(super) id: u32,
+pub(crate) struct Project {
+    pub(crate) id: u32,
     /// Children inherit it.
-    pub(super) inherits: bool,
+    pub(crate) inherits: bool,
 }
 
 impl Project {
@@ -39,7 +71,7 @@ impl Project {
     ///
     /// # Errors
     /// What the kernel says; see [`is_unsupported`].
-    pub(super) fn set(self, file: impl AsFd) -> rustix::io::Result<()> {
+    pub(crate) fn set(self, file: impl AsFd) -> rustix::io::Result<()> {
         // SAFETY: `GET` is defined to fill in a `struct fsxattr`, which `FsXattr` is laid out as, and any bytes are one.
         let mut attributes = unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) }?;
         attributes.projid = self.id;
@@ -51,7 +83,7 @@ impl Project {
 }
 
 /// Whether the filesystem has no projects at all, so that there is no use in trying again.
-pub(super) fn is_unsupported(error: &std::io::Error) -> bool {
+pub(crate) fn is_unsupported(error: &std::io::Error) -> bool {
     [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
