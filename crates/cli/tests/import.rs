@@ -278,6 +278,8 @@ fn inode_flags_are_taken_and_do_not_hinder() {
     let first = flags_of("tank/x@1");
     assert_eq!(first.len(), 6, "{first:?}");
     assert_eq!(import(&scratch, "src tank/x@2")["changed"], 0);
+    // A file that may not be changed has further names all the same.
+    same_but_flags(&scratch, "tank/x@1", &top);
 
     // What may not be changed is renamed, changed and removed, as the source's was when the flags were off.
     for path in ["docs", "docs/a.txt", "docs/only.txt"] {
@@ -303,7 +305,7 @@ fn inode_flags_are_taken_and_do_not_hinder() {
 
 /// As [`same`], of what is restored and then unlocked, so that it can be removed.
 fn same_but_flags(scratch: &Scratch, snapshot: &str, top: &Path) {
-    let back = scratch.path().join("flagged");
+    let back = scratch.path().join(snapshot.replace('/', "-"));
     scratch.ok(&format!("restore {snapshot} {}", back.display()));
     assert_eq!(described(&back), described(top), "{snapshot}");
     // Of symbolic links it says that they have no flags, and goes on.

@@ -3,9 +3,11 @@
 use super::Existing;
 use super::target::{Identity, Target};
 use crate::walk::Node;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 struct Restored {
     /// Names of the directories that lead to it from the target.
@@ -56,9 +58,41 @@ impl Links {
 
 fn link(target: &mut Target, restored: &Restored, name: &[u8], existing: Existing) -> io::Result<()> {
     let directory = target.find(&restored.way)?;
+    let unlocked = match make(target, restored, &directory, name, existing) {
+        Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            unlock(&directory, &restored.name)?
+        }
+        other => return other,
+    };
+    let Some((file, flags)) = unlocked else { return Err(Errno::PERM.into()) };
+    let made = make(target, restored, &directory, name, existing);
+    rustix::fs::ioctl_setflags(&file, flags)?;
+    made
+}
+
+/// Takes away the flags that forbid further names, if those are what stands in the way; gives the file and its flags.
+fn unlock(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<(OwnedFd, IFlags)>> {
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, how, Mode::empty())?;
+    let flags = rustix::fs::ioctl_getflags(&file)?;
+    let locks = IFlags::IMMUTABLE | IFlags::APPEND;
+    if !flags.intersects(locks) {
+        return Ok(None);
+    }
+    rustix::fs::ioctl_setflags(&file, flags - locks)?;
+    Ok(Some((file, flags)))
+}
+
+fn make(
+    target: &mut Target,
+    restored: &Restored,
+    directory: &OwnedFd,
+    name: &[u8],
+    existing: Existing,
+) -> io::Result<()> {
     let temporary = target.temporary_name();
     let here = target.here()?;
-    rustix::fs::linkat(&directory, restored.name.as_slice(), here, temporary.as_slice(), AtFlags::empty())?;
+    rustix::fs::linkat(directory, restored.name.as_slice(), here, temporary.as_slice(), AtFlags::empty())?;
     let linked = rustix::fs::statat(here, temporary.as_slice(), AtFlags::SYMLINK_NOFOLLOW)?;
     if Identity::from(linked) != restored.identity {
         rustix::fs::unlinkat(here, temporary.as_slice(), AtFlags::empty())?;
