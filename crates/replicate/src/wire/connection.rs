@@ -20,6 +20,10 @@ const READ_BUFFER: usize = 512 * 1024;
 pub(super) struct Sender(Mutex<Box<dyn Write + Send>>);
 
 impl Sender {
+    pub(super) fn new(output: impl Write + Send + 'static) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Box::new(output))))
+    }
+
     pub(super) fn send(&self, kind: Kind, channel: u32, payload: &[u8]) -> Result<(), WireError> {
         write_frame(&mut *self.0.lock(), kind, channel, payload)
     }
@@ -33,7 +37,7 @@ pub struct Connection {
 }
 
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     channels: Mutex<Channels>,
     /// A channel was closed.
     closed: Condvar,
@@ -59,12 +63,27 @@ impl Shared {
         }
     }
 
+    /// A channel that the client has opened.
+    pub(super) fn admit(&self, number: u32, sender: &Arc<Sender>) -> Result<Arc<Channel>, WireError> {
+        let channel = Channel::new(number, sender.clone());
+        let mut channels = self.channels.lock();
+        if number <= channels.last {
+            return Err(WireError::protocol(format!("channel {number} was opened before")));
+        }
+        if channels.open.len() >= CHANNELS_MAX {
+            return Err(WireError::protocol("too many channels"));
+        }
+        channels.last = number;
+        channels.open.insert(number, channel.clone());
+        Ok(channel)
+    }
+
     fn close(&self, number: u32) {
         self.channels.lock().open.remove(&number);
         self.closed.notify_all();
     }
 
-    fn lose(&self, why: WireError) {
+    pub(super) fn lose(&self, why: WireError) {
         let mut channels = self.channels.lock();
         for channel in channels.open.values() {
             channel.break_off(&why);
@@ -74,7 +93,7 @@ impl Shared {
     }
 
     /// What both sides do with frames of open channels.
-    fn deliver(&self, header: Header, payload: &mut Vec<u8>) -> Result<(), WireError> {
+    pub(super) fn deliver(&self, header: Header, payload: &mut Vec<u8>) -> Result<(), WireError> {
         let Some(channel) = self.find(header.channel)? else { return Ok(()) };
         match (header.kind, &payload[..]) {
             (Kind::Data, _) => channel.data(std::mem::take(payload)),
@@ -121,7 +140,7 @@ impl Connection {
             };
             routed.lose(why);
         });
-        let sender = Arc::new(Sender(Mutex::new(Box::new(output))));
+        let sender = Sender::new(output);
         Ok(Arc::new(Self { sender, shared, reader: Mutex::new(Some(reader)) }))
     }
 
@@ -219,7 +238,7 @@ pub fn serve(
     let mut input = BufReader::with_capacity(READ_BUFFER, input);
     write_hello(&mut output)?;
     read_hello(&mut input)?;
-    let sender = Arc::new(Sender(Mutex::new(Box::new(output))));
+    let sender = Sender::new(output);
     let shared = Shared::default();
     std::thread::scope(|scope| {
         let mut payload = Vec::new();
@@ -255,17 +274,7 @@ fn begin<'scope, 'env>(
     number: u32,
     payload: &[u8],
 ) -> Result<(), WireError> {
-    let channel = Channel::new(number, sender.clone());
-    let mut channels = shared.channels.lock();
-    if number <= channels.last {
-        return Err(WireError::protocol(format!("channel {number} was opened before")));
-    }
-    if channels.open.len() >= CHANNELS_MAX {
-        return Err(WireError::protocol("too many channels"));
-    }
-    channels.last = number;
-    channels.open.insert(number, channel.clone());
-    drop(channels);
+    let channel = shared.admit(number, sender)?;
     let request: Result<Request, _> = serde_json::from_slice(payload);
     scope.spawn(move || {
         let result = match request {

@@ -7,6 +7,8 @@
 mod channel;
 mod connection;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod tests;
 
