@@ -25,6 +25,7 @@ sys.path.insert(0, os.path.join(ROOT, 'interop'))
 import imports                          # noqa: E402
 import mounts                           # noqa: E402
 import syncs                            # noqa: E402
+import volumes                          # noqa: E402
 from tiers.mounted import Mounted       # noqa: E402
 from tiers.snowmelt import Snowmelt     # noqa: E402
 from tiers.vm import Zstream            # noqa: E402
@@ -34,8 +35,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, synced=(1 * GIB, 8 * GIB), repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, synced=(64 * MIB,), repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, synced=(1 * GIB, 8 * GIB), volume=4 * GIB, served=10, repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, synced=(64 * MIB,), volume=256 * MIB, served=2, repeats=2)
 
 
 class Timed:
@@ -289,6 +290,10 @@ class Bench:
         syncs.link(self)
         syncs.large(self)
 
+    def volumes(self):
+        """A volume over NBD, and a qcow2 image."""
+        volumes.measure(self, self.size['volume'], self.size['served'])
+
     def mount(self):
         """A filesystem through FUSE, and a directory through a FUSE filesystem that does nothing."""
         if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
@@ -302,7 +307,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'volumes')
 
 
 def main():

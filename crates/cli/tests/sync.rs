@@ -299,6 +299,8 @@ fn what_cannot_be_synced_is_told() {
         ("sync host:/srv back/x", "directories of another machine"),
         ("sync tank/home ./dir", "the target is no dataset"),
         ("sync - -", "one of them must be a dataset"),
+        ("sync tank/home -- -oProxyCommand=x:far/x", "no machine is called so"),
+        ("sync tank/home host:far/a..b/../c", "self reference"),
         ("sync ./dir host:far/x", "go into a dataset of this machine"),
         ("sync --identifier 2x tank/home back/x", "it begins with a letter"),
         ("sync --no-snapshot tank/home/docs back/x", "has no snapshot to send"),

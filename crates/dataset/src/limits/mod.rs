@@ -143,11 +143,11 @@ impl Limits {
         }
         let mut state = self.state.lock();
         let State { table, inflight, .. } = &mut *state;
+        // The hold comes later, maybe after a commit. Without limits too: the first may be set before this is written.
+        table.touch(id, self.pool.open_txg() + 2);
         if !table.has_limits() {
             return Ok(Ok(0));
         }
-        // The hold comes later, maybe after a commit.
-        table.touch(id, self.pool.open_txg() + 2);
         table.settle(self.pool.committed_txg());
         let inflight = |id: DatasetId| match inflight.get(&id) {
             Some(bytes) if !last => bytes.load(Ordering::Relaxed),
@@ -158,11 +158,8 @@ impl Limits {
 
     /// A dataset is about to be written to, by something that frees as much as it writes.
     pub(crate) fn written(&self, id: DatasetId) {
-        let mut state = self.state.lock();
-        if state.table.has_limits() {
-            // The hold comes later, maybe after a commit.
-            state.table.touch(id, self.pool.open_txg() + 2);
-        }
+        // The hold comes later, maybe after a commit. Without limits too: they may not have been read yet.
+        self.state.lock().table.touch(id, self.pool.open_txg() + 2);
     }
 
     /// A snapshot was taken of a dataset: its head holds nothing alone any more. With the gate closed.

@@ -10,6 +10,8 @@ use crate::wire::{Call, Connection, Incoming, Outgoing};
 
 /// Longest line of a description: a dataset with half a million snapshots.
 const LINE_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a whole description: five million snapshots.
+const DESCRIPTION_MAX: usize = 512 * 1024 * 1024;
 /// Sends or actions in one request.
 const BATCH: usize = 1000;
 
@@ -40,13 +42,19 @@ impl End for Peer {
         let mut lines = BufReader::new(call.channel().incoming());
         let mut found = Vec::new();
         let mut line = Vec::new();
+        let mut bytes = 0;
         loop {
             line.clear();
+            if bytes > DESCRIPTION_MAX {
+                let why =
+                    format!("the description of '{}' is larger than {DESCRIPTION_MAX} bytes", what.root);
+                return Err(Failure::other(why));
+            }
             match (&mut lines).take(LINE_MAX).read_until(b'\n', &mut line) {
                 Ok(0) => break,
                 // Why it broke off is in the result.
                 Err(_) => break,
-                Ok(_) => {}
+                Ok(len) => bytes += len,
             }
             let info = serde_json::from_slice(&line)
                 .map_err(|error| Failure::other(format!("a description that cannot be read: {error}")))?;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use snowmelt_dataset::Name;
+
 use crate::app::{App, pool_of};
 use crate::error::{CliError, Result};
 
@@ -60,6 +62,10 @@ pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
              run it there ('ssh {host} snowmelt import {dataset} …'), and sync the dataset"
         )));
     }
+    if host.is_some_and(|host| host.starts_with('-')) {
+        // ssh would take it for an option.
+        return Err(CliError::Usage(format!("'{text}': no machine is called so")));
+    }
     if dataset.contains(['@', '#']) {
         return Err(CliError::Failed(format!(
             "cannot sync '{text}': name the dataset, not a snapshot of it: all of them are synced"
@@ -68,6 +74,7 @@ pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     if dataset.is_empty() {
         return Err(CliError::Usage(format!("'{text}' names no dataset")));
     }
+    Name::parse_dataset(dataset).map_err(|error| CliError::Failed(format!("cannot sync {error}")))?;
     Ok(Place::Dataset(Remote { host: host.map(str::to_owned), is_zfs, dataset: dataset.to_owned() }))
 }
 
