@@ -14,8 +14,9 @@ RSS = 300 << 20             # bytes
 # A flipped bit in ciphertext, MAC or IV shows only once the key is used: without the key a raw
 # stream may be kept, and nothing can be read from it. With the key, `stream verify` refuses it.
 NEEDS_KEY = {'bad-w-ciphertext.zstream', 'bad-w-mac.zstream', 'bad-w-iv.zstream'}
-# Not the fault of a record: the snapshot it starts from is not here.
-NO_RECORD = {'bad-i-fromguid.zstream'}
+# Not the fault of a record, and what is said instead: the snapshot it starts from is not here; there is nothing at all, for
+# which tools know the words of ZFS.
+NO_RECORD = {'bad-i-fromguid.zstream': 'does not\nmatch incremental source', 'bad-cut-empty.zstream': 'cannot receive: failed to read from stream'}
 PLACE = (re.compile(r'\brecord\b\D{0,20}\d', re.I), re.compile(r'\boffset\b\D{0,20}\d', re.I))
 
 
@@ -59,6 +60,8 @@ def judge(melt, case, name, expect, what):
             return 'refused, and yet the pool has changed:\n%s' % melt.state(POOL).decode('utf-8', 'replace')
         if not result.text():
             return 'refused without a word'
+        if NO_RECORD.get(name, '') not in result.text():
+            return 'other words than expected: %s' % result.text()
         if name not in NO_RECORD and expect == 'refuse' and not all(p.search(result.text()) for p in PLACE):
             return 'the error names no record and offset: %s' % result.text()
     return why or melt.checked(POOL)
