@@ -2,6 +2,8 @@
 
 use std::io;
 
+pub use snowmelt_replicate::error::chain;
+
 /// Why a command ended early. Texts are printed as they are, so they begin as `zfs` begins them
 /// (`cannot open 'tank/a': …`).
 #[derive(Debug, thiserror::Error)]
@@ -28,19 +30,4 @@ impl CliError {
     pub fn failed(what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) -> Self {
         Self::Failed(format!("{what}: {}", chain(why)))
     }
-}
-
-/// An error with its causes, each said once.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text.push_str(": ");
-            text.push_str(&said);
-        }
-        cause = next.source();
-    }
-    text
 }

@@ -60,7 +60,7 @@ impl Failure {
 }
 
 /// An error with its causes, each said once.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
