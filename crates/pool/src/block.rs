@@ -5,6 +5,7 @@ use snowmelt_stream::compress::{self, Compression};
 use std::borrow::Cow;
 
 use crate::error::{PoolError, Result};
+use crate::outside::OutsidePlace;
 use crate::ptr::{BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
 
 /// Which block of which object a frame holds: for scans and salvage only, nothing is looked up by it.
@@ -24,6 +25,8 @@ pub struct Prepared {
     pub(crate) lsize: u32,
     pub(crate) compression: u8,
     pub(crate) hash: [u8; 32],
+    /// The stored bytes are outside the pool, and stay there.
+    pub(crate) outside: Option<OutsidePlace>,
 }
 
 impl Prepared {
@@ -32,7 +35,15 @@ impl Prepared {
         let payload = payload.into();
         // What goes into the pointer needs no hash: the node that carries it has one.
         let hash = if payload.len() <= EMBEDDED_MAX { [0; 32] } else { *blake3::hash(&payload).as_bytes() };
-        Prepared { payload, lsize, compression, hash }
+        Prepared { payload, lsize, compression, hash, outside: None }
+    }
+
+    /// A block whose stored bytes are outside the pool at `place`, and are only referred to. What is small enough to be
+    /// embedded is embedded all the same.
+    pub fn outside(payload: impl Into<Bytes>, lsize: u32, compression: u8, place: OutsidePlace) -> Prepared {
+        let prepared = Prepared::stored(payload, lsize, compression);
+        let outside = (prepared.payload.len() > EMBEDDED_MAX).then_some(place);
+        Prepared { outside, ..prepared }
     }
 
     /// Compresses `data` as ZFS would; it is stored as it is when that saves less than an eighth.
@@ -64,11 +75,14 @@ impl Prepared {
     /// Whether a pointer leads to exactly these stored bytes already.
     pub fn is_at(&self, ptr: &crate::ptr::BlockPtr) -> bool {
         use crate::ptr::BlockPtr;
+        let own = (self.lsize, self.payload.len(), self.compression, self.hash);
+        let is_large = self.payload.len() > EMBEDDED_MAX;
         match ptr {
             BlockPtr::Stored(ptr) => {
-                self.payload.len() > EMBEDDED_MAX
-                    && (ptr.lsize, ptr.psize as usize, ptr.compression, ptr.hash)
-                        == (self.lsize, self.payload.len(), self.compression, self.hash)
+                is_large && (ptr.lsize, ptr.psize as usize, ptr.compression, ptr.hash) == own
+            }
+            BlockPtr::Outside(ptr) => {
+                is_large && (ptr.lsize, ptr.psize as usize, ptr.compression, ptr.hash) == own
             }
             BlockPtr::Embedded { lsize, compression, data, .. } => {
                 (*lsize, *compression, &data[..]) == (self.lsize, self.compression, &self.payload[..])

@@ -13,7 +13,7 @@ const SHARDS: usize = 16;
 const FREQUENCY_MAX: u8 = 3;
 
 /// A block's place, which names its contents for ever: segments are never written twice.
-pub(crate) type Place = (SegmentId, u32);
+pub(crate) type Place = (SegmentId, u64);
 
 /// Mixes the two integers of a [`Place`]; they are our own, so nobody can choose them to collide.
 #[derive(Default)]
@@ -27,9 +27,6 @@ impl Hasher for PlaceHasher {
         for &byte in bytes {
             self.write_u64(u64::from(byte));
         }
-    }
-    fn write_u32(&mut self, value: u32) {
-        self.write_u64(u64::from(value));
     }
     fn write_u64(&mut self, value: u64) {
         self.0 = (self.0.rotate_left(26) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -82,7 +79,7 @@ impl<V: Clone> Cache<V> {
     fn shard(&self, place: Place) -> &Mutex<Shard<V>> {
         let mut hasher = PlaceHasher::default();
         hasher.write_u64(place.0.0);
-        hasher.write_u32(place.1 / 8);
+        hasher.write_u64(place.1 / 8);
         // The map inside uses the low bits of its own hash; take others here.
         &self.shards[(hasher.finish() >> 40) as usize % SHARDS]
     }
@@ -177,7 +174,7 @@ mod tests {
     use super::*;
 
     fn place(n: u64) -> Place {
-        (SegmentId(n / 1000), (n % 1000) as u32 * 8)
+        (SegmentId(n / 1000), (n % 1000) * 8)
     }
 
     #[test]

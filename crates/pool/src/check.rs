@@ -44,7 +44,7 @@ pub struct Finding {
 /// What to check besides the trees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Read every data block and verify its hash.
+    /// Read every data block and verify its hash; those outside the pool where somebody can read them.
     pub data: bool,
 }
 
@@ -146,7 +146,14 @@ impl Pool {
     ) -> Result<CheckReport> {
         let (txg, meta, table) = self.capture()?;
         let mut findings = Findings { report, errors: 0, warnings: 0 };
-        let mut check = Check { pool: self, meta, roots, live: Extents::default(), dead: Extents::default() };
+        let mut check = Check {
+            pool: self,
+            meta,
+            roots,
+            data: options.data,
+            live: Extents::default(),
+            dead: Extents::default(),
+        };
         let mut summary = CheckReport { txg, ..CheckReport::default() };
         check.trees(&mut findings, &mut summary)?;
         check.live.merge(&check.dead);
@@ -168,6 +175,7 @@ struct Check<'a> {
     pool: &'a Pool,
     meta: View,
     roots: &'a dyn Roots,
+    data: bool,
     /// Everything reachable from trees and frozen roots.
     live: Extents,
     /// Everything in deadlists.
@@ -184,7 +192,7 @@ struct Records {
 
 impl Check<'_> {
     fn trees(&mut self, findings: &mut Findings<'_>, summary: &mut CheckReport) -> Result<()> {
-        let mut walk = Walk::new(self.pool.io());
+        let mut walk = Walk::new(self.pool.io(), self.data);
         summary.trees += 1;
         let root = self.meta.root_ptr();
         let walked =

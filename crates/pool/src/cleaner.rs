@@ -198,6 +198,7 @@ impl Pool {
                 lsize: header.lsize,
                 compression: header.compression,
                 hash: header.hash,
+                outside: None,
             };
             let out = Outgoing {
                 kind: header.kind,

@@ -42,6 +42,21 @@ pub enum PoolError {
         /// Why it is refused.
         why: String,
     },
+    /// A block's bytes are outside the pool, and cannot be had.
+    #[error("a block's bytes are outside the pool and cannot be read: {place}")]
+    Outside {
+        /// What must be there.
+        place: String,
+        /// Why it cannot be read.
+        #[source]
+        source: std::io::Error,
+    },
+    /// What has a block's bytes, outside the pool, has changed since the pool referred to it.
+    #[error("a block's bytes are outside the pool, and are not what they were: {place} has changed")]
+    OutsideChanged {
+        /// What must be there.
+        place: String,
+    },
     /// A block does not decompress to its logical size.
     #[error("segment {segment:?} offset {offset}: {source}")]
     Decompress {

@@ -5,6 +5,7 @@ use snowmelt_store::SegmentId;
 use std::sync::Arc;
 
 use crate::deadlist::Dead;
+use crate::outside::{OutsidePlace, OutsidePtr};
 use crate::ptr::{BlockPtr, StoredPtr};
 use crate::relocation;
 use crate::segment::{FrameHeader, Kind};
@@ -37,12 +38,24 @@ fn block_pointers() {
     BlockPtr::Stored(stored()).encode(&mut out);
     assert_eq!(hex(&out), format!("01{STORED}"));
     assert_eq!(BlockPtr::decode(&mut &out[..]).unwrap(), BlockPtr::Stored(stored()));
+    let outside = BlockPtr::Outside(Box::new(OutsidePtr {
+        place: OutsidePlace { source: 3, offset: 0x1_0000_0001 },
+        psize: 0x200,
+        lsize: 0x2_0000,
+        compression: 15,
+        birth: 77,
+        hash: [0xab; 32],
+    }));
+    let mut out = Vec::new();
+    outside.encode(&mut out);
+    assert_eq!(hex(&out), format!("030300000000000000010000000100000000020000{}", &STORED[32..]));
+    assert_eq!(BlockPtr::decode(&mut &out[..]).unwrap(), outside);
     let embedded = BlockPtr::Embedded { lsize: 5, compression: 2, birth: 9, data: b"hello"[..].into() };
     let mut out = Vec::new();
     embedded.encode(&mut out);
     assert_eq!(hex(&out), "0202090000000000000005000000".to_owned() + "0568656c6c6f");
     assert_eq!(BlockPtr::decode(&mut &out[..]).unwrap(), embedded);
-    for (at, bad) in [(0, 3), (1, 0), (14, 0), (14, 113)] {
+    for (at, bad) in [(0, 3), (0, 4), (1, 0), (14, 0), (14, 113)] {
         let mut bytes = out.clone();
         bytes[at] = bad;
         if at != 1 {

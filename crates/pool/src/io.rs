@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::block::{self, Prepared};
-use crate::cache::Cache;
+use crate::cache::{Cache, Place};
 use crate::cleaner::Cleaning;
 use crate::error::{PoolError, Result};
+use crate::outside::{Outside, OutsidePtr};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation;
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
@@ -102,6 +103,9 @@ pub(crate) struct Io {
     pub(crate) next_segment: AtomicU64,
     pub(crate) open_txg: AtomicU64,
     pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
+    pub(crate) outside: OnceLock<Arc<dyn Outside>>,
+    /// Whether pointers to blocks outside the pool may be there.
+    pub(crate) outside_allowed: AtomicBool,
     data_cache: Cache<Bytes>,
     node_cache: Cache<Arc<Node>>,
     pub(crate) counters: AtomicCounters,
@@ -168,6 +172,8 @@ impl Io {
             next_segment: AtomicU64::new(1),
             open_txg: AtomicU64::new(1),
             pins: Arc::default(),
+            outside: OnceLock::new(),
+            outside_allowed: AtomicBool::new(false),
             data_cache: Cache::new(options.data_cache_bytes),
             node_cache: Cache::new(options.node_cache_bytes),
             counters: AtomicCounters::default(),
@@ -302,7 +308,7 @@ impl Io {
     /// # Errors
     /// `NoSpace`, `Store` (the pool is then suspended), `Size`.
     pub(crate) fn write(&self, out: &Outgoing<'_>, birth: Txg) -> Result<StoredPtr> {
-        let Prepared { payload, lsize, compression, hash } = out.block;
+        let Prepared { payload, lsize, compression, hash, .. } = out.block;
         let psize = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = FrameHeader {
             kind: out.kind,
@@ -456,45 +462,85 @@ impl Io {
                 count(&self.counters.block_reads, 1);
                 self.fetch(ptr, false)
             }
+            BlockPtr::Outside(ptr) => {
+                let mut bytes = vec![0; ptr.psize as usize];
+                self.fetch_outside(ptr, &mut bytes)?;
+                Ok(Bytes::from(bytes))
+            }
         }
+    }
+
+    /// Refuses blocks outside the pool where none may be.
+    pub(crate) fn check_outside(&self) -> Result<()> {
+        if self.outside_allowed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(PoolError::record(
+            "block pointer",
+            "it leads outside the pool, which is not of a pool that allows that",
+        ))
+    }
+
+    /// The stored bytes of a block outside the pool, verified; `bytes` is as long as they are.
+    fn fetch_outside(&self, ptr: &OutsidePtr, bytes: &mut [u8]) -> Result<()> {
+        self.check_outside()?;
+        let Some(outside) = self.outside.get() else {
+            let source = std::io::Error::new(std::io::ErrorKind::NotFound, "nobody has said where it is");
+            return Err(PoolError::Outside { place: "what the pool was made of".to_owned(), source });
+        };
+        count(&self.counters.block_reads, 1);
+        outside
+            .read(ptr, bytes)
+            .map_err(|source| PoolError::Outside { place: outside.describe(ptr), source })?;
+        count(&self.counters.bytes_read, bytes.len() as u64);
+        if *blake3::hash(bytes).as_bytes() != ptr.hash {
+            return Err(PoolError::OutsideChanged { place: outside.describe(ptr) });
+        }
+        Ok(())
     }
 
     /// As [`Pool::read_plain`](crate::Pool::read_plain).
     pub(crate) fn read_plain(&self, ptr: &BlockPtr, buf: &mut [u8]) -> Result<bool> {
-        let BlockPtr::Stored(stored) = ptr else { return Ok(false) };
-        let is_plain = stored.compression == COMPRESSION_OFF && stored.psize as usize == buf.len();
-        if !is_plain || self.data_cache.has((stored.segment, stored.offset)) {
-            return Ok(false);
+        let is_plain = ptr.compression() == COMPRESSION_OFF && ptr.psize() as usize == buf.len();
+        match ptr {
+            BlockPtr::Stored(stored) if is_plain && !self.data_cache.has(cached_at(stored)) => {
+                count(&self.counters.block_reads, 1);
+                self.fetch_into(stored, false, buf)?;
+                Ok(true)
+            }
+            BlockPtr::Outside(outside) if is_plain && !self.data_cache.has(outside.cached_at()) => {
+                self.fetch_outside(outside, buf)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
-        count(&self.counters.block_reads, 1);
-        self.fetch_into(stored, false, buf)?;
-        Ok(true)
     }
 
     /// The logical bytes of a data block.
     pub(crate) fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
-        let place = match ptr {
-            BlockPtr::Stored(ptr) => (ptr.segment, ptr.offset),
+        let (cached, place) = match ptr {
+            BlockPtr::Stored(ptr) => (cached_at(ptr), (ptr.segment, ptr.offset)),
+            BlockPtr::Outside(ptr) => (ptr.cached_at(), (SegmentId(0), 0)),
             BlockPtr::Embedded { lsize, compression, data, .. } => {
                 let stored = Bytes::copy_from_slice(data);
                 return expand(stored, *compression, *lsize, (SegmentId(0), 0));
             }
         };
-        if let Some(bytes) = self.data_cache.get(place)
+        if let Some(bytes) = self.data_cache.get(cached)
             && bytes.len() == ptr.lsize() as usize
         {
             count(&self.counters.block_hits, 1);
             return Ok(bytes);
         }
         let bytes = expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), place)?;
-        self.data_cache.put(place, bytes.clone(), bytes.len() + 128);
+        self.data_cache.put(cached, bytes.clone(), bytes.len() + 128);
         Ok(bytes)
     }
 
     /// The node a pointer leads to; it must be of `level`, where that is known.
     pub(crate) fn node(&self, ptr: &StoredPtr, level: Option<u8>, meta: bool) -> Result<Arc<Node>> {
         count(&self.counters.node_reads, 1);
-        let place = (ptr.segment, ptr.offset);
+        let place = cached_at(ptr);
         let node = match self.node_cache.get(place) {
             Some(node) => node,
             None => {
@@ -528,7 +574,7 @@ impl Io {
 
     pub(crate) fn remember_node(&self, ptr: &StoredPtr, node: Arc<Node>) {
         let memory = node.memory();
-        self.node_cache.put((ptr.segment, ptr.offset), node, memory);
+        self.node_cache.put(cached_at(ptr), node, memory);
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -550,6 +596,11 @@ impl Io {
     pub(crate) fn cached(&self) -> (usize, usize) {
         (self.data_cache.bytes(), self.node_cache.bytes())
     }
+}
+
+/// Where the caches have a block of the pool.
+fn cached_at(ptr: &StoredPtr) -> Place {
+    (ptr.segment, u64::from(ptr.offset))
 }
 
 fn expand(stored: Bytes, compression: u8, lsize: u32, place: (SegmentId, u32)) -> Result<Bytes> {

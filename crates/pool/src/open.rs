@@ -207,6 +207,7 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     let relocated = view.range(&[prefix::RELOCATION], Some(&[prefix::RELOCATION + 1])).next();
     io.relocations.store(relocated.transpose()?.is_some(), Ordering::Release);
     io.space.lock().loaded(uberblock.txg);
+    io.outside_allowed.store(uberblock.features.incompat & Features::OUTSIDE != 0, Ordering::Release);
     Ok(meta)
 }
 

@@ -12,10 +12,12 @@ use crate::commit::CommitState;
 use crate::error::{PoolError, Result};
 use crate::io::{Counters, Io};
 use crate::open::OpenReport;
+use crate::outside::Outside;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::space::Space;
 use crate::tree::{Tree, TreeId, TreeRecord, View};
 use crate::txg::{Gate, Hold};
+use crate::uberblock::Features;
 use crate::writeback::Writeback;
 use crate::{prefix, relocation};
 
@@ -355,6 +357,24 @@ impl Pool {
     /// `Corrupt`, `Store`.
     pub fn read_plain(&self, ptr: &BlockPtr, buf: &mut [u8]) -> Result<bool> {
         self.io.read_plain(ptr, buf)
+    }
+
+    /// Allows pointers to blocks outside the pool from now on: builds that know nothing of them refuse the pool. Not
+    /// to be called with a hold.
+    pub fn allow_outside(&self) {
+        self.commit.lock().features.incompat |= Features::OUTSIDE;
+        self.io.outside_allowed.store(true, Ordering::Release);
+        self.mark_dirty();
+    }
+
+    /// Whether there may be pointers to blocks outside the pool.
+    pub fn allows_outside(&self) -> bool {
+        self.io.outside_allowed.load(Ordering::Acquire)
+    }
+
+    /// Says who reads what is outside the pool; who said so first stays.
+    pub fn set_outside(&self, outside: Arc<dyn Outside>) {
+        let _ = self.io.outside.set(outside);
     }
 
     /// How full the pool is.

@@ -6,6 +6,7 @@ use snowmelt_store::SegmentId;
 
 use crate::bytes_io::Fields;
 use crate::error::Result;
+use crate::outside::OutsidePtr;
 use crate::segment;
 
 /// A transaction group's number. Txg 0 is never used by a block.
@@ -25,6 +26,7 @@ pub(crate) const STORED_LEN: usize = 61;
 
 const TAG_STORED: u8 = 1;
 const TAG_EMBEDDED: u8 = 2;
+const TAG_OUTSIDE: u8 = 3;
 
 /// A pointer to a block in a segment. Once written it stays valid for as long as anything refers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +87,8 @@ impl StoredPtr {
 }
 
 /// A pointer to a block, or the block itself when it is very small.
+///
+/// Only blocks that are `Stored` take space and are freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockPtr {
     /// The block is in a segment.
@@ -100,6 +104,8 @@ pub enum BlockPtr {
         /// The stored bytes, 1 to [`EMBEDDED_MAX`].
         data: Box<[u8]>,
     },
+    /// The block's bytes are outside the pool.
+    Outside(Box<OutsidePtr>),
 }
 
 impl BlockPtr {
@@ -118,6 +124,10 @@ impl BlockPtr {
                 out.extend_from_slice(&lsize.to_le_bytes());
                 out.push(u8::try_from(data.len()).unwrap_or(u8::MAX));
                 out.extend_from_slice(data);
+            }
+            BlockPtr::Outside(ptr) => {
+                out.push(TAG_OUTSIDE);
+                ptr.encode(out);
             }
         }
     }
@@ -142,6 +152,7 @@ impl BlockPtr {
                 let data = fields.take(len)?.into();
                 BlockPtr::Embedded { lsize, compression, birth, data }
             }
+            TAG_OUTSIDE => BlockPtr::Outside(Box::new(OutsidePtr::decode(&mut fields)?)),
             tag => return fields.fail(format!("unknown tag {tag}")),
         };
         *bytes = fields.rest();
@@ -153,6 +164,7 @@ impl BlockPtr {
         match self {
             BlockPtr::Stored(ptr) => ptr.birth,
             BlockPtr::Embedded { birth, .. } => *birth,
+            BlockPtr::Outside(ptr) => ptr.birth,
         }
     }
 
@@ -161,6 +173,7 @@ impl BlockPtr {
         match self {
             BlockPtr::Stored(ptr) => ptr.lsize,
             BlockPtr::Embedded { lsize, .. } => *lsize,
+            BlockPtr::Outside(ptr) => ptr.lsize,
         }
     }
 
@@ -169,14 +182,15 @@ impl BlockPtr {
         match self {
             BlockPtr::Stored(ptr) => ptr.psize,
             BlockPtr::Embedded { data, .. } => u32::try_from(data.len()).unwrap_or(u32::MAX),
+            BlockPtr::Outside(ptr) => ptr.psize,
         }
     }
 
-    /// Bytes taken in a segment; 0 for an embedded block.
+    /// Bytes taken in a segment; 0 for a block that is embedded or outside.
     pub fn asize(&self) -> u64 {
         match self {
             BlockPtr::Stored(ptr) => ptr.asize(),
-            BlockPtr::Embedded { .. } => 0,
+            BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => 0,
         }
     }
 
@@ -185,6 +199,7 @@ impl BlockPtr {
         match self {
             BlockPtr::Stored(ptr) => ptr.compression,
             BlockPtr::Embedded { compression, .. } => *compression,
+            BlockPtr::Outside(ptr) => ptr.compression,
         }
     }
 }

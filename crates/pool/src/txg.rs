@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::block::{BlockId, Prepared};
 use crate::error::{PoolError, Result};
 use crate::io::{Io, Outgoing};
+use crate::outside::OutsidePtr;
 use crate::pool::Pool;
 use crate::ptr::{BlockPtr, EMBEDDED_MAX, Txg};
 use crate::segment::Kind;
@@ -110,7 +111,8 @@ impl<'a> Hold<'a> {
     /// [`Tree::retain`](crate::Tree::retain), and whoever drops it instead, [`Pool::free`].
     ///
     /// # Errors
-    /// `NoSpace` (the txg is sound, and may be committed or gone on with), `Size`, `Store` (the pool is suspended).
+    /// `NoSpace` (the txg is sound, and may be committed or gone on with), `Size`, `Store` (the pool is suspended); for a block
+    /// outside, `Misuse` where [`Pool::allow_outside`] was not called.
     pub fn write(&self, owner: TreeId, id: BlockId, block: Prepared) -> Result<BlockPtr> {
         block.validate()?;
         let pool = self.pool;
@@ -124,6 +126,14 @@ impl<'a> Hold<'a> {
             });
         }
         pool.io().writable()?;
+        if let Some(place) = block.outside {
+            pool.io().check_outside()?;
+            let Prepared { payload, lsize, compression, hash, .. } = block;
+            let psize = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+            let ptr = OutsidePtr { place, psize, lsize, compression, birth: self.txg, hash };
+            pool.mark_dirty();
+            return Ok(BlockPtr::Outside(Box::new(ptr)));
+        }
         self.admit(block.payload.len() as u64)?;
         let out = Outgoing { kind: Kind::Data, owner, object: id.object, blkid: id.blkid, block: &block };
         let ptr = pool.io().write(&out, self.txg)?;

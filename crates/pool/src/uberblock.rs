@@ -31,11 +31,14 @@ pub struct Features {
     pub compat: u64,
 }
 
-/// Names of the bits this build knows; a bit without a name is unknown. None has been needed yet.
-const INCOMPAT_NAMES: &[&str] = &[];
+/// Names of the bits this build knows; a bit without a name is unknown.
+const INCOMPAT_NAMES: &[&str] = &["outside_blocks"];
 const RO_COMPAT_NAMES: &[&str] = &[];
 
 impl Features {
+    /// Incompatible: there are pointers to blocks outside the pool.
+    pub(crate) const OUTSIDE: u64 = 1;
+
     /// Refuses features this build does not know.
     pub(crate) fn check(&self, read_only: bool) -> Result<()> {
         let incompat = unknown("incompat", self.incompat, INCOMPAT_NAMES);

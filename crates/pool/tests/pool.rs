@@ -73,7 +73,7 @@ fn blocks_read_back_from_buffer_store_cache_and_pointer() {
     // Every frame is found again with no tree.
     let data = match &ptrs[4] {
         BlockPtr::Stored(ptr) => ptr.clone(),
-        BlockPtr::Embedded { .. } => unreachable!(),
+        _ => unreachable!(),
     };
     let info = store.segments().unwrap().into_iter().find(|info| info.id == data.segment).unwrap();
     let frames: Vec<_> = scan(&store, info).map(Result::unwrap).collect();

@@ -189,8 +189,8 @@ impl SnapshotRecord {
             0 => None,
             _ => match BlockPtr::decode(fields.nested())? {
                 BlockPtr::Stored(root) => Some(root),
-                BlockPtr::Embedded { .. } => {
-                    return Err(DatasetError::corrupt("snapshot record", "root is an embedded block"));
+                BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => {
+                    return Err(DatasetError::corrupt("snapshot record", "root is a block of no segment"));
                 }
             },
         };

@@ -68,6 +68,9 @@ pub struct ReceiveOptions {
     pub exclude: Vec<String>,
     /// Holds of the stream are not taken (`-h`).
     pub skip_holds: bool,
+    /// Blocks are not copied: what the pool gets refers to them, as outside blocks of source 0 at their offset in the
+    /// input. The pool has to [allow](snowmelt_pool::Pool::allow_outside) and [read](snowmelt_pool::Pool::set_outside) them.
+    pub by_reference: bool,
 }
 
 /// What happens during a receive, for whoever shows it to people.

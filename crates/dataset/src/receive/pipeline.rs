@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use snowmelt_pool::OutsidePlace;
 use snowmelt_stream::reader::{Positioned, Reader};
-use snowmelt_stream::record::{Begin, End, Record};
+use snowmelt_stream::record::{Begin, End, RECORD_LEN, Record};
 
 use super::apply::Applier;
 use super::begin::{Destination, Session};
@@ -85,10 +86,10 @@ impl Datasets {
             return skip_to_end(reader, observer);
         }
         let mut session = self.begin_session(begin, &incoming.payload, destination, options)?;
-        let outcome = self
-            .compression_of(&session)
-            .map_err(ReceiveError::from)
-            .and_then(|codec| transfer(reader, &mut session, codec, incoming.at.offset, observer));
+        let outcome = self.compression_of(&session).map_err(ReceiveError::from).and_then(|codec| {
+            let storing = Storing { codec, by_reference: options.by_reference };
+            transfer(reader, &mut session, storing, incoming.at.offset, observer)
+        });
         match outcome.and_then(|end| session.finish(options, end).map(|()| end.bytes)) {
             Ok(bytes) => {
                 let target = session.destination.full();
@@ -141,7 +142,7 @@ pub(super) fn skip_to_end<R: Read>(
 fn transfer<R: Read + Send>(
     reader: &mut Reader<R>,
     session: &mut Session<'_>,
-    codec: Codec,
+    storing: Storing,
     start: u64,
     observer: &Observer<'_>,
 ) -> Result<Place, ReceiveError> {
@@ -170,7 +171,7 @@ fn transfer<R: Read + Send>(
                 outcome
             })
         };
-        let sink = Sink { to_applier, to_workers, budget: &budget, codec, raw, swapped, start };
+        let sink = Sink { to_applier, to_workers, budget: &budget, storing, raw, swapped, start };
         let read = read_all(reader, sink, observer);
         let applied = applying
             .join()
@@ -179,12 +180,20 @@ fn transfer<R: Read + Send>(
     })
 }
 
+/// What becomes of data.
+#[derive(Clone, Copy)]
+struct Storing {
+    codec: Codec,
+    /// As [`ReceiveOptions::by_reference`].
+    by_reference: bool,
+}
+
 /// Where the reading thread puts things.
 struct Sink<'a> {
     to_applier: Sender<Item>,
     to_workers: Sender<(Job, Sender<Outcome>)>,
     budget: &'a Budget,
-    codec: Codec,
+    storing: Storing,
     raw: bool,
     /// The stream is of the other byte order.
     swapped: bool,
@@ -231,10 +240,12 @@ fn read_all<R: Read>(
             // How to turn its data around only the applier knows.
             Record::WriteEmbedded(_) if sink.swapped => Data::Bytes(std::mem::take(&mut payload)),
             Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
+                let at = positioned.offset.saturating_add(RECORD_LEN as u64);
                 let job = Job {
                     record: record.clone(),
                     payload: std::mem::take(&mut payload),
-                    codec: sink.codec,
+                    codec: sink.storing.codec,
+                    outside: sink.storing.by_reference.then_some(OutsidePlace { source: 0, offset: at }),
                     raw: sink.raw,
                     swapped: sink.swapped,
                     block_size: if record.object() == Some(block_size.0) { block_size.1 } else { 0 },

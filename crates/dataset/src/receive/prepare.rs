@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use snowmelt_pool::Prepared;
+use snowmelt_pool::{OutsidePlace, Prepared};
 use snowmelt_stream::compress::{self, Compression};
 use snowmelt_stream::record::{Record, Spill, Write, WriteEmbedded};
 
@@ -59,6 +59,8 @@ pub(super) struct Job {
     pub(super) record: Arc<Record>,
     pub(super) payload: Vec<u8>,
     pub(super) codec: Codec,
+    /// Where the payload is, if it is to stay there.
+    pub(super) outside: Option<OutsidePlace>,
     pub(super) raw: bool,
     /// The stream is of the other byte order.
     pub(super) swapped: bool,
@@ -91,11 +93,8 @@ impl Job {
         let logical = lsize(write.logical_size)?;
         let object_type = narrow(write.object_type)?;
         if self.raw {
-            return Ok(Prepared::stored(
-                self.take_payload(write.compressed_size)?,
-                logical,
-                write.compression,
-            ));
+            let payload = self.take_payload(write.compressed_size)?;
+            return Ok(self.as_it_is(payload, logical, write.compression));
         }
         let blkid = write.offset.checked_div(self.block_size).unwrap_or(0);
         if write.compressed_size != 0 {
@@ -103,7 +102,7 @@ impl Job {
             let mut plain = expand(write.compression, &payload, logical)?;
             if !self.swapped || is_the_same_turned(object_type) {
                 meaning::block(object_type, blkid, &plain)?;
-                return Ok(Prepared::stored(payload, logical, write.compression));
+                return Ok(self.as_it_is(payload, logical, write.compression));
             }
             byteswap::to_little_endian(object_type, &mut plain)?;
             meaning::block(object_type, blkid, &plain)?;
@@ -114,7 +113,18 @@ impl Job {
             byteswap::to_little_endian(object_type, &mut payload)?;
         }
         meaning::block(object_type, blkid, &payload)?;
+        if self.outside.is_some() && (!self.swapped || is_the_same_turned(object_type)) {
+            return Ok(self.as_it_is(payload, logical, Compression::Off.id()));
+        }
         Ok(self.pack(object_type, payload))
+    }
+
+    /// A block to be stored, or referred to, just as it came.
+    fn as_it_is(&self, payload: Vec<u8>, logical: u32, compression: u8) -> Prepared {
+        match self.outside {
+            Some(place) => Prepared::outside(payload, logical, compression, place),
+            None => Prepared::stored(payload, logical, compression),
+        }
     }
 
     fn pack(&self, object_type: u8, plain: Vec<u8>) -> Prepared {
@@ -124,15 +134,15 @@ impl Job {
     fn spill(&mut self, spill: &Spill) -> Outcome {
         let logical = lsize(spill.length)?;
         if self.raw {
-            return Ok(Prepared::stored(
-                self.take_payload(spill.compressed_size)?,
-                logical,
-                spill.compression,
-            ));
+            let payload = self.take_payload(spill.compressed_size)?;
+            return Ok(self.as_it_is(payload, logical, spill.compression));
         }
         // Spill blocks hold system attributes, which say their byte order themselves.
         let payload = self.take_payload(spill.length)?;
         meaning::spill(&payload)?;
+        if self.outside.is_some() {
+            return Ok(self.as_it_is(payload, logical, Compression::Off.id()));
+        }
         Ok(pack(payload, METADATA))
     }
 }

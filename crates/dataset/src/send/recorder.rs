@@ -297,14 +297,14 @@ impl<'a> Recorder<'a> {
     /// The wire size of a block whose compressed bytes go out as they are; `None` when it goes out plain: metadata,
     /// which a receiver of the other byte order must be able to swap, and what saves not even a sector.
     fn passes_through(&self, dnode: &Dnode, ptr: &BlockPtr) -> Option<u64> {
-        let BlockPtr::Stored(stored) = ptr else { return None };
-        let len = u64::from(stored.psize).next_multiple_of(SECTOR as u64);
+        let len = u64::from(ptr.psize()).next_multiple_of(SECTOR as u64);
         let pass = self.has(Features::COMPRESSED)
+            && !matches!(ptr, BlockPtr::Embedded { .. })
             && !types::is_metadata(dnode.object_type)
-            && !matches!(Compression::from_id(stored.compression), None | Some(Compression::Off))
-            && self.knows_algorithm(stored.compression)
-            && stored.lsize == dnode.block_size
-            && len < u64::from(stored.lsize);
+            && !matches!(Compression::from_id(ptr.compression()), None | Some(Compression::Off))
+            && self.knows_algorithm(ptr.compression())
+            && ptr.lsize() == dnode.block_size
+            && len < u64::from(ptr.lsize());
         pass.then_some(len)
     }
 

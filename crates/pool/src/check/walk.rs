@@ -16,6 +16,8 @@ pub(super) type Pointers<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Vec<BlockPtr>> 
 
 pub(super) struct Walk<'a> {
     io: &'a Arc<Io>,
+    /// Read blocks outside the pool: nobody else looks at them.
+    data: bool,
     seen: HashSet<Place>,
 }
 
@@ -40,8 +42,8 @@ struct Visit<'v, 'f> {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(io: &'a Arc<Io>) -> Self {
-        Walk { io, seen: HashSet::new() }
+    pub(super) fn new(io: &'a Arc<Io>, data: bool) -> Self {
+        Walk { io, data, seen: HashSet::new() }
     }
 
     pub(super) fn nodes(&self) -> u64 {
@@ -89,7 +91,7 @@ impl<'a> Walk<'a> {
         }];
         while let Some(expected) = pending.pop() {
             let ptr = &expected.ptr;
-            let first = self.seen.insert((ptr.segment, ptr.offset));
+            let first = self.seen.insert((ptr.segment, u64::from(ptr.offset)));
             if !first && visit.skip_seen {
                 continue;
             }
@@ -160,9 +162,20 @@ impl<'a> Walk<'a> {
         if block.birth() > birth {
             visit.error(leaf, format!("a block born in txg {} in an entry of {birth}", block.birth()));
         }
-        if let BlockPtr::Stored(ptr) = block {
-            let (segment, offset) = self.io.locate_at(ptr.segment, ptr.offset)?;
-            visit.extents.push_shared(segment, offset, ptr.asize(), &ptr.hash);
+        match block {
+            BlockPtr::Stored(ptr) => {
+                let (segment, offset) = self.io.locate_at(ptr.segment, ptr.offset)?;
+                visit.extents.push_shared(segment, offset, ptr.asize(), &ptr.hash);
+            }
+            BlockPtr::Outside(_) => {
+                let may_read = self.data && self.io.outside.get().is_some();
+                let checked =
+                    if may_read { self.io.read_stored(block).map(drop) } else { self.io.check_outside() };
+                if let Err(error) = checked {
+                    visit.error(leaf, error.chain());
+                }
+            }
+            BlockPtr::Embedded { .. } => {}
         }
         Ok(())
     }

@@ -367,15 +367,16 @@ impl Tree {
         self.alter(hold, |state| {
             match ptr {
                 BlockPtr::Stored(ptr) => state.let_go(ptr),
-                BlockPtr::Embedded { .. } => state.stats.sub(0, ptr.lsize()),
+                BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => state.stats.sub(0, ptr.lsize()),
             }
             sharing = (state.shared_until, state.deadlist);
         })?;
         match ptr {
             BlockPtr::Stored(ptr) => self.let_go(hold, ptr, sharing.0, sharing.1),
-            BlockPtr::Embedded { birth, lsize, .. } => match sharing {
-                (shared_until, Some(id)) if *birth <= shared_until => {
-                    Deadlist::open(hold.pool(), id)?.add_embedded(hold, *birth, u64::from(*lsize))
+            // They take no space.
+            BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => match sharing {
+                (shared_until, Some(id)) if ptr.birth() <= shared_until => {
+                    Deadlist::open(hold.pool(), id)?.add_embedded(hold, ptr.birth(), u64::from(ptr.lsize()))
                 }
                 _ => Ok(()),
             },

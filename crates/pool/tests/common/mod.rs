@@ -52,7 +52,7 @@ impl SnapshotRecord {
         let (id, mut rest) = bytes.split_first_chunk::<8>().unwrap();
         let root = (!rest.is_empty()).then(|| match BlockPtr::decode(&mut rest).unwrap() {
             BlockPtr::Stored(ptr) => ptr,
-            BlockPtr::Embedded { .. } => panic!("an embedded root"),
+            _ => panic!("a root that is not stored"),
         });
         SnapshotRecord { root, deadlist: TreeId(u64::from_le_bytes(*id)) }
     }

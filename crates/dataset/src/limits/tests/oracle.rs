@@ -23,7 +23,9 @@ fn blocks(view: &View) -> Blocks {
     let mut add = |ptr: &BlockPtr, key: &[u8]| {
         let place = match ptr {
             BlockPtr::Stored(ptr) => Place::Segment(ptr.segment.0, ptr.offset),
-            BlockPtr::Embedded { birth, .. } => Place::Embedded { birth: *birth, key: key.to_vec() },
+            BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => {
+                Place::Embedded { birth: ptr.birth(), key: key.to_vec() }
+            }
         };
         let twice = found.insert(place, (ptr.asize(), u64::from(ptr.lsize())));
         assert_eq!(twice, None, "a root reaches a block twice");
