@@ -79,6 +79,7 @@ fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
         properties: assignments::stored(&chosen),
         exclude,
         skip_holds: args.skip_holds,
+        by_reference: false,
     })
 }
 
