@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """delay.py SECONDS HOST COMMAND: takes the place of ssh, over a link with so much delay each way.
 
-Runs COMMAND here, with the environment in the file that DELAY_ENV names. Bytes go through as fast as they come, but each
+Runs COMMAND here, with the environment in the file that DELAY_ENV names. With DELAY_OPEN in the environment there is a
+connection already, as of ssh with ControlMaster, and only the command has to get there. Bytes go through as fast as they come, but each
 only after the delay.
 """
 import collections
@@ -53,7 +54,10 @@ def main():
     delay, command = float(sys.argv[1]), sys.argv[-1]
     with open(os.environ['DELAY_ENV']) as f:
         env = json.load(f)
-    time.sleep(4 * delay)       # TCP and ssh greet each other before anything else
+    if 'DELAY_OPEN' in os.environ:
+        time.sleep(2 * delay)   # a session is asked for, and granted
+    else:
+        time.sleep(6 * delay)   # TCP and ssh greet each other before that
     child = subprocess.Popen(['sh', '-c', command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=env['HOME'])
     threading.Thread(target=carry, args=(0, child.stdin.fileno(), delay), daemon=True).start()
     carry(child.stdout.fileno(), 1, delay)

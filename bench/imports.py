@@ -1,6 +1,7 @@
 """`snowmelt import`, run again, beside `find`, rsync, restic and borg on the same tree in the same run."""
 import json
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -12,19 +13,25 @@ WRITTEN_MAX = 256 << 10     # bytes written for what changed in name or time onl
 
 
 class Cost:
-    """A command's wall seconds, and the bytes that it and its children read and wrote (`/proc/PID/io`: files,
+    """A command's wall and CPU seconds, and the bytes that it and its children read and wrote (`/proc/PID/io`: files,
     pipes and sockets, whether cached or not)."""
 
     def __init__(self, command, env, cwd):
         script = '"$@" || exit 9; cat /proc/$$/io'
-        begun = time.monotonic()
+        begun, spent = time.monotonic(), cpu_of_children()
         done = subprocess.run(['sh', '-c', script, 'sh', *command], env=env, cwd=cwd, capture_output=True)
-        self.wall = time.monotonic() - begun
+        self.wall, self.cpu = time.monotonic() - begun, cpu_of_children() - spent
         if done.returncode != 0:
             raise SystemExit('%s failed: %s' % (command, done.stderr.decode('utf-8', 'replace')[-1000:]))
         counters = dict(line.split(': ') for line in done.stdout.decode().split('\n')[-8:] if ': ' in line)
         self.read, self.written = int(counters['rchar']), int(counters['wchar'])
-        self.out = done.stdout
+        self.out, self.err = done.stdout, done.stderr
+
+
+def cpu_of_children():
+    """CPU seconds of all that has ended and been waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 class Ours:

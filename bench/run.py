@@ -24,6 +24,7 @@ ROOT = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(ROOT, 'interop'))
 import imports                          # noqa: E402
 import mounts                           # noqa: E402
+import replicas                         # noqa: E402
 import syncs                            # noqa: E402
 import volumes                          # noqa: E402
 from tiers.mounted import Mounted       # noqa: E402
@@ -35,8 +36,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, synced=(1 * GIB, 8 * GIB), volume=4 * GIB, served=10, repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, synced=(64 * MIB,), volume=256 * MIB, served=2, repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, repeats=2)
 
 
 class Timed:
@@ -73,7 +74,7 @@ def warm(path):
 class Bench:
     def __init__(self, args):
         self.size = QUICK if args.quick else FULL
-        self.quick, self.only, self.rows = args.quick, args.only, []
+        self.quick, self.only, self.rows, self.table = args.quick, args.only, [], []
         self.dir = tempfile.mkdtemp(prefix='snowmelt-bench-', dir=args.dir)
         self.binary = os.path.abspath(os.environ.get('SNOWMELT', os.path.join(TARGET, 'release', 'snowmelt')))
         if not os.access(self.binary, os.X_OK):
@@ -286,9 +287,13 @@ class Bench:
         imports.large(self)
 
     def syncs(self):
-        """`sync` over a link with delay, and of large files that were touched and renamed."""
-        syncs.link(self)
-        syncs.large(self)
+        """`sync` over a link with delay."""
+        syncs.many(self)
+        syncs.beside_syncoid(self)
+
+    def replicas(self):
+        """First and later copies of trees, beside other programs."""
+        replicas.measure(self)
 
     def volumes(self):
         """A volume over NBD, and a qcow2 image."""
@@ -307,7 +312,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'volumes')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes')
 
 
 def main():
@@ -327,7 +332,7 @@ def main():
         shutil.rmtree(bench.dir, ignore_errors=True)
     os.makedirs(os.path.dirname(os.path.abspath(args.json)), exist_ok=True)
     with open(args.json, 'w') as f:
-        json.dump(dict(cpu=cpu(), cpus=os.cpu_count(), linux=platform.release(), quick=args.quick, sizes=bench.size, rows=bench.rows), f, indent=1)
+        json.dump(dict(cpu=cpu(), cpus=os.cpu_count(), linux=platform.release(), quick=args.quick, sizes=bench.size, rows=bench.rows, table=bench.table), f, indent=1)
     missed = [r['name'] for r in bench.rows if r['met'] is False]
     print('\n%d limits met, %d missed%s' % (sum(r['met'] is True for r in bench.rows), len(missed), ''.join('\n  ' + m for m in missed)))
     return 1 if missed else 0

@@ -1,14 +1,13 @@
-"""`snowmelt sync`: over a link with delay, and and of what was touched and renamed."""
+"""`snowmelt sync` over a link with delay, also beside syncoid."""
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 
-MIB = 1 << 20
 DELAY = 0.05                # seconds each way: 100 ms there and back
 SMALL = 4096                # bytes of a change
-TREE_MAX = 100_000          # bytes sent for a touch or a rename
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -22,70 +21,98 @@ def seconds(melt, *args):
     return took, done.out
 
 
-def link(bench):
-    """A thousand datasets over a link with delay: with nothing to do, and with a small change in each."""
-    count = bench.size['datasets']
-    near, far = bench.home('near'), bench.home('far')
-    environment = os.path.join(far.top, 'env.json')
-    shims = os.path.join(far.top, 'bin')
-    for melt in (near, far):
-        melt.ok('shims', os.path.join(melt.top, 'bin'))
-    os.symlink(far.binary, os.path.join(shims, 'snowmelt'))
-    with open(environment, 'w') as f:
-        json.dump(dict(far.env, PATH=shims + ':' + far.env['PATH']), f)
-    near.env['DELAY_ENV'] = environment
-    rsh = '%s %s %g' % (sys.executable, os.path.join(HERE, 'delay.py'), DELAY)
-    change = os.path.join(near.top, 'change')
-    os.mkdir(change)
-    near.ok('create', 'bench/all')
-    names = ['bench/all/d%04d' % number for number in range(count)]
+SSH = '''#!/bin/bash
+# ssh for syncoid: one connection, and a session in it for every command.
+while [ $# -gt 0 ]; do
+  case $1 in
+    -O|-M) exit 0 ;;
+    -[bcDEeFIiJLlmopQRSWw]) shift 2 ;;
+    -*) shift ;;
+    *) break ;;
+  esac
+done
+host=$1; shift
+DELAY_OPEN=1 exec %s "$host" "$*"
+'''
 
-    def changed():
-        with open(os.path.join(change, 'file'), 'wb') as f:
+
+class Link:
+    """Two homes, and what takes the place of ssh between them."""
+
+    def __init__(self, bench):
+        self.near, self.far = bench.home('near'), bench.home('far')
+        for melt in (self.near, self.far):
+            melt.ok('shims', os.path.join(melt.top, 'bin'))
+        shims = os.path.join(self.far.top, 'bin')
+        os.symlink(self.far.binary, os.path.join(shims, 'snowmelt'))
+        self.near.env['DELAY_ENV'] = os.path.join(self.far.top, 'env.json')
+        with open(self.near.env['DELAY_ENV'], 'w') as f:
+            json.dump(dict(self.far.env, PATH=shims + ':' + self.far.env['PATH']), f)
+        self.rsh = '%s %s %g' % (sys.executable, os.path.join(HERE, 'delay.py'), DELAY)
+        self.change = os.path.join(self.near.top, 'change')
+        os.mkdir(self.change)
+
+    def changed(self, names):
+        """4 KiB of other content in each dataset, and a snapshot."""
+        with open(os.path.join(self.change, 'file'), 'wb') as f:
             f.write(os.urandom(SMALL))
         for name in names:
-            near.ok('import', change, name)
+            self.near.ok('import', self.change, name)
 
-    changed()
-    sync = ['sync', '-r', '--json', '-e', rsh, 'bench/all', 'host:bench/all']
-    first, _ = seconds(near, *sync)
+    def sync(self, tree):
+        return seconds(self.near, 'sync', '-r', '--json', '--no-snapshot', '-e', self.rsh, tree, 'host:' + tree)
+
+    def syncoid(self, tree):
+        """Seconds that syncoid takes."""
+        place = os.path.join(self.near.top, 'bin')
+        with open(os.path.join(place, 'ssh'), 'w') as f:
+            f.write(SSH % self.rsh)
+        os.chmod(f.name, 0o755)
+        env = dict(self.near.env, PATH=place + ':' + self.near.env['PATH'])
+        begun = time.monotonic()
+        done = subprocess.run(['syncoid', '-r', '--quiet', '--no-sync-snap', '--no-privilege-elevation', tree, 'host:%s-syncoid' % tree],
+                              env=env, cwd=self.near.top, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit('syncoid: ' + done.stderr[-2000:])
+        return time.monotonic() - begun
+
+    def close(self):
+        for melt in (self.near, self.far):
+            melt.ok('check', 'bench')
+            melt.close()
+
+
+def many(bench):
+    """A thousand datasets over a link with delay: with nothing to do, and with a small change in each."""
+    count, link = bench.size['datasets'], Link(bench)
+    link.near.ok('create', 'bench/all')
+    link.near.ok('snapshot', 'bench/all@one')
+    names = ['bench/all/d%04d' % number for number in range(count)]
+    link.changed(names)
+    first, _ = link.sync('bench/all')
     bench.row('%d datasets, 100 ms: first sync' % count, first, 's')
-    took, out = seconds(near, *sync)
+    took, out = link.sync('bench/all')
     assert json.loads(out)['bytes'] == 0, out
     bench.row('%d datasets, 100 ms: nothing to do' % count, took, 's', limit=5, at_most=True)
-    changed()
-    took, out = seconds(near, *sync)
+    link.changed(names)
+    took, out = link.sync('bench/all')
     bench.row('%d datasets, 100 ms: a small change in each' % count, took, 's', limit=60, at_most=True)
-    for melt in (near, far):
-        melt.ok('check', 'bench')
-        melt.close()
-        shutil.rmtree(melt.top, ignore_errors=True)
+    link.close()
 
 
-def large(bench):
-    """A file that is touched, and renamed: whatever its size."""
-    for size in bench.size['synced']:
-        near = bench.home('sync-%d' % size)
-        near.create_pool('copy')
-        tree = os.path.join(near.top, 'tree')
-        os.mkdir(tree)
-        path = os.path.join(tree, 'file')
-        with open(path, 'wb') as f:
-            for _ in range(size // MIB):
-                f.write(os.urandom(MIB))
-        said = '%g GiB' % (size / (1 << 30))
-        sync = ('sync', '--json', '--no-snapshot', 'bench/fs', 'copy/fs')
-        near.ok('import', tree, 'bench/fs')
-        took, out = seconds(near, *sync)
-        bench.row('%s, dataset to dataset' % said, json.loads(out)['bytes'] / took / 1e6, 'MB/s')
-        for what in ('touched', 'renamed'):
-            if what == 'touched':
-                os.utime(path)
-            else:
-                os.rename(path, path + '-renamed')
-            near.ok('import', tree, 'bench/fs')
-            took, out = seconds(near, *sync)
-            bench.row('%s %s, dataset to dataset' % (said, what), took, 's', limit=0.1, at_most=True, firm=False)
-            bench.row('%s %s: sent' % (said, what), json.loads(out)['bytes'] / 1000, 'kB', limit=TREE_MAX / 1000, at_most=True)
-        near.close()
-        shutil.rmtree(near.top, ignore_errors=True)
+def beside_syncoid(bench):
+    """The same with fewer datasets, beside syncoid, which takes seconds for each."""
+    if not shutil.which('syncoid'):
+        print('not installed, so not compared with: syncoid')
+        return
+    count, link = bench.size['syncoid'], Link(bench)
+    link.near.ok('create', 'bench/few')
+    names = ['bench/few/d%04d' % number for number in range(count)]
+    link.near.ok('snapshot', 'bench/few@one')
+    link.changed(names)
+    for what in ('first sync', 'nothing to do', 'a small change in each'):
+        if what.startswith('a small'):
+            link.changed(names)
+        ours, theirs = link.sync('bench/few')[0], link.syncoid('bench/few')
+        bench.row('%d datasets, 100 ms: %s' % (count, what), ours, 's', theirs, 's syncoid', ours / theirs)
+    link.close()
