@@ -48,5 +48,8 @@ class Bundle:
             name = 'perl%d' % number
             shutil.copytree(place, os.path.join(self.top, 'lib', name), ignore=shutil.ignore_patterns('*.pod'), ignore_dangling_symlinks=True)
             places.append('%s/lib/%s' % (self.there, name))
+        # It takes the loader for itself, and would start that where it is to start another perl.
+        with open(os.path.join(self.top, 'lib', 'perl0', 'Itself.pm'), 'w') as f:
+            f.write('package Itself;\n$^X = "%s/bin/perl";\n1;\n' % self.there)
         shutil.move(os.path.join(self.top, 'bin', 'perl'), os.path.join(self.top, 'libexec', 'perl.sh'))
-        self.script('perl', 'PERL5LIB=%s exec %s/libexec/perl.sh "$@"\n' % (':'.join(places), self.there))
+        self.script('perl', 'PERL5OPT=-MItself PERL5LIB=%s exec %s/libexec/perl.sh "$@"\n' % (':'.join(places), self.there))
