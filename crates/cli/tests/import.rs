@@ -251,7 +251,7 @@ fn what_cannot_be_read_stays_as_it_was() {
 
 use std::os::unix::ffi::OsStringExt;
 
-/// Inode flags and project ids, where the filesystem of temporary files has them.
+/// Inode flags, where the filesystem of temporary files has them.
 #[test]
 #[ignore = "needs root, chattr (e2fsprogs), and a filesystem with inode flags: .ci/run clients"]
 fn inode_flags_are_taken_and_do_not_hinder() {
@@ -310,4 +310,71 @@ fn same_but_flags(scratch: &Scratch, snapshot: &str, top: &Path) {
     assert_eq!(described(&back), described(top), "{snapshot}");
     // Of symbolic links it says that they have no flags, and goes on.
     let _ = std::process::Command::new("chattr").args(["-R", "-f", "-i", "-a"]).arg(&back).output();
+}
+
+/// XFS, which has projects, in a file, mounted until it is dropped.
+struct Projects(PathBuf);
+
+impl Projects {
+    fn new(scratch: &Scratch) -> Self {
+        let (image, top) = (scratch.path().join("xfs.img"), scratch.path().join("src"));
+        let run = |program: &str, words: &[&std::ffi::OsStr]| {
+            let done = std::process::Command::new(program).args(words).output().expect(program);
+            assert!(done.status.success(), "{program}: {done:?}");
+        };
+        fs::File::create(&image).and_then(|file| file.set_len(512 << 20)).unwrap();
+        fs::create_dir(&top).unwrap();
+        run("mkfs.xfs", &["-q".as_ref(), image.as_ref()]);
+        run("mount", &["-o".as_ref(), "loop".as_ref(), image.as_ref(), top.as_ref()]);
+        Self(top)
+    }
+
+    fn set(&self, path: &str, id: u32) {
+        let done = std::process::Command::new("chattr")
+            .args(["-p", &id.to_string()])
+            .arg(self.0.join(path))
+            .output();
+        assert!(done.as_ref().is_ok_and(|done| done.status.success()), "{done:?}");
+    }
+}
+
+impl Drop for Projects {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// The projects that files belong to, and a file that changes from one to another.
+#[test]
+#[ignore = "needs root, loop devices, mkfs.xfs (xfsprogs) and chattr (e2fsprogs): .ci/run clients"]
+fn projects_are_taken() {
+    let scratch = Scratch::with_pool();
+    let source = Projects::new(&scratch);
+    let top = source.0.clone();
+    fs::create_dir(top.join("seven")).unwrap();
+    for path in ["seven/a", "seven/b", "none"] {
+        fs::write(top.join(path), path).unwrap();
+    }
+    source.set("seven", 7);
+    source.set("seven/a", 7);
+    source.set("seven/b", 4_000_000_000);
+    let projects = |snapshot: &str| -> Vec<String> {
+        let lines = scratch.ok(&format!("manifest {snapshot}"));
+        let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let told =
+            lines.filter_map(|line| Some(format!("{} {}", line["path"].as_str()?, line["projid"].as_u64()?)));
+        told.filter(|line| !line.ends_with(" 0")).collect()
+    };
+    import(&scratch, "src tank/x@1");
+    assert_eq!(projects("tank/x@1"), ["seven 7", "seven/a 7", "seven/b 4000000000"]);
+    let again = import(&scratch, "src tank/x@2");
+    assert_eq!((&again["changed"], &again["files_read"]), (&Value::from(0), &Value::from(0)));
+
+    source.set("seven/a", 8);
+    source.set("none", 9);
+    source.set("seven/b", 0);
+    import(&scratch, "src tank/x@3");
+    assert_eq!(projects("tank/x@3"), ["none 9", "seven 7", "seven/a 8"]);
+    assert_eq!(projects("tank/x@1").len(), 3);
+    scratch.ok("check tank");
 }
