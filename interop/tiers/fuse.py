@@ -12,11 +12,12 @@ import tempfile
 import threading
 import time
 
-from . import manifests
+from . import corpus, manifests
 from .corpus import ROOT
 from .journal import Writer
 from .mounted import Mounted
 from .report import Failed
+from .snowmelt import Snowmelt
 from .vm import VM
 
 TOOLS = os.path.join(os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target')), 'tools', 'bin')
@@ -45,7 +46,7 @@ class Fuse:
     # ---- running -------------------------------------------------------------------------
 
     def run(self):
-        for name in ('pjdfstest', 'fsx', 'fio', 'build', 'tree', 'full', 'kill', 'user'):
+        for name in ('pjdfstest', 'fsx', 'fio', 'build', 'tree', 'full', 'kill', 'user', 'streams'):
             full = 'fuse ' + name
             if not self.report.wants(full):
                 continue
@@ -76,6 +77,39 @@ class Fuse:
         said = done.stdout.decode('utf-8', 'replace')
         self.report.check(name, None if done.returncode == 0 else '%s gave %d:\n%s' % (args[0], done.returncode, said[-4000:]))
         return said
+
+    # ---- stream files --------------------------------------------------------------------
+
+    def streams(self, name, top):
+        """Every full stream of the corpus is mounted as it is, and compared with what ZFS shows of it."""
+        cases = corpus.load(corpus.locate())
+        melt, mounted = Snowmelt(self.binary, os.path.join(top, 'home')), os.path.join(top, 'mnt')
+        os.makedirs(mounted)
+        total = 0
+        for case in cases:
+            for file, info in sorted(case.streams.items()):
+                truth = case.by_guid.get(info['toguid'])
+                # Of redacted ones the manifest tells what is left out; names of more than 255 bytes Linux gives no FUSE filesystem.
+                if case.name == '15-corrupt' or info['compound'] or info['fromguid'] != '0' or not truth or {'RAW', 'REDACTED', 'LONGNAME'} & {*info['features']}:
+                    continue
+                what, path = '%s: %s/%s' % (name, case.name, file), case.path(file)
+                with open(truth[0], encoding='utf-8') as f:
+                    is_volume = '"type":"volume"' in f.readline()
+                done = melt.run('mount', path, mounted)
+                if 'RESUMING' in info['features'] or is_volume:
+                    self.report.check(what + ': refused', None if done.status == 1 and done.err and not os.listdir(mounted) else str(done))
+                    continue
+                total += 1
+                if done.status:
+                    self.report.check(what, str(done))
+                    continue
+                try:
+                    said = subprocess.run([sys.executable, os.path.join(ROOT, 'interop', 'vm', 'manifest.py'), 'fs', mounted],
+                                          stdout=subprocess.PIPE, timeout=1800)
+                    self.report.check(what, 'it cannot be gone through' if said.returncode else manifests.difference(truth[0], said.stdout))
+                finally:
+                    melt.ok('unmount', mounted)
+        self.report.check('%s: %d streams were compared' % (name, total), None if total > 3 else 'too few')
 
     # ---- suites --------------------------------------------------------------------------
 

@@ -145,6 +145,11 @@ impl<'a> App<'a> {
         self.served.is_some()
     }
 
+    /// The pool of the process that this command is run in for another one.
+    pub fn served_pool(&self) -> Option<&str> {
+        self.served.as_deref().map(Session::name)
+    }
+
     /// Writes a successful command into the pool's history, as `zpool history` shows it.
     pub fn record(&mut self, session: &Session) {
         let (program, words) = Program::of(&self.context.args);

@@ -19,13 +19,14 @@ use snowmelt_dataset::property::TextStyle;
 use crate::args::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
-pub const VARIABLES: [&str; 9] = [
+pub const VARIABLES: [&str; 10] = [
     "COLUMNS",
     "HOME",
     "LANG",
     "SNOWMELT_POOLS",
     "TZ",
     "USER",
+    "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
     "ZFS_COLOR",

@@ -7,87 +7,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use common::mounting::{Mounting, mounted_below, wait_for};
 use common::{Scratch, demo};
-
-/// Pools and a directory to mount on; whatever is mounted at the end of a test goes.
-struct Mounting {
-    scratch: Scratch,
-}
-
-impl Drop for Mounting {
-    fn drop(&mut self) {
-        let top = self.scratch.path().canonicalize().unwrap();
-        for _ in 0..2 {
-            for dir in mounted_below(&top) {
-                let _ = rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH);
-            }
-        }
-        wait_for("the end of the background process", || !processes().contains(&top));
-    }
-}
-
-fn mounted_below(top: &Path) -> Vec<PathBuf> {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap();
-    let dirs = table.lines().map(|line| PathBuf::from(line.split(' ').nth(1).unwrap()));
-    dirs.filter(|dir| dir.starts_with(top)).collect()
-}
-
-/// Homes of the processes in the background, which are how they are told apart.
-fn processes() -> Vec<PathBuf> {
-    background().into_iter().map(|(_, home)| home).collect()
-}
-
-fn background() -> Vec<(u32, PathBuf)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let read = |file| fs::read(entry.path().join(file)).unwrap_or_default();
-        if !read("cmdline").split(|byte| *byte == 0).any(|word| word == b"--detached") {
-            continue;
-        }
-        let environment = read("environ");
-        let home = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"HOME="));
-        if let Some(home) = home {
-            found.push((pid, PathBuf::from(String::from_utf8_lossy(home).into_owned())));
-        }
-    }
-    found
-}
-
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-impl Mounting {
-    fn new(scratch: Scratch) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "these tests must be run by root");
-        assert!(Path::new("/dev/fuse").exists(), "there is no /dev/fuse: these tests need FUSE");
-        fs::create_dir(scratch.path().join("mnt")).unwrap();
-        Self { scratch }
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.scratch.path().canonicalize().unwrap().join("mnt")
-    }
-
-    /// The process in the background.
-    fn owner(&self) -> Option<u32> {
-        let home = self.scratch.path();
-        background().into_iter().find(|(_, other)| other == home).map(|(pid, _)| pid)
-    }
-
-    fn wait_until_closed(&self) {
-        wait_for("the end of the background process", || self.owner().is_none());
-    }
-}
 
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
@@ -416,7 +341,10 @@ fn what_cannot_be_mounted_is_told() {
     fs::write(scratch.path().join("file"), b"").unwrap();
     assert!(scratch.fails(1, "mount tank/fs file").starts_with("cannot mount 'tank/fs': "));
     let refused = scratch.fails(1, "mount ./file mnt");
-    assert!(refused.starts_with("cannot mount './file': it is a file, not a dataset\n"), "{refused}");
+    assert!(
+        refused.starts_with("cannot mount './file': it is no dataset, and holds no stream: "),
+        "{refused}"
+    );
     assert!(world.owner().is_none());
     scratch.receive("receive tank/home", &demo("full.zstream"));
     scratch.ok("mount tank/home mnt");

@@ -17,7 +17,7 @@ use snowmelt_pool::{BlockPtr, OutsideFile};
 fn refer(datasets: &Datasets, file: &Path) -> Result<(), ReceiveError> {
     let pool = datasets.pool();
     pool.allow_outside();
-    pool.set_outside(Arc::new(OutsideFile::open(file).unwrap()));
+    pool.set_outside(Arc::new(OutsideFile::new(file)));
     let options = ReceiveOptions { by_reference: true, ..ReceiveOptions::default() };
     receive_from(datasets, "tank/x", File::open(file).unwrap(), &options).map(drop)
 }

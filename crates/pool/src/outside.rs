@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use snowmelt_store::SegmentId;
 
@@ -98,30 +99,33 @@ impl OutsidePtr {
 /// One file that has all blocks outside a pool; their source is 0.
 #[derive(Debug)]
 pub struct OutsideFile {
-    file: File,
     path: PathBuf,
+    /// Once something was read.
+    file: OnceLock<File>,
 }
 
 impl OutsideFile {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// As the system's.
-    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
-        let path = path.into();
-        Ok(OutsideFile { file: File::open(&path)?, path })
+    /// The file at a path, which is opened when something is read.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        OutsideFile { path: path.into(), file: OnceLock::new() }
+    }
+
+    fn file(&self) -> io::Result<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = File::open(&self.path)?;
+        Ok(self.file.get_or_init(|| file))
     }
 }
 
 impl Outside for OutsideFile {
     fn read(&self, ptr: &OutsidePtr, buf: &mut [u8]) -> io::Result<()> {
         if ptr.place.source != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("there is no source {}", ptr.place.source),
-            ));
+            let what = format!("there is no source {}", ptr.place.source);
+            return Err(io::Error::new(io::ErrorKind::NotFound, what));
         }
-        self.file.read_exact_at(buf, ptr.place.offset)
+        self.file()?.read_exact_at(buf, ptr.place.offset)
     }
 
     fn describe(&self, _: &OutsidePtr) -> String {

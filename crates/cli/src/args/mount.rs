@@ -16,11 +16,15 @@ pub enum MountCommand {
 /// A process stays in the background as long as anything of the pool is mounted; unmount, or umount(8), ends it. Without a
 /// directory a filesystem is mounted where its mountpoint property says. Snapshots also show below .zfs/snapshot of
 /// every mounted filesystem. Needs FUSE; users other than root need fusermount3.
+///
+/// A file that holds a stream is mounted like the newest snapshot in it, for reading, with the others below .zfs/snapshot. It is
+/// indexed once, and no pool is needed.
 #[derive(Debug, Default, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt mount\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \
-    snowmelt mount [-fOv] [-o options] [--foreground] <filesystem|snapshot> [directory]"
+    snowmelt mount [-fOv] [-o options] [--foreground] <filesystem|snapshot> [directory]\n       \
+    snowmelt mount [-fOv] [-o options] [--foreground] [--dataset name] <streamfile> <directory>"
 )]
 pub struct MountArgs {
     /// Mount every filesystem whose canmount and mountpoint properties allow it
@@ -33,6 +37,10 @@ pub struct MountArgs {
     /// Stay in the foreground until it is unmounted; an interrupt unmounts
     #[arg(long)]
     pub foreground: bool,
+    /// Of a stream file: mount this dataset of it, by its name below the topmost one, or this snapshot ('home/user',
+    /// '@monday', 'home@monday')
+    #[arg(long = "dataset", value_name = "NAME")]
+    pub member: Option<String>,
     /// Accepted as zfs(8) has it; a directory that is not empty can always be mounted on
     #[arg(short = 'O')]
     pub overlay: bool,
@@ -51,8 +59,8 @@ pub struct MountArgs {
     /// This is the process that stays in the background; its standard output says when everything is mounted
     #[arg(long, hide = true)]
     pub detached: bool,
-    /// What to mount
-    #[arg(value_name = "DATASET")]
+    /// What to mount: a dataset, or a file that holds a stream
+    #[arg(value_name = "DATASET|FILE")]
     pub dataset: Option<String>,
     /// Where
     #[arg(value_name = "DIRECTORY")]

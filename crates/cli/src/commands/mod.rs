@@ -17,6 +17,7 @@ pub mod list;
 pub mod ls;
 pub mod manifest;
 pub mod mount;
+mod mount_stream;
 pub mod pool_create;
 pub mod pool_destroy;
 pub mod pool_export;

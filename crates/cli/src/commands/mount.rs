@@ -16,12 +16,12 @@ use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::{Mount, MountError, MountOptions};
 
-use super::names;
+use super::{mount_stream, names};
 use crate::app::{App, pool_of};
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
-use crate::pools::Session;
+use crate::pools::{Session, stream_index};
 use crate::properties::{Entity, Reader};
 use crate::report;
 
@@ -48,7 +48,10 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     if args.fake {
         return Ok(Exit::Ok);
     }
-    refuse_file(app, args)?;
+    let stream = match stream_file(app, args)? {
+        Some(file) => Some(mount_stream::indexed(app, args, &file)?),
+        None => None,
+    };
     if args.detached {
         // The terminal's signals are not for us any more. It fails where the session is ours already.
         let _ = rustix::process::setsid();
@@ -56,9 +59,12 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         return detach(app, args);
     }
     let Some(name) = &args.dataset else { return Err(CliError::Usage("missing pool".to_owned())) };
-    app.on_dataset(name, |app, session| {
+    let pool = stream.as_ref().map_or(name, |stream| &stream.pool);
+    app.on_dataset(pool, |app, session| {
         let (mounts, failed) = if args.all {
             mount_all(app, session, args)?
+        } else if stream.is_some() {
+            (vec![mount_stream::mount(app, session, args)?], false)
         } else {
             (vec![mount_one(app, session, name, args)?], false)
         };
@@ -71,21 +77,21 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     })
 }
 
-/// A stored stream is no dataset, but easily taken for something that can be mounted.
-fn refuse_file(app: &App<'_>, args: &MountArgs) -> Result<()> {
-    match &args.dataset {
-        Some(name)
-            if !app.is_served()
-                && app.places.find(pool_of(name)).is_none()
-                && app.context.path(name).is_file() =>
-        {
-            Err(CliError::Failed(format!(
-                "cannot mount '{name}': it is a file, not a dataset\n\
-                if it holds a stream, receive that into a pool ('snowmelt receive pool/name < {name}') and mount what comes of it"
-            )))
-        }
-        _ => Ok(()),
+/// The file that is meant, where that is no dataset.
+fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
+    let name = args.dataset.as_ref().filter(|_| !args.all);
+    let is_dataset = |name: &str| match app.served_pool() {
+        Some(pool) => !stream_index::is_name(pool) || pool_of(name) == pool,
+        None => app.places.find(pool_of(name)).is_some(),
+    };
+    let file = name
+        .filter(|name| !is_dataset(name))
+        .map(|name| app.context.path(name))
+        .filter(|path| path.is_file());
+    if file.is_none() && args.member.is_some() {
+        return Err(CliError::Usage("--dataset is for files that hold streams".to_owned()));
     }
+    Ok(file)
 }
 
 /// `tank/home                       /tank/home`, as `zfs mount` prints it.
@@ -216,7 +222,7 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
     mount_at(app, session, &dataset, &directory, args)
 }
 
-fn mount_at(
+pub(super) fn mount_at(
     app: &mut App<'_>,
     session: &Session,
     dataset: &Dataset,
@@ -230,7 +236,7 @@ fn mount_at(
     told(app, args, mounted, &attempt)
 }
 
-fn told(
+pub(super) fn told(
     app: &mut App<'_>,
     args: &MountArgs,
     mounted: Result<Arc<Mount>, MountError>,
@@ -283,19 +289,19 @@ fn mount_all(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<(
     Ok((mounts, failed))
 }
 
-fn check_kind(attempt: &str, kind: Kind) -> Result<()> {
+pub(super) fn check_kind(attempt: &str, kind: Kind) -> Result<()> {
     match kind {
         Kind::Filesystem => Ok(()),
         _ => Err(CliError::Failed(format!("{attempt}: operation not applicable to datasets of this type"))),
     }
 }
 
-fn default_options() -> MountOptions {
+pub(super) fn default_options() -> MountOptions {
     // Root mounts for everybody, with the kernel checking permissions; others need leave for that from /etc/fuse.conf.
     MountOptions { allow_other: rustix::process::geteuid().is_root() }
 }
 
-fn properties(
+pub(super) fn properties(
     catalog: &Catalog,
     dataset: &Dataset,
     args: &MountArgs,

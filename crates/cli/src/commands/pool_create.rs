@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::Owner;
+use crate::pools::{Owner, random_guid};
 use crate::report;
 
 /// Creates a pool.
@@ -146,16 +146,5 @@ fn place(app: &App<'_>, args: &PoolCreateArgs, attempt: &str) -> Result<(Locatio
             path.display()
         ))),
         _ => Ok((location, size)),
-    }
-}
-
-fn random_guid(attempt: &str) -> Result<u64> {
-    let mut bytes = [0; 8];
-    loop {
-        match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-            Ok(8) if bytes != [0; 8] => return Ok(u64::from_le_bytes(bytes)),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(CliError::failed(attempt, &error)),
-        }
     }
 }

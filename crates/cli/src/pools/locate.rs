@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_store::{Location, PoolLabel};
 
 use super::registry::Registry;
+use super::stream_index;
 use crate::context::Context;
 
 /// A pool and where it is.
@@ -23,6 +24,8 @@ pub struct KnownPool {
 pub struct Places {
     named: Vec<PathBuf>,
     data_home: PathBuf,
+    /// Where indexes of stream files are: pools that are found by name, and listed nowhere.
+    indexes: PathBuf,
     registry: Registry,
 }
 
@@ -44,6 +47,7 @@ impl Places {
         Self {
             named,
             data_home: home("XDG_DATA_HOME", ".local/share").join("snowmelt"),
+            indexes: home("XDG_CACHE_HOME", ".cache").join("snowmelt/streams"),
             registry: Registry::new(registry.join("snowmelt/pools")),
         }
     }
@@ -53,6 +57,7 @@ impl Places {
         Self {
             named,
             data_home: PathBuf::from("/nonexistent"),
+            indexes: PathBuf::from("/nonexistent"),
             registry: Registry::new("/nonexistent/pools".into()),
         }
     }
@@ -61,6 +66,11 @@ impl Places {
     pub fn default_path(&self, pool: &str) -> PathBuf {
         let parent = self.named.iter().find(|path| !is_pool(path) && (path.is_dir() || !path.exists()));
         parent.unwrap_or(&self.data_home).join(pool)
+    }
+
+    /// Where indexes of stream files are.
+    pub fn indexes(&self) -> &Path {
+        &self.indexes
     }
 
     /// The list of pools elsewhere.
@@ -77,7 +87,9 @@ impl Places {
 
     /// The pool of this name.
     pub fn find(&self, name: &str) -> Option<KnownPool> {
-        self.candidates().filter_map(|path| known(&path)).find(|pool| pool.label.name == name)
+        let index = stream_index::is_name(name).then(|| self.indexes.join(name));
+        let candidates = index.into_iter().chain(self.candidates());
+        candidates.filter_map(|path| known(&path)).find(|pool| pool.label.name == name)
     }
 
     /// Every pool, by name.

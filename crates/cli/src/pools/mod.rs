@@ -1,8 +1,12 @@
 //! Where pools are, and who may work on one: the process that owns it, which also works for the others.
 
 mod locate;
+mod outside;
+mod private;
 mod registry;
 mod session;
+pub mod stream_index;
 
 pub use locate::{KnownPool, Places};
+pub use private::random_guid;
 pub use session::{Acquired, Forward, Owner, Session, acquire, acquire_alone, complain};

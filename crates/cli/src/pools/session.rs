@@ -21,6 +21,7 @@ use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
 use snowmelt_pool::{Pool, PoolOptions};
 use snowmelt_store::{Access, Location, StoreError};
 
+use super::outside;
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -224,6 +225,7 @@ fn own(store: Box<dyn snowmelt_store::Store>, location: &Location, read_only: bo
     let options = PoolOptions { read_only, ..PoolOptions::default() };
     let pool = Pool::open(store, options).map_err(|error| cannot_open(location, &error))?;
     let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
+    outside::attach(&datasets).map_err(|error| cannot_open(location, &error))?;
     Ok(Owner::new(datasets))
 }
 

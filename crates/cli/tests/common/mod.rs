@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
+pub mod mounting;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
