@@ -141,12 +141,9 @@ impl Server<'_> {
             exclude: request.exclude.clone(),
             ..ReceiveOptions::default()
         };
-        let stop = AtomicBool::new(false);
-        let observer = Observer { event: &|_| {}, cancelled: &stop };
-        let received = self.watched(channel, &stop, || {
-            self.datasets.receive(&request.target, channel.incoming(), &options, &observer)
-        });
-        match received {
+        // When the sender is gone its stream breaks off by itself, after all that has come: nothing of that is sent twice.
+        let observer = Observer { event: &|_| {}, cancelled: self.cancelled };
+        match self.datasets.receive(&request.target, channel.incoming(), &options, &observer) {
             Ok(_) => Ok(Answer::Done),
             Err(_) if channel.is_broken() => {
                 // What was stored is kept: the sender can connect again.

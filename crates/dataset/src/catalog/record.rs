@@ -265,6 +265,11 @@ pub struct ReceiveState {
 }
 
 impl ReceiveState {
+    /// Whether there is something to be resumed: the stream was to be kept, and some of it has come.
+    pub fn can_be_resumed(&self) -> bool {
+        self.resumable && self.object != 0
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, u8::from(self.resumable)];
         let (dataset, txg) = self.base.map_or((0, 0), |base| (base.dataset.0, base.txg));

@@ -99,7 +99,7 @@ impl Session<'_> {
 
     /// After a failure: keeps what can be resumed, removes everything else.
     pub(super) fn abandon(&mut self) -> Result<(), ReceiveError> {
-        if self.state.resumable && self.state.object != 0 {
+        if self.state.can_be_resumed() {
             self.datasets.pool().commit()?;
             return Ok(());
         }

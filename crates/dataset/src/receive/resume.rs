@@ -15,7 +15,7 @@ use crate::ops::free::free_tree;
 /// # Errors
 /// When the pool cannot be read.
 pub fn resume_token(catalog: &Catalog, id: DatasetId) -> Result<Option<String>, DatasetError> {
-    let state = catalog.receive_state(id)?.filter(|state| state.resumable && state.object != 0);
+    let state = catalog.receive_state(id)?.filter(ReceiveState::can_be_resumed);
     Ok(state.map(|state| token(&state)))
 }
 
@@ -71,7 +71,7 @@ impl Datasets {
         let mut abandoned = Vec::new();
         for item in catalog.meta().range(&prefix, keys::after(&prefix).as_deref()) {
             let (key, entry) = item?;
-            if !ReceiveState::decode(&entry.value)?.resumable {
+            if !ReceiveState::decode(&entry.value)?.can_be_resumed() {
                 abandoned.push(DatasetId(keys::number(&key, 1)?));
             }
         }

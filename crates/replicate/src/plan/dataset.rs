@@ -26,6 +26,16 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Guid of the last snapshot that comes with it.
+    pub(crate) fn brings(&self) -> Option<u64> {
+        match self {
+            Self::Abort { .. } => None,
+            Self::Send { brings, .. } => Some(*brings),
+        }
+    }
+}
+
 /// Why a dataset cannot be brought up to date. Texts say what happened and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

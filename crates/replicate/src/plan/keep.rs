@@ -1,11 +1,11 @@
 //! The snapshots, bookmarks and holds that keep the next sync incremental.
 //!
 //! At the source a bookmark of the last snapshot that went over: the snapshot itself can be destroyed, and the next sync still
-//! costs what changed. At the target a hold on it, so that nobody prunes it away. Both carry the sync's mark, so that several
+//! costs what changed. It is made before anything is sent, so that this is true of a sync that was cut off as well. At the target a hold on it, so that nobody prunes it away. Both carry the sync's mark, so that several
 //! targets of one source do not take each other's, and older ones of the same mark are removed, as are older snapshots
 //! that syncs of the same mark took.
 
-use crate::request::{Action, DatasetInfo};
+use crate::request::{Action, BookmarkInfo, DatasetInfo};
 
 /// How the snapshots, bookmarks and holds of one sync are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,11 @@ impl Marks {
         }
     }
 
+    /// What the bookmark of the snapshot of this guid is called.
+    fn bookmark(&self, guid: u64) -> String {
+        format!("{}{guid:016x}", self.bookmark_prefix)
+    }
+
     /// Whether a snapshot was taken by a sync of this mark. Names of syncs with another identifier begin with other than a
     /// digit where those of this one have the date.
     fn took(&self, snapshot: &str) -> bool {
@@ -46,6 +51,20 @@ impl Marks {
             .strip_prefix(&self.snapshot_prefix)
             .is_some_and(|rest| rest.len() >= 19 && rest.starts_with(|first: char| first.is_ascii_digit()))
     }
+}
+
+/// The bookmarks that the snapshots `brings` of the source are to have before they go over, those that are there left out.
+pub fn protect(source: &DatasetInfo, brings: &[u64], marks: &Marks) -> Vec<(BookmarkInfo, Action)> {
+    let snapshots = source.snapshots.iter().filter(|snapshot| brings.contains(&snapshot.guid));
+    let bookmarks = snapshots.map(|snapshot| {
+        let name = marks.bookmark(snapshot.guid);
+        let action = Action::Bookmark {
+            snapshot: format!("{}@{}", source.name, snapshot.name),
+            bookmark: format!("{}#{name}", source.name),
+        };
+        (BookmarkInfo { name, guid: snapshot.guid, createtxg: snapshot.createtxg }, action)
+    });
+    bookmarks.filter(|(bookmark, _)| !source.bookmarks.iter().any(|old| old.name == bookmark.name)).collect()
 }
 
 /// What is to be done at the source and at the target, when both have the snapshot `base` of the source as their newest.
@@ -60,13 +79,8 @@ pub fn keep(
     let Some(newest) = source.snapshots.iter().find(|snapshot| snapshot.guid == base) else {
         return (here, there);
     };
-    let bookmark = format!("{}{:016x}", marks.bookmark_prefix, base);
-    if !source.bookmarks.iter().any(|found| found.name == bookmark) {
-        here.push(Action::Bookmark {
-            snapshot: format!("{}@{}", source.name, newest.name),
-            bookmark: format!("{}#{bookmark}", source.name),
-        });
-    }
+    let bookmark = marks.bookmark(base);
+    here.extend(protect(source, &[base], marks).into_iter().map(|(_, action)| action));
     for old in &source.bookmarks {
         if old.name.starts_with(&marks.bookmark_prefix) && old.name != bookmark {
             here.push(Action::DestroyBookmark { name: format!("{}#{}", source.name, old.name) });

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::HashMap;
 
 pub use dataset::{Problem, Step, steps};
-pub use keep::{Marks, keep};
+pub use keep::{Marks, keep, protect};
 use names::Names;
 
 use crate::request::{DatasetInfo, ReceiveRequest, SendRequest};
@@ -99,7 +99,9 @@ pub fn plan(source: &[DatasetInfo], target: &[DatasetInfo], target_root: &str) -
             }
         }
         let mut origin = None;
-        if place.target_at.is_none()
+        // One that a receive has only begun may have to be begun again.
+        let is_there = place.target_at.and_then(|at| target.get(at)).is_some_and(|info| !info.inconsistent);
+        if !is_there
             && let Some(guid) = info.origin
             && let Some((of, short)) = sent_from.get(&guid).copied()
             && of != source_at

@@ -157,6 +157,7 @@ impl Sync<'_> {
         if self.tell_sizes {
             self.tell_sizes(&described, &plan)?;
         }
+        self.protect(&mut described, &plan)?;
         let outcomes = schedule::run(&plan.tasks, self.jobs, |task| {
             if self.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
@@ -298,6 +299,30 @@ impl Sync<'_> {
         let action = Action::Snapshot { names };
         self.source.apply(&[action])?.into_iter().collect::<Result<Vec<()>, _>>()?;
         Ok(true)
+    }
+
+    /// Bookmarks what is about to be sent: wherever this sync is cut off, the next one is incremental from there, though the
+    /// snapshots be destroyed meanwhile. What cannot be bookmarked is told of in the end.
+    fn protect(&self, described: &mut Described, plan: &Plan) -> Result<(), Failure> {
+        let (mut places, mut actions) = (Vec::new(), Vec::new());
+        for task in &plan.tasks {
+            let Some(source) = described.source.get(task.source_at) else { continue };
+            let steps = described.steps(task, &self.options).unwrap_or_default();
+            let brings: Vec<u64> = steps.iter().filter_map(Step::brings).collect();
+            for (bookmark, action) in plan::protect(source, &brings, &self.marks) {
+                places.push((task.source_at, bookmark));
+                actions.push(action);
+            }
+        }
+        if actions.is_empty() {
+            return Ok(());
+        }
+        for ((at, bookmark), done) in places.into_iter().zip(self.source.apply(&actions)?) {
+            if let (Ok(()), Some(source)) = (done, described.source.get_mut(at)) {
+                source.bookmarks.push(bookmark);
+            }
+        }
+        Ok(())
     }
 
     /// Marks what the next sync will be incremental from. What cannot be done is told; the data is there in any case.

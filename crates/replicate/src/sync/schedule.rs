@@ -73,11 +73,14 @@ fn next<'a>(tasks: &'a [Task], state: &Mutex<State>, changed: &Condvar) -> Optio
                 continue;
             }
             let needed = |need: &usize| state.outcomes.get(*need).and_then(Option::as_ref);
-            let failed = task.needs.iter().find(|need| needed(need).is_some_and(|o| o.failure.is_some()));
+            let failed =
+                task.needs.iter().find_map(|need| Some((need, needed(need)?.failure.as_ref()?.kind)));
             let ready = task.needs.iter().all(|need| needed(need).is_some());
-            if let Some(needed) = failed {
+            if let Some((needed, kind)) = failed {
                 let name = tasks.get(*needed).map(|task| task.source.as_str()).unwrap_or_default();
-                let outcome = Outcome::failed(Failure::other(format!("not begun, since '{name}' failed")));
+                // Of the same kind: what may help the one helps the other.
+                let outcome =
+                    Outcome::failed(Failure::new(kind, format!("not begun, since '{name}' failed")));
                 state.begun[at] = true;
                 state.outcomes[at] = Some(outcome);
                 changed.notify_all();

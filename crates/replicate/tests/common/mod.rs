@@ -1,0 +1,382 @@
+//! Pools in memory, synced over connections that are cut.
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(dead_code)]
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use snowmelt_dataset::objset::{Block, ObjsetKey};
+use snowmelt_dataset::{CheckOptions, CreateOptions, Datasets, Name, NewVolume};
+use snowmelt_pool::{NewPool, Pool, PoolOptions};
+use snowmelt_replicate::Failure;
+use snowmelt_replicate::end::Peer;
+use snowmelt_replicate::plan::{Marks, Options};
+use snowmelt_replicate::serve::serve_pool;
+use snowmelt_replicate::sync::{Event, Report, Sync};
+use snowmelt_replicate::wire::Connection;
+use snowmelt_store::MemoryStore;
+use snowmelt_volume::Volume;
+
+pub const MIB: u64 = 1 << 20;
+/// Most bytes that one txg of these pools holds before it is committed.
+pub const DIRTY_MAX: u64 = 4 * MIB;
+
+/// A pool that can die: what was not committed is gone then.
+pub struct TestPool {
+    pub store: MemoryStore,
+    pub datasets: Arc<Datasets>,
+}
+
+fn options() -> PoolOptions {
+    PoolOptions { node_bytes: 2 << 10, dirty_max_bytes: DIRTY_MAX, ..PoolOptions::default() }
+}
+
+impl TestPool {
+    pub fn new(name: &str) -> Self {
+        Self::on(MemoryStore::new(), name)
+    }
+
+    pub fn on(store: MemoryStore, name: &str) -> Self {
+        let new = NewPool { name, guid: name.len() as u64 };
+        let pool = Pool::create(Box::new(store.clone()), &new, options()).unwrap();
+        Self { store, datasets: Datasets::create(pool).unwrap() }
+    }
+
+    /// As it is after a crash that left `store`.
+    pub fn after_crash(store: MemoryStore) -> Self {
+        let pool = Pool::open(Box::new(store.clone()), options()).unwrap();
+        Self { store, datasets: Datasets::open(pool).unwrap() }
+    }
+
+    pub fn volume(&self, name: &str, size: u64) {
+        let new = NewVolume { size, block_size: 64 << 10 };
+        self.datasets.create_volume(name, &new, &CreateOptions::default()).unwrap();
+    }
+
+    pub fn filesystem(&self, name: &str) {
+        self.datasets.create_filesystem(name, &CreateOptions::default()).unwrap();
+    }
+
+    /// Writes bytes that do not compress.
+    pub fn write(&self, name: &str, offset: u64, len: u64, random: &mut Random) {
+        let volume = Volume::open(&self.datasets, name).unwrap();
+        for at in (offset..offset + len).step_by(MIB as usize) {
+            let piece = random.noise((offset + len - at).min(MIB) as usize);
+            volume.write(at, &piece).unwrap();
+        }
+    }
+
+    pub fn snapshot(&self, snapshot: &str) {
+        self.datasets.snapshot(&[name(snapshot)], &[]).unwrap();
+    }
+
+    /// Names of all datasets below `root`, and of their snapshots without that, with a hash of what each holds.
+    pub fn content(&self, root: &str) -> Vec<String> {
+        let catalog = self.datasets.catalog();
+        let mut lines = Vec::new();
+        for dataset in catalog.descendants(catalog.dataset(root).unwrap()).unwrap() {
+            let below = dataset.name.strip_prefix(root).unwrap().to_owned();
+            let origin = dataset.record.origin.map(|id| catalog.snapshot_by_id(id).unwrap().record.guid);
+            lines.push(format!("{below} {origin:x?}"));
+            for snapshot in catalog.snapshots(&dataset) {
+                let snapshot = snapshot.unwrap();
+                let objset = catalog.objset(&snapshot);
+                let mut hash = std::hash::DefaultHasher::new();
+                for item in objset.view().range(&[], None) {
+                    let (key, entry) = item.unwrap();
+                    std::hash::Hash::hash(&key[..], &mut hash);
+                    let stored = match ObjsetKey::decode(&key).unwrap() {
+                        ObjsetKey::Block { .. } | ObjsetKey::Spill { .. } => {
+                            let block = Block::decode(&entry.value).unwrap();
+                            catalog.pool().read_stored(&block.ptr).unwrap().to_vec()
+                        }
+                        _ => entry.value.to_vec(),
+                    };
+                    std::hash::Hash::hash(&stored, &mut hash);
+                }
+                let (short, guid) = (&snapshot.record.name, snapshot.record.guid);
+                lines.push(format!("{below}@{short} {guid:x} {:x}", std::hash::Hasher::finish(&hash)));
+            }
+        }
+        lines
+    }
+
+    /// The pool's invariants hold, down to every block's hash.
+    pub fn check(&self, what: &str) {
+        let mut faults = Vec::new();
+        let mut note = |finding: &snowmelt_dataset::Finding| {
+            faults.push(format!("{}: {}", finding.place, finding.what));
+        };
+        self.datasets.check(CheckOptions { data: true }, &mut |finding| note(&finding)).unwrap();
+        assert!(faults.is_empty(), "after {what}:\n{}", faults.join("\n"));
+    }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+/// Numbers that are the same in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn noise(&mut self, len: usize) -> Vec<u8> {
+        let mut data = Vec::with_capacity(len + 8);
+        while data.len() < len {
+            data.extend_from_slice(&self.next().to_le_bytes());
+        }
+        data.truncate(len);
+        data
+    }
+}
+
+/// Where a connection breaks: after so many bytes, both ways together, have reached or left the server. What is on its way then
+/// is lost.
+pub struct Cut {
+    left: AtomicU64,
+    /// What the server's store holds at that moment: what is left of it if it dies too.
+    dying: Option<(MemoryStore, parking_lot::Mutex<Option<MemoryStore>>)>,
+}
+
+impl Cut {
+    pub fn after(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { left: AtomicU64::new(bytes), dying: None })
+    }
+
+    pub fn never() -> Arc<Self> {
+        Self::after(u64::MAX)
+    }
+
+    pub fn death_after(bytes: u64, pool: &TestPool) -> Arc<Self> {
+        let dying = Some((pool.store.clone(), parking_lot::Mutex::new(None)));
+        Arc::new(Self { left: AtomicU64::new(bytes), dying })
+    }
+
+    pub fn has_happened(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+
+    /// What a death left.
+    pub fn remains(&self) -> Option<MemoryStore> {
+        self.dying.as_ref()?.1.lock().take()
+    }
+
+    /// How many of `wanted` bytes still go through.
+    fn pass(&self, wanted: usize) -> usize {
+        let take = |left: u64| Some(left.saturating_sub(wanted as u64));
+        let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap();
+        if before <= wanted as u64
+            && let Some((store, remains)) = &self.dying
+        {
+            remains.lock().get_or_insert_with(|| store.snapshot());
+        }
+        (wanted as u64).min(before) as usize
+    }
+}
+
+/// One side of the server's socket, until the cut.
+struct Side {
+    socket: UnixStream,
+    cut: Arc<Cut>,
+}
+
+impl Side {
+    fn broken(&self) -> io::Error {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        io::ErrorKind::ConnectionReset.into()
+    }
+}
+
+impl Read for Side {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.cut.has_happened() {
+            return Err(self.broken());
+        }
+        let len = self.socket.read(buf)?;
+        match self.cut.pass(len) {
+            0 if len > 0 => Err(self.broken()),
+            passed => Ok(passed),
+        }
+    }
+}
+
+impl Write for Side {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let passed = self.cut.pass(buf.len());
+        self.socket.write_all(&buf[..passed])?;
+        if self.cut.has_happened() { Err(self.broken()) } else { Ok(passed) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The client's side of the socket, counted.
+struct Counted {
+    socket: UnixStream,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Write for Counted {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let len = self.socket.write(buf)?;
+        self.bytes.fetch_add(len as u64, Ordering::SeqCst);
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+/// A connection to a pool: the client's end, the bytes the client sent, the server.
+pub struct Link {
+    pub peer: Peer,
+    pub sent: Arc<AtomicU64>,
+    server: JoinHandle<()>,
+}
+
+impl Link {
+    pub fn open(pool: &TestPool, cut: &Arc<Cut>) -> Result<Self, Failure> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (datasets, sent) = (pool.datasets.clone(), Arc::new(AtomicU64::new(0)));
+        let input = Side { socket: theirs.try_clone().unwrap(), cut: cut.clone() };
+        let output = Side { socket: theirs, cut: cut.clone() };
+        let server = std::thread::spawn(move || {
+            // What it says of a cut is not asked for.
+            let _ = serve_pool(&datasets, input, output, &AtomicBool::new(false));
+        });
+        let counted = Counted { socket: ours.try_clone().unwrap(), bytes: sent.clone() };
+        let connection = Connection::open(ours, counted);
+        match connection {
+            Ok(connection) => Ok(Self { peer: Peer::new(connection), sent, server }),
+            Err(error) => {
+                server.join().unwrap();
+                Err(Failure::lost(error.to_string()))
+            }
+        }
+    }
+
+    /// Lets go, and waits until the server has; gives the bytes sent to it.
+    pub fn close(self) -> u64 {
+        drop(self.peer);
+        self.server.join().unwrap();
+        self.sent.load(Ordering::SeqCst)
+    }
+}
+
+/// How a test syncs.
+#[derive(Clone)]
+pub struct How {
+    pub recursive: bool,
+    pub jobs: usize,
+    pub options: Options,
+    pub snapshot: Option<String>,
+    /// Names the target in the marks.
+    pub target: String,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        let options = Options { large_blocks: true, ..Options::default() };
+        Self { recursive: false, jobs: 4, options, snapshot: None, target: "target".to_owned() }
+    }
+}
+
+/// What became of a sync: its report, and the bytes that went to the target's server.
+pub struct Outcome {
+    pub report: Result<Report, Failure>,
+    pub sent: u64,
+}
+
+impl Outcome {
+    /// Everything is up to date.
+    pub fn is_done(&self) -> bool {
+        self.report.as_ref().is_ok_and(|report| report.datasets.iter().all(|one| one.failure.is_none()))
+    }
+
+    /// What failed, if anything did.
+    pub fn failures(&self) -> Vec<Failure> {
+        match &self.report {
+            Ok(report) => report.datasets.iter().filter_map(|one| one.failure.clone()).collect(),
+            Err(failure) => vec![failure.clone()],
+        }
+    }
+}
+
+/// A pool, a dataset in it, and where the connection to it is cut.
+pub type Place<'a> = (&'a TestPool, &'a str, &'a Arc<Cut>);
+
+/// Opens both links, and does `work` with the sync between them; gives also the bytes that went to the target's server.
+fn with_sync<T>(
+    source: Place<'_>,
+    target: Place<'_>,
+    how: &How,
+    work: impl FnOnce(&Sync<'_>) -> Result<T, Failure>,
+) -> (Result<T, Failure>, u64) {
+    let from = match Link::open(source.0, source.2) {
+        Ok(link) => link,
+        Err(failure) => return (Err(failure), 0),
+    };
+    let to = match Link::open(target.0, target.2) {
+        Ok(link) => link,
+        Err(failure) => {
+            from.close();
+            return (Err(failure), 0);
+        }
+    };
+    let ignore = |_: Event<'_>| {};
+    let result = work(&Sync {
+        source: &from.peer,
+        source_root: source.1,
+        target: &to.peer,
+        target_root: target.1,
+        recursive: how.recursive,
+        is_excluded: &|_| false,
+        snapshot: how.snapshot.clone(),
+        marks: Marks::new(None, &how.target, true),
+        options: how.options.clone(),
+        jobs: how.jobs,
+        limit: None,
+        tell_sizes: false,
+        observer: &ignore,
+        cancelled: &AtomicBool::new(false),
+    });
+    from.close();
+    (result, to.close())
+}
+
+pub fn sync(source: Place<'_>, target: Place<'_>, how: &How) -> Outcome {
+    let (report, sent) = with_sync(source, target, how, |sync| sync.run());
+    Outcome { report, sent }
+}
+
+/// Bytes of all streams that a sync would send.
+pub fn size(source: (&TestPool, &str), target: (&TestPool, &str), how: &How) -> u64 {
+    let never = Cut::never();
+    let (from, to) = ((source.0, source.1, &never), (target.0, target.1, &never));
+    let preview = with_sync(from, to, how, |sync| sync.preview()).0.unwrap();
+    preview.datasets.iter().flat_map(|one| &one.sends).map(|(_, bytes)| bytes).sum()
+}
