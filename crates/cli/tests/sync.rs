@@ -57,6 +57,16 @@ fn remote(scratch: &Scratch, line: &str) -> String {
     said.out
 }
 
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut seed = 1u64;
+    let byte = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 56) as u8
+    };
+    std::iter::repeat_with(byte).take(len).collect()
+}
+
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
@@ -207,14 +217,7 @@ fn a_link_that_breaks_off_costs_only_what_was_under_way() {
     let rsh_all = with_remote(&scratch);
     let source = scratch.path().join("big");
     fs::create_dir(&source).unwrap();
-    let mut seed = 1u64;
-    for number in 0..6 {
-        let data: Vec<u8> = std::iter::repeat_with(|| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 56) as u8
-        })
-        .take(2 << 20)
-        .collect();
+    for (number, data) in noise(12 << 20).chunks(2 << 20).enumerate() {
         fs::write(source.join(number.to_string()), data).unwrap();
     }
     scratch.ok("import big tank/big@1");
@@ -247,6 +250,50 @@ fn a_link_that_breaks_off_costs_only_what_was_under_way() {
     let again = scratch.run(&format!("sync -e {} tank/big host:far/again", once.display()));
     assert_eq!(again.code, 0, "{again:?}");
     assert!(again.err.contains("trying again in 1 s"), "{again:?}");
+}
+
+#[test]
+fn a_pool_is_not_exported_in_the_middle() {
+    let scratch = with_two_pools();
+    fs::create_dir(scratch.path().join("disk")).unwrap();
+    scratch.ok("pool create away disk/away");
+    fs::write(scratch.path().join("image"), noise(4 << 20)).unwrap();
+    scratch.ok("import image tank/image@1");
+    let mut sync = scratch.command("sync --bwlimit 2M tank/image away/image").spawn().unwrap();
+    while scratch.ok("list -H -o name -r away") != "away\naway/image\n" {
+        assert!(sync.try_wait().unwrap().is_none(), "it was too fast");
+    }
+    let refused = scratch.fails(1, "pool export away");
+    assert!(refused.contains("pool is busy"), "{refused}");
+    assert!(sync.wait().unwrap().success());
+    scratch.ok("pool export away");
+    let gone = scratch.fails(1, "sync tank/image away/image");
+    for part in ["cannot open 'away': no such pool", "pool import"] {
+        assert!(gone.contains(part), "{gone}");
+    }
+}
+
+#[test]
+#[ignore = "FUSE"]
+fn a_mounted_target_follows_and_keeps_what_was_written_there() {
+    let scratch = with_two_pools();
+    scratch.ok("sync tank/home back/home");
+    fs::create_dir(scratch.path().join("mnt")).unwrap();
+    let mounted = scratch.run("mount back/home mnt");
+    assert_eq!(mounted.code, 0, "{mounted:?}");
+    fs::create_dir(scratch.path().join("new")).unwrap();
+    fs::write(scratch.path().join("new/text"), "new").unwrap();
+    scratch.ok("import -F new tank/home");
+    scratch.ok("sync tank/home back/home");
+    assert_eq!(fs::read_to_string(scratch.path().join("mnt/text")).unwrap(), "new");
+    fs::write(scratch.path().join("mnt/mine"), "mine").unwrap();
+    scratch.ok("snapshot tank/home@next");
+    let refused = scratch.run("sync tank/home back/home");
+    assert!(refused.code == 1 && refused.err.contains("has been modified"), "{refused:?}");
+    assert_eq!(fs::read_to_string(scratch.path().join("mnt/mine")).unwrap(), "mine");
+    scratch.ok("sync --force tank/home back/home");
+    assert!(!scratch.path().join("mnt/mine").exists());
+    scratch.ok("unmount back/home");
 }
 
 #[test]

@@ -15,7 +15,11 @@ use crate::exit::Exit;
 /// When there is no such pool, or what is at the other side is no `sync`.
 pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
     let pool = args.pool.as_str();
-    let missing = |_: &str| format!("cannot open '{pool}': no such pool");
+    let missing = |_: &str| {
+        format!(
+            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back"
+        )
+    };
     app.on_pool(pool, missing, |app, session| {
         let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let failed = |error: std::io::Error| CliError::failed(format!("cannot serve '{pool}'"), &error);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use snowmelt_stream::token::ResumeToken;
 
 use super::{Options, Origin};
+use crate::error::{Failure, FailureKind};
 use crate::request::{DatasetInfo, ReceiveRequest, SendRequest, SnapshotInfo};
 
 /// A step.
@@ -14,6 +15,11 @@ pub enum Step {
     Abort {
         /// Why.
         why: String,
+    },
+    /// A hold of an earlier sync, on a snapshot of the target that the user gives up, is released.
+    Release {
+        /// Full name of the snapshot.
+        snapshot: String,
     },
     /// A stream goes over.
     Send {
@@ -30,7 +36,7 @@ impl Step {
     /// Guid of the last snapshot that comes with it.
     pub(crate) fn brings(&self) -> Option<u64> {
         match self {
-            Self::Abort { .. } => None,
+            Self::Abort { .. } | Self::Release { .. } => None,
             Self::Send { brings, .. } => Some(*brings),
         }
     }
@@ -58,6 +64,18 @@ pub enum Problem {
     Diverged { source_name: String, target: String, base: String, newer: Vec<String> },
     #[error("'{target}' is a {is}, and '{source_name}' is none")]
     OtherKind { source_name: String, target: String, is: &'static str },
+}
+
+impl Problem {
+    /// The same for programs.
+    pub(crate) fn into_failure(self) -> Failure {
+        let kind = match self {
+            Self::Receiving { .. } => FailureKind::Busy,
+            Self::Diverged { .. } => FailureKind::Diverged,
+            _ => FailureKind::Other,
+        };
+        Failure::new(kind, self.to_string())
+    }
 }
 
 /// Steps from what is at the target to the newest snapshot of the source; none if that is there.
@@ -114,20 +132,18 @@ pub fn steps(
     if more.is_empty() {
         return Ok(steps);
     }
-    let newer: Vec<String> = target
-        .snapshots
-        .iter()
-        .skip(base.target_at + 1)
-        .map(|snapshot| format!("{target_name}@{}", snapshot.name))
-        .collect();
+    let newer = target.snapshots.get(base.target_at + 1..).unwrap_or_default();
+    let full = |snapshot: &SnapshotInfo| format!("{target_name}@{}", snapshot.name);
     if !newer.is_empty() && !options.force {
         return Err(Problem::Diverged {
             source_name: source.name.clone(),
             target: target_name.to_owned(),
             base: target.snapshots.get(base.target_at).map(|s| s.name.clone()).unwrap_or_default(),
-            newer,
+            newer: newer.iter().map(full).collect(),
         });
     }
+    let held = newer.iter().filter(|snapshot| snapshot.held);
+    steps.extend(held.map(|snapshot| Step::Release { snapshot: full(snapshot) }));
     steps.extend(more);
     Ok(steps)
 }

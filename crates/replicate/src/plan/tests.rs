@@ -53,6 +53,7 @@ fn told(steps: &[Step]) -> Vec<String> {
     steps
         .iter()
         .map(|step| match step {
+            Step::Release { snapshot } => format!("release {snapshot}"),
             Step::Abort { .. } => "!".to_owned(),
             Step::Send { send, .. } => {
                 let to = short(&send.to);

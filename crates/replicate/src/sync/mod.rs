@@ -202,7 +202,7 @@ impl Sync<'_> {
                 }
                 // There will be one.
                 Err(plan::Problem::NothingToSend { .. }) if snapshot => {}
-                Err(problem) => preview.failure = Some(Failure::other(problem.to_string())),
+                Err(problem) => preview.failure = Some(problem.into_failure()),
             }
             datasets.push(preview);
         }
@@ -223,7 +223,7 @@ impl Sync<'_> {
             let steps = described.steps(task, &self.options).unwrap_or_default();
             sends.extend(steps.into_iter().filter_map(|step| match step {
                 Step::Send { send, .. } => Some(send),
-                Step::Abort { .. } => None,
+                Step::Abort { .. } | Step::Release { .. } => None,
             }));
         }
         let sizes = self.source.sizes(&sends)?;

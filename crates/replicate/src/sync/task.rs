@@ -7,7 +7,7 @@ use super::schedule::Outcome;
 use super::{Described, Event, Sync};
 use crate::end::Source;
 use crate::error::{Failure, FailureKind};
-use crate::plan::{Step, Task};
+use crate::plan::{Problem, Step, Task};
 use crate::request::{Action, Describe, ReceiveRequest, SendRequest};
 
 /// Bytes copied at once.
@@ -22,7 +22,6 @@ pub(super) struct Running<'a> {
 
 impl Running<'_> {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
-        let problem = |problem: crate::plan::Problem| Failure::other(problem.to_string());
         if let Some(from) = &self.task.rename {
             let note = format!(
                 "'{}' was renamed at the source: renaming '{from}' to '{}'",
@@ -31,7 +30,7 @@ impl Running<'_> {
             (self.sync.observer)(Event::Note(&note));
             self.apply(Action::Rename { from: from.clone(), to: self.task.target.clone() })?;
         }
-        let steps = self.described.steps(self.task, &self.sync.options).map_err(problem)?;
+        let steps = self.described.steps(self.task, &self.sync.options).map_err(Problem::into_failure)?;
         let mut outcome = Outcome::default();
         match self.carry_out(&steps, &mut outcome) {
             // What was to be resumed has gone meanwhile: begin this dataset again.
@@ -51,6 +50,10 @@ impl Running<'_> {
         for step in steps {
             match step {
                 Step::Abort { why } => self.abort(why)?,
+                Step::Release { snapshot } => self.apply(Action::Release {
+                    tag: self.sync.marks.tag.clone(),
+                    snapshot: snapshot.clone(),
+                })?,
                 Step::Send { send, receive, .. } => {
                     outcome.bytes += self.transfer(send, receive)?;
                     outcome.streams += 1;
@@ -69,7 +72,7 @@ impl Running<'_> {
         let Some(source) = self.described.source.get(self.task.source_at) else { return Ok(Vec::new()) };
         let origin = self.task.origin.as_ref();
         crate::plan::steps(source, described.first(), &self.task.target, origin, &self.sync.options)
-            .map_err(|problem| Failure::other(problem.to_string()))
+            .map_err(Problem::into_failure)
     }
 
     fn abort(&self, why: &str) -> Result<(), Failure> {
@@ -152,6 +155,11 @@ impl Running<'_> {
             FailureKind::NoSpace => failure.message.push_str(&format!(
                 "\nmake room for '{target}' (destroy snapshots, or raise its quota) and sync again: it goes on where it stopped"
             )),
+            FailureKind::Busy => {
+                failure.message.push_str(&format!(
+                    "\nsomething else is receiving into '{target}': wait until that has ended, and sync again"
+                ));
+            }
             _ => {}
         }
         failure

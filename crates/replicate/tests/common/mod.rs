@@ -31,8 +31,13 @@ pub struct TestPool {
     pub datasets: Arc<Datasets>,
 }
 
-fn options() -> PoolOptions {
-    PoolOptions { node_bytes: 2 << 10, dirty_max_bytes: DIRTY_MAX, ..PoolOptions::default() }
+pub fn options() -> PoolOptions {
+    PoolOptions {
+        segment_bytes: MIB,
+        node_bytes: 2 << 10,
+        dirty_max_bytes: DIRTY_MAX,
+        ..PoolOptions::default()
+    }
 }
 
 impl TestPool {
@@ -48,7 +53,11 @@ impl TestPool {
 
     /// As it is after a crash that left `store`.
     pub fn after_crash(store: MemoryStore) -> Self {
-        let pool = Pool::open(Box::new(store.clone()), options()).unwrap();
+        Self::open(store, options())
+    }
+
+    pub fn open(store: MemoryStore, options: PoolOptions) -> Self {
+        let pool = Pool::open(Box::new(store.clone()), options).unwrap();
         Self { store, datasets: Datasets::open(pool).unwrap() }
     }
 
@@ -296,12 +305,21 @@ pub struct How {
     pub snapshot: Option<String>,
     /// Names the target in the marks.
     pub target: String,
+    /// Called whenever bytes have gone over.
+    pub on_bytes: Arc<dyn Fn() + Send + std::marker::Sync>,
 }
 
 impl Default for How {
     fn default() -> Self {
         let options = Options { large_blocks: true, ..Options::default() };
-        Self { recursive: false, jobs: 4, options, snapshot: None, target: "target".to_owned() }
+        Self {
+            recursive: false,
+            jobs: 4,
+            options,
+            snapshot: None,
+            target: "target".to_owned(),
+            on_bytes: Arc::new(|| {}),
+        }
     }
 }
 
@@ -347,7 +365,11 @@ fn with_sync<T>(
             return (Err(failure), 0);
         }
     };
-    let ignore = |_: Event<'_>| {};
+    let observer = |event: Event<'_>| {
+        if matches!(event, Event::Bytes(_)) {
+            (how.on_bytes)();
+        }
+    };
     let result = work(&Sync {
         source: &from.peer,
         source_root: source.1,
@@ -361,7 +383,7 @@ fn with_sync<T>(
         jobs: how.jobs,
         limit: None,
         tell_sizes: false,
-        observer: &ignore,
+        observer: &observer,
         cancelled: &AtomicBool::new(false),
     });
     from.close();

@@ -144,10 +144,12 @@ fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote
         let attempt = once(app, args, source, target, &settings, &is_excluded, &mut was_reached);
         let lost = match attempt {
             Ok(Attempt::Previewed(preview)) => return told(app, args, &preview),
-            Ok(Attempt::Done(report)) => match report.datasets.iter().find_map(lost) {
-                Some(lost) if left > 0 => lost,
-                _ => break report,
-            },
+            Ok(Attempt::Done(report)) => {
+                match report.datasets.iter().find_map(|one| lost(one, left < args.retries)) {
+                    Some(lost) if left > 0 => lost,
+                    _ => break report,
+                }
+            }
             Err(Unreached::Lost(lost)) if was_reached && left > 0 => lost,
             Err(Unreached::Lost(lost)) => return Err(CliError::Failed(lost)),
             Err(Unreached::Failed(error)) => return Err(error),
@@ -167,8 +169,11 @@ fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote
     finish(app, args, &report)
 }
 
-fn lost(dataset: &snowmelt_replicate::sync::DatasetReport) -> Option<String> {
-    dataset.failure.as_ref().filter(|failure| failure.may_pass()).map(|failure| failure.message.clone())
+/// Why a dataset had better be tried again. Where a connection was lost before, the receive at its other side may need a moment to
+/// learn of it.
+fn lost(dataset: &snowmelt_replicate::sync::DatasetReport, was_lost: bool) -> Option<String> {
+    let may_pass = |failure: &&Failure| failure.may_pass() || was_lost && failure.kind == FailureKind::Busy;
+    dataset.failure.as_ref().filter(may_pass).map(|failure| failure.message.clone())
 }
 
 /// What the flags mean, understood once.
