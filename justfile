@@ -50,6 +50,10 @@ fuse: build
 tools: build
     .ci/run tools
 
+# pools in a Ceph on loopback (root); `interop/run ceph --large` for 4 GiB
+ceph: build
+    .ci/run ceph
+
 # our streams in real ZFS, in a virtual machine
 vm: build
     .ci/run vm

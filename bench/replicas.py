@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -52,6 +53,28 @@ class FromDataset(FromFiles):
     def copy(self):
         self.melt.ok('import', self.source, 'bench/fs', timeout=3600)
         cost = imports.Cost([self.melt.binary, 'sync', '--json', '--no-snapshot', 'bench/fs', 'copy/fs'], self.melt.env, self.melt.top)
+        cost.sent = json.loads(cost.out.split(b'\n')[0])['bytes']
+        return cost
+
+
+class Shadowed(FromFiles):
+    """`snowmelt sync FILES host:copy/fs`, where the other machine is another home: nothing but hashes is kept here."""
+    name = 'sync FILES host:copy/fs'
+
+    def __init__(self, bench, tree, source):
+        super().__init__(bench, tree, source)
+        self.melt.create_pool('copy')
+        self.state = os.path.join(self.melt.top, 'here')
+        self.rsh = os.path.join(self.melt.top, 'rsh')
+        env = ' '.join(shlex.quote('%s=%s' % item) for item in self.melt.env.items())
+        with open(self.rsh, 'w') as f:
+            f.write('#!/bin/sh\nshift\nexec env %s sh -c "$1"\n' % env)
+        os.chmod(self.rsh, 0o755)
+
+    def copy(self):
+        env = dict(self.melt.env, HOME=self.state, XDG_DATA_HOME=self.state, XDG_STATE_HOME=self.state)
+        command = [self.melt.binary, 'sync', '--json', '-e', self.rsh, '--remote-command', self.melt.binary, self.source, 'host:copy/fs']
+        cost = imports.Cost(command, env, self.melt.top)
         cost.sent = json.loads(cost.out.split(b'\n')[0])['bytes']
         return cost
 
@@ -249,7 +272,7 @@ def measure(bench):
         try:
             tree.make(source)
             os.sync()
-            for kind in (FromFiles, FromDataset, *peers):
+            for kind in (FromFiles, FromDataset, Shadowed, *peers):
                 program = kind(bench, tree, source)
                 try:
                     one(bench, tree, source, program)

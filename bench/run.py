@@ -9,6 +9,7 @@ and the peer's in turn. --quick has sizes for CI (a minute or two) and judges on
 do not depend on the disk or on what else the machine does. README.md tells what is measured how.
 """
 import argparse
+import datetime
 import functools
 import json
 import os
@@ -23,7 +24,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(ROOT, 'interop'))
 import imports                          # noqa: E402
+import indexes                          # noqa: E402
 import mounts                           # noqa: E402
+import objects                          # noqa: E402
 import replicas                         # noqa: E402
 import syncs                            # noqa: E402
 import volumes                          # noqa: E402
@@ -36,8 +39,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, indexed=(200_000, 50), repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, indexed=(5_000, 4), repeats=2)
 
 
 class Timed:
@@ -267,8 +270,10 @@ class Bench:
         melt = self.home('pool')
         for dataset in datasets:
             self.run(melt, 'zfs', 'create', dataset)
-        for n in range(each):
-            self.run(melt, 'zfs', 'snapshot', *['%s@s%04d' % (dataset, n) for dataset in datasets])
+        hour, begin = datetime.timedelta(hours=1), datetime.datetime(2020, 1, 1)
+        names = [(begin + n * hour).strftime('autosnap_%Y-%m-%d_%H:%M:%S_old') for n in range(each)]
+        for name in names:
+            self.run(melt, 'zfs', 'snapshot', *['%s@%s' % (dataset, name) for dataset in datasets])
         self.run(melt, 'zfs', 'create', POOL + '/few')
         self.run(melt, 'zfs', 'snapshot', POOL + '/few@one')
         rows = (('zfs list -t snapshot', ('list', '-t', 'snapshot'), 1, 's', 1),
@@ -276,8 +281,14 @@ class Bench:
         for name, words, scale, unit, limit in rows:
             best = min(self.run(melt, 'zfs', *words).wall for _ in range(5))
             self.row('%s, %d snapshots in the pool' % (name, total), best * scale, unit, limit=limit, at_most=True)
+        policy = os.path.join(melt.top, 'policy.toml')
+        with open(policy, 'w') as f:
+            f.write('[dataset.%s]\nrecursive = true\nautosnap = false\ncron.old = { at = "0 * * * *", keep = 10 }\n' % POOL)
+        plans = [self.run(melt, 'policy', 'plan', '--config', policy) for _ in range(3)]
+        self.row('policy plan, %d snapshots in the pool' % total, min(plan.wall for plan in plans), 's', limit=2, at_most=True)
+        self.row('policy plan, memory', max(plan.rss for plan in plans) / MIB, 'MiB', limit=300, at_most=True)
         gone = each // 10
-        wall = self.run(melt, 'zfs', 'destroy', '-r', '%s@s0000%%s%04d' % (POOL, gone - 1)).wall
+        wall = self.run(melt, 'zfs', 'destroy', '-r', '%s@%s%%%s' % (POOL, names[0], names[gone - 1])).wall
         self.row('zfs destroy of %d of them' % (gone * len(datasets)), wall, 's', limit=5, at_most=True)
         melt.close()
 
@@ -299,6 +310,14 @@ class Bench:
         """A volume over NBD, and a qcow2 image."""
         volumes.measure(self, self.size['volume'], self.size['served'])
 
+    def objects(self):
+        """Requests and bytes of a pool in an object store."""
+        objects.measure(self, self.size['objects'])
+
+    def indexes(self):
+        """File lists of `serve rsync` from an index, and of `rsync --daemon`."""
+        indexes.measure(self, *self.size['indexed'])
+
     def mount(self):
         """A filesystem through FUSE, and a directory through a FUSE filesystem that does nothing."""
         if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
@@ -312,7 +331,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'indexes')
 
 
 def main():

@@ -1,4 +1,4 @@
-"""sanoid, as Debian has it: takes, prunes and monitors through a year."""
+"""sanoid, as Debian has it: takes, prunes and monitors through a year, and does what `snowmelt policy` does."""
 import datetime
 import glob
 import os
@@ -23,6 +23,47 @@ CONFIG = '''[pond/home]
 	autoprune = yes
 '''
 
+# For sanoid and for `snowmelt policy`: children with sections of their own, and days around the end of summer time.
+ZONE, AUTUMN = 'Europe/Vienna', datetime.datetime(2026, 10, 21, 15, 0, tzinfo=datetime.timezone.utc)
+DATASETS = ('pond/home', 'pond/home/a', 'pond/home/a/b', 'pond/home/quiet', 'pond/vm', 'pond/vm/disk', 'pond/left')
+SECTIONS = '''[pond/home]
+	use_template = production
+	recursive = yes
+	process_children_only = yes
+[pond/home/a/b]
+	use_template = production,few
+	hourly = 2
+[pond/home/quiet]
+	use_template = ignore
+[pond/vm]
+	use_template = few
+	recursive = zfs
+
+[template_production]
+	frequently = 0
+	hourly = 9
+	daily = 3
+	weekly = 1
+	monthly = 1
+	weekly_wday = 6
+	autosnap = yes
+	autoprune = yes
+[template_few]
+	frequently = 3
+	frequent_period = 30
+	hourly = 4
+	hourly_min = 15
+	daily = 2
+	daily_hour = 5
+	daily_min = 30
+	monthly = 0
+	yearly = 1
+[template_ignore]
+	autoprune = no
+	autosnap = no
+	monitor = no
+'''
+
 
 class Sanoid:
     def __init__(self, report, binary, scratch, program):
@@ -38,28 +79,38 @@ class Sanoid:
 
     def jobs(self):
         yield 'sanoid %s a year' % self.version, self.year
+        yield 'sanoid %s and policy' % self.version, self.policy
 
     def world(self, name):
         return World(self.binary, os.path.join(self.scratch, name))
 
-    def run(self, world, when, *words):
+    def run(self, world, when, *words, **env):
         config = world.top + '/sanoid'
         full = ['perl', self.program, '--configdir=' + config, '--cache-dir=%s/cache' % config, '--run-dir=%s/run' % config]
-        return world.here.tool([*full, *words], LD_PRELOAD=self.faketime, FAKETIME=when.strftime('@%Y-%m-%d %H:%M:%S'),
-                               FAKETIME_DONT_FAKE_MONOTONIC='1', DONT_FAKE_MONOTONIC='1')
+        return world.here.tool([*full, *words], **self.at(when), **env)
 
-    def cron(self, world, when):
-        ended = self.run(world, when, '--cron')
+    def at(self, when):
+        """The environment in which it is that time, also where clocks show it twice."""
+        return dict(LD_PRELOAD=self.faketime, FAKETIME='@%d' % when.timestamp(), FAKETIME_FMT='%s', FAKETIME_DONT_FAKE_MONOTONIC='1',
+                    DONT_FAKE_MONOTONIC='1')
+
+    def cron(self, world, when, *words, **env):
+        ended = self.run(world, when, '--cron', *words, **env)
         if ended.status != 0 or ended.err:
             raise Failed('%s: %s' % (when, ended))
 
-    def year(self, world):
+    def configure(self, world, sections):
+        """The directory with a configuration and the defaults."""
         config = world.top + '/sanoid'
         for name in ('', '/cache', '/run'):
             os.makedirs(config + name)
         shutil.copy(self.defaults, config)
         with open(config + '/sanoid.conf', 'w') as f:
-            f.write(CONFIG % '\n\t'.join('%s = %d' % pair for pair in KEEP.items()))
+            f.write(sections)
+        return config
+
+    def year(self, world):
+        self.configure(world, CONFIG % '\n\t'.join('%s = %d' % pair for pair in KEEP.items()))
         world.change('pond/home', 'mine')
         world.change('pond/home/sub', 'mine')
         hour, day = datetime.timedelta(hours=1), datetime.timedelta(days=1)
@@ -70,6 +121,34 @@ class Sanoid:
         for dataset in ('pond/home', 'pond/home/sub'):
             self.kept(world, dataset, times[-1])
         self.monitors(world, times[-1])
+
+    def policy(self, world):
+        """One machine follows a configuration by sanoid, the other by `snowmelt policy`: they have the same snapshots."""
+        config = self.configure(world, SECTIONS)
+        world.there.create_pool('pond')
+        for dataset in DATASETS:
+            for machine in (world.here, world.there):
+                machine.ok('create', dataset)
+        minute = datetime.timedelta(minutes=1)
+        # Every half hour, then less often, then about daily, over the end of summer time. Not in that night: in the hour that comes
+        # twice sanoid takes some snapshots twice and others not at all.
+        for times in ([AUTUMN + n * 30 * minute for n in range(12)], [AUTUMN + n * 420 * minute for n in range(1, 11)],
+                      [AUTUMN + n * 1500 * minute for n in range(4, 12)]):
+            # Once more when nothing is due: sanoid prunes as things were before it took snapshots.
+            for when in [*times, times[-1] + 5 * minute]:
+                self.cron(world, when, '--force-update', TZ=ZONE)
+                ended = world.there.tool([world.there.binary, 'policy', 'run-once', '--config', config + '/sanoid.conf'],
+                                         TZ=ZONE, XDG_STATE_HOME=world.there.top + '/state', **self.at(when))
+                if ended.status != 0 or ended.err:
+                    raise Failed('%s: %s' % (when, ended))
+            self.alike(world, times[-1])
+
+    def alike(self, world, now):
+        for dataset in DATASETS:
+            # They are not at work within the same second.
+            ours, theirs = ({re.sub(r':\d\d(_\w+)$', r'\1', name) for name in machine.of(dataset)} for machine in (world.there, world.here))
+            if ours != theirs:
+                raise Failed('%s of %s: only sanoid has %s, only policy has %s' % (dataset, now, sorted(theirs - ours), sorted(ours - theirs)))
 
     def kept(self, world, dataset, now):
         """What is kept: all that was taken and is not older than the rules say, and for each kind at least the count."""

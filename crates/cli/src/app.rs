@@ -31,6 +31,11 @@ impl<'a> App<'a> {
         Self { context, places, served, pool_dirs: global.pool_dirs.clone() }
     }
 
+    /// With these surroundings and places, for nobody else.
+    pub fn at_work(context: &'a mut Context, places: Places, pool_dirs: Vec<PathBuf>) -> Self {
+        Self { context, places, served: None, pool_dirs }
+    }
+
     /// What `--pool-dir` named, for other commands that are to find the same pools.
     pub fn pool_dirs(&self) -> &[PathBuf] {
         &self.pool_dirs
@@ -58,7 +63,7 @@ impl<'a> App<'a> {
         let args = self.context.args.clone();
         let forward = Forward { args: &args, stdout: None };
         match acquire(self.context, &known.location, &forward, crate::run::serve)? {
-            Acquired::Done(code) => Ok(Exit::Other(code)),
+            Acquired::Done(code) => Ok(Exit::of(code)),
             Acquired::Owned(owner) => {
                 let result = work(self, owner.session());
                 let closed = owner.close_when_unmounted(&self.context.cancelled);
@@ -148,6 +153,12 @@ impl<'a> App<'a> {
     /// The pool of the process that this command is run in for another one.
     pub fn served_pool(&self) -> Option<&str> {
         self.served.as_deref().map(Session::name)
+    }
+
+    /// Which of several pools are for this process to do: who asked the owner of one of them goes on to the others.
+    pub fn own_share(&self, pools: &[String]) -> Vec<String> {
+        let is_ours = |pool: &&String| self.served_pool().is_none_or(|own| own == *pool);
+        pools.iter().filter(is_ours).cloned().collect()
     }
 
     /// Writes a successful command into the pool's history, as `zpool history` shows it.

@@ -19,16 +19,18 @@ use snowmelt_dataset::property::TextStyle;
 use crate::args::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
-pub const VARIABLES: [&str; 10] = [
+pub const VARIABLES: [&str; 12] = [
     "COLUMNS",
     "HOME",
     "LANG",
+    "NOTIFY_SOCKET",
     "SNOWMELT_POOLS",
     "TZ",
     "USER",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
     "ZFS_COLOR",
 ];
 
@@ -114,9 +116,10 @@ impl Context {
         &self.cwd
     }
 
-    /// A path as given, from the working directory on.
+    /// A path as given, from the working directory on. The address of an object store stays as it is.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.cwd.join(path)
+        let path = path.as_ref();
+        if snowmelt_store::is_url(path) { path.to_owned() } else { self.cwd.join(path) }
     }
 
     /// Prints a line on standard error. There is nowhere to complain if that fails.

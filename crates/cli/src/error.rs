@@ -2,7 +2,11 @@
 
 use std::io;
 
+use snowmelt_dataset::DatasetError;
+use snowmelt_pool::PoolError;
 pub use snowmelt_replicate::error::chain;
+use snowmelt_store::StoreError;
+use snowmelt_zpl::SourceError;
 
 /// Why a command ended early. Texts are printed as they are, so they begin as `zfs` begins them
 /// (`cannot open 'tank/a': …`).
@@ -14,6 +18,9 @@ pub enum CliError {
     /// It failed.
     #[error("{0}")]
     Failed(String),
+    /// It failed since there was no room, in a pool or on the disk that it is on.
+    #[error("{0}")]
+    NoSpace(String),
     /// It failed, and everything about it was said.
     #[error("failed")]
     Reported,
@@ -28,6 +35,25 @@ pub type Result<T, E = CliError> = std::result::Result<T, E>;
 impl CliError {
     /// A failure: `what` names the attempt ("cannot open 'tank'"), `why` the reason, with all its causes.
     pub fn failed(what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) -> Self {
-        Self::Failed(format!("{what}: {}", chain(why)))
+        let text = format!("{what}: {}", chain(why));
+        if is_no_space(why) { Self::NoSpace(text) } else { Self::Failed(text) }
     }
+}
+
+/// Whether an error, or what caused it (told apart where it is passed on transparently), is that a disk or a pool is full.
+pub fn is_no_space(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        let is_it = matches!(io, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+            || matches!(error.downcast_ref(), Some(SourceError::NoSpace))
+            || matches!(error.downcast_ref(), Some(StoreError::Full { .. }))
+            || matches!(error.downcast_ref(), Some(PoolError::NoSpace { .. }))
+            || matches!(error.downcast_ref(), Some(DatasetError::Pool(PoolError::NoSpace { .. })));
+        if is_it {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }

@@ -11,7 +11,7 @@ pub enum Exit {
     Usage,
     /// Some of it was done: of several files or datasets, those not named on standard error.
     Partial,
-    /// As another process ended for us.
+    /// As another process ended for us, if not well.
     Other(u8),
 }
 
@@ -25,6 +25,11 @@ impl Exit {
             Self::Partial => 3,
             Self::Other(code) => code,
         }
+    }
+
+    /// How a command ended that another process did for us.
+    pub fn of(code: u8) -> Self {
+        if code == 0 { Self::Ok } else { Self::Other(code) }
     }
 
     /// `Ok` or, if any of several things failed, `Failed`.

@@ -4,6 +4,7 @@ mod app;
 mod args;
 mod commands;
 mod context;
+mod damaged;
 mod error;
 mod exit;
 mod glob;

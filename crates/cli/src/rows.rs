@@ -2,8 +2,11 @@
 //! it merges with those of other pools. Both are JSON; both ends are the same program.
 
 use serde::{Deserialize, Serialize};
+use snowmelt_pool::{ScrubState, ScrubStatus};
+use snowmelt_store::{MemberState, MemberStatus, Traffic};
 
 use crate::context::Context;
+use crate::damaged;
 use crate::error::{CliError, Result};
 use crate::listing::{Request, Rows, collect};
 use crate::pools::Session;
@@ -16,6 +19,8 @@ pub enum Query {
     Listing(Request),
     /// How the pool is.
     Pool,
+    /// What of it is damaged, by name.
+    Damage,
     /// What was done to it.
     History,
 }
@@ -24,7 +29,9 @@ pub enum Query {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Answer {
     Listing(Rows),
-    Pool(PoolFacts),
+    Pool(Box<PoolFacts>),
+    /// As `zpool status -v` has it, of bytes that are no UTF-8 something like it.
+    Damage(Vec<String>),
     /// When (seconds since 1970), and what.
     History(Vec<(u64, String)>),
 }
@@ -47,12 +54,169 @@ pub struct PoolFacts {
     pub comment: Option<String>,
     /// What was wrong when it was opened.
     pub faults: Vec<String>,
+    /// The last scrub.
+    pub scan: Option<ScanFacts>,
+    /// Blocks known to be damaged.
+    pub damaged: u64,
+    /// Blocks that the store could not read, since that was cleared.
+    pub read_errors: u64,
+    /// Blocks whose bytes were wrong, since that was cleared.
+    pub checksum_errors: u64,
+    /// The members of a mirror; none if the pool is on one device.
+    pub members: Vec<MemberFacts>,
+    /// The last resilver of the mirror, if there was one.
+    pub resilver: Option<ResilverFacts>,
+    /// What its owner asked of the object store since it opened the pool; `None` for pools elsewhere.
+    #[serde(default)]
+    pub requests: Option<Box<RequestFacts>>,
+}
+
+/// A member of a mirror.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MemberFacts {
+    pub guid: u64,
+    pub path: String,
+    /// As zpool(8) has it.
+    pub state: String,
+    pub why: Option<String>,
+    /// Whether it is being given what it lacks, or waits for that.
+    pub is_resilvering: bool,
+    /// The guid of the member whose place it takes.
+    pub replaces: Option<u64>,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub checksum_errors: u64,
+}
+
+/// A resilver.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct ResilverFacts {
+    pub is_running: bool,
+    /// Seconds since 1970; 0 at the end of one that is under way.
+    pub started: u64,
+    pub ended: u64,
+    pub copied: u64,
+    pub total: u64,
+}
+
+impl From<MemberStatus> for MemberFacts {
+    fn from(status: MemberStatus) -> Self {
+        Self {
+            guid: status.guid,
+            path: status.path.display().to_string(),
+            state: status.state.to_string(),
+            why: status.why,
+            is_resilvering: status.is_stale && status.state == MemberState::Online,
+            replaces: status.replaces,
+            read_errors: status.read_errors,
+            write_errors: status.write_errors,
+            checksum_errors: status.checksum_errors,
+        }
+    }
+}
+
+impl MemberFacts {
+    pub fn is_online(&self) -> bool {
+        self.state == "ONLINE"
+    }
+
+    fn is_well(&self) -> bool {
+        self.is_online()
+            && !self.is_resilvering
+            && self.read_errors + self.write_errors + self.checksum_errors == 0
+    }
+}
+
+/// Requests to an object store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RequestFacts {
+    pub puts: u64,
+    pub gets: u64,
+    pub lists: u64,
+    pub deletes: u64,
+    /// Of all these, repeated attempts.
+    pub retries: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
+impl From<Traffic> for RequestFacts {
+    fn from(traffic: Traffic) -> Self {
+        let Traffic { puts, gets, lists, deletes, retries, bytes_sent, bytes_received } = traffic;
+        Self { puts, gets, lists, deletes, retries, bytes_sent, bytes_received }
+    }
+}
+
+/// A pool's last scrub.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScanFacts {
+    pub state: ScanState,
+    /// Whether a process is at it.
+    pub is_running: bool,
+    /// Seconds since 1970.
+    pub started: u64,
+    /// When it ended or was paused.
+    pub ended: u64,
+    /// Seconds of work.
+    pub worked: u64,
+    /// Bytes that there were, were found so far, and read.
+    pub total: u64,
+    pub scanned: u64,
+    pub issued: u64,
+    pub repaired: u64,
+    pub errors: u64,
+}
+
+/// How a scrub stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScanState {
+    Scanning,
+    Paused,
+    Finished,
+    Canceled,
+}
+
+impl From<ScrubStatus> for ScanFacts {
+    fn from(status: ScrubStatus) -> Self {
+        Self {
+            state: match status.state {
+                ScrubState::Scanning => ScanState::Scanning,
+                ScrubState::Paused => ScanState::Paused,
+                ScrubState::Finished => ScanState::Finished,
+                ScrubState::Canceled => ScanState::Canceled,
+            },
+            is_running: status.is_running,
+            started: status.started,
+            ended: status.ended,
+            worked: status.worked,
+            total: status.total,
+            scanned: status.scanned,
+            issued: status.issued,
+            repaired: status.repaired,
+            errors: status.errors,
+        }
+    }
 }
 
 impl PoolFacts {
     /// ONLINE, or DEGRADED if something was wrong when the pool was opened.
     pub fn health(&self) -> &'static str {
-        if self.faults.is_empty() { "ONLINE" } else { "DEGRADED" }
+        let is_whole = self.faults.is_empty() && self.members.iter().all(MemberFacts::is_online);
+        if is_whole { "ONLINE" } else { "DEGRADED" }
+    }
+
+    /// Whether nothing is known to be wrong, nor was since that was cleared.
+    pub fn is_well(&self) -> bool {
+        self.faults.is_empty()
+            && self.damaged == 0
+            && self.read_errors == 0
+            && self.checksum_errors == 0
+            && self.members.iter().all(MemberFacts::is_well)
+    }
+
+    /// Things known to be wrong.
+    pub fn error_count(&self) -> u64 {
+        self.damaged.saturating_add(self.faults.len() as u64)
     }
 
     /// Percent of the size that is in use.
@@ -77,7 +241,8 @@ impl Query {
                     context.with_style(request.parsable, |style| collect(&catalog, mounted, request, style));
                 rows.map(Answer::Listing).map_err(report::failed(&attempt))
             }
-            Self::Pool => facts(session).map(Answer::Pool),
+            Self::Pool => facts(session).map(|facts| Answer::Pool(Box::new(facts))),
+            Self::Damage => damaged::names(session).map(Answer::Damage),
             Self::History => {
                 let history = session.datasets.catalog().history();
                 history.map(Answer::History).map_err(report::failed(&attempt))
@@ -93,13 +258,21 @@ fn facts(session: &Session) -> Result<PoolFacts> {
     };
     let space = pool.space().map_err(failed)?;
     let comment = pool.property("comment").map_err(failed)?;
+    let (scan, counters) = (pool.scrub_status().map_err(failed)?, pool.damage_counters().map_err(failed)?);
+    let damaged = pool.damage().map_err(failed)?.len() as u64;
     let report = pool.open_report();
+    let mirror = pool.store().mirror();
+    let members: Vec<MemberFacts> = mirror
+        .map(|mirror| mirror.members().into_iter().map(MemberFacts::from).collect())
+        .filter(|members: &Vec<MemberFacts>| members.len() > 1)
+        .unwrap_or_default();
+    let resilver = mirror.map(|mirror| mirror.resilver_status()).filter(|status| status.started > 0);
     let lost = report.passed_over.iter().map(|(txg, why)| format!("txg {txg} could not be read: {why}"));
     let missing = report.missing.iter().map(|segment| format!("segment {segment} is missing or cut short"));
     Ok(PoolFacts {
         name: session.name().to_owned(),
         guid: pool.guid(),
-        vdev: pool.store().describe(),
+        vdev: if members.is_empty() { pool.store().describe() } else { "mirror-0".to_owned() },
         size: space.size.unwrap_or(space.occupied + space.free),
         allocated: space.allocated,
         free: space.free,
@@ -107,5 +280,18 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         txg: pool.committed_txg(),
         comment: comment.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         faults: lost.chain(missing).collect(),
+        scan: scan.map(ScanFacts::from),
+        damaged: damaged.saturating_add(counters.unnamed),
+        read_errors: counters.read,
+        checksum_errors: counters.checksum,
+        members,
+        resilver: resilver.map(|status| ResilverFacts {
+            is_running: status.is_running,
+            started: status.started,
+            ended: status.ended,
+            copied: status.copied,
+            total: status.total,
+        }),
+        requests: pool.store().traffic().map(|traffic| Box::new(traffic.into())),
     })
 }

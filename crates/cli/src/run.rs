@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::app::App;
 use crate::args::{
     Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand,
-    RowsArgs, ServeCommand, StreamCommand, ToolsCommand, parse, usage,
+    RowsArgs, ServeCommand, ShadowCommand, StreamCommand, ToolsCommand, parse, usage,
 };
 use crate::commands;
 use crate::context::Context;
@@ -42,7 +42,7 @@ fn run_with(context: &mut Context, served: Option<Arc<Session>>) -> Exit {
         Ok(exit) => exit,
         Err(CliError::Output(error)) => return output_failed(context, &error),
         Err(CliError::Reported) => Exit::Failed,
-        Err(CliError::Failed(message)) => {
+        Err(CliError::Failed(message) | CliError::NoSpace(message)) => {
             context.complain(message);
             Exit::Failed
         }
@@ -79,11 +79,27 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::Destroy(args) => commands::pool_destroy::run(app, &args),
             PoolCommand::Get(args) => commands::pool_get::run(app, &args),
             PoolCommand::History(args) => commands::pool_history::run(app, &args),
+            PoolCommand::Set(args) => commands::pool_set::run(app, &args),
+            PoolCommand::Sync(args) => commands::pool_sync::run(app, &args),
             PoolCommand::Trim(args) => commands::pool_trim::run(app, &args),
+            PoolCommand::Scrub(args) => commands::pool_scrub::run(app, &args),
+            PoolCommand::Attach(args) => commands::pool_devices::attach(app, &args),
+            PoolCommand::Detach(args) => commands::pool_devices::detach(app, &args),
+            PoolCommand::Replace(args) => commands::pool_devices::replace(app, &args),
+            PoolCommand::Online(args) => commands::pool_devices::online(app, &args),
+            PoolCommand::Offline(args) => commands::pool_devices::offline(app, &args),
+            PoolCommand::Resilver(args) => commands::pool_resilver::run(app, &args),
+            PoolCommand::Clear(args) => commands::pool_clear::run(app, &args),
         },
         Command::Replication(ReplicationCommand::Receive(args)) => commands::receive::run(app, &args),
         Command::Replication(ReplicationCommand::Send(args)) => commands::send::run(app, &args),
         Command::Sync(args) => commands::sync::run(app, &args),
+        Command::Heal(args) => commands::sync::heal::run(app, &args),
+        Command::Shadow(shadow) => match shadow.command {
+            ShadowCommand::List(args) => commands::shadow::list(app, &args),
+            ShadowCommand::Destroy(args) => commands::shadow::destroy(app, &args),
+        },
+        Command::Policy(args) => commands::policy::run(app, &args),
         Command::Dataset(command) => match command {
             DatasetCommand::List(args) => commands::list::run(app, &args),
             DatasetCommand::Get(args) => commands::get::run(app, &args),
@@ -113,10 +129,13 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
         Command::Mount(MountCommand::Mount(args)) => commands::mount::run(app, &args),
         Command::Mount(MountCommand::Unmount(args)) => commands::unmount::run(app, &args),
         Command::Serve(serve) => match serve.command {
-            ServeCommand::Nbd(args) => commands::serve_nbd::run(app, &args),
-            ServeCommand::Zvol(args) => commands::serve_zvol::run(app, &args),
-            ServeCommand::Sync(args) => commands::serve_sync::run(app, &args),
+            Some(ServeCommand::Nbd(args)) => commands::serve_nbd::run(app, &args),
+            Some(ServeCommand::Rsync(args)) => commands::serve_rsync::run(app, &args),
+            Some(ServeCommand::Zvol(args)) => commands::serve_zvol::run(app, &args),
+            Some(ServeCommand::Sync(args)) => commands::serve_sync::run(app, &args),
+            None => commands::policy::serve(app, serve.config.as_deref()),
         },
+        Command::Index(args) => commands::index::run(app, &args),
         Command::Tools(command) => match command {
             ToolsCommand::Stream(stream) => match stream.command {
                 StreamCommand::Dump(args) => commands::stream_dump::run(app, &args),
@@ -124,6 +143,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
                 StreamCommand::Token(args) => commands::stream_token::run(app, &args),
             },
             ToolsCommand::Check(args) => commands::check::run(app, &args),
+            ToolsCommand::Salvage(args) => commands::salvage::run(app, &args),
             ToolsCommand::Completions(args) => commands::program::completions(app, &args),
             ToolsCommand::Man(args) => commands::program::man(app, &args),
             ToolsCommand::Shims(args) => commands::shims::run(app, &args),

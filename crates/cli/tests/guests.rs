@@ -72,12 +72,42 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// An export as a file, by `nbdfuse`.
+struct NbdFile {
+    client: Child,
+    directory: PathBuf,
+}
+
+impl NbdFile {
+    fn new(directory: PathBuf, options: &[&str], socket: &Path, export: &str) -> Self {
+        fs::create_dir_all(&directory).unwrap();
+        let uri = format!("nbd+unix:///{export}?socket={}", socket.display());
+        let client = Command::new("nbdfuse").args(options).arg(directory.join("v")).arg(uri).spawn();
+        let file = Self { client: client.unwrap_or_else(|error| panic!("nbdfuse: {error}")), directory };
+        wait_until("nbdfuse", || fs::metadata(file.path()).is_ok_and(|found| found.len() > 0));
+        file
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join("v")
+    }
+}
+
+impl Drop for NbdFile {
+    fn drop(&mut self) {
+        attempt("umount", &["-l", self.directory.to_str().unwrap()]);
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+    }
+}
+
 /// The volumes of a pool as files.
 struct Served {
     server: Child,
-    /// `nbdfuse`, over NBD.
-    client: Option<Child>,
+    /// Over NBD.
+    client: Option<NbdFile>,
     directory: PathBuf,
+    socket: PathBuf,
     way: Way,
 }
 
@@ -93,13 +123,9 @@ impl Served {
         let mut server = scratch.command(&line).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let mut served = Self { server, client: None, directory, way };
+        let mut served = Self { server, client: None, directory, socket, way };
         if way == Way::Nbd {
-            let file = served.directory.join("v");
-            let uri = format!("nbd+unix:///tank/v?socket={}", socket.display());
-            let client = Command::new("nbdfuse").arg(&file).arg(uri).spawn();
-            served.client = Some(client.unwrap_or_else(|error| panic!("nbdfuse: {error}")));
-            wait_until("nbdfuse", || fs::metadata(&file).is_ok_and(|found| found.len() > 0));
+            served.client = Some(NbdFile::new(served.directory.clone(), &[], &served.socket, "tank/v"));
         }
         served
     }
@@ -120,11 +146,8 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
+        self.client = None;
         attempt("umount", &["-l", self.directory.to_str().unwrap()]);
-        if let Some(client) = &mut self.client {
-            let _ = client.kill();
-            let _ = client.wait();
-        }
         // It ends by itself when it is unmounted; over NBD it has to be told.
         if self.way == Way::Nbd {
             let pid = rustix::process::Pid::from_child(&self.server);
@@ -142,14 +165,23 @@ struct Attached {
 
 impl Attached {
     fn new(scratch: &Scratch, file: &Path) -> Self {
-        let device = run("losetup", &["--find", "--show", file.to_str().unwrap()]);
+        Self::with(scratch, &[], file)
+    }
+
+    fn with(scratch: &Scratch, options: &[&str], file: &Path) -> Self {
+        let words = [options, &["--find", "--show", file.to_str().unwrap()]].concat();
+        let device = run("losetup", &words).trim().to_owned();
         let mount = scratch.path().join("guest");
         fs::create_dir_all(&mount).unwrap();
-        Self { device: device.trim().to_owned(), mount }
+        Self { device, mount }
     }
 
     fn mount(&self) {
-        run("mount", &[&self.device, self.mount.to_str().unwrap()]);
+        self.mount_with("defaults");
+    }
+
+    fn mount_with(&self, options: &str) {
+        run("mount", &["-o", options, &self.device, self.mount.to_str().unwrap()]);
     }
 
     fn unmount(&self) {
@@ -312,6 +344,42 @@ fn xfs_over_nbd_survives_the_server() {
     the_plug_is_pulled(Kind::Xfs, Way::Nbd);
 }
 
+/// A guest's snapshot, taken while it held still, is looked into through its own export, with nothing replayed.
+#[test]
+#[ignore = "needs root, FUSE, loop devices, e2fsprogs, libnbd-bin: .ci/run clients"]
+fn ext4_in_a_snapshot_is_read_over_nbd() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 256M tank/v");
+    let served = Served::start(&scratch, Way::Nbd);
+    let guest = Attached::new(&scratch, &served.file("v"));
+    Kind::Ext4.make(&guest.device);
+    guest.mount();
+    let top = guest.mount.to_str().unwrap();
+    for number in 0..30 {
+        fs::write(guest.mount.join(format!("f{number}")), content(number)).unwrap();
+    }
+    run("fsfreeze", &["--freeze", top]);
+    scratch.ok("snapshot tank/v@monday");
+    run("fsfreeze", &["--unfreeze", top]);
+    for number in 0..30 {
+        fs::write(guest.mount.join(format!("f{number}")), content(number + 100)).unwrap();
+    }
+    fs::write(guest.mount.join("f30"), b"later").unwrap();
+    guest.unmount();
+    drop(guest);
+
+    let snapshot =
+        NbdFile::new(scratch.path().join("monday"), &["--readonly"], &served.socket, "tank/v@monday");
+    let guest = Attached::with(&scratch, &["--read-only"], &snapshot.path());
+    Kind::Ext4.check(&guest.device);
+    guest.mount_with("ro,noload");
+    has_files(&guest.mount, 30);
+    assert!(!guest.mount.join("f30").exists());
+    guest.unmount();
+    drop((guest, snapshot, served));
+    scratch.ok("check tank");
+}
+
 /// Volumes as files: names, sizes, holes, limits.
 #[test]
 #[ignore = "needs FUSE: .ci/run clients"]
@@ -320,7 +388,7 @@ fn volumes_are_files() {
     let scratch = Scratch::with_pool();
     scratch.ok("create -s -V 8M -b 4K tank/v");
     scratch.ok("create tank/none");
-    scratch.ok("create -p -s -V 1M tank/a/b/w");
+    scratch.ok("create -p -V 1M tank/a/b/w");
     let served = Served::start(&scratch, Way::Zvol);
     let names = |below: &str| {
         let entries = fs::read_dir(served.directory.join(below)).unwrap();
@@ -369,6 +437,13 @@ fn volumes_are_files() {
 
     file.set_len(16 << 20).unwrap();
     assert_eq!(scratch.ok("get -Hpo value volsize tank/v"), "16777216\n");
+    assert_eq!(scratch.ok("get -Hpo value refreservation tank/v"), "0\n");
+    // As much is reserved as when it is set.
+    let whole = served.directory.join("tank/a/b/w");
+    File::options().write(true).open(whole).unwrap().set_len(64 << 20).unwrap();
+    let reserved = scratch.ok("get -Hpo value refreservation tank/a/b/w");
+    scratch.ok("set refreservation=auto tank/a/b/w");
+    assert_eq!(scratch.ok("get -Hpo value refreservation tank/a/b/w"), reserved);
     assert!(file.set_len(100).is_err() && file.set_len(0).is_err());
     scratch.ok("set volsize=4M tank/v");
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);

@@ -378,3 +378,22 @@ fn projects_are_taken() {
     assert_eq!(projects("tank/x@1").len(), 3);
     scratch.ok("check tank");
 }
+
+#[test]
+fn files_that_moved_say_where_they_are() {
+    let scratch = Scratch::with_pool();
+    let src = scratch.path().join("src");
+    fs::create_dir_all(src.join("a")).unwrap();
+    fs::create_dir_all(src.join("b")).unwrap();
+    fs::write(src.join("a/one"), b"one").unwrap();
+    fs::write(src.join("a/two"), b"two").unwrap();
+    fs::hard_link(src.join("a/two"), src.join("b/two")).unwrap();
+    scratch.ok("import src tank/d@1");
+    fs::rename(src.join("a/one"), src.join("b/one")).unwrap();
+    fs::remove_file(src.join("a/two")).unwrap();
+    scratch.ok("import src tank/d@2");
+    // Which is found through the directory that each file says it is in.
+    let said = scratch.ok("diff tank/d@1 tank/d@2");
+    assert!(said.contains("R\t/tank/d/a/one -> /tank/d/b/one\n"), "{said}");
+    assert!(said.contains("M\t/tank/d/b/two\t(-1)\n"), "{said}");
+}

@@ -321,6 +321,58 @@ fn mount_8_calls_it_as_a_helper() {
     world.wait_until_closed();
 }
 
+/// Options change while it stays mounted, and with it what is open.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn remounts() {
+    let world = Mounting::new(Scratch::with_pool());
+    let (scratch, dir) = (&world.scratch, world.dir());
+    scratch.ok("create tank/fs");
+    assert_eq!(scratch.fails(1, "mount -o remount,ro tank/fs"), "cannot remount 'tank/fs': not mounted\n");
+    scratch.ok("mount tank/fs mnt");
+    let options = || {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let of_dir = |line: &&str| line.split(' ').nth(1) == dir.to_str();
+        mounts.lines().find(of_dir).unwrap().split(' ').nth(3).unwrap().to_owned()
+    };
+    let has = |option: &str| options().split(',').any(|word| word == option);
+    let mut open = File::create(dir.join("file")).unwrap();
+    open.write_all(b"one").unwrap();
+    let busy = scratch.fails(1, "mount -o remount,ro tank/fs");
+    assert!(busy.starts_with("cannot remount 'tank/fs': ") && busy.contains("in use"), "{busy}");
+    assert!(has("rw"));
+    open.write_all(b", two").unwrap();
+    drop(open);
+    let reader = File::open(dir.join("file")).unwrap();
+    let helper = |line: &str| {
+        let line = format!("tank/fs {} -o {line}", dir.display());
+        let output = scratch.command(&line).arg0("/sbin/mount.fuse.snowmelt").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(helper("remount,ro,noatime,nodev"), (Some(0), String::new()));
+    assert!(has("ro") && has("noatime") && has("nodev"), "{}", options());
+    // Whatever the kernel lets through: another mount of the same filesystem is its business too.
+    assert_eq!(fs::write(dir.join("file"), b"").unwrap_err().raw_os_error(), Some(30));
+    let read = |from: &File| from.metadata().unwrap().atime_nsec();
+    let before = read(&reader);
+    scratch.ok("set compression=off tank/fs");
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"one, two");
+    assert_eq!(read(&reader), before);
+    drop(reader);
+    assert_eq!(helper("remount,rw"), (Some(0), String::new()));
+    assert!(has("rw") && !has("noatime") && !has("nodev"), "{}", options());
+    fs::write(dir.join("file"), b"three").unwrap();
+    scratch.ok("snapshot tank/fs@s");
+    fs::create_dir(scratch.path().join("snap")).unwrap();
+    scratch.ok("mount tank/fs@s snap");
+    assert!(scratch.fails(1, "mount -o remount,rw tank/fs@s").starts_with("cannot remount 'tank/fs@s': "));
+    scratch.ok("mount -o remount,noexec tank/fs@s");
+    scratch.ok("unmount tank/fs@s");
+    scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+    scratch.ok("check tank");
+}
+
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn what_cannot_be_mounted_is_told() {

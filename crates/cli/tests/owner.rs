@@ -50,6 +50,11 @@ fn commands_are_done_while_a_receive_goes_on() {
     assert_eq!(scratch.ok("pool list -Ho name,health"), "tank\tONLINE\n");
     assert_eq!(scratch.fails(1, "create tank/other"), "cannot create 'tank/other': dataset already exists\n");
     assert_eq!(scratch.fails(2, "list -Z").lines().next(), Some("invalid option 'Z'"));
+    // Of several pools the owner does its own.
+    scratch.ok("pool create dozer dozer.img --size 64M");
+    scratch.ok("pool sync tank");
+    scratch.ok("pool sync");
+    assert_eq!(scratch.ok("check tank dozer").matches("no errors").count(), 2);
     scratch.receive("receive tank/third", &demo("full.zstream"));
     let copy = scratch.to_file("send tank/third@monday", "copy");
     assert!(fs::metadata(copy).unwrap().len() > 100_000);

@@ -7,7 +7,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use common::Scratch;
@@ -20,8 +20,14 @@ struct Server {
 
 impl Server {
     fn start(scratch: &Scratch, line: &str) -> Self {
+        Self::start_with(scratch, line, Path::new("/dev/null"))
+    }
+
+    /// With a file for what it says on standard error.
+    fn start_with(scratch: &Scratch, line: &str, err: &Path) -> Self {
         let socket = scratch.path().join("nbd.sock");
         let mut command = scratch.command(&format!("serve nbd --unix {} {line}", socket.display()));
+        command.stderr(fs::File::create(err).unwrap());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -123,6 +129,29 @@ fn what_was_flushed_survives_a_kill() {
             assert!(!said.contains("failed"), "{said}");
         }
         assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    }
+}
+
+/// What a server says on standard error, of clients that come, look around and go.
+#[test]
+#[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
+fn clients_are_told_of() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 8M tank/v");
+    scratch.ok("snapshot tank/v@a");
+    for (options, is_verbose) in [("", false), ("-v", true)] {
+        let err = scratch.path().join("log");
+        let server = Server::start_with(&scratch, &format!("{options} tank"), &err);
+        client("nbdinfo", &["--size", &server.uri("tank/v@a")]);
+        client("nbdinfo", &["--list", &server.uri("")]);
+        client("qemu-io", &["-f", "raw", "-c", "write 0 64k", &server.uri("tank/v")]);
+        assert_eq!(server.end(rustix::process::Signal::INT), Some(0));
+        let said = fs::read_to_string(&err).unwrap();
+        let has = |text: &str| said.lines().any(|line| line.starts_with("unix:uid=") && line.contains(text));
+        assert!(has(r#": connected to "tank/v@a" (8388608 bytes, read-only)"#), "{said}");
+        assert!(has(r#": connected to "tank/v" (8388608 bytes, read-write)"#), "{said}");
+        assert!(has(r#": disconnected from "tank/v@a""#) && has(r#": disconnected from "tank/v""#), "{said}");
+        assert_eq!(has(": left without choosing an export"), is_verbose, "{said}");
     }
 }
 

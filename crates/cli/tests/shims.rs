@@ -147,3 +147,17 @@ fn a_stream_cut_off_says_how_to_go_on() {
     assert_eq!((said.code, said.err.as_str()), (255, gone));
     assert!(scratch.fails(1, "zfs send -nvt 1-abc").contains("resume token is corrupt"));
 }
+
+#[test]
+fn pools_are_synced_and_get_comments() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("zpool sync");
+    scratch.ok("zpool sync tank");
+    scratch.ok("zpool set comment=winter tank");
+    assert_eq!(scratch.ok("zpool get -H -o value comment tank"), "winter\n");
+    assert!(scratch.fails(1, "zpool set nonsense=1 tank").contains("nonsense"));
+    assert!(scratch.fails(1, "zpool sync nowhere").contains("no such pool"));
+    // The usage, and the status of words that make no sense, as zfs has it.
+    let said = scratch.fails(2, "zfs snapshot tank/nowhere@x");
+    assert!(said.starts_with("cannot open 'tank/nowhere': dataset does not exist"), "{said}");
+}

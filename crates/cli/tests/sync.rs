@@ -5,9 +5,8 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 
+use common::remote::{remote, rsh, with_remote};
 use common::{Said, Scratch, demo};
 use serde_json::Value;
 
@@ -18,43 +17,6 @@ fn with_two_pools() -> Scratch {
     scratch.ok("create tank/home/docs");
     scratch.ok("create -s -V 1M tank/home/vol");
     scratch
-}
-
-/// A command that takes the place of ssh: it runs the words of the other side in `home`, through `filter`.
-fn rsh(scratch: &Scratch, name: &str, filter: &str) -> PathBuf {
-    let home = scratch.path().join("remote");
-    fs::create_dir_all(home.join("bin")).unwrap();
-    let link = home.join("bin/snowmelt");
-    if !link.exists() {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_snowmelt"), &link).unwrap();
-    }
-    let home = home.display();
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = host ] || exit 255\nexport HOME={home} XDG_DATA_HOME={home}/data XDG_CONFIG_HOME={home}/config\n\
-         export XDG_RUNTIME_DIR={home} PATH={home}/bin:/usr/bin:/bin\n{filter} sh -c \"$2\"\n"
-    );
-    let path = scratch.path().join(name);
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
-/// A pool at the other side.
-fn with_remote(scratch: &Scratch) -> PathBuf {
-    let rsh = rsh(scratch, "rsh", "");
-    remote(scratch, "pool create far");
-    rsh
-}
-
-/// A command at the other side, which must succeed.
-fn remote(scratch: &Scratch, line: &str) -> String {
-    let mut command = std::process::Command::new(scratch.path().join("rsh"));
-    let said = Said::of({
-        command.args(["host", &format!("snowmelt {line}")]).env_clear();
-        command
-    });
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
-    said.out
 }
 
 /// Bytes that do not compress.
@@ -343,12 +305,13 @@ fn what_cannot_be_synced_is_told() {
         ("sync tank/gone back/x", "cannot open 'tank/gone': dataset does not exist"),
         ("sync nopool/x back/x", "cannot open 'nopool': no such pool"),
         ("sync tank/home@1 back/x", "not a snapshot of it"),
-        ("sync host:/srv back/x", "directories of another machine"),
-        ("sync tank/home ./dir", "the target is no dataset"),
+        ("sync host:./srv back/x", "is named from its root on"),
+        ("sync -r . host:far/x", "-r is for datasets"),
+        ("sync -r tank/home -", "a tree of datasets goes into a dataset or a directory"),
         ("sync - -", "one of them must be a dataset"),
         ("sync tank/home -- -oProxyCommand=x:far/x", "no machine is called so"),
         ("sync tank/home host:far/a..b/../c", "self reference"),
-        ("sync ./dir host:far/x", "go into a dataset of this machine"),
+        ("sync ./gone host:far/x", "cannot sync './gone': No such file"),
         ("sync --identifier 2x tank/home back/x", "it begins with a letter"),
         ("sync --no-snapshot tank/home/docs back/x", "has no snapshot to send"),
     ] {
@@ -356,4 +319,33 @@ fn what_cannot_be_synced_is_told() {
         assert!(said.code == 1 || said.code == 2, "{line}: {said:?}");
         assert!(said.err.contains(why), "{line}: {said:?}");
     }
+}
+
+#[test]
+fn a_directory_is_kept_up_to_date_from_another_machine() {
+    let scratch = with_two_pools();
+    let rsh = with_remote(&scratch);
+    let rsh = rsh.display();
+    scratch.ok(&format!("sync -e {rsh} --compress=9 tank/home host:far/home"));
+    scratch.ok(&format!("sync -e {rsh} host:far/home ./copy"));
+    let newest = scratch.ok("list -H -t snapshot -o name tank/home").lines().last().unwrap().to_owned();
+    scratch.ok(&format!("restore {newest} ./fresh"));
+    let files = |name: &str| {
+        let mut command = std::process::Command::new("find");
+        command.args([name, "-not", "-path", "*/.snowmelt-sync*", "-printf", "%P %m %s %T@ %l\n"]);
+        let said = Said::of({
+            command.current_dir(scratch.path());
+            command
+        });
+        let mut lines: Vec<String> = said.out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert!(files("copy").len() > 3);
+    assert_eq!(files("copy"), files("fresh"));
+    let again = json(&scratch.ok(&format!("sync --json -e {rsh} host:far/home ./copy")));
+    assert_eq!(again["bytes"], 0, "{again}");
+    // Both pools have taken down what was done to them.
+    assert!(scratch.ok("pool history tank").contains("snowmelt sync -e"));
+    assert!(remote(&scratch, "pool history far").contains("snowmelt sync -e"));
 }

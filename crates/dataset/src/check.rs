@@ -35,12 +35,13 @@ impl Datasets {
             errors += 1;
             report(Finding { severity: Severity::Error, what, place });
         };
-        state.read(&meta, &mut fault)?;
-        state.check_datasets(&mut fault);
-        state.check_snapshots(&mut fault);
-        state.check_indexes(&meta, &mut fault)?;
-        state.check_trees(self.pool(), &meta, &mut fault)?;
-        state.check_deadlists(self.pool(), &mut fault)?;
+        match state.check_all(self.pool(), &meta, &mut fault) {
+            Err(DatasetError::Pool(error)) if error.is_corruption() => fault(
+                "the pool's records".to_owned(),
+                format!("they cannot all be read, so not all names and relations were checked: {error}"),
+            ),
+            other => other?,
+        }
         let mut summary = self.pool().check(&state, options, report)?;
         summary.errors += errors;
         Ok(summary)
@@ -60,6 +61,15 @@ struct State {
 }
 
 impl State {
+    fn check_all(&mut self, pool: &Pool, meta: &View, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
+        self.read(meta, fault)?;
+        self.check_datasets(fault);
+        self.check_snapshots(fault);
+        self.check_indexes(meta, fault)?;
+        self.check_trees(pool, meta, fault)?;
+        self.check_deadlists(pool, fault)
+    }
+
     fn read(&mut self, meta: &View, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
         for item in range(meta, keys::DATASET) {
             let (key, value) = item?;

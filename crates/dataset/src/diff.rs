@@ -1,4 +1,5 @@
-//! Which objects differ between two snapshots, for `zfs diff`.
+//! Which objects, and which blocks of them, differ between two snapshots: for `zfs diff`, and to bring up to date what was
+//! made of the older one.
 
 use snowmelt_pool::{Diff, DiffIter, PoolError, View};
 
@@ -9,7 +10,54 @@ use crate::objset::key::{ObjsetKey, object_start};
 /// Numbers of the objects whose dnode, spill block or data differ, ascending, each once. Objects that are only in one
 /// of the two count as different. What both share is skipped unread, so the cost is that of the differences.
 pub fn changed_objects(old: &Objset, new: &Objset) -> impl Iterator<Item = Result<u64, DatasetError>> {
-    ChangedObjects { items: View::diff(old.view(), new.view(), &object_start(0)), last: None, failed: false }
+    changed_objects_from(old, new, 0)
+}
+
+/// As [`changed_objects`], beginning with the object `first`.
+pub fn changed_objects_from(
+    old: &Objset,
+    new: &Objset,
+    first: u64,
+) -> impl Iterator<Item = Result<u64, DatasetError>> {
+    ChangedObjects {
+        items: View::diff(old.view(), new.view(), &object_start(first)),
+        last: None,
+        failed: false,
+    }
+}
+
+/// The blocks of `object` that differ, from the byte `offset` on: offset and length in bytes, ascending. Where the size of
+/// its blocks differs, or the object is only in one of the two, that is one range without an end.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn changed_blocks(
+    old: &Objset,
+    new: &Objset,
+    object: u64,
+    offset: u64,
+) -> Result<impl Iterator<Item = Result<(u64, u64), DatasetError>> + use<>, DatasetError> {
+    let sizes =
+        (old.dnode(object)?.map(|dnode| dnode.block_size), new.dnode(object)?.map(|dnode| dnode.block_size));
+    let (whole, size) = match sizes {
+        (Some(before), Some(after)) if before == after && before > 0 => (None, u64::from(after)),
+        _ => (Some(Ok((offset, u64::MAX - offset))), 1),
+    };
+    let from = ObjsetKey::Block { object, blkid: offset / size }.encode();
+    let blocks = View::diff(old.view(), new.view(), &from)
+        .map(|item| {
+            let (Diff::Removed { key, .. } | Diff::Added { key, .. } | Diff::Changed { key, .. }) = item?;
+            ObjsetKey::decode(&key)
+        })
+        .map_while(move |key| match key {
+            Ok(ObjsetKey::Block { object: of, blkid }) if of == object => {
+                Some(Ok((blkid.saturating_mul(size), size)))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        });
+    let is_whole = whole.is_some();
+    Ok(whole.into_iter().chain(blocks.take_while(move |_| !is_whole)))
 }
 
 struct ChangedObjects {

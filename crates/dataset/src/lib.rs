@@ -11,6 +11,8 @@ pub mod head;
 mod limits;
 mod ops;
 mod random;
+#[cfg(test)]
+mod simulation;
 
 pub mod catalog;
 pub mod diff;
@@ -34,11 +36,15 @@ pub use name::{Name, Suffix};
 pub use objset::Objset;
 pub use ops::clone::CloneOptions;
 pub use ops::create::CreateOptions;
+pub use ops::damage::Damaged;
 pub use ops::destroy::{DestroyPlan, snapshots_named};
 pub use ops::filesystem::{new_filesystem_objects, write_options};
+pub use ops::heal::{BlockName, Healing, Wanted};
 pub use ops::rename::RenameOptions;
 pub use ops::rollback::RollbackOptions;
-pub use ops::volume::{NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, volume_reservation};
+pub use ops::volume::{
+    NewVolume, VOLUME_BLOCK_DEFAULT, new_volume_objects, resized_reservation, volume_reservation,
+};
 pub use snowmelt_pool::{CheckOptions, CheckReport, CleanOptions, CleanReport, Finding, Severity};
 pub use source::{SourceFile, SourceObject};
 pub use staging::{StageOptions, Staging};

@@ -4,6 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A guid: random, never 0.
 pub(crate) fn guid() -> u64 {
+    #[cfg(test)]
+    if let Some(guid) = simulated::guid() {
+        return guid;
+    }
     loop {
         let mut bytes = [0; 8];
         // getrandom(2) of 8 bytes neither fails nor comes short once the system has booted; should it, the
@@ -24,7 +28,47 @@ pub(crate) fn now() -> u64 {
     nanoseconds() / 1_000_000_000
 }
 
-fn nanoseconds() -> u64 {
+/// Nanoseconds since 1970.
+pub(crate) fn nanoseconds() -> u64 {
+    #[cfg(test)]
+    if let Some(now) = simulated::now() {
+        return now.saturating_mul(1_000_000_000);
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+pub(crate) use simulated::{simulate, time_passes as simulated_time_passes};
+
+/// Guids and a clock that follow from a seed, for the threads that ask for them.
+#[cfg(test)]
+mod simulated {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// The last guid, and the time.
+        static STATE: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+    }
+
+    /// From now on, in this thread.
+    pub(crate) fn simulate(seed: u64) {
+        STATE.set(Some((seed, 1_700_000_000)));
+    }
+
+    /// So many seconds.
+    pub(crate) fn time_passes(seconds: u64) {
+        STATE.set(STATE.get().map(|(last, now)| (last, now + seconds)));
+    }
+
+    pub(super) fn guid() -> Option<u64> {
+        let (last, now) = STATE.get()?;
+        let next = last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        STATE.set(Some((next, now)));
+        Some((next ^ (next >> 29)).max(1))
+    }
+
+    pub(super) fn now() -> Option<u64> {
+        STATE.get().map(|(_, now)| now)
+    }
 }

@@ -32,6 +32,9 @@ pub struct StageOptions {
     pub force: bool,
     /// Local properties of a dataset that is made, in canonical text.
     pub properties: Vec<(String, String)>,
+    /// The content of files or of the volume stays outside the pool, of those objects of which
+    /// [`Head::refer_outside`] says so: only hashes are kept.
+    pub shadow: bool,
 }
 
 /// The next snapshot of a dataset, being made. Dropped without [`Staging::finish`], it comes to nothing.
@@ -141,7 +144,7 @@ impl<'a> Change<'a> {
         if catalog.receive_state(dataset.id)?.is_some() {
             return Err(ReceiveError::PartialState { name: dataset.name.clone() });
         }
-        let base = catalog.newest_snapshot(dataset)?;
+        let base = base_of(catalog, dataset)?;
         if !options.force {
             match &base {
                 Some(base) => check_unmodified(catalog, dataset, base)?,
@@ -176,11 +179,20 @@ impl<'a> Change<'a> {
         content: Content,
         options: &StageOptions,
     ) -> Result<Staging<'a>, ReceiveError> {
-        let head = Head::staged(&self.catalog(), dataset, &self.datasets.limits, tree.clone())?;
+        let head =
+            Head::staged(&self.catalog(), dataset, &self.datasets.limits, tree.clone(), options.shadow)?;
         let datasets = self.datasets;
         let (id, force) = (dataset.id, options.force);
         let listings = Mutex::new(datasets.listings_of(id, base.as_ref())?);
         Ok(Staging { datasets, id, tree, head, base, content, force, listings, finished: false })
+    }
+}
+
+/// What the next snapshot of a dataset comes after: its newest, or what it was cloned from.
+fn base_of(catalog: &Catalog, dataset: &Dataset) -> Result<Option<Snapshot>, DatasetError> {
+    match (catalog.newest_snapshot(dataset)?, dataset.record.origin) {
+        (None, Some(origin)) => catalog.snapshot_by_id(origin).map(Some),
+        (newest, _) => Ok(newest),
     }
 }
 
@@ -220,7 +232,7 @@ impl Staging<'_> {
     /// Makes what was staged the dataset's head and its snapshot `short`, and waits until that is durable.
     ///
     /// # Errors
-    /// [`ReceiveError::Modified`] when the head was written to meanwhile; [`DatasetError::Exists`]; when the pool cannot
+    /// [`ReceiveError::Modified`] when the head was written to, or a snapshot taken, meanwhile; [`DatasetError::Exists`]; when the pool cannot
     /// be written. Then it comes to nothing.
     pub fn finish(mut self, short: &str, properties: &[(String, String)]) -> Result<Snapshot, ReceiveError> {
         let id = self.datasets.sync_change(|change| self.make_visible(change, short, properties))?;
@@ -242,6 +254,11 @@ impl Staging<'_> {
         }
         catalog.check_refquota(&dataset, self.tree.stats().physical)?;
         if dataset.record.head != self.tree.id() {
+            // A snapshot taken meanwhile is newer than what was staged.
+            let newest = base_of(&catalog, &dataset)?;
+            if newest.map(|newest| newest.id) != self.base.as_ref().map(|base| base.id) {
+                return Err(ReceiveError::Modified { name: dataset.name });
+            }
             if !self.force {
                 match &self.base {
                     Some(base) => check_unmodified(&catalog, &dataset, base)?,
@@ -261,7 +278,7 @@ impl Staging<'_> {
             change.set_property(snapshot.dataset, snapshot.txg, PropertyKind::Local, property, value)?;
         }
         self.listings_tell_of(change, &change.catalog().snapshot_by_id(snapshot)?)?;
-        change.delete(&keys::receive(self.id))?;
+        change.end_receive(self.id)?;
         Ok(snapshot)
     }
 

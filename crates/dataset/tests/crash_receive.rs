@@ -14,7 +14,12 @@ use snowmelt_stream::token::ResumeToken;
 
 /// Commits so often that a small stream spans many txgs.
 fn options() -> PoolOptions {
-    PoolOptions { dirty_max_bytes: 96 << 10, buffer_bytes: 16 << 10, ..common::options() }
+    PoolOptions {
+        dirty_max_bytes: 96 << 10,
+        written_max_bytes: 64 << 10,
+        buffer_bytes: 16 << 10,
+        ..common::options()
+    }
 }
 
 struct Crashed {

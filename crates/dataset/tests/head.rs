@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use snowmelt_dataset::{CreateOptions, DatasetError, Datasets, DestroyPlan, Head, RollbackOptions};
 use snowmelt_pool::Pool;
 use snowmelt_store::MemoryStore;
+use snowmelt_stream::features::Features;
 use snowmelt_zpl::{NewObject, Objects, ObjectsMut, Room};
 
 const FILE: u8 = snowmelt_zpl::DMU_OT_PLAIN_FILE_CONTENTS;
@@ -34,6 +35,7 @@ enum Op {
     Spill { pick: u8, byte: Option<u8> },
     Resize { pick: u8, block_size: u32 },
     Destroy { pick: u8 },
+    WriteOut,
     Commit,
     Snapshot,
     Rollback,
@@ -53,6 +55,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<u8>(), any::<Option<u8>>()).prop_map(|(pick, byte)| Op::Spill { pick, byte }),
         1 => (any::<u8>(), size).prop_map(|(pick, block_size)| Op::Resize { pick, block_size }),
         2 => any::<u8>().prop_map(|pick| Op::Destroy { pick }),
+        3 => Just(Op::WriteOut),
         3 => Just(Op::Commit),
         1 => Just(Op::Snapshot),
         1 => Just(Op::Rollback),
@@ -169,6 +172,8 @@ impl World {
                 head.destroy(&tx, object).unwrap();
                 self.now.remove(&object);
             }
+            // As it happens beside those who write: nothing is committed by it.
+            Op::WriteOut => self.datasets.pool().write_out().unwrap(),
             Op::Commit => {
                 head.sync().unwrap();
                 self.committed = self.now.clone();
@@ -248,6 +253,8 @@ proptest! {
             world.apply(op);
             world.compare();
         }
+        // Whoever opens a pool after a crash deletes what it left with his first commit, so there must be one.
+        world.apply(Op::Create { block_size: 512 });
         world.datasets.pool().commit().unwrap();
         check(&world.datasets, "all of it");
         world.compare();
@@ -325,6 +332,7 @@ fn many_writers_at_once_lose_nothing() {
                 world.datasets.snapshot(&[name(&format!("tank/x@{round}"))], &[]).unwrap();
             }
         });
+        scope.spawn(|| (0..100).for_each(|_| world.datasets.pool().write_out().unwrap()));
     });
     for (index, object) in objects.iter().enumerate() {
         let mut data = vec![0; 200_000];
@@ -333,4 +341,78 @@ fn many_writers_at_once_lose_nothing() {
     }
     world.head.sync().unwrap();
     check(&world.datasets, "concurrent writers");
+}
+
+/// Whole blocks, written over and over while they are written out and read, are always what one write made them.
+#[test]
+fn whole_blocks_are_not_mixed() {
+    const LEN: usize = 128 << 10;
+    let world = World::new();
+    let head = &world.head;
+    let object = {
+        let tx = head.begin(Room::Write(0)).unwrap();
+        let new = NewObject {
+            object_type: FILE,
+            bonus_type: 44,
+            block_size: LEN as u32,
+            slots: 1,
+            bonus: vec![0; 8],
+        };
+        head.create(&tx, new).unwrap()
+    };
+    let patterns: Vec<Vec<u8>> = (1..=4).map(|seed| noise(LEN, seed)).collect();
+    let is_one = |data: &[u8]| patterns.iter().any(|pattern| pattern == data);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..400u64 {
+                let tx = head.begin(Room::Write(2 * LEN as u64)).unwrap();
+                let at = (round % 8) * LEN as u64;
+                head.write(&tx, object, at, &patterns[(round / 8 % 4) as usize]).unwrap();
+                drop(tx);
+                if round % 100 == 99 {
+                    head.sync().unwrap();
+                }
+            }
+        });
+        let mut data = vec![0; LEN];
+        for round in 0u64.. {
+            world.datasets.pool().write_out().unwrap();
+            head.read(object, (round % 8) * LEN as u64, &mut data).unwrap();
+            assert!(is_one(&data) || data.iter().all(|byte| *byte == 0), "block {}", round % 8);
+            if writer.is_finished() {
+                break;
+            }
+        }
+    });
+    let expected = &patterns[399 / 8 % 4];
+    let mut data = vec![0; LEN];
+    for block in 0..8 {
+        head.read(object, block * LEN as u64, &mut data).unwrap();
+        assert!(data == *expected, "block {block}");
+    }
+    head.sync().unwrap();
+    check(&world.datasets, "whole blocks");
+}
+
+/// What streams of the content will have to announce is noted, though all of it was written before the commit.
+#[test]
+fn features_of_what_was_written_out_are_noted() {
+    let world = World::new();
+    let features = || {
+        let catalog = world.datasets.catalog();
+        let dataset = catalog.dataset("tank/x").unwrap();
+        catalog.head(&dataset).unwrap().content().features
+    };
+    {
+        let tx = world.head.begin(Room::Write(2 << 20)).unwrap();
+        let new =
+            NewObject { object_type: FILE, bonus_type: 44, block_size: 1 << 20, slots: 2, bonus: vec![0; 8] };
+        let object = world.head.create(&tx, new).unwrap();
+        world.head.write(&tx, object, 0, &noise(1 << 20, 1)).unwrap();
+    }
+    world.datasets.pool().write_out().unwrap();
+    assert!(!features().contains(Features::LARGE_BLOCKS));
+    world.head.sync().unwrap();
+    assert!(features().contains(Features::LARGE_BLOCKS | Features::LARGE_DNODE));
+    check(&world.datasets, "features");
 }

@@ -192,6 +192,44 @@ fn a_volume_can_be_written_whatever_others_do() {
 }
 
 #[test]
+fn a_volume_that_changes_its_size_has_as_much_reserved() {
+    let datasets = pool_of(64 * MIB);
+    let reserved = |name: &str| {
+        let dataset = datasets.catalog().dataset(name).unwrap();
+        let own = datasets.catalog().own_property(dataset.id, 0, "refreservation").unwrap();
+        own.map(|(value, _)| value.parse::<u64>().unwrap())
+    };
+    let size = |name: &str| {
+        let catalog = datasets.catalog();
+        catalog.head(&catalog.dataset(name).unwrap()).unwrap().volume_size().unwrap()
+    };
+    let volume = NewVolume { size: 8 * MIB, block_size: 16 << 10 };
+    let whole = |size: u64| volume_reservation(size, 16 << 10, 1);
+    for (name, reserved) in
+        [("tank/whole", Some(whole(8 * MIB))), ("tank/part", Some(MIB)), ("tank/thin", None)]
+    {
+        let properties = reserved.map(|bytes| ("refreservation".to_owned(), bytes.to_string()));
+        let options =
+            CreateOptions { properties: properties.into_iter().collect(), ..CreateOptions::default() };
+        datasets.create_volume(name, &volume, &options).unwrap();
+    }
+    for new in [24 * MIB, 4 * MIB] {
+        for (name, expected) in
+            [("tank/whole", Some(whole(new))), ("tank/part", Some(MIB)), ("tank/thin", None)]
+        {
+            datasets.resize_reserved_volume(name, new).unwrap();
+            assert_eq!((size(name), reserved(name)), (new, expected), "{name}");
+        }
+    }
+    let refused = datasets.resize_reserved_volume("tank/whole", 100 * MIB).unwrap_err();
+    assert!(matches!(refused, DatasetError::BeyondSpace { .. }), "{refused:?}");
+    assert!(datasets.resize_reserved_volume("tank/whole", 8 * MIB + 1).is_err());
+    assert_eq!((size("tank/whole"), reserved("tank/whole")), (4 * MIB, Some(whole(4 * MIB))));
+    datasets.resize_reserved_volume("tank/thin", 100 * MIB).unwrap();
+    check(&datasets, "resized volumes");
+}
+
+#[test]
 fn a_receive_over_quota_leaves_nothing() {
     let case = corpus().join("01-basic");
     let datasets = pool_of(256 * MIB);

@@ -4,10 +4,8 @@
 //! path in both snapshots. The rules and the text are those of `lib/libzfs/libzfs_diff.c`; paths are found through each
 //! file's parent, as `zfs_obj_to_path` of `module/zfs/zfs_znode.c` does.
 
-mod names;
-
 use crate::error::FsError;
-use names::Names;
+use crate::names::Names;
 use snowmelt_zpl::{DMU_OT_SA, DMU_OT_ZNODE, FileKind, Filesystem, Objects, Timestamp, ZplError};
 use std::io::{self, Write};
 
@@ -89,8 +87,8 @@ const ON_DELETE_QUEUE: &[u8] = b"(on_delete_queue)";
 
 /// Compares two snapshots of one filesystem (or of a clone and its origin).
 pub struct Differ<'f, A, B> {
-    from: Names<'f, A>,
-    to: Names<'f, B>,
+    from: Names<&'f Filesystem<A>>,
+    to: Names<&'f Filesystem<B>>,
 }
 
 impl<'f, A: Objects, B: Objects> Differ<'f, A, B> {
@@ -151,7 +149,7 @@ fn difference(object: u64, state: &State, change: Change) -> Difference {
 }
 
 /// `None` where the object is no file, or is nowhere to be found.
-fn state<O: Objects>(names: &mut Names<'_, O>, object: u64) -> Result<Option<State>, ZplError> {
+fn state<O: Objects>(names: &mut Names<&Filesystem<O>>, object: u64) -> Result<Option<State>, ZplError> {
     let dnode = names.fs.objects().dnode(object).map_err(|source| ZplError::Source { object, source })?;
     if !dnode.is_some_and(|dnode| matches!(dnode.bonus_type, DMU_OT_SA | DMU_OT_ZNODE)) {
         return Ok(None);

@@ -89,6 +89,23 @@ pub(crate) fn is_unsupported(error: &std::io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
+/// Calls with a larger buffer until it is large enough.
+pub(crate) fn grown(
+    mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
+    let mut buf = vec![0; 256];
+    loop {
+        match call(&mut buf) {
+            Ok(len) => {
+                buf.truncate(len);
+                return Ok(buf);
+            }
+            Err(Errno::RANGE) if buf.len() < 1 << 20 => buf.resize(buf.len() * 8, 0),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,5 @@
 //! What people do with a filesystem dataset once they have it: walk it, read it, list it, restore it to local disk,
-//! compare two snapshots of it, and write down all that it holds.
+//! compare two snapshots of it, keep a directory equal to it, and write down all that it holds.
 //!
 //! Everything works on [`snowmelt_zpl::Filesystem`], so over any source of objects: a snapshot in a pool, a stream
 //! replayed into memory. Names and trees are taken to be hostile.
@@ -10,14 +10,19 @@ mod fsxattr;
 pub mod import;
 mod json;
 pub mod manifest;
+pub mod mirror;
+mod names;
+mod objects;
 mod paths;
 mod read;
 pub mod restore;
+pub mod shadow;
 pub mod vfs;
 
 mod walk;
 
 pub use error::FsError;
+pub use objects::{path_of, paths_within};
 pub use paths::{Listed, is_safe_name, list, resolve};
 pub use read::{FileReader, ObjectReader, VolumeInfo, cat, volume_info};
 pub use walk::{Event, Node, Walk};

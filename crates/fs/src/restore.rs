@@ -11,8 +11,10 @@ mod attributes;
 mod file;
 mod links;
 mod target;
+mod update;
 mod volume;
 
+pub(crate) use update::{Refill, refill};
 pub use volume::{VolumeOptions, restore_volume};
 
 use crate::error::FsError;
@@ -23,6 +25,7 @@ use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::io;
 use std::path::Path;
 use target::Target;
+use update::Update;
 
 /// Whether owners and groups are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,8 +76,18 @@ pub struct Summary {
     pub symlinks: u64,
     /// Devices, fifos and sockets.
     pub specials: u64,
+    /// Names that went, since they are not in the snapshot.
+    pub removed: u64,
+    /// Files and directories that only got another name or place.
+    pub moved: u64,
+    /// Files and links that were there and were changed.
+    pub changed: u64,
+    /// Files and links that were there already.
+    pub kept: u64,
     /// Failures reported.
     pub failures: u64,
+    /// Those of them that are only an attribute which could not be set.
+    pub unset: u64,
 }
 
 /// Something that could not be restored.
@@ -108,7 +121,7 @@ pub trait Observer {
 }
 
 /// Restores one file or tree.
-struct Restore<'r, 'f, O> {
+pub(crate) struct Restore<'r, 'f, O> {
     fs: &'f Filesystem<O>,
     options: RestoreOptions,
     set_owners: bool,
@@ -120,6 +133,10 @@ struct Restore<'r, 'f, O> {
     told_of_projects: bool,
     /// While inside a directory that could not be made, how many directories deep.
     skipping: usize,
+    /// The target is to hold nothing else.
+    update: Option<Update<'r>>,
+    /// Inode flags are set later, by the caller.
+    defers_flags: bool,
 }
 
 /// Restores the directory `object` into the directory `target`, which is made if need be and then gets the
@@ -141,15 +158,7 @@ pub fn restore<O: Objects>(
         let path = target.as_os_str().as_encoded_bytes().to_vec();
         Failure::Local { path, step: "open the target directory", source }
     })?;
-    let set_owners = match options.owners {
-        Owners::Auto => rustix::process::geteuid().is_root(),
-        Owners::Always => true,
-        Owners::Never => false,
-    };
-    let (links, summary) = (Links::default(), Summary::default());
-    let (told_of_projects, skipping) = (false, 0);
-    let mut restore =
-        Restore { fs, options, set_owners, target, links, observer, summary, told_of_projects, skipping };
+    let mut restore = Restore::new(fs, target, options, observer);
     restore.run(walk, name);
     Ok(restore.summary)
 }
@@ -159,11 +168,48 @@ fn last_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-impl<O: Objects> Restore<'_, '_, O> {
+impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
+    fn new(
+        fs: &'f Filesystem<O>,
+        target: Target,
+        options: RestoreOptions,
+        observer: &'r mut dyn Observer,
+    ) -> Self {
+        let set_owners = match options.owners {
+            Owners::Auto => rustix::process::geteuid().is_root(),
+            Owners::Always => true,
+            Owners::Never => false,
+        };
+        let (links, summary) = (Links::default(), Summary::default());
+        let (told_of_projects, skipping) = (false, 0);
+        let (update, defers_flags) = (None, false);
+        Self {
+            fs,
+            options,
+            set_owners,
+            target,
+            links,
+            observer,
+            summary,
+            told_of_projects,
+            skipping,
+            update,
+            defers_flags,
+        }
+    }
+
     fn run(&mut self, walk: Walk<'_, O>, name: &[u8]) {
         for event in walk {
+            if self.update.as_ref().is_some_and(Update::is_cancelled) {
+                return;
+            }
             match event {
-                Err(error) => self.report(error.into()),
+                Err(error) => {
+                    if let Some(update) = &mut self.update {
+                        update.failed();
+                    }
+                    self.report(error.into());
+                }
                 Ok(Event::Node(node)) => self.node(&node, name),
                 Ok(Event::Enter(node)) => self.enter(&node),
                 Ok(Event::Leave(node)) => self.leave(&node),
@@ -171,7 +217,7 @@ impl<O: Objects> Restore<'_, '_, O> {
         }
     }
 
-    fn report(&mut self, failure: Failure) {
+    pub(crate) fn report(&mut self, failure: Failure) {
         self.summary.failures += 1;
         self.observer.failure(failure);
     }
@@ -194,9 +240,11 @@ impl<O: Objects> Restore<'_, '_, O> {
                     continue;
                 }
                 let step = "set the project id, nor any other in this target";
+                self.summary.unset += 1;
                 self.report(Failure::Local { path: node.path.clone(), step, source });
                 continue;
             }
+            self.summary.unset += 1;
             self.report(Failure::Local { path: node.path.clone(), step, source });
         }
     }
@@ -211,6 +259,12 @@ impl<O: Objects> Restore<'_, '_, O> {
             return;
         }
         let name = if node.path == b"." { name } else { last_name(&node.path) };
+        if let Some(update) = &mut self.update {
+            update.note(name);
+        }
+        if self.is_reserved(node) {
+            return;
+        }
         if !crate::paths::is_safe_name(name) {
             let (path, name) = (node.path.clone(), name.to_vec());
             self.report(FsError::BadName { path, name }.into());
@@ -218,6 +272,10 @@ impl<O: Objects> Restore<'_, '_, O> {
         }
         match directory {
             true => {
+                if let Err(failure) = self.make_way(node, name) {
+                    self.report(failure);
+                    return;
+                }
                 let result = self.target.make_directory(name, self.options.existing);
                 if self.local(&node.path, "make the directory", result) {
                     self.summary.directories += 1;
@@ -244,10 +302,10 @@ impl<O: Objects> Restore<'_, '_, O> {
                 None => {}
             }
         }
-        let made = match node.attributes.kind() {
-            FileKind::File => self.file(node, name),
-            FileKind::Symlink => self.symlink(node, name),
-            _ => self.special(node, name),
+        let made = match self.keeps(node, name) {
+            Ok(false) => self.make(node, name),
+            Ok(true) => Ok(()),
+            Err(failure) => Err(failure),
         };
         match made {
             Ok(()) if linked => {
@@ -264,12 +322,20 @@ impl<O: Objects> Restore<'_, '_, O> {
             self.skipping += 1;
             return;
         }
+        if self.is_reserved(node) {
+            self.skipping = 1;
+            return;
+        }
         let result = match node.path == b"." {
             true => Ok(()),
             false => self.target.enter(last_name(&node.path)),
         };
         if !self.local(&node.path, "open the directory", result) {
             self.skipping = 1;
+            return;
+        }
+        if let Some(update) = &mut self.update {
+            update.enter();
         }
     }
 
@@ -279,6 +345,7 @@ impl<O: Objects> Restore<'_, '_, O> {
             self.skipping -= 1;
             return;
         }
+        self.sweep(node);
         let result = self.dress_directory(node);
         self.report_steps(node, result);
         if node.path != b"." {
@@ -293,7 +360,11 @@ impl<O: Objects> Restore<'_, '_, O> {
     fn dress_directory(&mut self, node: &Node) -> Vec<Step> {
         match self.wanted(node) {
             Ok(wanted) => match self.target.here() {
-                Ok(directory) => wanted.apply(directory),
+                Ok(directory) => {
+                    let mut steps = if self.update.is_some() { wanted.strip(directory) } else { Vec::new() };
+                    steps.extend(wanted.apply(directory));
+                    steps
+                }
                 Err(error) => vec![("open the directory", error)],
             },
             Err(error) => {

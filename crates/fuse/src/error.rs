@@ -46,6 +46,14 @@ pub enum MountError {
         /// Where it is mounted.
         dir: PathBuf,
     },
+    /// The system refuses to change a mount.
+    #[error("cannot remount {}: {source}", dir.display())]
+    Remount {
+        /// Where it is mounted.
+        dir: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refuses to unmount.
     #[error("cannot unmount {}: {source}", dir.display())]
     Unmount {

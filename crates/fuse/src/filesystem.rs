@@ -14,12 +14,12 @@ use fuser::{
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::OFlags;
-use snowmelt_fs::vfs::{FileRange, OpenFor, Seek, Stat, Vfs, VfsError, Who, WriteHow};
+use snowmelt_fs::vfs::{FileRange, OpenFor, Stat, Vfs, VfsError, Who, WriteHow};
 use snowmelt_zpl::{FileKind, NewKind, NewNode, RenameMode, SetAttributes, SetXattr};
 
-use crate::committer::Committer;
 use crate::convert::{decode_device, errno, file_attr, file_type, kind_of_mode, set_time, timestamp};
 use crate::ioctl::ioctl;
+use crate::kernel::{self, Allocate, Answer, Complain, FRAGMENT, NAME_MAX, TRANSFER_MAX, empty};
 
 /// How long the kernel takes a name to lead where it did. After a rollback it can be told of inodes that changed, but not
 /// of names, so [`Mounts::refresh`](crate::Mounts::refresh) waits as long as this.
@@ -31,38 +31,21 @@ const NOT_AT_ALL: Duration = Duration::ZERO;
 
 /// The kernel's number for the root (`FUSE_ROOT_ID`).
 const ROOT: u64 = 1;
-/// Largest read or write, bytes.
-const TRANSFER_MAX: u32 = 1 << 20;
 /// Requests that the kernel sends ahead without anybody waiting: readahead, writes of mapped files.
 const BACKGROUND_MAX: u16 = 64;
 /// Directory entries fetched at once.
 const ENTRIES: usize = 256;
 /// Most bytes copied in one request, so that it ends in reasonable time; whoever wants more asks again.
 const COPY_MAX: u64 = 64 << 20;
-/// Units of `statfs`, bytes (`SPA_MINBLOCKSIZE`, as in ZFS).
-const FRAGMENT: u64 = 512;
-/// Longest name (`MAXNAMELEN - 1`).
-const NAME_MAX: u32 = 255;
 
-/// `fallocate` modes (`include/uapi/linux/falloc.h`).
-const KEEP_SIZE: i32 = 0x1;
-const PUNCH_HOLE: i32 = 0x2;
-const ZERO_RANGE: i32 = 0x10;
-/// `lseek` (`include/uapi/linux/fs.h`).
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
 /// `setxattr` (`include/uapi/linux/xattr.h`).
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// What is told of failures that nobody but the operator can do something about.
-pub(crate) type Complain = Arc<dyn Fn(&VfsError) + Send + Sync>;
-
 /// A [`Vfs`] as the kernel wants it.
 pub(crate) struct Adapter {
     vfs: Arc<Vfs>,
-    complain: Complain,
-    committer: Arc<Committer>,
+    complain: Complain<VfsError>,
 }
 
 thread_local! {
@@ -70,11 +53,9 @@ thread_local! {
     static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-type Answer<T> = Result<T, Errno>;
-
 impl Adapter {
-    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain, committer: Arc<Committer>) -> Self {
-        Self { vfs, complain, committer }
+    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain<VfsError>) -> Self {
+        Self { vfs, complain }
     }
 
     /// The filesystem's number for the kernel's.
@@ -82,14 +63,8 @@ impl Adapter {
         if ino.0 == ROOT { self.told(self.vfs.root()) } else { Ok(ino.0) }
     }
 
-    /// An error number for an error. Its cause is lost from here on, so what is nobody's fault is told the operator.
     fn told<T>(&self, result: Result<T, VfsError>) -> Answer<T> {
-        result.map_err(|error| {
-            if error.errno() == i32::from(Errno::EIO) {
-                (self.complain)(&error);
-            }
-            errno(&error)
-        })
+        kernel::told(result, errno, &self.complain)
     }
 
     fn lookup_entry(&self, parent: INodeNo, name: &OsStr) -> Answer<Stat> {
@@ -153,14 +128,11 @@ impl Adapter {
 
     fn fallocate_range(&self, ino: INodeNo, range: FileRange, mode: i32, who: Who) -> Answer<()> {
         let ino = self.ino(ino)?;
-        let keep_size = mode & KEEP_SIZE != 0;
-        let done = match mode & !KEEP_SIZE {
-            0 => self.vfs.allocate(ino, range, keep_size, who),
-            PUNCH_HOLE if keep_size => self.vfs.punch_hole(ino, range, who),
-            ZERO_RANGE => self.vfs.zero_range(ino, range, keep_size, who),
-            _ => return Err(Errno::EOPNOTSUPP),
-        };
-        self.told(done)
+        self.told(match Allocate::of(mode)? {
+            Allocate::Room { keep_size } => self.vfs.allocate(ino, range, keep_size, who),
+            Allocate::Hole => self.vfs.punch_hole(ino, range, who),
+            Allocate::Zeros { keep_size } => self.vfs.zero_range(ino, range, keep_size, who),
+        })
     }
 
     fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
@@ -220,13 +192,6 @@ fn who(request: &Request) -> Who {
 
 fn who_with(request: &Request, umask: u32) -> Who {
     Who { umask, ..who(request) }
-}
-
-fn empty(reply: ReplyEmpty, answer: Answer<()>) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
 }
 
 /// Names below a snapshot hold as others do; the kernel is told in [`Adapter::holds`] what does not.
@@ -480,9 +445,6 @@ impl Filesystem for Adapter {
             Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
             Err(error) => reply.error(error),
         }
-        if self.vfs.is_commit_due() {
-            self.committer.nudge();
-        }
     }
 
     /// Nothing is kept back that closing would have to bring out: the kernel need not ask again.
@@ -671,10 +633,9 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let what = match whence {
-            SEEK_DATA => Seek::Data,
-            SEEK_HOLE => Seek::Hole,
-            _ => return reply.error(Errno::EINVAL),
+        let what = match kernel::seek(whence) {
+            Ok(what) => what,
+            Err(error) => return reply.error(error),
         };
         let found = u64::try_from(offset)
             .map_err(|_| Errno::ENXIO)

@@ -10,11 +10,11 @@
 //! Writes are passed on at once (no writeback cache), since the size of a file must not be the kernel's to say when a
 //! rollback may change it.
 
-mod committer;
 mod convert;
 mod error;
 mod filesystem;
 mod ioctl;
+mod kernel;
 mod mount;
 mod mounts;
 mod table;

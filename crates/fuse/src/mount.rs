@@ -1,21 +1,20 @@
 //! One mount: a thread that serves it, from mounting to whatever unmounts it.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, Notifier, Session};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
-use snowmelt_fs::vfs::{Vfs, VfsError};
+use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
+use snowmelt_fs::vfs::{Atime, Vfs, VfsError, VfsOptions};
 
-use crate::committer::Committer;
 use crate::error::MountError;
-use crate::filesystem::{Adapter, Complain};
+use crate::filesystem::Adapter;
+use crate::kernel::{self, Complain};
 
 /// Threads that answer requests: `fsync` keeps one for as long as a commit takes.
 const THREADS: std::ops::RangeInclusive<usize> = 8..=32;
@@ -54,23 +53,15 @@ impl Mount {
         dir: &Path,
         vfs: Vfs,
         options: &MountOptions,
-        complain: Complain,
-        committer: Arc<Committer>,
+        complain: Complain<VfsError>,
         over: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> Result<Arc<Self>, MountError> {
-        let dir =
-            dir.canonicalize().map_err(|source| MountError::Directory { dir: dir.to_owned(), source })?;
-        // The kernel would mount on a file, too, and show a root directory as a file.
-        if !dir.is_dir() {
-            return Err(MountError::Directory { dir, source: Errno::NOTDIR.into() });
-        }
-        if let Err(source) = File::options().read(true).write(true).open("/dev/fuse") {
-            return Err(MountError::NoFuse { source });
-        }
+        let dir = kernel::mount_point(dir)?;
         let vfs = Arc::new(vfs);
         let config = config(&name, &vfs, options);
-        let session = Session::new(Adapter::new(vfs.clone(), complain, committer), &dir, &config)
+        let session = Session::new(Adapter::new(vfs.clone(), complain), &dir, &config)
             .map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
+        kernel::read_ahead(&dir);
         let mount = Arc::new(Self {
             name,
             dir,
@@ -120,6 +111,43 @@ impl Mount {
             return Ok(());
         }
         unmount_at(&self.dir, force)
+    }
+
+    /// Changes how it is mounted: read-only or not, and what else options can say.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] while something is open that could be written, when it is to be read-only;
+    /// [`MountError::Remount`], to anybody but root; [`MountError::Vfs`] for a snapshot that is to be written.
+    pub fn remount(&self, chosen: VfsOptions) -> Result<(), MountError> {
+        let was = self.vfs.options();
+        // The kernel knows what is open, so that it is first to refuse writes and last to allow them.
+        if chosen.read_only {
+            self.remount_in_kernel(&chosen)?;
+            return Ok(self.vfs.remount(chosen)?);
+        }
+        self.vfs.remount(chosen)?;
+        self.remount_in_kernel(&chosen).or_else(|error| {
+            self.vfs.remount(was)?;
+            Err(error)
+        })
+    }
+
+    fn remount_in_kernel(&self, chosen: &VfsOptions) -> Result<(), MountError> {
+        let flags = [
+            (chosen.read_only, MountFlags::RDONLY),
+            // One of them, since with none it stays as it was.
+            (chosen.atime == Atime::Off, MountFlags::NOATIME),
+            (chosen.atime == Atime::Relative, MountFlags::RELATIME),
+            (chosen.atime == Atime::Strict, MountFlags::STRICTATIME),
+            (!chosen.devices, MountFlags::NODEV),
+            (!chosen.exec, MountFlags::NOEXEC),
+            (!chosen.setuid, MountFlags::NOSUID),
+        ];
+        let set = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
+        mount_remount(&self.dir, set.collect(), c"").map_err(|error| match error {
+            Errno::BUSY => MountError::Busy { dir: self.dir.clone() },
+            error => MountError::Remount { dir: self.dir.clone(), source: error.into() },
+        })
     }
 
     /// Whether it is unmounted, and all is durable.
@@ -195,22 +223,14 @@ fn config(name: &str, vfs: &Vfs, options: &MountOptions) -> Config {
     let properties = vfs.options();
     let either = |is: bool, yes, no| if is { yes } else { no };
     let is_root = rustix::process::geteuid().is_root();
-    let mount_options = vec![
-        MountOption::FSName(name.to_owned()),
-        // As an option of the kernel's, since the type is told from it when no helper mounts.
-        MountOption::CUSTOM("subtype=snowmelt".to_owned()),
-        MountOption::DefaultPermissions,
+    let more = [
         either(vfs.is_read_only(), MountOption::RO, MountOption::RW),
         either(properties.exec, MountOption::Exec, MountOption::NoExec),
         either(properties.devices && is_root, MountOption::Dev, MountOption::NoDev),
         either(properties.setuid && is_root, MountOption::Suid, MountOption::NoSuid),
-        either(properties.atime == snowmelt_fs::vfs::Atime::Off, MountOption::NoAtime, MountOption::Atime),
+        either(properties.atime == Atime::Off, MountOption::NoAtime, MountOption::Atime),
     ];
-    let mut config = Config::default();
-    config.mount_options = mount_options;
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some((cores * 2).clamp(*THREADS.start(), *THREADS.end()));
-    config.clone_fd = true;
-    config
+    let threads = (cores * 2).clamp(*THREADS.start(), *THREADS.end());
+    kernel::config(name, "snowmelt", more, options.allow_other, threads)
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use snowmelt_dataset::{Dataset, DatasetId, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Vfs, VfsError, VfsOptions};
+use snowmelt_pool::{PoolError, Syncer};
 
-use crate::committer::Committer;
 use crate::error::MountError;
 use crate::filesystem::NAMES_HOLD;
 use crate::mount::{Mount, MountOptions};
@@ -32,7 +32,7 @@ struct State {
     /// Being mounted, so not to be mounted twice.
     beginning: Vec<DatasetId>,
     /// Sees to it that commits happen, as long as anything is mounted.
-    committer: Option<Arc<Committer>>,
+    syncer: Option<Syncer>,
 }
 
 impl Mounts {
@@ -101,27 +101,26 @@ impl Mounts {
         let over = move |mount: &Arc<Mount>| {
             let mut state = all.state.lock();
             state.mounts.retain(|other| !Arc::ptr_eq(other, mount));
-            if state.mounts.is_empty()
-                && let Some(committer) = state.committer.take()
-            {
-                committer.end();
-            }
+            let syncer = if state.mounts.is_empty() { state.syncer.take() } else { None };
             drop(state);
+            // It may be in the middle of a commit, so not with the lock.
+            drop(syncer);
             all.changed.notify_all();
         };
-        let committer = state.committer.clone().unwrap_or_default();
-        let mount = Mount::begin(name, dir, vfs, options, complain, committer.clone(), over)?;
+        let syncer = match state.syncer {
+            Some(_) => None,
+            None => Some(self.syncer().map_err(|source| MountError::Mount { dir: dir.to_owned(), source })?),
+        };
+        let mount = Mount::begin(name, dir, vfs, options, complain, over)?;
         state.mounts.push(mount.clone());
-        if state.committer.is_none() {
-            state.committer = Some(committer.clone());
-            let all = self.clone();
-            std::thread::spawn(move || {
-                committer.run(all.datasets.pool(), |error| {
-                    (all.complain)(&format!("{}: {}", all.datasets.pool_name(), chain(error)));
-                });
-            });
-        }
+        state.syncer = state.syncer.take().or(syncer);
         Ok(mount)
+    }
+
+    fn syncer(&self) -> std::io::Result<Syncer> {
+        let (complain, pool) = (self.complain, self.datasets.pool_name().to_owned());
+        let failed = move |error: &PoolError| complain(&format!("{pool}: {}", chain(error)));
+        Syncer::start(self.datasets.pool().clone(), failed)
     }
 
     /// What is mounted.

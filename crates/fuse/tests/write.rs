@@ -13,6 +13,8 @@ use std::process::Command;
 use common::World;
 use rustix::fs::{FallocateFlags, RenameFlags, SeekFrom as Whence};
 use rustix::io::Errno;
+use snowmelt_fs::vfs::{Atime, VfsOptions};
+use snowmelt_fuse::MountError;
 
 /// What a path holds, read anew after a remount.
 fn remounted(world: &World, mount: &snowmelt_fuse::Mount) -> std::sync::Arc<snowmelt_fuse::Mount> {
@@ -356,4 +358,39 @@ fn a_dataset_is_mounted_once() {
     assert!(snowmelt_fuse::mounted().unwrap().iter().any(|mounted| mounted.dir == world.dir()));
     world.unmount(&mount);
     assert!(!snowmelt_fuse::mounted().unwrap().iter().any(|mounted| mounted.dir == world.dir()));
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn options_change_while_it_is_mounted() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    let first = mount.vfs().options();
+    let has = |option: &str| {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.split(' ').nth(1) == dir.to_str()).unwrap();
+        line.split(' ').nth(3).unwrap().split(',').any(|word| word == option)
+    };
+    let open = File::create(dir.join("file")).unwrap();
+    let read_only = VfsOptions { read_only: true, atime: Atime::Off, devices: false, ..first };
+    assert!(matches!(mount.remount(read_only), Err(MountError::Busy { .. })));
+    assert!(has("rw") && !mount.vfs().options().read_only);
+    fs::write(dir.join("file"), b"one").unwrap();
+    drop(open);
+    mount.remount(read_only).unwrap();
+    assert!(has("ro") && has("noatime") && has("nodev"));
+    assert!(mount.vfs().is_read_only());
+    let refused = fs::write(dir.join("file"), b"two").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    // A command that changes other properties leaves what was chosen.
+    world.mounts.refresh();
+    assert_eq!(mount.vfs().options(), read_only);
+    mount.remount(first).unwrap();
+    assert!(has("rw") && has("relatime") && !has("nodev"));
+    fs::write(dir.join("file"), b"two").unwrap();
+    mount.remount(VfsOptions { atime: Atime::Strict, ..first }).unwrap();
+    assert!(!has("relatime") && !has("noatime"));
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"two");
+    world.unmount(&mount);
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use crate::budget::{Budget, ServerBudget};
 use crate::error::ConnectionError;
+use crate::event::{self, Client, Event};
 use crate::export::Exports;
 use crate::handshake::{Agreement, Handshake, Outcome, TlsState};
 use crate::listener::Stream;
@@ -40,21 +41,34 @@ enum Ready {
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// Serves one client until it goes or the server shuts down.
-pub(crate) async fn serve(shared: &Shared, stream: Stream, plain: bool) -> Result<(), ConnectionError> {
+/// Serves one client until it goes or the server shuts down, and tells the log.
+pub(crate) async fn serve(shared: &Shared, stream: Stream, peer: String, plain: bool) {
+    let log = &shared.options.log;
     let limit = shared.options.handshake_timeout;
     let negotiated = tokio::select! {
         biased;
-        () = shared.shutdown.triggered() => return Ok(()),
+        () = shared.shutdown.triggered() => Ok(None),
         result = timeout(limit, negotiate(shared, stream, plain)) => {
-            result.map_err(|_| ConnectionError::HandshakeTimeout(limit))??
+            result.unwrap_or(Err(ConnectionError::HandshakeTimeout(limit)))
         }
     };
-    let Some((ready, agreement)) = negotiated else { return Ok(()) };
-    let encrypted = matches!(ready, Ready::Tls(_));
-    let (export, size, style) = (&agreement.name, agreement.size, agreement.style);
-    tracing::info!(export, size, ?style, encrypted, read_only = agreement.read_only, "client connected");
-    transmit(shared, ready, &agreement).await
+    let (ready, agreement) = match negotiated {
+        Ok(Some(agreed)) => agreed,
+        other => {
+            let result = other.map(drop);
+            return log.tell(&Event::Left { peer: &peer, why: event::why(&result) });
+        }
+    };
+    let client = Arc::new(Client {
+        peer,
+        export: agreement.name.clone(),
+        size: agreement.size,
+        read_only: agreement.read_only,
+        encrypted: matches!(ready, Ready::Tls(_)),
+    });
+    log.tell(&Event::Connected(&client));
+    let result = transmit(shared, ready, &agreement, &client).await;
+    log.tell(&Event::Disconnected { client: &client, why: event::why(&result) });
 }
 
 /// `None`: the client left.
@@ -109,26 +123,31 @@ where
     }
 }
 
-async fn transmit(shared: &Shared, ready: Ready, agreement: &Agreement) -> Result<(), ConnectionError> {
+async fn transmit(
+    shared: &Shared,
+    ready: Ready,
+    agreement: &Agreement,
+    client: &Arc<Client>,
+) -> Result<(), ConnectionError> {
     let stall = shared.options.stall_timeout;
     match ready {
         Ready::Plain(Stream::Tcp(stream)) => {
             let (read, write) = stream.into_split();
             let outbox = Arc::new(Outbox::new(Some(Direct::Tcp(write)), stall));
             let writer = outbox.write_when_possible();
-            run(shared, agreement, read, &outbox, writer).await.0
+            run(shared, (agreement, client), read, &outbox, writer).await.0
         }
         Ready::Plain(Stream::Unix(stream)) => {
             let (read, write) = stream.into_split();
             let outbox = Arc::new(Outbox::new(Some(Direct::Unix(write)), stall));
             let writer = outbox.write_when_possible();
-            run(shared, agreement, read, &outbox, writer).await.0
+            run(shared, (agreement, client), read, &outbox, writer).await.0
         }
         Ready::Tls(stream) => {
             let (read, write) = tokio::io::split(stream);
             let outbox = Arc::new(Outbox::new(None, stall));
             let writer = outbox.write_to(write);
-            let (result, mut write) = run(shared, agreement, read, &outbox, writer).await;
+            let (result, mut write) = run(shared, (agreement, client), read, &outbox, writer).await;
             say_good_bye(&mut write).await;
             result
         }
@@ -138,7 +157,7 @@ async fn transmit(shared: &Shared, ready: Ready, agreement: &Agreement) -> Resul
 /// Reads requests while `writer` writes replies; returns when both are done and no request is in flight.
 async fn run<R: AsyncRead + Unpin, T>(
     shared: &Shared,
-    agreement: &Agreement,
+    (agreement, client): (&Agreement, &Arc<Client>),
     read: R,
     outbox: &Arc<Outbox>,
     writer: impl Future<Output = T>,
@@ -146,6 +165,8 @@ async fn run<R: AsyncRead + Unpin, T>(
     let budget = Budget::new(&shared.options, shared.budget.clone());
     let transmission = Transmission {
         agreement,
+        client,
+        log: &shared.options.log,
         max_request: shared.options.max_request,
         stall: shared.options.stall_timeout,
         budget: &budget,

@@ -23,6 +23,7 @@ mod budget;
 mod connection;
 mod errno;
 mod error;
+mod event;
 mod execute;
 mod export;
 mod handshake;
@@ -38,6 +39,7 @@ mod wire;
 mod workers;
 
 pub use error::{ServeError, TlsError};
+pub use event::{Client, Event, Log};
 pub use export::{Export, Exports, Extent, OpenError};
 pub use listener::{Endpoint, Listener};
 pub use options::{MAX_PAYLOAD, Options};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ServeError;
+use crate::event::Log;
 use crate::tls::Tls;
 
 /// The largest payload of any request, in bytes. The protocol asks servers to accept payloads up to this size without
@@ -35,6 +36,8 @@ pub struct Options {
     pub stall_timeout: Duration,
     /// How long requests in flight may take to end after a shutdown.
     pub drain_timeout: Duration,
+    /// Who is told of clients that come and go.
+    pub log: Log,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             handshake_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(120),
             drain_timeout: Duration::from_secs(60),
+            log: Log::default(),
         }
     }
 }

@@ -10,7 +10,8 @@ use tracing::Instrument;
 
 use crate::budget::ServerBudget;
 use crate::connection::{self, Shared};
-use crate::error::{ConnectionError, ServeError};
+use crate::error::ServeError;
+use crate::event::Event;
 use crate::export::Exports;
 use crate::listener::{Accept, Listener};
 use crate::options::Options;
@@ -108,21 +109,14 @@ async fn accept_all(accept: Accept, shared: Arc<Shared>, slots: Arc<Semaphore>, 
             }
         };
         let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            tracing::warn!(
-                peer,
-                limit = shared.options.max_connections,
-                "too many connections: closed a new one"
-            );
+            let limit = shared.options.max_connections;
+            shared.options.log.tell(&Event::TooMany { peer: &peer, limit });
             continue;
         };
         let shared = Arc::clone(&shared);
         let span = tracing::info_span!("nbd", peer);
         let serve = async move {
-            match connection::serve(&shared, stream, plain).await {
-                Ok(()) => tracing::debug!("client gone"),
-                Err(ConnectionError::Io(error)) => tracing::debug!(%error, "client gone"),
-                Err(error) => tracing::warn!(%error, "connection ended"),
-            }
+            connection::serve(&shared, stream, peer, plain).await;
             drop(slot);
         };
         tokio::spawn(serve.instrument(span));

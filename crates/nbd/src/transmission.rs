@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::budget::Budget;
 use crate::error::ConnectionError;
+use crate::event::{Client, Event, Log};
 use crate::execute::{execute, reply_bytes};
 use crate::handshake::Agreement;
 use crate::outbox::Outbox;
@@ -25,6 +26,8 @@ const READ_BUFFER: usize = 128 << 10;
 /// The reading side of a connection.
 pub(crate) struct Transmission<'a> {
     pub(crate) agreement: &'a Agreement,
+    pub(crate) client: &'a Arc<Client>,
+    pub(crate) log: &'a Log,
     pub(crate) max_request: u32,
     pub(crate) stall: Duration,
     pub(crate) budget: &'a Budget,
@@ -93,9 +96,13 @@ impl Transmission<'_> {
                     Ok(operation) => {
                         let request = Request { head, operation, payload };
                         let (export, outbox) = (Arc::clone(&self.agreement.export), Arc::clone(self.outbox));
+                        let (client, log) = (Arc::clone(self.client), self.log.clone());
                         let style = self.agreement.style;
                         self.workers.run(move || {
                             let reply = execute(&*export, style, &request.operation, &request.payload);
+                            if let Reply::Error(ReplyError { message, .. }) = &reply {
+                                log.tell(&Event::Failed { client: &client, why: message });
+                            }
                             let Request { head, payload, .. } = request;
                             // its memory is free before the reply is out, so that the share covers both
                             drop(payload);

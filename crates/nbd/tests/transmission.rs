@@ -1,17 +1,18 @@
 //! Every command of the transmission phase, in every style, with a client of our own; and a model of all of them together.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::client::*;
 use common::{BLOCK, Memory, Running, Shelf, quick};
 use proptest::prelude::*;
-use snowmelt_nbd::{Options, ServeError};
+use snowmelt_nbd::{Log, Options, ServeError};
 
 const SIZE: u64 = 1 << 20;
 const STYLES: [Style; 3] = [Style::Simple, Style::Structured, Style::Extended];
@@ -249,6 +250,32 @@ fn errors_of_the_export_become_the_protocols() {
         *server.memory("disk").fail.lock() = None;
         assert_eq!(client.read(0, 512), vec![0; 512]);
     }
+}
+
+/// The log has who came, what failed, and who went, in that order.
+#[test]
+fn the_log_is_told() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let kept = lines.clone();
+    let log = Log::new(move |event| kept.lock().unwrap().push(event.to_string()));
+    let shelf = Shelf::default().with("disk", Memory::new(SIZE));
+    let server = Running::unix(shelf, Options { log, ..quick() });
+    let mut client = Client::open(&server.endpoint, "disk", Style::Extended);
+    *server.memory("disk").fail.lock() = Some(rustix::io::Errno::IO);
+    assert_ne!(client.write(0, &[1; 512]).error, 0);
+    drop(client);
+    drop(Client::greet(connect(&server.endpoint), 3));
+    server.stop().unwrap();
+    let lines = lines.lock().unwrap();
+    let at = |text: &str| {
+        lines.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {lines:?}"))
+    };
+    let connected = at(": connected to \"disk\" (1048576 bytes, read-write)");
+    let failed = at(": request to \"disk\" failed: ");
+    let gone = at(": disconnected from \"disk\"");
+    at(": left without choosing an export");
+    assert!(connected < failed && failed < gone, "{lines:?}");
+    assert_eq!(lines.len(), 4, "{lines:?}");
 }
 
 #[test]

@@ -67,9 +67,29 @@ impl Prepared {
         }
     }
 
+    /// The stored bytes.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    /// Logical length, bytes.
+    pub fn lsize(&self) -> u32 {
+        self.lsize
+    }
+
+    /// `enum zio_compress` of ZFS.
+    pub fn compression(&self) -> u8 {
+        self.compression
+    }
+
     /// Bytes that will be stored or embedded.
     pub fn psize(&self) -> usize {
         self.payload.len()
+    }
+
+    /// The logical bytes; `None` where the stored ones are of no such compression.
+    pub fn expand(&self) -> Option<Bytes> {
+        expand(self.payload.clone(), self.compression, self.lsize).ok()
     }
 
     /// Whether a pointer leads to exactly these stored bytes already.

@@ -7,7 +7,7 @@
 mod extents;
 mod walk;
 
-use snowmelt_store::SegmentId;
+use snowmelt_store::{MemberState, SegmentId};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::deadlist::{self, DeadSpace};
@@ -44,7 +44,7 @@ pub struct Finding {
 /// What to check besides the trees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Read every data block and verify its hash; those outside the pool where somebody can read them.
+    /// Read every data block and verify its hash; those outside the pool where somebody can read them, and they are not to change.
     pub data: bool,
 }
 
@@ -164,6 +164,7 @@ impl Pool {
         summary.segments = table.iter().count() as u64;
         if options.data {
             check.live.verify(self, &mut findings)?;
+            check_store(self, &mut findings)?;
         }
         summary.errors = findings.errors;
         summary.warnings = findings.warnings;
@@ -259,7 +260,13 @@ impl Check<'_> {
         {
             findings.error(&place, format!("its deadlist, tree {}, does not exist", deadlist.0));
         }
-        let is_deadlist = records.deadlists.contains(&id) || self.roots.is_deadlist(&self.meta, id)?;
+        let is_deadlist = match records.deadlists.contains(&id) {
+            true => true,
+            false => match self.roots.is_deadlist(&self.meta, id) {
+                Ok(is_deadlist) => is_deadlist,
+                Err(error) => return findings.settle(&place, Err(error)),
+            },
+        };
         let roots = self.roots;
         let mut pointers = |key: &[u8], value: &[u8]| {
             if is_deadlist { Ok(Vec::new()) } else { collect(roots, Some(id), key, value) }
@@ -323,9 +330,15 @@ impl Check<'_> {
             }
         }
         for item in self.meta.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])) {
-            let (key, entry) = item?;
+            let decoded = item.and_then(|(key, entry)| Ok((key, SegmentRecord::decode(&entry.value)?)));
+            let (key, record) = match decoded {
+                Ok(decoded) => decoded,
+                Err(error) => {
+                    findings.settle("the list of segments", Err(error))?;
+                    break;
+                }
+            };
             let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
-            let record = SegmentRecord::decode(&entry.value)?;
             let known = id.and_then(|id| table.get(SegmentId(id)));
             if known.is_none_or(|segment| segment.live != record.live) {
                 let what = format!("record {record:?} against {known:?} in memory");
@@ -349,6 +362,23 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// What the store says of itself, and whether every member of a mirror has everything.
+fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
+    let wrong = pool.store().verify_own(false).map_err(PoolError::store("verifying the store"))?;
+    if wrong > 0 {
+        findings.error(pool.store().describe(), format!("{wrong} bytes of its own records are wrong"));
+    }
+    for member in pool.store().mirror().map(|mirror| mirror.members()).unwrap_or_default() {
+        let place = member.path.display().to_string();
+        if member.state != MemberState::Online {
+            findings.warning(place, format!("is {}", member.state));
+        } else if member.is_stale {
+            findings.warning(place, "lacks something: a resilver is due");
+        }
+    }
+    Ok(())
 }
 
 fn collect(roots: &dyn Roots, tree: Option<TreeId>, key: &[u8], value: &[u8]) -> Result<Vec<BlockPtr>> {

@@ -14,9 +14,11 @@ mod mark;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use snowmelt_store::SegmentId;
 
-use self::mark::{Live, Marks};
+pub(crate) use self::mark::Live;
+use self::mark::Marks;
 use crate::block::Prepared;
 use crate::check::Roots;
 use crate::error::{PoolError, Result};
@@ -193,32 +195,38 @@ impl Pool {
             if self.io().cleaning.lock().as_ref().is_none_or(freed) {
                 continue;
             }
-            let block = Prepared {
-                payload: payload.into(),
-                lsize: header.lsize,
-                compression: header.compression,
-                hash: header.hash,
-                outside: None,
-            };
-            let out = Outgoing {
-                kind: header.kind,
-                owner: header.owner,
-                object: header.object,
-                blkid: header.blkid,
-                block: &block,
-            };
-            let new = self.io().write(&out, header.birth)?;
-            let value = relocation::encode(new.segment, new.offset);
-            let (segment, offset) = live.origin;
-            if let Err(error) = self.meta().insert(hold, &relocation::key(segment, offset), &value) {
-                self.io().free(new.segment, new.asize(), false, hold.txg())?;
-                return Err(error);
-            }
-            self.io().relocations.store(true, Ordering::Release);
-            self.io().free(live.place.0, live.asize, false, hold.txg())?;
+            self.put_elsewhere(hold, &live, &header, payload.into())?;
             report.blocks += 1;
             report.copied += live.asize;
         }
         Ok(())
+    }
+
+    /// Writes a block that is alive anew, and records where pointers to it find it from now on.
+    pub(crate) fn put_elsewhere(
+        &self,
+        hold: &Hold<'_>,
+        live: &Live,
+        header: &FrameHeader,
+        payload: Bytes,
+    ) -> Result<()> {
+        let FrameHeader { kind, owner, object, blkid, .. } = *header;
+        let block = Prepared {
+            payload,
+            lsize: header.lsize,
+            compression: header.compression,
+            hash: header.hash,
+            outside: None,
+        };
+        let out = Outgoing { kind, owner, object, blkid, block: &block };
+        let new = self.io().write(&out, header.birth)?;
+        let value = relocation::encode(new.segment, new.offset);
+        let (segment, offset) = live.origin;
+        if let Err(error) = self.meta().insert(hold, &relocation::key(segment, offset), &value) {
+            self.io().free(new.segment, new.asize(), false, hold.txg())?;
+            return Err(error);
+        }
+        self.io().relocations.store(true, Ordering::Release);
+        self.io().free(live.place.0, live.asize, false, hold.txg())
     }
 }

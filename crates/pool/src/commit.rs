@@ -8,19 +8,19 @@
 //!    meta tree is written. Its own nodes are in no segment record, so nothing has to be written again;
 //! 4. both open segments are padded to whole sectors and given to the store; the next txg is opened, the gate too;
 //! 5. the store is synced;
-//! 6. the uberblock is published: this is the commit;
+//! 6. the uberblock is published: this is the commit (some stores do this and 5 as one);
 //! 7. segments that none of the last [`REWIND_TXGS`] uberblocks and no view can reach are deleted.
 //!
 //! A crash before 6 leaves the uberblock before, all of which is still there: segments are only appended to, and
 //! deleted only in 7. A failure from 2 to 6 suspends the pool.
 
-use snowmelt_store::SegmentId;
+use snowmelt_store::{SegmentId, StoreError};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
 use crate::open;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolOptions};
 use crate::prefix;
 use crate::ptr::Txg;
 use crate::space::SegmentTable;
@@ -36,8 +36,10 @@ pub(crate) const SEGMENT_IDS_AHEAD: u64 = 64;
 
 /// Below this many dirty bytes a sync before the gate closes is not worth its price.
 const EARLY_SYNC_BYTES: u64 = 4 << 20;
-/// The share of what may be dirty, one in so many, from which on a commit is due.
-const DUE_SHARE: u64 = 4;
+/// The share of what may be dirty, one in so many, from which on a commit is due: its nodes are written with the gate closed.
+const DIRTY_SHARE: u64 = 4;
+/// The same of what may be written: it has left memory, and only waits to be synced.
+const WRITTEN_SHARE: u64 = 2;
 
 /// What one commit hands to the next.
 #[derive(Debug)]
@@ -103,7 +105,8 @@ impl Pool {
         if self.io().read_only {
             return Ok(self.committed_txg());
         }
-        self.sync_txg(false, None)
+        // What readers met makes nothing dirty, and may be the first that this owner writes.
+        self.sync_txg(self.io().has_met.load(Ordering::Acquire), None)
     }
 
     /// Runs `task` when all holds have ended and nobody else can change anything, and commits it together with what
@@ -136,24 +139,35 @@ impl Pool {
         }
     }
 
-    /// Commits if enough is dirty or the oldest change has waited long enough. For bulk writers, between holds.
+    /// Commits if enough is dirty or written, or the oldest change has waited long enough; writes out what is kept above
+    /// the pool if that is too much. So whoever is faster than a [`Syncer`](crate::Syncer) does its work. For bulk writers,
+    /// between holds.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn maybe_commit(&self) -> Result<()> {
-        if self.dirty_bytes() >= self.options.dirty_max_bytes
-            || (self.is_dirty() && self.dirty_for() >= self.options.txg_interval)
+        let PoolOptions { dirty_max_bytes, written_max_bytes, txg_interval, .. } = self.options;
+        if self.dirty_bytes() >= dirty_max_bytes
+            || self.written_bytes() >= written_max_bytes
+            || (self.is_dirty() && self.dirty_for() >= txg_interval)
         {
             self.commit()?;
+        } else if self.promised() >= dirty_max_bytes / 2 {
+            self.write_out()?;
+        } else if self.is_write_out_due() || self.is_commit_due() {
+            self.wake.nudge();
         }
         Ok(())
     }
 
     /// Whether a commit had better begin now, so that it is done before [`maybe_commit`](Self::maybe_commit) makes
-    /// writers wait for one: for threads that see to commits beside them.
-    pub fn is_commit_due(&self) -> bool {
-        self.dirty_bytes() >= self.options.dirty_max_bytes / DUE_SHARE
-            || (self.is_dirty() && self.dirty_for() >= self.options.txg_interval * 3 / 4)
+    /// writers wait for one.
+    pub(crate) fn is_commit_due(&self) -> bool {
+        let PoolOptions { dirty_max_bytes, written_max_bytes, txg_interval, .. } = self.options;
+        // What is kept above the pool can be written out without a commit.
+        self.dirty_node_bytes() >= dirty_max_bytes / DIRTY_SHARE
+            || self.written_bytes() >= written_max_bytes / WRITTEN_SHARE
+            || (self.is_dirty() && self.dirty_for() >= txg_interval * 3 / 4)
     }
 
     /// Commits as often as it takes to give the space of dead segments back to the store. What views still read stays.
@@ -212,9 +226,9 @@ impl Pool {
             return Ok(self.committed_txg());
         }
         self.write_back_early()?;
-        if self.dirty_bytes() >= EARLY_SYNC_BYTES {
+        if self.dirty_bytes() + self.written_bytes() >= EARLY_SYNC_BYTES {
             self.io().flush()?;
-            self.io().sync()?;
+            self.io().sync_early()?;
             // What was written meanwhile would keep everybody waiting behind the gate.
             self.write_back_early()?;
         }
@@ -263,6 +277,9 @@ impl Pool {
 
     fn write_trees(&self, state: &CommitState, hold: &Hold<'_>) -> Result<Written> {
         let txg = hold.txg();
+        if self.io().has_met.load(Ordering::Acquire) {
+            self.log_met(hold);
+        }
         for (id, tree) in self.take_dirty_trees() {
             if let Some(record) = tree.sync_record(txg)? {
                 self.meta().insert(hold, &TreeRecord::key(id), &record.encode())?;
@@ -272,6 +289,7 @@ impl Pool {
         debug_assert!(self.take_dirty_trees().is_empty());
         let limit = self.io().oldest_pin().map_or(Txg::MAX, |pin| pin.saturating_sub(1));
         let dead = self.io().space.lock().take_dead(state.oldest_kept(txg).min(limit));
+        self.io().retired.forget(limit);
         for id in &dead {
             self.meta().remove(hold, &segment_key(*id))?;
         }
@@ -313,8 +331,13 @@ impl Pool {
         Ok(Written { txg, uberblock: uberblock.encode(), dead })
     }
 
-    fn publish(&self, state: &mut CommitState, txg: Txg, uberblock: &[u8]) -> Result<()> {
-        self.io().store.publish(txg, uberblock).map_err(|source| {
+    fn published(
+        &self,
+        state: &mut CommitState,
+        txg: Txg,
+        published: std::result::Result<(), StoreError>,
+    ) -> Result<()> {
+        published.map_err(|source| {
             let error = PoolError::Store { what: "publishing the uberblock", source };
             self.io().suspend(&error);
             error
@@ -332,7 +355,8 @@ impl Pool {
         let mut state = self.commit.lock();
         self.io().writable()?;
         let Some(Claim { uberblock, resume }) = state.claim.take() else { return Ok(()) };
-        self.publish(&mut state, uberblock.txg, &uberblock.encode())?;
+        let published = self.io().store.publish(uberblock.txg, &uberblock.encode());
+        self.published(&mut state, uberblock.txg, published)?;
         if resume {
             open::resume_segments(self.io(), &uberblock);
         }
@@ -343,8 +367,8 @@ impl Pool {
     /// Steps 5 to 7, with the next txg open.
     fn publish_txg(&self, state: &mut CommitState, written: Written) -> Result<Txg> {
         let Written { txg, uberblock, dead } = written;
-        self.io().sync()?;
-        self.publish(state, txg, &uberblock)?;
+        let published = self.io().store.commit(txg, &uberblock);
+        self.published(state, txg, published)?;
         let orphans = std::mem::take(&mut state.orphans);
         for id in dead.into_iter().chain(orphans) {
             // The commit stands whether or not the space comes back now: what is left is an orphan to the next owner.

@@ -152,6 +152,32 @@ pub enum PoolError {
         #[source]
         source: Box<PoolError>,
     },
+    /// The newest txg cannot be read, and an older one can: what came between would be lost, which nobody has agreed to.
+    #[error("txg {newest}, the newest, cannot be read: {source}")]
+    NeedsRewind {
+        /// The newest txg.
+        newest: Txg,
+        /// The newest txg that can be read, and the seconds since 1970 when it was committed.
+        to: Txg,
+        /// See `to`.
+        time: u64,
+        /// Seconds between the two.
+        lost: u64,
+        /// Why the newest cannot be read.
+        #[source]
+        source: Box<PoolError>,
+    },
+    /// A txg to go back to that is not in the ring of uberblocks any more, or of which segments are gone.
+    #[error("txg {txg} cannot be gone back to: {why}")]
+    NoTxg {
+        /// What was asked for.
+        txg: Txg,
+        /// Why not.
+        why: String,
+    },
+    /// What was asked of a scrub does not fit how it stands.
+    #[error("{0}")]
+    Scrub(#[from] crate::scrub::ScrubRefused),
     /// An argument that no correct caller gives.
     #[error("{0}")]
     Misuse(&'static str),

@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use snowmelt_store::SegmentId;
 
+use crate::damage::{Damage, DamageCounters};
 use crate::deadlist::Dead;
 use crate::ptr::BlockPtr;
 use crate::relocation;
+use crate::scrub::ScrubRecord;
 use crate::segment::{self, FrameHeader};
 use crate::space::SegmentRecord;
 use crate::tree::{Node, TreeRecord, codec};
@@ -30,6 +32,16 @@ pub fn decoders(data: &[u8]) {
     }
     if let Ok((segment, offset)) = relocation::decode(data) {
         assert_eq!(relocation::encode(segment, offset), data);
+    }
+    if let Ok(damage) = Damage::decode(SegmentId(1), 8, data) {
+        let again = Damage::decode(SegmentId(1), 8, &damage.encode());
+        assert!(again.is_ok_and(|again| again == damage));
+    }
+    if let Ok(counters) = DamageCounters::decode(data) {
+        assert_eq!(counters.encode(), data);
+    }
+    if let Ok(record) = ScrubRecord::decode(data) {
+        assert_eq!(record.encode(), data);
     }
     // The checksum would refuse nearly everything: give it a right one.
     let _ = Uberblock::decode(data);

@@ -4,10 +4,12 @@ use bytes::Bytes;
 use snowmelt_store::SegmentId;
 use std::sync::Arc;
 
+use crate::damage::{Damage, DamageCounters, DamageOwner};
 use crate::deadlist::Dead;
 use crate::outside::{OutsidePlace, OutsidePtr};
 use crate::ptr::{BlockPtr, StoredPtr};
 use crate::relocation;
+use crate::scrub::{Position, ScrubRecord, ScrubState, Stage};
 use crate::segment::{FrameHeader, Kind};
 use crate::space::SegmentRecord;
 use crate::tree::{Child, Inner, Key, Leaf, LeafEntry, Link, Node, TreeId, TreeRecord, TreeStats, codec};
@@ -202,4 +204,59 @@ fn uberblocks() {
     assert_eq!(incompat.check(true).unwrap_err().to_string().split(": ").last(), Some("incompat bit 1"));
     let ro_compat = Features { ro_compat: 1, compat: 1, ..Features::default() };
     assert!(ro_compat.check(true).is_ok() && ro_compat.check(false).is_err());
+}
+
+#[test]
+fn scrub_records() {
+    let record = ScrubRecord {
+        state: ScrubState::Paused,
+        started: 1,
+        ended: 2,
+        worked: 3,
+        max_txg: 4,
+        frozen_until: 5,
+        total: 6,
+        issued: 7,
+        repaired: 8,
+        errors: 9,
+        position: Position { stage: Stage::Live, root: (0x0a0b, 12), key: Key::from(&b"key"[..]) },
+    };
+    let numbers: String = (1..=9).map(|n| format!("{n:02x}00000000000000")).collect();
+    let expected = format!("010202{numbers}0b0a0000000000000c000000000000000300{}", hex(b"key"));
+    assert_eq!(hex(&record.encode()), expected);
+    assert_eq!(ScrubRecord::decode(&record.encode()).unwrap(), record);
+    for (at, bad) in [(0, 2), (1, 0), (1, 5), (2, 5), (91, 4)] {
+        let mut bytes = record.encode();
+        bytes[at] = bad;
+        assert!(ScrubRecord::decode(&bytes).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn damage_records() {
+    let damage = |owner| Damage {
+        segment: SegmentId(1),
+        offset: 8,
+        psize: 0x200,
+        birth: 77,
+        time: 9,
+        kind: Kind::Node,
+        owner,
+    };
+    let head = "0102000200004d000000000000000900000000000000";
+    let root = DamageOwner::Root { owner: 3, txg: 5, key: b"a".to_vec(), high: Some(b"bc".to_vec()) };
+    let written = DamageOwner::Written { tree: TreeId(2), object: 3, blkid: 4 };
+    for (owner, rest) in [
+        (DamageOwner::Pool, "00"),
+        (root, "01030000000000000005000000000000000100610102006263"),
+        (written, "02020000000000000003000000000000000400000000000000"),
+        (DamageOwner::Unknown, "03"),
+    ] {
+        let damage = damage(owner);
+        assert_eq!(hex(&damage.encode()), format!("{head}{rest}"));
+        assert_eq!(Damage::decode(SegmentId(1), 8, &damage.encode()).unwrap(), damage);
+    }
+    let counters = DamageCounters { read: 1, checksum: 2, unnamed: 3 };
+    assert_eq!(hex(&counters.encode()), "01010000000000000002000000000000000300000000000000");
+    assert_eq!(DamageCounters::decode(&counters.encode()).unwrap(), counters);
 }

@@ -4,19 +4,20 @@
 //! and cache shards are leaves.
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use snowmelt_store::{SegmentId, Store, StoreError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::block::{self, Prepared};
 use crate::cache::{Cache, Place};
 use crate::cleaner::Cleaning;
+use crate::damage::{self, MetBlocks};
 use crate::error::{PoolError, Result};
 use crate::outside::{Outside, OutsidePtr};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
-use crate::relocation;
+use crate::relocation::{self, Retired};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::space::{SegmentTable, Space, slop};
 use crate::tree::{Node, Tree, TreeId, codec};
@@ -103,7 +104,7 @@ pub(crate) struct Io {
     pub(crate) next_segment: AtomicU64,
     pub(crate) open_txg: AtomicU64,
     pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
-    pub(crate) outside: OnceLock<Arc<dyn Outside>>,
+    pub(crate) outside: RwLock<Option<Arc<dyn Outside>>>,
     /// Whether pointers to blocks outside the pool may be there.
     pub(crate) outside_allowed: AtomicBool,
     data_cache: Cache<Bytes>,
@@ -112,8 +113,8 @@ pub(crate) struct Io {
     suspended: OnceLock<(Txg, Arc<str>)>,
     /// Bytes that may be written before the reserve is touched; refreshed from the store now and then.
     room: AtomicI64,
-    /// Bytes written and node memory dirtied in the open txg.
-    pub(crate) dirty_bytes: AtomicU64,
+    /// Bytes of blocks written in the open txg.
+    pub(crate) written: AtomicU64,
     /// Memory of dirty nodes: will become writes.
     pub(crate) dirty_nodes: AtomicU64,
     /// Bytes that are kept in memory above the pool and will be written in the open txg.
@@ -122,9 +123,27 @@ pub(crate) struct Io {
     largest: AtomicU64,
     meta: OnceLock<Weak<Tree>>,
     pub(crate) relocations: AtomicBool,
+    /// Relocations that are no longer recorded, and that views may need.
+    pub(crate) retired: Retired,
     /// Whether `cleaning` is there.
     pub(crate) is_cleaning: AtomicBool,
     pub(crate) cleaning: Mutex<Option<Cleaning>>,
+    /// Whether anybody wants to know of frees.
+    is_watched: AtomicBool,
+    watched: Mutex<Vec<Weak<Freed>>>,
+    /// Damaged blocks that readers met since the last commit.
+    pub(crate) met: Mutex<MetBlocks>,
+    pub(crate) has_met: AtomicBool,
+}
+
+/// Blocks that were freed since somebody began to watch, by the places they were first written to.
+#[derive(Debug, Default)]
+pub(crate) struct Freed(Mutex<HashSet<(SegmentId, u32)>>);
+
+impl Freed {
+    pub(crate) fn has(&self, origin: (SegmentId, u32)) -> bool {
+        self.0.lock().contains(&origin)
+    }
 }
 
 impl std::fmt::Debug for Io {
@@ -172,21 +191,26 @@ impl Io {
             next_segment: AtomicU64::new(1),
             open_txg: AtomicU64::new(1),
             pins: Arc::default(),
-            outside: OnceLock::new(),
+            outside: RwLock::default(),
             outside_allowed: AtomicBool::new(false),
             data_cache: Cache::new(options.data_cache_bytes),
             node_cache: Cache::new(options.node_cache_bytes),
             counters: AtomicCounters::default(),
             suspended: OnceLock::new(),
             room: AtomicI64::new(0),
-            dirty_bytes: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             dirty_nodes: AtomicU64::new(0),
             promised: AtomicU64::new(0),
             largest: AtomicU64::new(frame_len(RECORD_BYTES)),
             meta: OnceLock::new(),
             relocations: AtomicBool::new(false),
+            retired: Retired::default(),
             is_cleaning: AtomicBool::new(false),
             cleaning: Mutex::default(),
+            is_watched: AtomicBool::new(false),
+            watched: Mutex::default(),
+            met: Mutex::default(),
+            has_met: AtomicBool::new(false),
         }
     }
 
@@ -286,7 +310,7 @@ impl Io {
             self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
         let occupied = self.space.lock().occupied();
         let size = capacity.total.unwrap_or_else(|| capacity.free.saturating_add(occupied));
-        Ok((capacity.total, capacity.free.saturating_sub(slop(size))))
+        Ok((capacity.total, capacity.free.saturating_sub(slop(size, self.slot(capacity.total)))))
     }
 
     pub(crate) fn space(&self) -> Result<Space> {
@@ -354,7 +378,7 @@ impl Io {
         Ok(ptr)
     }
 
-    /// Tells the cleaner, if there is one, that a block is freed that is in `segment` and was first written to `origin`.
+    /// Tells the cleaner and others who watch that a block is freed that is in `segment` and was first written to `origin`.
     pub(crate) fn note_free(&self, segment: SegmentId, origin: (SegmentId, u32)) {
         if self.is_cleaning.load(Ordering::Acquire)
             && let Some(cleaning) = &mut *self.cleaning.lock()
@@ -362,6 +386,44 @@ impl Io {
         {
             cleaning.freed.insert(origin);
         }
+        if self.is_watched.load(Ordering::Acquire) {
+            self.watched.lock().iter().filter_map(Weak::upgrade).for_each(|freed| {
+                freed.0.lock().insert(origin);
+            });
+        }
+    }
+
+    /// Notes what is freed from now on, as long as the returned list is kept.
+    pub(crate) fn watch_frees(&self) -> Arc<Freed> {
+        let freed = Arc::new(Freed::default());
+        let mut watched = self.watched.lock();
+        watched.retain(|freed| freed.strong_count() > 0);
+        watched.push(Arc::downgrade(&freed));
+        self.is_watched.store(true, Ordering::Release);
+        freed
+    }
+
+    /// Nobody keeps a list of frees any more, unless somebody else does.
+    pub(crate) fn unwatch_frees(&self, freed: Arc<Freed>) {
+        drop(freed);
+        let mut watched = self.watched.lock();
+        watched.retain(|freed| freed.strong_count() > 0);
+        self.is_watched.store(!watched.is_empty(), Ordering::Release);
+    }
+
+    /// A reader met a damaged block.
+    fn note_damage(&self, ptr: &StoredPtr, unreadable: bool) {
+        // Whoever reads without a view may come too late, which is no damage.
+        let is_gone = self.space.lock().get(ptr.segment).is_none();
+        if !is_gone && damage::note(&mut self.met.lock(), ptr, unreadable) {
+            self.has_met.store(true, Ordering::Release);
+        }
+    }
+
+    /// What readers met since the last time.
+    pub(crate) fn take_met(&self) -> MetBlocks {
+        self.has_met.store(false, Ordering::Release);
+        std::mem::take(&mut *self.met.lock())
     }
 
     /// Nothing refers to a block any more. A relocated block's space is where it went.
@@ -397,10 +459,12 @@ impl Io {
         Ok(())
     }
 
+    /// Makes durable what can be at no great price, so that a commit has less to do.
+    ///
     /// # Errors
     /// As the store; the pool is then suspended.
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.store.sync().map_err(|source| {
+    pub(crate) fn sync_early(&self) -> Result<()> {
+        self.store.sync_early().map_err(|source| {
             let error = PoolError::Store { what: "making a txg durable", source };
             self.suspend(&error);
             error
@@ -414,29 +478,57 @@ impl Io {
         Ok(Bytes::from(bytes))
     }
 
-    /// The stored bytes of a block, verified; `bytes` is as long as they are.
+    /// The stored bytes of a block, verified; `bytes` is as long as they are. What is damaged is noted.
     fn fetch_into(&self, ptr: &StoredPtr, meta: bool, bytes: &mut [u8]) -> Result<()> {
-        let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
         let (segment, offset) = self.locate(ptr, meta)?;
-        let at = u64::from(offset) + FRAME_HEADER as u64;
-        if !self.data.read(segment, at, bytes) && !self.nodes.read(segment, at, bytes) {
-            self.store.read(segment, at, bytes).map_err(|error| match error {
-                StoreError::OutOfRange { .. } | StoreError::NoSegment { .. } => corrupt(error.to_string()),
-                source => PoolError::Store { what: "reading a block", source },
-            })?;
-        }
+        let read = self.read_at(segment, u64::from(offset) + FRAME_HEADER as u64, bytes, ptr);
         count(&self.counters.bytes_read, bytes.len() as u64);
-        if *blake3::hash(bytes).as_bytes() != ptr.hash {
-            return Err(corrupt(format!(
-                "BLAKE3 of {} stored bytes does not match the pointer (born in txg {})",
-                ptr.psize, ptr.birth
-            )));
+        let Err(error) = read.and_then(|()| verify(bytes, ptr)) else { return Ok(()) };
+        if error.is_damage()
+            && let Some(copies) = self.heal(ptr, (segment, offset))
+        {
+            bytes.copy_from_slice(&copies.payload);
+            return Ok(());
         }
-        Ok(())
+        self.note_damage(ptr, matches!(error, PoolError::Store { .. }));
+        Err(error)
+    }
+
+    /// Bytes of a segment, wherever they are by now; `ptr` is for the error.
+    fn read_at(&self, segment: SegmentId, at: u64, bytes: &mut [u8], ptr: &StoredPtr) -> Result<()> {
+        if self.data.read(segment, at, bytes) || self.nodes.read(segment, at, bytes) {
+            return Ok(());
+        }
+        self.read_one(segment, at, bytes).map_err(|error| match error {
+            StoreError::OutOfRange { .. } | StoreError::NoSegment { .. } => {
+                PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what: error.to_string() }
+            }
+            source => PoolError::Store { what: "reading a block", source },
+        })
+    }
+
+    /// A block's frame, from the store: its header if that is what it must be, and the payload, verified. Damage is the
+    /// caller's to note.
+    pub(crate) fn fetch_frame(&self, ptr: &StoredPtr, meta: bool) -> Result<(Option<FrameHeader>, Bytes)> {
+        let (segment, offset) = self.locate(ptr, meta)?;
+        let mut frame = vec![0; FRAME_HEADER + ptr.psize as usize];
+        let read = self.read_at(segment, offset.into(), &mut frame, ptr);
+        count(&self.counters.bytes_read, frame.len() as u64);
+        let frame = Bytes::from(frame);
+        let header = frame_header(&frame, ptr, (segment, offset)).filter(|_| read.is_ok());
+        let payload = frame.slice(FRAME_HEADER..);
+        match read.and_then(|()| verify(&payload, ptr)) {
+            Ok(()) if header.is_some() => Ok((header, payload)),
+            Err(error) if !error.is_damage() => Err(error),
+            other => match self.heal(ptr, (segment, offset)) {
+                Some(copies) => Ok((copies.header, copies.payload)),
+                None => other.map(|()| (header, payload)),
+            },
+        }
     }
 
     /// Where a block is now. The meta tree's own nodes are never relocated, so this ends.
-    fn locate(&self, ptr: &StoredPtr, meta: bool) -> Result<(SegmentId, u32)> {
+    pub(crate) fn locate(&self, ptr: &StoredPtr, meta: bool) -> Result<relocation::Place> {
         if meta {
             return Ok((ptr.segment, ptr.offset));
         }
@@ -444,14 +536,14 @@ impl Io {
     }
 
     /// Where the block that was written to a place is now.
-    pub(crate) fn locate_at(&self, segment: SegmentId, offset: u32) -> Result<(SegmentId, u32)> {
+    pub(crate) fn locate_at(&self, segment: SegmentId, offset: u32) -> Result<relocation::Place> {
         if self.relocations.load(Ordering::Acquire)
             && let Some(tree) = self.meta.get().and_then(Weak::upgrade)
             && let Some(entry) = tree.get(&relocation::key(segment, offset))?
         {
             return relocation::decode(&entry.value);
         }
-        Ok((segment, offset))
+        Ok(self.retired.find((segment, offset)).unwrap_or((segment, offset)))
     }
 
     /// The stored bytes of a data block, verified.
@@ -484,19 +576,25 @@ impl Io {
     /// The stored bytes of a block outside the pool, verified; `bytes` is as long as they are.
     fn fetch_outside(&self, ptr: &OutsidePtr, bytes: &mut [u8]) -> Result<()> {
         self.check_outside()?;
-        let Some(outside) = self.outside.get() else {
+        let Some(outside) = self.outside.read().clone() else {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "nobody has said where it is");
             return Err(PoolError::Outside { place: "what the pool was made of".to_owned(), source });
         };
         count(&self.counters.block_reads, 1);
-        outside
-            .read(ptr, bytes)
-            .map_err(|source| PoolError::Outside { place: outside.describe(ptr), source })?;
-        count(&self.counters.bytes_read, bytes.len() as u64);
-        if *blake3::hash(bytes).as_bytes() != ptr.hash {
-            return Err(PoolError::OutsideChanged { place: outside.describe(ptr) });
-        }
-        Ok(())
+        let mut read = |again| -> Result<()> {
+            outside
+                .read(ptr, bytes, again)
+                .map_err(|source| PoolError::Outside { place: outside.describe(ptr), source })?;
+            count(&self.counters.bytes_read, bytes.len() as u64);
+            match *blake3::hash(bytes).as_bytes() == ptr.hash {
+                true => Ok(()),
+                false => Err(PoolError::OutsideChanged { place: outside.describe(ptr) }),
+            }
+        };
+        read(false).or_else(|_| read(true)).inspect_err(|error| match error {
+            PoolError::Outside { source, .. } => outside.lost(ptr, Some(source)),
+            _ => outside.lost(ptr, None),
+        })
     }
 
     /// As [`Pool::read_plain`](crate::Pool::read_plain).
@@ -516,25 +614,37 @@ impl Io {
         }
     }
 
-    /// The logical bytes of a data block.
+    /// The logical bytes of a data block, remembered from now on.
     pub(crate) fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
-        let (cached, place) = match ptr {
-            BlockPtr::Stored(ptr) => (cached_at(ptr), (ptr.segment, ptr.offset)),
-            BlockPtr::Outside(ptr) => (ptr.cached_at(), (SegmentId(0), 0)),
-            BlockPtr::Embedded { lsize, compression, data, .. } => {
-                let stored = Bytes::copy_from_slice(data);
-                return expand(stored, *compression, *lsize, (SegmentId(0), 0));
-            }
-        };
-        if let Some(bytes) = self.data_cache.get(cached)
-            && bytes.len() == ptr.lsize() as usize
-        {
-            count(&self.counters.block_hits, 1);
+        let Some(at) = place_of(ptr) else { return self.read_expanded(ptr) };
+        if let Some(bytes) = self.remembered(ptr, at) {
             return Ok(bytes);
         }
-        let bytes = expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), place)?;
-        self.data_cache.put(cached, bytes.clone(), bytes.len() + 128);
+        let bytes = self.read_expanded(ptr)?;
+        self.data_cache.put(at, bytes.clone(), bytes.len() + 128);
         Ok(bytes)
+    }
+
+    /// The logical bytes of a data block.
+    pub(crate) fn read_once(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        match place_of(ptr).and_then(|at| self.remembered(ptr, at)) {
+            Some(bytes) => Ok(bytes),
+            None => self.read_expanded(ptr),
+        }
+    }
+
+    fn remembered(&self, ptr: &BlockPtr, at: Place) -> Option<Bytes> {
+        let bytes = self.data_cache.get(at).filter(|bytes| bytes.len() == ptr.lsize() as usize)?;
+        count(&self.counters.block_hits, 1);
+        Some(bytes)
+    }
+
+    fn read_expanded(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        let at = match ptr {
+            BlockPtr::Stored(ptr) => (ptr.segment, ptr.offset),
+            BlockPtr::Outside(_) | BlockPtr::Embedded { .. } => (SegmentId(0), 0),
+        };
+        expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), at)
     }
 
     /// The node a pointer leads to; it must be of `level`, where that is known.
@@ -559,17 +669,7 @@ impl Io {
     /// Reads a node from the store, past the cache.
     pub(crate) fn read_node(&self, ptr: &StoredPtr, meta: bool) -> Result<Node> {
         count(&self.counters.node_misses, 1);
-        if ptr.lsize > codec::NODE_LSIZE_MAX {
-            let what = format!("a tree node of {} bytes", ptr.lsize);
-            return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
-        }
-        let place = (ptr.segment, ptr.offset);
-        let bytes = expand(self.fetch(ptr, meta)?, ptr.compression, ptr.lsize, place)?;
-        codec::decode(&bytes, ptr.birth).map_err(|error| PoolError::Corrupt {
-            segment: ptr.segment,
-            offset: ptr.offset,
-            what: error.to_string(),
-        })
+        node_of(ptr, self.fetch(ptr, meta)?)
     }
 
     pub(crate) fn remember_node(&self, ptr: &StoredPtr, node: Arc<Node>) {
@@ -598,9 +698,47 @@ impl Io {
     }
 }
 
+/// Whether stored bytes are those that a pointer leads to.
+pub(crate) fn verify(bytes: &[u8], ptr: &StoredPtr) -> Result<()> {
+    if *blake3::hash(bytes).as_bytes() == ptr.hash {
+        return Ok(());
+    }
+    let what = format!(
+        "BLAKE3 of {} stored bytes does not match the pointer (born in txg {})",
+        ptr.psize, ptr.birth
+    );
+    Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what })
+}
+
+/// The header at the beginning of a frame, if it is that of the block a pointer leads to.
+pub(crate) fn frame_header(frame: &[u8], ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<FrameHeader> {
+    let header = FrameHeader::decode(frame.get(..FRAME_HEADER)?, place.0, place.1.into()).ok()?;
+    let is_of_it = header.hash == ptr.hash && header.psize == ptr.psize && header.birth == ptr.birth;
+    (is_of_it && header.lsize == ptr.lsize && header.compression == ptr.compression).then_some(header)
+}
+
+/// The node in a node's stored bytes.
+pub(crate) fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
+    let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
+    if ptr.lsize > codec::NODE_LSIZE_MAX {
+        return Err(corrupt(format!("a tree node of {} bytes", ptr.lsize)));
+    }
+    let bytes = expand(stored, ptr.compression, ptr.lsize, (ptr.segment, ptr.offset))?;
+    codec::decode(&bytes, ptr.birth).map_err(|error| corrupt(error.to_string()))
+}
+
 /// Where the caches have a block of the pool.
 fn cached_at(ptr: &StoredPtr) -> Place {
     (ptr.segment, u64::from(ptr.offset))
+}
+
+/// The same of any block; nowhere if the pointer has it.
+fn place_of(ptr: &BlockPtr) -> Option<Place> {
+    match ptr {
+        BlockPtr::Stored(ptr) => Some(cached_at(ptr)),
+        BlockPtr::Outside(ptr) => Some(ptr.cached_at()),
+        BlockPtr::Embedded { .. } => None,
+    }
 }
 
 fn expand(stored: Bytes, compression: u8, lsize: u32, place: (SegmentId, u32)) -> Result<Bytes> {

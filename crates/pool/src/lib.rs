@@ -30,22 +30,30 @@ mod check;
 mod cleaner;
 mod commit;
 pub mod control;
+mod damage;
 mod deadlist;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(test)]
 mod golden;
+mod heal;
 mod io;
+mod mend;
 mod open;
 mod outside;
+mod pending;
 mod pool;
 pub mod prefix;
 mod ptr;
 mod relocation;
+mod rewind;
+mod salvage;
 mod scan;
+mod scrub;
 mod segment;
 mod space;
+mod syncer;
 mod tree;
 mod txg;
 mod uberblock;
@@ -56,17 +64,26 @@ pub use block::{BlockId, Prepared};
 pub use check::{CheckOptions, CheckReport, Finding, Roots, Severity};
 pub use cleaner::{CleanOptions, CleanReport};
 pub use commit::REWIND_TXGS;
+pub use damage::{DAMAGE_MAX, Damage, DamageCounters, DamageOwner};
 pub use deadlist::{Dead, DeadSpace, Deadlist};
 pub use error::{PoolError, Result};
 pub use io::Counters;
+pub use mend::{MendReport, Mending};
 pub use open::OpenReport;
 pub use outside::{Outside, OutsideFile, OutsidePlace, OutsidePtr};
 pub use pool::{NewPool, Pool, PoolOptions};
 pub use ptr::{BLOCK_MAX, BlockPtr, COMPRESSION_OFF, EMBEDDED_MAX, StoredPtr, Txg};
+pub use rewind::Rewind;
+pub use salvage::{LostState, Salvage};
 pub use scan::{Frame, Scan, scan};
+pub use scrub::{
+    FrozenRoot, LiveRoot, MetaScan, ScrubOptions, ScrubPlan, ScrubRefused, ScrubRoots, ScrubState,
+    ScrubStatus,
+};
 pub use segment::{FRAME_HEADER, FrameHeader, Kind};
 pub use snowmelt_store::SegmentId;
 pub use space::Space;
+pub use syncer::Syncer;
 pub use tree::{
     Change, Changes, Diff, DiffIter, Entry, KEY_MAX, NodesSince, Range, Tree, TreeId, TreeStats, VALUE_MAX,
     View,

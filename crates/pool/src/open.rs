@@ -1,6 +1,6 @@
 //! Creating and opening a pool.
 
-use snowmelt_store::{RawUberblock, SegmentId, Store};
+use snowmelt_store::{RawUberblock, SegmentId, SegmentInfo, Store};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,8 @@ use crate::io::{Io, IoOptions};
 use crate::pool::{NewPool, Pool, PoolOptions, property_key};
 use crate::prefix;
 use crate::ptr::Txg;
+use crate::rewind::{self, Rewind};
+use crate::salvage::{LostState, Salvage};
 use crate::space::{SegmentRecord, SegmentTable};
 use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
 use crate::uberblock::{Features, Uberblock};
@@ -22,8 +24,11 @@ pub struct OpenReport {
     pub txg: Txg,
     /// Seconds since 1970 when that txg was committed, by the clock of then.
     pub time: u64,
-    /// Newer txgs that could not be opened, newest first, and why. What they held is lost.
+    /// Newer txgs that could not be opened, or were not to be, newest first, and why. What they held is lost once the
+    /// pool is written to.
     pub passed_over: Vec<(Txg, String)>,
+    /// Seconds between the newest of these and the txg that was opened, by the clocks of then.
+    pub lost: u64,
     /// Segments that the pool does not know: left by a crash, deleted with the first commit.
     pub orphans: Vec<SegmentId>,
     /// Segments that the pool knows but the store does not have whole.
@@ -115,11 +120,11 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Opens the newest txg of the pool on a store whose meta tree reads and verifies; only the last
-    /// [`REWIND_TXGS`] are tried. [`open_report`](Self::open_report) tells which it was.
+    /// Opens the newest txg of the pool on a store, or an older one as [`rewind`](PoolOptions::rewind) says: one whose
+    /// meta tree reads and verifies. [`open_report`](Self::open_report) tells which it was.
     ///
     /// # Errors
-    /// `NoUberblock`, `Features`, `Unreadable`; when the store fails.
+    /// `NoUberblock`, `Features`, `NeedsRewind`, `NoTxg`, `Unreadable`; when the store fails.
     pub fn open(store: Box<dyn Store>, options: PoolOptions) -> Result<Arc<Self>> {
         let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
         let seen = raw.iter().map(|raw| raw.txg).max();
@@ -134,21 +139,40 @@ impl Pool {
         };
         let io = Arc::new(Io::new(store, guid, options.io()?));
         check_segment(io.segment_bytes, options.node_bytes)?;
+        let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
+        let candidates = options.rewind.candidates(&ring)?;
+        let tried = candidates.len();
         let mut first_error = None;
-        let mut tried = 0;
-        for (at, uberblock) in ring.iter().enumerate().take(REWIND_TXGS) {
+        for at in candidates {
+            let uberblock = &ring[at];
             uberblock.features.check(options.read_only)?;
-            tried += 1;
-            match load(&io, uberblock) {
-                Ok(meta) => {
+            let missing = |_: &Arc<Tree>| rewind::missing(&io.space.lock(), &stored);
+            let loaded =
+                load(&io, uberblock).map(|meta| (missing(&meta), meta)).and_then(|(missing, meta)| {
+                    options.rewind.check_segments(uberblock.txg, &missing).map(|()| (meta, missing))
+                });
+            match loaded {
+                Ok((meta, missing)) => {
+                    let refused = options.rewind == Rewind::No && !options.read_only;
+                    if let Some(source) = first_error.take_if(|_| refused) {
+                        return Err(needs_rewind(&ring[0], uberblock, source));
+                    }
+                    let newer = ring[..at].iter().map(|it| it.txg);
+                    let newer: Vec<Txg> =
+                        newer.filter(|txg| failed.iter().all(|(it, _)| it != txg)).collect();
+                    failed.extend(
+                        newer.into_iter().map(|txg| (txg, format!("gone back to txg {}", uberblock.txg))),
+                    );
                     failed.sort_by_key(|(txg, _)| std::cmp::Reverse(*txg));
                     failed.retain(|(txg, _)| *txg > uberblock.txg);
                     let recent = ring[at..].iter().take(REWIND_TXGS).rev().map(|u| u.txg).collect();
                     let epoch = ring.iter().map(|u| u.epoch).max().unwrap_or(0);
-                    let found = Found { uberblock, recent, seen, epoch, passed_over: failed };
+                    let lost = ring[0].time.saturating_sub(uberblock.time);
+                    let found =
+                        Found { uberblock, recent, seen, epoch, passed_over: failed, lost, stored, missing };
                     return finish(io, meta, found, options);
                 }
-                Err(error) if error.is_corruption() => {
+                Err(error) if error.is_corruption() || matches!(error, PoolError::NoTxg { .. }) => {
                     *io.space.lock() = SegmentTable::default();
                     failed.push((uberblock.txg, error.chain()));
                     first_error.get_or_insert(error);
@@ -157,8 +181,58 @@ impl Pool {
             }
         }
         let source = first_error.unwrap_or(PoolError::NoUberblock { store: io.store.describe() });
-        Err(PoolError::Unreadable { tried, source: Box::new(source) })
+        match (options.rewind, source) {
+            (Rewind::To(_), source @ PoolError::NoTxg { .. }) => Err(source),
+            (Rewind::To(txg), source) => Err(PoolError::NoTxg { txg, why: source.chain() }),
+            (_, source) => Err(PoolError::Unreadable { tried, source: Box::new(source) }),
+        }
     }
+}
+
+impl Pool {
+    /// Opens a state that was found with no uberblock. For writing, its owner's first txg makes it the newest state.
+    ///
+    /// # Errors
+    /// `Corrupt` and others when the state is not whole enough to be opened; when the store fails.
+    pub fn open_lost(
+        store: Box<dyn Store>,
+        salvage: &Salvage,
+        state: &LostState,
+        options: PoolOptions,
+    ) -> Result<Arc<Self>> {
+        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+        let seen = raw.iter().map(|raw| raw.txg).max().unwrap_or(0).max(salvage.newest);
+        let (ring, _) = decode_ring(raw);
+        let io = Arc::new(Io::new(store, salvage.guid, options.io()?));
+        check_segment(io.segment_bytes, options.node_bytes)?;
+        let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
+        io.open_txg.store(state.txg() + 1, Ordering::Release);
+        let uberblock = &salvage.uberblock(&io, state)?;
+        uberblock.features.check(options.read_only)?;
+        let meta = load(&io, uberblock)?;
+        let missing = rewind::missing(&io.space.lock(), &stored);
+        let newer = salvage.states.iter().map(LostState::txg).filter(|txg| *txg > uberblock.txg);
+        let mut passed_over: Vec<_> =
+            newer.map(|txg| (txg, "only a part of it was found".to_owned())).collect();
+        // Whatever else is in the segments is kept, as for a txg that was passed over.
+        passed_over.push((uberblock.txg, "its uberblock was lost".to_owned()));
+        let found = Found {
+            uberblock,
+            recent: VecDeque::from([uberblock.txg]),
+            seen,
+            epoch: ring.iter().map(|u| u.epoch).max().unwrap_or(0),
+            passed_over,
+            lost: 0,
+            stored,
+            missing,
+        };
+        finish(io, meta, found, options)
+    }
+}
+
+fn needs_rewind(newest: &Uberblock, to: &Uberblock, source: PoolError) -> PoolError {
+    let lost = newest.time.saturating_sub(to.time);
+    PoolError::NeedsRewind { newest: newest.txg, to: to.txg, time: to.time, lost, source: Box::new(source) }
 }
 
 /// The uberblocks that decode and stand, newest first, and why others do not decode.
@@ -220,28 +294,29 @@ struct Found<'a> {
     /// The newest owner in the ring.
     epoch: u64,
     passed_over: Vec<(Txg, String)>,
+    /// Seconds since.
+    lost: u64,
+    /// What the store has.
+    stored: Vec<SegmentInfo>,
+    /// Of what this txg refers to, what it has not.
+    missing: Vec<SegmentId>,
 }
 
 fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) -> Result<Arc<Pool>> {
-    let Found { uberblock, recent, seen, epoch, passed_over } = found;
-    let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
-    let mut report =
-        OpenReport { txg: uberblock.txg, time: uberblock.time, passed_over, ..OpenReport::default() };
-    {
+    let Found { uberblock, recent, seen, epoch, passed_over, lost, stored, missing } = found;
+    let mut report = OpenReport {
+        txg: uberblock.txg,
+        time: uberblock.time,
+        passed_over,
+        lost,
+        missing,
+        ..OpenReport::default()
+    };
+    // After passing over a txg, what only it referred to is kept for whoever wants to look.
+    if report.passed_over.is_empty() {
         let table = io.space.lock();
-        let whole: BTreeSet<SegmentId> = stored
-            .iter()
-            .filter(|info| table.get(info.id).is_some_and(|segment| segment.len <= info.len))
-            .map(|info| info.id)
-            .collect();
-        // A dead segment may have been given back by a later txg.
-        let alive = table.iter().filter(|(_, segment)| segment.live + segment.meta > 0);
-        report.missing = alive.map(|(id, _)| id).filter(|id| !whole.contains(id)).collect();
-        // After passing over a txg, what only it referred to is kept for whoever wants to look.
-        if report.passed_over.is_empty() {
-            let orphan = stored.iter().map(|info| info.id).filter(|id| table.get(*id).is_none());
-            report.orphans = orphan.collect();
-        }
+        let orphan = stored.iter().map(|info| info.id).filter(|id| table.get(*id).is_none());
+        report.orphans = orphan.collect();
     }
     let newest = stored.iter().map(|info| info.id.0).max().unwrap_or(0);
     io.next_segment.store(uberblock.next_segment.max(newest.saturating_add(1)), Ordering::Relaxed);

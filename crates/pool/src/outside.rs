@@ -45,14 +45,23 @@ pub struct OutsidePtr {
 
 /// Reads what is outside a pool for it. The pool verifies what it is given.
 pub trait Outside: Send + Sync {
-    /// Fills `buf`, which is as long as the block is stored.
+    /// Fills `buf`, which is as long as the block is stored. `again` says that this failed just now, or gave something else:
+    /// whatever is remembered of where things are is not to be relied on.
     ///
     /// # Errors
     /// When the bytes cannot be had.
-    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8]) -> io::Result<()>;
+    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8], again: bool) -> io::Result<()>;
 
     /// What must be there for the block to be readable, as a person names it.
     fn describe(&self, ptr: &OutsidePtr) -> String;
+
+    /// What is outside may change and be as it should: a check of the pool does not read it.
+    fn may_change(&self) -> bool {
+        false
+    }
+
+    /// The block could not be read, or (without a reason) what was read is not what the pointer was made of.
+    fn lost(&self, _: &OutsidePtr, _why: Option<&io::Error>) {}
 }
 
 /// Marks the places under which the cache has blocks from outside. Segments never get so far.
@@ -120,7 +129,7 @@ impl OutsideFile {
 }
 
 impl Outside for OutsideFile {
-    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8]) -> io::Result<()> {
+    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8], _: bool) -> io::Result<()> {
         if ptr.place.source != 0 {
             let what = format!("there is no source {}", ptr.place.source);
             return Err(io::Error::new(io::ErrorKind::NotFound, what));

@@ -14,7 +14,10 @@ use crate::io::{Counters, Io};
 use crate::open::OpenReport;
 use crate::outside::Outside;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
+use crate::rewind::Rewind;
+use crate::scrub::Scrubbing;
 use crate::space::Space;
+use crate::syncer::Wake;
 use crate::tree::{Tree, TreeId, TreeRecord, View};
 use crate::txg::{Gate, Hold};
 use crate::uberblock::Features;
@@ -37,14 +40,18 @@ pub struct PoolOptions {
     pub data_cache_bytes: usize,
     /// Bound of the cache of tree nodes, bytes.
     pub node_cache_bytes: usize,
-    /// [`Pool::maybe_commit`] commits when this many bytes are dirty …
+    /// [`Pool::maybe_commit`] commits when this many bytes in memory are dirty …
     pub dirty_max_bytes: u64,
+    /// … or this many have been written to the store …
+    pub written_max_bytes: u64,
     /// … or when the oldest change is this old.
     pub txg_interval: Duration,
     /// Seconds since 1970, for the uberblock.
     pub clock: fn() -> u64,
     /// Open for reading only: nothing is written, nothing is deleted.
     pub read_only: bool,
+    /// Which txg to open, if not the newest.
+    pub rewind: Rewind,
 }
 
 impl Default for PoolOptions {
@@ -56,9 +63,11 @@ impl Default for PoolOptions {
             data_cache_bytes: 64 << 20,
             node_cache_bytes: 64 << 20,
             dirty_max_bytes: 256 << 20,
+            written_max_bytes: 256 << 20,
             txg_interval: Duration::from_secs(5),
             clock: || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             read_only: false,
+            rewind: Rewind::No,
         }
     }
 }
@@ -84,11 +93,15 @@ pub struct Pool {
     dirty_since: Mutex<Option<Instant>>,
     gate: Gate,
     pub(crate) writebacks: Mutex<Vec<Weak<dyn Writeback>>>,
+    pub(crate) wake: Wake,
     pub(crate) commit: Mutex<CommitState>,
     pub(crate) committed: AtomicU64,
     pub(crate) next_tree: AtomicU64,
     /// Held by whoever cleans.
     pub(crate) cleaner: Mutex<()>,
+    /// Held by whoever scrubs.
+    pub(crate) scrubber: Mutex<()>,
+    pub(crate) scrubbing: Scrubbing,
     pub(crate) options: PoolOptions,
     report: OpenReport,
 }
@@ -122,10 +135,13 @@ impl Pool {
             dirty_since: Mutex::default(),
             gate: Gate::default(),
             writebacks: Mutex::default(),
+            wake: Wake::default(),
             committed: AtomicU64::new(commit.newest()),
             commit: Mutex::new(commit),
             next_tree: AtomicU64::new(next_tree),
             cleaner: Mutex::default(),
+            scrubber: Mutex::default(),
+            scrubbing: Scrubbing::default(),
             options,
             report,
         })
@@ -186,9 +202,24 @@ impl Pool {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// Bytes written and memory dirtied in the open txg.
+    /// Bytes in memory that the open txg has yet to write: kept above the pool, or dirty nodes.
     pub fn dirty_bytes(&self) -> u64 {
-        self.io.dirty_bytes.load(Ordering::Relaxed)
+        self.promised().saturating_add(self.dirty_node_bytes())
+    }
+
+    /// Memory of dirty nodes.
+    pub(crate) fn dirty_node_bytes(&self) -> u64 {
+        self.io.dirty_nodes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are kept above the pool, or may be by transactions that are open.
+    pub(crate) fn promised(&self) -> u64 {
+        self.io.promised.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of blocks written in the open txg.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.io.written.load(Ordering::Relaxed)
     }
 
     pub(crate) fn mark_dirty(&self) {
@@ -205,7 +236,7 @@ impl Pool {
     pub(crate) fn mark_clean(&self) {
         self.dirty.store(false, Ordering::Release);
         *self.dirty_since.lock() = None;
-        self.io.dirty_bytes.store(0, Ordering::Relaxed);
+        self.io.written.store(0, Ordering::Relaxed);
         self.io.dirty_nodes.store(0, Ordering::Relaxed);
     }
 
@@ -216,7 +247,6 @@ impl Pool {
 
     /// Node memory was dirtied.
     pub(crate) fn dirtied(&self, bytes: usize) {
-        self.io.dirty_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.io.dirty_nodes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.mark_dirty();
     }
@@ -321,11 +351,17 @@ impl Pool {
         meta: bool,
     ) -> Result<()> {
         let mut place = segment;
+        let key = relocation::key(segment, offset);
         if !meta
             && self.io.relocations.load(Ordering::Acquire)
-            && let Some(entry) = self.meta.remove(hold, &relocation::key(segment, offset))?
+            && let Some(entry) = self.meta.get(&key)?
         {
-            place = relocation::decode(&entry.value)?.0;
+            let to = relocation::decode(&entry.value)?;
+            if self.io.oldest_pin().is_some() {
+                self.io.retired.note(hold.txg(), (segment, offset), to);
+            }
+            self.meta.remove(hold, &key)?;
+            place = to.0;
         }
         if !meta {
             self.io.note_free(place, (segment, offset));
@@ -348,6 +384,14 @@ impl Pool {
     /// `Corrupt`, `Decompress`, `Store`.
     pub fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
         self.io.read(ptr)
+    }
+
+    /// As [`read`](Self::read), of a block that is not worth remembering.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_once(&self, ptr: &BlockPtr) -> Result<Bytes> {
+        self.io.read_once(ptr)
     }
 
     /// Fills `buf` with the logical bytes of a block that is stored as it is and as long as `buf`, verified, past the
@@ -374,7 +418,13 @@ impl Pool {
 
     /// Says who reads what is outside the pool; who said so first stays.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
-        let _ = self.io.outside.set(outside);
+        self.io.outside.write().get_or_insert(outside);
+    }
+
+    /// Lets go of him who reads what is outside, and of all he has open, which may be of this pool.
+    pub fn clear_outside(&self) {
+        let gone = self.io.outside.write().take();
+        drop(gone);
     }
 
     /// How full the pool is.

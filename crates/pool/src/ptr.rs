@@ -168,6 +168,14 @@ impl BlockPtr {
         }
     }
 
+    /// Where the block is as pointers have it: segment, and offset of its frame. `None` if it is embedded or outside.
+    pub fn place(&self) -> Option<(SegmentId, u32)> {
+        match self {
+            BlockPtr::Stored(ptr) => Some((ptr.segment, ptr.offset)),
+            BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => None,
+        }
+    }
+
     /// Logical length, bytes.
     pub fn lsize(&self) -> u32 {
         match self {

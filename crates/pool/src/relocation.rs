@@ -3,13 +3,69 @@
 //! Records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION); the read path asks for them
 //! when there are any. Bytes: `docs/format/pool.md`, "Relocations".
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 use snowmelt_store::SegmentId;
 
 use crate::bytes_io::Fields;
 use crate::error::Result;
 use crate::prefix;
+use crate::ptr::Txg;
 
 const VERSION: u8 = 1;
+
+/// Where a block is: segment and offset.
+pub(crate) type Place = (SegmentId, u32);
+
+/// Relocations of blocks that were freed while views may still read them. The record is gone with the block; whoever
+/// reads an older root still looks at the old place. Needed no longer than the views are, so kept in memory only.
+#[derive(Default)]
+pub(crate) struct Retired {
+    count: AtomicUsize,
+    state: Mutex<RetiredState>,
+}
+
+#[derive(Default)]
+struct RetiredState {
+    places: HashMap<Place, Place>,
+    /// By the txg that freed them.
+    freed: BTreeMap<Txg, Vec<Place>>,
+}
+
+impl Retired {
+    /// A block written to `from`, and moved `to`, is freed in `txg`. To be said before its record goes.
+    pub(crate) fn note(&self, txg: Txg, from: Place, to: Place) {
+        let mut state = self.state.lock();
+        if state.places.insert(from, to).is_none() {
+            state.freed.entry(txg).or_default().push(from);
+        }
+        self.count.store(state.places.len(), Ordering::Release);
+    }
+
+    /// Where the freed block is that was written to `from`.
+    pub(crate) fn find(&self, from: Place) -> Option<Place> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.state.lock().places.get(&from).copied()
+    }
+
+    /// No view needs what was freed up to `limit`.
+    pub(crate) fn forget(&self, limit: Txg) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let state = &mut *self.state.lock();
+        while let Some(entry) = state.freed.first_entry().filter(|entry| *entry.key() <= limit) {
+            for from in entry.remove() {
+                state.places.remove(&from);
+            }
+        }
+        self.count.store(state.places.len(), Ordering::Release);
+    }
+}
 
 pub(crate) fn key(segment: SegmentId, offset: u32) -> Vec<u8> {
     let mut out = vec![prefix::RELOCATION];
@@ -25,7 +81,7 @@ pub(crate) fn encode(segment: SegmentId, offset: u32) -> Vec<u8> {
     out
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<(SegmentId, u32)> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Place> {
     let mut fields = Fields::new("relocation", bytes);
     let version = fields.u8()?;
     if version != VERSION {
@@ -57,6 +113,34 @@ mod tests {
         pool.io().relocations.store(true, Ordering::Release);
         pool.io().free(old.segment, old.asize(), false, hold.txg()).unwrap();
         (new.segment, new.offset)
+    }
+
+    #[test]
+    fn a_view_reads_a_relocated_block_after_it_was_freed() {
+        let store = MemoryStore::new();
+        let options = PoolOptions { segment_bytes: 64 << 10, data_cache_bytes: 0, ..PoolOptions::default() };
+        let pool = Pool::create(Box::new(store), &NewPool { name: "tank", guid: 1 }, options).unwrap();
+        let data: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let hold = pool.begin().unwrap();
+        let ptr = hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
+        hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
+        drop(hold);
+        pool.commit().unwrap();
+        move_block(&pool, &ptr);
+        pool.drain_frees().unwrap();
+        let BlockPtr::Stored(old) = &ptr else { panic!() };
+        let view = pool.view(None);
+        let hold = pool.begin_free().unwrap();
+        pool.free(&hold, old.segment, old.offset, old.asize()).unwrap();
+        drop(hold);
+        pool.drain_frees().unwrap();
+        assert_eq!(pool.read(&ptr).unwrap(), data[..], "while the view is there");
+        drop(view);
+        let hold = pool.begin().unwrap();
+        hold.promise(0).unwrap();
+        drop(hold);
+        pool.drain_frees().unwrap();
+        assert!(pool.read(&ptr).is_err(), "nothing is kept longer than the view");
     }
 
     #[test]

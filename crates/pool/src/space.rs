@@ -75,7 +75,7 @@ pub(crate) struct Segment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentTable {
     segments: BTreeMap<SegmentId, Segment>,
-    /// Segments whose record in the meta tree is behind.
+    /// Segments whose record in the meta tree is behind, and all that are open.
     touched: BTreeSet<SegmentId>,
     dead: BTreeSet<(Txg, SegmentId)>,
     allocated: u64,
@@ -123,6 +123,7 @@ impl SegmentTable {
     pub(crate) fn reopened(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.get_mut(&id) {
             segment.open = true;
+            self.touched.insert(id);
             if let Some(txg) = segment.dead_since.take() {
                 self.dead.remove(&(txg, id));
             }
@@ -222,9 +223,12 @@ impl SegmentTable {
         !self.dead.is_empty()
     }
 
-    /// Takes the records that are behind, to be written.
+    /// Takes the records that are behind, to be written. Open segments go on counting as behind: that they are open, whoever owns
+    /// the pool next learns from the uberblock's ends.
     pub(crate) fn take_touched(&mut self) -> Vec<(SegmentId, SegmentRecord)> {
-        let touched = std::mem::take(&mut self.touched);
+        let is_open = |id: &SegmentId| self.segments.get(id).is_some_and(|segment| segment.open);
+        let open = self.touched.iter().copied().filter(is_open).collect();
+        let touched = std::mem::replace(&mut self.touched, open);
         let record = |id| {
             let Segment { kind, len, live, .. } = *self.segments.get(&id)?;
             Some((id, SegmentRecord { kind, len, live }))
@@ -256,7 +260,8 @@ impl SegmentTable {
 }
 
 /// What only frees may use: a thirty-second of the pool, at least 8 MiB (a quarter of a very small pool), at most
-/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files.
-pub(crate) fn slop(size: u64) -> u64 {
-    (size / 32).max((8 << 20).min(size / 4)).min(128 << 30)
+/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files. Where segments
+/// have slots it is two of these at least: to free something, or to clean, a segment of each kind may have to be opened.
+pub(crate) fn slop(size: u64, slot: u64) -> u64 {
+    (size / 32).max(8 << 20).max(2 * slot).min(size / 4).min(128 << 30)
 }

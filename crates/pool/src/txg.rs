@@ -137,12 +137,12 @@ impl<'a> Hold<'a> {
         self.admit(block.payload.len() as u64)?;
         let out = Outgoing { kind: Kind::Data, owner, object: id.object, blkid: id.blkid, block: &block };
         let ptr = pool.io().write(&out, self.txg)?;
-        pool.io().dirty_bytes.fetch_add(ptr.asize(), Ordering::Relaxed);
+        pool.io().written.fetch_add(ptr.asize(), Ordering::Relaxed);
         pool.mark_dirty();
         Ok(BlockPtr::Stored(ptr))
     }
 
-    /// Asks for room for `bytes` that will be written later in this txg, and counts them as dirty.
+    /// Asks for room for `bytes` that will be written later in this txg, and counts them as dirty until then.
     ///
     /// # Errors
     /// `NoSpace`, unless the hold is one for frees.
@@ -166,7 +166,6 @@ impl<'a> Hold<'a> {
         let pool = self.pool;
         self.require(bytes.saturating_add(reserved))?;
         pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
-        pool.io().dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
         pool.mark_dirty();
         Ok(())
     }
@@ -174,7 +173,6 @@ impl<'a> Hold<'a> {
     /// Counts bytes that are kept beyond what was asked for.
     pub fn promise_anyway(&self, bytes: u64) {
         self.pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
-        self.pool.io().dirty_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives back promised bytes: they have been written, or never will be.

@@ -1,7 +1,7 @@
 //! The uberblock: the one record that makes a txg the pool's state.
 //! Bytes: `docs/format/pool.md`, "Uberblock".
 
-use snowmelt_store::{SegmentId, UBERBLOCK_MAX};
+use snowmelt_store::{MIRRORED_UBERBLOCK_MAX, SegmentId, UBERBLOCK_MAX};
 
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
@@ -18,7 +18,7 @@ pub(crate) const ENDS_MAX: usize = 64;
 const END_LEN: usize = 18;
 /// Everything but the ends: with the longest meta root.
 const FIXED_MAX: usize = 256 + SUM_LEN;
-const _: () = assert!(FIXED_MAX + ENDS_MAX * END_LEN <= UBERBLOCK_MAX);
+const _: () = assert!(FIXED_MAX + ENDS_MAX * END_LEN <= MIRRORED_UBERBLOCK_MAX);
 
 /// Features by what a reader or writer that does not know them may still do (as zpool-features(7) has it).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! that little is left for the second time, with the gate closed, when nobody can add any. So all that was done
 //! under one hold lands in one txg, kept back or not.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::error::{PoolError, Result};
@@ -16,6 +15,9 @@ use crate::txg::Hold;
 const LEFT_FOR_LAST_BYTES: u64 = 8 << 20;
 /// Writers that are faster than the disk are not waited for any longer.
 const EARLY_PASSES_MAX: usize = 4;
+/// The share of what may be dirty, one in so many, from which on what is kept is written out beside those who write. Less
+/// is left to be overwritten in memory.
+const WRITE_OUT_SHARE: u64 = 8;
 
 /// Keeps changes in memory that belong to the open txg.
 pub trait Writeback: Send + Sync {
@@ -43,18 +45,41 @@ impl Pool {
         all.iter().filter_map(Weak::upgrade).filter(|writeback| writeback.is_dirty()).collect()
     }
 
+    /// Whether what is kept had better be written out, so that little is left for whoever commits.
+    pub(crate) fn is_write_out_due(&self) -> bool {
+        self.promised() >= self.options.dirty_max_bytes / WRITE_OUT_SHARE
+    }
+
+    /// Has what is kept written to the open txg, which is not committed unless the pool is full. Not to be called with a
+    /// hold.
+    ///
+    /// # Errors
+    /// As [`begin`](Pool::begin) and [`commit`](Pool::commit); what a [`Writeback`] fails with.
+    pub fn write_out(&self) -> Result<()> {
+        match self.write_back_once() {
+            // A commit may use the reserve.
+            Err(PoolError::NoSpace { .. }) => self.commit().map(drop),
+            other => other,
+        }
+    }
+
+    fn write_back_once(&self) -> Result<()> {
+        for writeback in self.dirty_writebacks() {
+            let hold = self.begin()?;
+            writeback.write_back(&hold, false)?;
+        }
+        Ok(())
+    }
+
     /// The first time of asking, with the gate open, and again while more comes in than should be left for the last time. A
     /// full pool is no failure yet: the last time may use the reserve.
     pub(crate) fn write_back_early(&self) -> Result<()> {
         for _ in 0..EARLY_PASSES_MAX {
-            for writeback in self.dirty_writebacks() {
-                let hold = self.begin()?;
-                match writeback.write_back(&hold, false) {
-                    Err(PoolError::NoSpace { .. }) => return Ok(()),
-                    other => other?,
-                }
+            match self.write_back_once() {
+                Err(PoolError::NoSpace { .. }) => return Ok(()),
+                other => other?,
             }
-            if self.io().promised.load(Ordering::Relaxed) < LEFT_FOR_LAST_BYTES {
+            if self.promised() < LEFT_FOR_LAST_BYTES {
                 break;
             }
         }

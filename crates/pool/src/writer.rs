@@ -1,12 +1,14 @@
-//! The open segment of one kind: a tail buffer in memory before the store, rolled over to a new segment when full.
+//! The open segment of one kind: a tail in memory before the store, rolled over to a new segment when full.
 //!
-//! Blocks are handed out as written once they are in the buffer; whoever reads one that is still there is served from
+//! Blocks are handed out as written once they are in the tail; whoever reads one that is still there is served from
 //! it. Lock order: a writer's tail, then the segment table.
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use snowmelt_store::{SegmentId, Store, StoreError};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::pending::Pending;
 use crate::segment::{COMMIT_ALIGN, FRAME_ALIGN, FRAME_HEADER, FrameHeader, Kind, frame_len};
 
 /// Marks that no segment is open. Ids begin at 1.
@@ -16,13 +18,13 @@ struct Tail {
     segment: SegmentId,
     /// Bytes the store has.
     base: u64,
-    /// Bytes behind them that it does not have yet.
-    buf: Vec<u8>,
+    /// What is behind them that it does not have yet.
+    pending: Pending,
 }
 
 impl Tail {
     fn end(&self) -> u64 {
-        self.base + self.buf.len() as u64
+        self.base + self.pending.len()
     }
 }
 
@@ -71,7 +73,7 @@ impl Writer {
 
     /// Goes on in a segment that an earlier owner left open at `len`.
     pub(crate) fn resume(&self, segment: SegmentId, len: u64) {
-        *self.tail.lock() = Some(Tail { segment, base: len, buf: Vec::new() });
+        *self.tail.lock() = Some(Tail { segment, base: len, pending: Pending::default() });
         self.base.store(len, Ordering::Release);
         self.segment.store(segment.0, Ordering::Release);
     }
@@ -82,7 +84,7 @@ impl Writer {
         store: &dyn Store,
         ledger: &dyn Ledger,
         header: &FrameHeader,
-        payload: &[u8],
+        payload: &Bytes,
     ) -> Result<(SegmentId, u32), AppendError> {
         let len = frame_len(header.psize);
         if len > self.segment_bytes {
@@ -96,9 +98,9 @@ impl Writer {
         }
         let open = match &mut *tail {
             Some(open) => {
-                if !open.buf.is_empty() && open.buf.len() as u64 + len > self.buffer_bytes as u64 {
-                    self.flush_tail(store, open)?;
-                    store.start_writeback();
+                let pending = open.pending.len();
+                if pending > 0 && pending + len > self.buffer_bytes as u64 {
+                    self.write_out(store, open)?;
                 }
                 open
             }
@@ -108,28 +110,34 @@ impl Writer {
                 ledger.opened(id, self.kind);
                 self.base.store(0, Ordering::Release);
                 self.segment.store(id.0, Ordering::Release);
-                none.insert(Tail { segment: id, base: 0, buf: Vec::with_capacity(self.buffer_bytes) })
+                none.insert(Tail { segment: id, base: 0, pending: Pending::default() })
             }
         };
         let offset = open.end();
-        open.buf.extend_from_slice(&header.encode(open.segment, offset));
-        open.buf.extend_from_slice(payload);
-        open.buf.resize(open.buf.len().next_multiple_of(FRAME_ALIGN as usize), 0);
+        open.pending.copy(&header.encode(open.segment, offset));
+        open.pending.push(payload);
+        open.pending.pad_to(open.pending.len().next_multiple_of(FRAME_ALIGN));
         ledger.grown(open.segment, open.end());
         let offset = u32::try_from(offset).map_err(|_| AppendError::TooLarge { max: self.segment_bytes })?;
         Ok((open.segment, offset))
     }
 
     fn flush_tail(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
-        if tail.buf.is_empty() {
+        if tail.pending.len() == 0 {
             return Ok(());
         }
-        store.append(tail.segment, tail.base, &tail.buf)?;
+        store.append_all(tail.segment, tail.base, &tail.pending.slices())?;
         tail.base = tail.end();
-        tail.buf.clear();
-        // A block of 16 MiB need not keep its buffer.
-        tail.buf.shrink_to(self.buffer_bytes * 2);
+        tail.pending.clear(self.buffer_bytes * 2);
         self.base.store(tail.base, Ordering::Release);
+        Ok(())
+    }
+
+    /// As [`flush_tail`](Self::flush_tail), of what nobody waits for yet.
+    fn write_out(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
+        let (from, len) = (tail.base, tail.pending.len());
+        self.flush_tail(store, tail)?;
+        store.start_writeback(tail.segment, from, len);
         Ok(())
     }
 
@@ -147,9 +155,7 @@ impl Writer {
         let Some(open) = &mut *tail else { return Ok(()) };
         let end = open.end();
         let padded = end.next_multiple_of(COMMIT_ALIGN).min(self.segment_bytes);
-        if let Ok(more) = usize::try_from(padded - end) {
-            open.buf.resize(open.buf.len() + more, 0);
-        }
+        open.pending.pad_to(padded - open.base);
         self.flush_tail(store, open)?;
         ledger.grown(open.segment, padded);
         Ok(())
@@ -162,7 +168,7 @@ impl Writer {
         tail: &mut Option<Tail>,
     ) -> Result<(), StoreError> {
         let Some(open) = tail else { return Ok(()) };
-        self.flush_tail(store, open)?;
+        self.write_out(store, open)?;
         store.seal_segment(open.segment)?;
         ledger.sealed(open.segment);
         self.segment.store(NONE, Ordering::Release);
@@ -181,25 +187,18 @@ impl Writer {
         (id != NONE).then_some(SegmentId(id))
     }
 
-    /// Fills `buf` if the range is still in the tail buffer; a range never lies half in it, for frames go out whole.
+    /// Fills `buf` if the range is still in the tail; a range never lies half in it, for frames go out whole.
     pub(crate) fn read(&self, segment: SegmentId, offset: u64, buf: &mut [u8]) -> bool {
         if self.segment.load(Ordering::Acquire) != segment.0 || offset < self.base.load(Ordering::Acquire) {
             return false;
         }
         let tail = self.tail.lock();
         let Some(open) = tail.as_ref().filter(|open| open.segment == segment) else { return false };
-        let Some(start) = offset.checked_sub(open.base).and_then(|start| usize::try_from(start).ok()) else {
-            return false;
-        };
-        let Some(bytes) = start.checked_add(buf.len()).and_then(|end| open.buf.get(start..end)) else {
-            return false;
-        };
-        buf.copy_from_slice(bytes);
-        true
+        offset.checked_sub(open.base).is_some_and(|start| open.pending.read(start, buf))
     }
 
-    /// Bytes buffered.
+    /// Bytes in the tail.
     pub(crate) fn buffered(&self) -> u64 {
-        self.tail.lock().as_ref().map_or(0, |tail| tail.buf.len() as u64)
+        self.tail.lock().as_ref().map_or(0, |tail| tail.pending.len())
     }
 }

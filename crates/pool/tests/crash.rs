@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Mini, Model, key, small};
-use snowmelt_pool::{Pool, PoolError, Txg};
+use snowmelt_pool::{Pool, PoolError, PoolOptions, Rewind, Txg};
 use snowmelt_store::{FaultKind, FaultStore, MemoryStore};
 use std::collections::BTreeMap;
 
@@ -170,7 +170,7 @@ fn a_failing_read_is_an_error_and_no_more() {
 }
 
 #[test]
-fn a_damaged_newest_txg_gives_way_to_the_one_before() {
+fn a_damaged_newest_txg_gives_way_to_the_one_before_when_asked_to() {
     let store = FaultStore::new(1);
     let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
     script(&mut mini, &mut Rng(3), 6).unwrap();
@@ -191,11 +191,24 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before() {
         }
         let image = store.snapshot();
         (from..info.len).for_each(|at| image.corrupt(info.id, at, 0x55).unwrap());
-        let mini = Mini::open(Box::new(image.clone()), small(), &committed).unwrap().unwrap();
-        let report = mini.pool.open_report().clone();
-        if report.txg == last {
-            continue;
+        let untouched = image.snapshot();
+        match Pool::open(Box::new(untouched.clone()), small()) {
+            Ok(pool) => {
+                assert_eq!(pool.open_report().txg, last);
+                continue;
+            }
+            Err(PoolError::NeedsRewind { newest, to, source, .. }) => {
+                assert_eq!((newest, to), (last, before));
+                assert!(source.is_corruption(), "{source:?}");
+            }
+            Err(other) => panic!("{other:?}"),
         }
+        // To look at it, nobody has to agree to a loss.
+        let reading = PoolOptions { read_only: true, ..small() };
+        assert_eq!(Pool::open(Box::new(untouched), reading).unwrap().open_report().txg, before);
+        let recent = PoolOptions { rewind: Rewind::Recent, ..small() };
+        let mini = Mini::open(Box::new(image.clone()), recent, &committed).unwrap().unwrap();
+        let report = mini.pool.open_report().clone();
         rewound += 1;
         assert_eq!(report.txg, before);
         assert_eq!(report.passed_over.iter().map(|(txg, _)| *txg).collect::<Vec<_>>(), [last]);
@@ -214,6 +227,84 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before() {
         mini.check().unwrap();
     }
     assert!(rewound > 0);
+}
+
+/// Every txg of the ring that is named is opened as it was, or refused because segments of it are gone, and never in
+/// part.
+#[test]
+fn a_txg_to_go_back_to_is_whole_or_refused() {
+    let store = FaultStore::new(7);
+    let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
+    // Enough is written and freed for segments to be given back.
+    let mut rng = Rng(11);
+    for _ in 0..24 {
+        script(&mut mini, &mut rng, 1).unwrap();
+        mini.commit().unwrap();
+    }
+    let committed = mini.committed.clone();
+    let newest = mini.pool.committed_txg();
+    drop(mini);
+    let (mut opened, mut refused) = (0, 0);
+    for txg in 1..=newest {
+        let image = store.snapshot();
+        let options = PoolOptions { rewind: Rewind::To(txg), ..small() };
+        let mini = match Mini::open(Box::new(image.clone()), options, &committed) {
+            Ok(mini) => mini,
+            Err(PoolError::NoTxg { txg: named, .. }) => {
+                assert_eq!(named, txg);
+                assert!(txg + 4 <= newest, "the last txgs are kept");
+                refused += 1;
+                continue;
+            }
+            Err(other) => panic!("{txg}: {other:?}"),
+        };
+        let Some(mut mini) = mini else { continue };
+        opened += 1;
+        assert_eq!(mini.pool.open_report().txg, txg);
+        mini.verify().unwrap();
+        mini.put(&key(2), b"after going back").unwrap();
+        mini.commit().unwrap();
+        mini.check().unwrap();
+        // What came after is gone for good, also for whoever opens the pool next.
+        let committed = mini.committed.clone();
+        drop(mini);
+        let mini = Mini::open(Box::new(image), small(), &committed).unwrap().unwrap();
+        assert!(mini.pool.open_report().txg > newest);
+        mini.verify().unwrap();
+        mini.check().unwrap();
+    }
+    assert!(opened >= 4 && refused > 0, "{opened} opened, {refused} refused");
+}
+
+/// When the last txgs are all damaged, an older one that is whole will do, if asked for.
+#[test]
+fn extreme_measures_find_what_is_whole() {
+    use snowmelt_store::Store;
+    let store = FaultStore::new(9);
+    let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
+    mini.put(&key(1), b"kept").unwrap();
+    let whole = mini.commit().unwrap();
+    let intact = store.snapshot();
+    for at in 0..6u8 {
+        mini.put(&key(2), &[at]).unwrap();
+        mini.commit().unwrap();
+    }
+    let committed = mini.committed.clone();
+    drop(mini);
+    let lens: BTreeMap<_, _> = intact.segments().unwrap().iter().map(|s| (s.id, s.len)).collect();
+    let image = store.snapshot();
+    for info in image.segments().unwrap() {
+        let from = lens.get(&info.id).copied().unwrap_or(0);
+        (from..info.len).for_each(|at| image.corrupt(info.id, at, 0x55).unwrap());
+    }
+    for rewind in [Rewind::No, Rewind::Recent] {
+        let failed = Pool::open(Box::new(image.snapshot()), PoolOptions { rewind, ..small() });
+        assert!(matches!(failed, Err(PoolError::Unreadable { .. })), "{failed:?}");
+    }
+    let extreme = PoolOptions { rewind: Rewind::Extreme, ..small() };
+    let mini = Mini::open(Box::new(image), extreme, &committed).unwrap().unwrap();
+    assert_eq!(mini.pool.open_report().txg, whole);
+    mini.verify().unwrap();
 }
 
 #[test]

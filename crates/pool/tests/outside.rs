@@ -19,7 +19,7 @@ use snowmelt_store::MemoryStore;
 struct Things(Mutex<Vec<Vec<u8>>>);
 
 impl Outside for Things {
-    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8]) -> io::Result<()> {
+    fn read(&self, ptr: &OutsidePtr, buf: &mut [u8], _: bool) -> io::Result<()> {
         let things = self.0.lock();
         let thing = things.get(ptr.place.source as usize).ok_or(io::ErrorKind::NotFound)?;
         let from = ptr.place.offset as usize;

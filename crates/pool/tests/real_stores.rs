@@ -70,6 +70,34 @@ fn sessions_in_a_file() {
     sessions(&dir.path().join("tank.img"), Some(64 << 20));
 }
 
+/// A command opens the pool, changes little, and closes it again: a file has slots for few segments.
+#[test]
+fn short_sessions_share_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (location, mut mini) = made(&dir.path().join("tank.img"), Some(64 << 20));
+    for session in 0..60u16 {
+        // Data and nodes, or a property alone: then the segment of data is not written to.
+        if session % 3 == 0 {
+            mini.put(&key(session), &noise(3000, session.into())).unwrap();
+        } else {
+            let hold = mini.pool.begin().unwrap();
+            mini.pool.set_property(&hold, "session", &session.to_le_bytes()).unwrap();
+        }
+        mini.commit().unwrap();
+        if session % 2 == 0 {
+            mini.pool.clone().close().unwrap();
+        }
+        let committed = std::mem::take(&mut mini.committed);
+        drop(mini);
+        let store = open(&location, Access::ReadWrite).unwrap();
+        let count = store.segments().unwrap().len();
+        assert!(count <= 3, "{count} segments after {session} sessions");
+        mini = Mini::open(store, PoolOptions::default(), &committed).unwrap().unwrap();
+    }
+    mini.verify().unwrap();
+    mini.check().unwrap();
+}
+
 #[test]
 fn a_file_fills_up_and_empties_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -19,6 +19,8 @@ pub enum FailureKind {
     NoSpace,
     /// The target was written to since the base, or has newer snapshots.
     Diverged,
+    /// What is sent is kept outside the pool, and has changed since, or cannot be read.
+    SourceChanged,
     /// Interrupted.
     Interrupted,
     /// Anything else; also what a later version calls by a name unknown here.
@@ -99,6 +101,10 @@ impl From<SendError> for Failure {
                 FailureKind::CannotResume
             }
             SendError::Closed | SendError::Write(_) => FailureKind::Lost,
+            SendError::Unreadable {
+                source: PoolError::Outside { .. } | PoolError::OutsideChanged { .. },
+                ..
+            } => FailureKind::SourceChanged,
             SendError::Dataset(error) => kind_of(error),
             _ => FailureKind::Other,
         };

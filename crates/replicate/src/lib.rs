@@ -5,17 +5,23 @@
 //! - [`end`]: pools that can be asked: a pool of snowmelt through [`wire`], a pool of ZFS through its commands
 //! - [`plan`]: from two descriptions to what has to be done; pure
 //! - [`sync`]: a plan carried out, datasets side by side
+//! - [`heal`]: damaged blocks of a copy, asked of another copy
+//! - [`objects`]: a snapshot's objects, read through [`wire`]
+//! - [`target`]: directories, images and files with streams that are kept equal to snapshots, here or elsewhere
 //! - [`serve`]: the other side of [`wire`]: requests carried out on an open pool
 //!
 //! Everything here can be cut off at any moment and begun again: state is in the pools alone.
 
 pub mod end;
 pub mod error;
+pub mod heal;
 pub mod limit;
+pub mod objects;
 pub mod plan;
 pub mod request;
 pub mod serve;
 pub mod sync;
+pub mod target;
 pub mod wire;
 
 pub use error::{Failure, FailureKind};

@@ -19,10 +19,40 @@ pub enum Request {
         /// The sends.
         sends: Vec<SendRequest>,
     },
+    /// The objects of a snapshot, and what changed in them: each that is asked for (docs/format/sync.md).
+    Read(ReadRequest),
     /// Small changes, one after the other; each is done or not by itself.
     Apply {
         /// The changes.
         actions: Vec<Action>,
+    },
+    /// The directory or image that is served is to be taken in.
+    TakeIn(TakeIn),
+    /// What is at the path that is served is to become a copy.
+    OpenTarget(OpenTarget),
+    /// What was opened last is to be brought to a snapshot.
+    Bring(Bring),
+    /// What was taken in last has gone over.
+    Sent {
+        /// Where to, as a person knows it.
+        target: String,
+    },
+    /// The names of damaged blocks that somebody else should have.
+    Wanted {
+        /// Full name of the dataset.
+        dataset: String,
+        /// Guids of the snapshots that the other one has.
+        snapshots: Vec<u64>,
+    },
+    /// Blocks, by their names.
+    Blocks {
+        /// Full name of the dataset.
+        dataset: String,
+    },
+    /// Blocks that may be what is damaged.
+    Mend {
+        /// Full name of the dataset.
+        dataset: String,
     },
 }
 
@@ -36,6 +66,169 @@ pub enum Answer {
     Sizes(Vec<Result<u64, Failure>>),
     /// What became of each action.
     Applied(Vec<Result<(), Failure>>),
+    /// What was taken in.
+    TakenIn(TakenIn),
+    /// What was opened.
+    Target(TargetState),
+    /// What was brought.
+    Brought(Brought),
+    /// Damaged blocks besides those named: metadata, or in no snapshot of the other one.
+    Wanted {
+        /// How many.
+        others: u64,
+    },
+    /// What was mended.
+    Mended {
+        /// Blocks.
+        blocks: u64,
+        /// Their stored bytes.
+        bytes: u64,
+        /// Blocks that came and were not what is damaged.
+        unfit: u64,
+    },
+}
+
+/// How a directory or an image is to be taken in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeIn {
+    /// What stands after the `@` of the snapshot that it becomes.
+    pub snapshot: String,
+    /// Patterns of files to leave out.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Only tell what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// What was taken in before could not be sent: older snapshots are given up.
+    #[serde(default)]
+    pub again: bool,
+}
+
+/// What was taken in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenIn {
+    /// Full name of the dataset that it is in.
+    pub dataset: String,
+    /// Nothing of it has gone anywhere yet.
+    pub is_new: bool,
+    /// What was done, as a person understands it.
+    pub summary: String,
+    /// Files that could not be read, or changed while they were.
+    #[serde(default)]
+    pub failures: u64,
+    /// What a person should know.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// A directory, an image or device, or a file with a stream, as the target of a sync.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTarget {
+    /// What it is a copy of, or is to become one of, in the user's words.
+    pub source: String,
+    /// What the source is.
+    pub kind: Kind,
+    /// Where it is below the target that is served, name by name: for datasets below the source.
+    #[serde(default)]
+    pub below: Vec<String>,
+    /// Names of what is kept in it by itself: the last parts of the names of datasets below.
+    #[serde(default)]
+    pub children: Vec<String>,
+    /// What is there though no sync has put it there is given up.
+    #[serde(default)]
+    pub force: bool,
+    /// Nothing is to be made or changed.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// A directory, for a filesystem.
+    Directory,
+    /// An image or a block device, for a volume.
+    Image,
+    /// A file with a stream, for either.
+    Stream,
+}
+
+/// A snapshot that a target holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The same in every copy of it.
+    pub guid: u64,
+    /// Its full name, for people.
+    pub name: String,
+}
+
+/// What a target holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetState {
+    /// What it is.
+    pub form: Form,
+    /// Tells it from other targets, in the names of snapshots; nothing where any snapshot will do.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// The snapshot that it holds, but for changes that have begun.
+    #[serde(default)]
+    pub held: Option<Holding>,
+    /// The snapshot to which a change has begun and not ended.
+    #[serde(default)]
+    pub unfinished: Option<Holding>,
+    /// What has begun goes on from the snapshot that it held.
+    #[serde(default)]
+    pub resumes: bool,
+    /// No sync has been at it; only told in a rehearsal.
+    #[serde(default)]
+    pub is_new: bool,
+    /// There is something in it that no sync has put there; only told in a rehearsal.
+    #[serde(default)]
+    pub is_foreign: bool,
+}
+
+/// How a target is to be brought to a snapshot. The other side asks for what it needs of the snapshots, or takes a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bring {
+    /// The snapshot.
+    pub to: Holding,
+    /// The one that the target holds can be read too.
+    pub has_base: bool,
+    /// What others have changed is given up.
+    #[serde(default)]
+    pub force: bool,
+    /// Only tell what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What was done to a target, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brought {
+    /// What it holds now.
+    pub state: TargetState,
+    /// Names that have come.
+    #[serde(default)]
+    pub new: u64,
+    /// Files and directories that only got another name or place.
+    #[serde(default)]
+    pub moved: u64,
+    /// Files and links that changed in themselves.
+    #[serde(default)]
+    pub changed: u64,
+    /// Names that went.
+    #[serde(default)]
+    pub removed: u64,
+    /// Bytes written.
+    #[serde(default)]
+    pub bytes: u64,
+    /// What could not be done.
+    #[serde(default)]
+    pub failures: u64,
+    /// Something happened to it at all.
+    #[serde(default)]
+    pub is_touched: bool,
 }
 
 /// Which datasets are to be described.
@@ -105,6 +298,12 @@ pub struct SnapshotInfo {
     /// It is held by the tag that was asked for.
     #[serde(default)]
     pub held: bool,
+    /// Holds on it, of any tag.
+    #[serde(default)]
+    pub holds: u64,
+    /// Datasets were cloned from it.
+    #[serde(default)]
+    pub has_clones: bool,
 }
 
 /// A bookmark.
@@ -141,6 +340,16 @@ pub struct SendRequest {
     /// Blocks of more than 128 KiB go out whole (`-L`).
     #[serde(default)]
     pub large_blocks: bool,
+}
+
+/// What is to be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadRequest {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of an older snapshot of the dataset, from which on changes can be asked for.
+    #[serde(default)]
+    pub since: Option<String>,
 }
 
 /// Where a stream is to go.
@@ -213,6 +422,11 @@ pub enum Action {
     CreateParents {
         /// Full name.
         name: String,
+    },
+    /// Writes a line of the pool's history.
+    Note {
+        /// The line.
+        line: String,
     },
     /// Throws away what a receive that was cut off left.
     AbortReceive {

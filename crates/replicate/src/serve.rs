@@ -9,36 +9,55 @@ use snowmelt_dataset::receive::{Observer, ReceiveOptions, resume_token};
 use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
 use snowmelt_dataset::{
     Catalog, CreateOptions, Dataset, DatasetError, Datasets, DestroyPlan, Found, Kind as DatasetKind, Name,
-    RenameOptions,
+    Objset, RenameOptions,
 };
 use snowmelt_stream::features::Features;
 use snowmelt_stream::token::ResumeToken;
 
 use crate::error::{Failure, FailureKind};
+use crate::heal;
 use crate::request::{
-    Action, Answer, BookmarkInfo, DatasetInfo, Describe, Kind, ReceiveRequest, Request, SendRequest,
-    SnapshotInfo,
+    Action, Answer, BookmarkInfo, DatasetInfo, Describe, Kind, ReadRequest, ReceiveRequest, Request,
+    SendRequest, SnapshotInfo, TakeIn, TakenIn,
 };
-use crate::wire::{Channel, Handler, WireError, serve};
+use crate::wire::{Channel, Handler, Patience, WireError, serve};
 
 /// How soon a request learns that nobody wants it any more.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Serves a pool to the client at the other side of `input` and `output`, until it is gone or `cancelled` is set.
+/// Takes in a directory or an image, of which the pool that is served is the shadow.
+pub trait Taker: Sync {
+    /// Brings the pool's dataset up to date; `stop` is set when nobody wants that any more.
+    ///
+    /// # Errors
+    /// `Busy` when somebody else is at it.
+    fn take_in(&self, how: &TakeIn, stop: &AtomicBool) -> Result<TakenIn, Failure>;
+
+    /// What was taken in last has gone to `target`.
+    ///
+    /// # Errors
+    /// When that cannot be noted.
+    fn sent(&self, target: &str) -> Result<(), Failure>;
+}
+
+/// Serves a pool to the client at the other side of `input` and `output`, until it is gone or `cancelled` is set. With a
+/// `taker`, it is served as what that takes in.
 ///
 /// # Errors
 /// When the client is none, or breaks the protocol.
 pub fn serve_pool(
     datasets: &Arc<Datasets>,
-    input: impl io::Read,
+    taker: Option<&dyn Taker>,
+    input: impl io::Read + Send + 'static,
     output: impl Write + Send + 'static,
     cancelled: &AtomicBool,
 ) -> Result<(), WireError> {
-    serve(input, output, &Server { datasets, cancelled })
+    serve(input, output, Patience::default(), &Server { datasets, taker, cancelled })
 }
 
 struct Server<'a> {
     datasets: &'a Arc<Datasets>,
+    taker: Option<&'a dyn Taker>,
     cancelled: &'a AtomicBool,
 }
 
@@ -52,14 +71,32 @@ impl Handler for Server<'_> {
                 let catalog = self.datasets.catalog();
                 Ok(Answer::Sizes(sends.iter().map(|send| size(&catalog, send)).collect()))
             }
+            Request::Read(request) => self.read(&request, channel),
             Request::Apply { actions } => {
                 Ok(Answer::Applied(actions.iter().map(|action| self.apply(action)).collect()))
             }
+            Request::TakeIn(how) => {
+                let (taker, stop) = (self.taker()?, AtomicBool::new(false));
+                self.watched(channel, &stop, || taker.take_in(&how, &stop)).map(Answer::TakenIn)
+            }
+            Request::OpenTarget(_) | Request::Bring(_) => {
+                Err(Failure::other("what is served here is no target: 'serve sync --into' serves one"))
+            }
+            Request::Sent { target } => self.taker()?.sent(&target).map(|()| Answer::Done),
+            Request::Wanted { dataset, snapshots } => {
+                heal::serve_wanted(self.datasets, &dataset, snapshots, channel)
+            }
+            Request::Blocks { dataset } => heal::serve_blocks(self.datasets, &dataset, channel),
+            Request::Mend { dataset } => heal::serve_mend(self.datasets, &dataset, channel),
         }
     }
 }
 
 impl Server<'_> {
+    fn taker(&self) -> Result<&dyn Taker, Failure> {
+        self.taker.ok_or_else(|| Failure::other("neither a directory nor an image is served"))
+    }
+
     fn describe(&self, what: &Describe, channel: &Arc<Channel>) -> Result<Answer, Failure> {
         self.datasets.settle()?;
         let catalog = self.datasets.catalog();
@@ -84,13 +121,16 @@ impl Server<'_> {
         let mut snapshots = Vec::new();
         for snapshot in catalog.snapshots(dataset) {
             let snapshot = snapshot?;
-            let held = catalog.holds(snapshot.id)?.iter().any(|(found, _)| found == tag);
+            let holds = catalog.holds(snapshot.id)?;
+            let has_clones = !catalog.clones(snapshot.id)?.is_empty();
             snapshots.push(SnapshotInfo {
                 name: snapshot.record.name,
                 guid: snapshot.record.guid,
                 createtxg: snapshot.id.txg,
                 creation: snapshot.record.creation,
-                held,
+                held: holds.iter().any(|(found, _)| found == tag),
+                holds: holds.len() as u64,
+                has_clones,
             });
         }
         let bookmarks = catalog
@@ -153,6 +193,17 @@ impl Server<'_> {
         }
     }
 
+    fn read(&self, request: &ReadRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
+        let catalog = self.datasets.catalog();
+        let open = |name: &str| -> Result<Objset, Failure> {
+            let objset = catalog.objset(&catalog.snapshot(&parse(name)?)?);
+            objset.require_readable()?;
+            Ok(objset)
+        };
+        let since = request.since.as_deref().map(open).transpose()?;
+        crate::objects::answer(&open(&request.snapshot)?, since.as_ref(), channel)
+    }
+
     /// Does `work`, and sets `stop` when nobody wants it any more.
     fn watched<T>(&self, channel: &Channel, stop: &AtomicBool, work: impl FnOnce() -> T) -> T {
         let done = AtomicBool::new(false);
@@ -199,6 +250,7 @@ impl Server<'_> {
                 datasets.create_filesystem(name, &CreateOptions { parents: true, properties })?;
             }
             Action::AbortReceive { name } => datasets.abort_receive(name)?,
+            Action::Note { line } => datasets.record_history(&line.replace(char::is_control, "?"))?,
         }
         Ok(())
     }

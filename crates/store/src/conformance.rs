@@ -1,9 +1,10 @@
 //! What every store must do, as tests that any of them can be put through. Panics tell what is wrong.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX, UBERBLOCK_RING};
+use crate::{Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_RING};
 
 /// Makes the stores to be tested.
 pub trait Harness {
@@ -30,6 +31,7 @@ pub fn run(harness: &dyn Harness) {
     contents_survive_reopening(harness);
     uberblocks_are_kept(harness);
     uberblock_limits(harness);
+    rewriting_changes_only_what_it_names(harness);
     segments_are_bounded(harness);
     full_is_no_catastrophe(harness);
     threads_do_not_disturb_each_other(harness);
@@ -68,7 +70,13 @@ fn appends_are_read_back(harness: &dyn Harness) {
         check(&*store, 7, end, len);
         end += len as u64;
     }
-    store.start_writeback();
+    let whole = pattern(7, end, 4105);
+    let pieces = [&whole[..10], &[], &whole[10..4100], &whole[4100..]].map(IoSlice::new);
+    store.append_all(SegmentId(7), end, &pieces).unwrap();
+    check(&*store, 7, end, whole.len());
+    end += whole.len() as u64;
+    assert!(matches!(store.append_all(SegmentId(7), 3, &pieces), Err(StoreError::NotAtEnd { .. })));
+    store.start_writeback(SegmentId(7), 0, end);
     store.sync().unwrap();
     check(&*store, 7, 0, end as usize);
     check(&*store, 7, 4095, 3);
@@ -267,14 +275,44 @@ fn uberblocks_are_kept(harness: &dyn Harness) {
 
 fn uberblock_limits(harness: &dyn Harness) {
     let store = harness.fresh();
+    let max = store.uberblock_max();
     store.publish(1, &[]).unwrap();
-    store.publish(2, &pattern(2, 0, UBERBLOCK_MAX)).unwrap();
-    let error = store.publish(3, &[0; UBERBLOCK_MAX + 1]).unwrap_err();
-    assert!(matches!(error, StoreError::UberblockTooLong { len } if len == UBERBLOCK_MAX + 1), "{error:?}");
+    store.publish(2, &pattern(2, 0, max)).unwrap();
+    let error = store.publish(3, &vec![0; max + 1]).unwrap_err();
+    assert!(matches!(error, StoreError::UberblockTooLong { len } if len == max + 1), "{error:?}");
     // The last one of a txg counts, wherever its txg stands.
     store.publish(1, b"again").unwrap();
     let found: Vec<_> = store.uberblocks().unwrap().into_iter().map(|u| (u.txg, u.bytes)).collect();
-    assert_eq!(found, [(2, pattern(2, 0, UBERBLOCK_MAX)), (1, b"again".to_vec())]);
+    assert_eq!(found, [(2, pattern(2, 0, max)), (1, b"again".to_vec())]);
+}
+
+/// Bytes are put right in place, where a store can do that, and the ends of segments stay where they are.
+fn rewriting_changes_only_what_it_names(harness: &dyn Harness) {
+    let store = harness.fresh();
+    for (id, sealed) in [(1, false), (2, true)] {
+        store.create_segment(SegmentId(id)).unwrap();
+        append(&*store, id, 0, 4096);
+        store.append(SegmentId(id), 4096, &[0xee; 100]).unwrap();
+        if sealed {
+            store.seal_segment(SegmentId(id)).unwrap();
+        }
+        match store.rewrite(SegmentId(id), 4096, &pattern(id, 4096, 100)) {
+            Err(StoreError::CannotRewrite { .. }) => return,
+            other => other.unwrap(),
+        }
+        check(&*store, id, 0, 4196);
+        for (offset, len) in [(4100, 97), (4197, 1), (u64::MAX, 1)] {
+            let error = store.rewrite(SegmentId(id), offset, &vec![0; len]).unwrap_err();
+            assert!(matches!(error, StoreError::OutOfRange { .. }), "{len} at {offset}: {error:?}");
+        }
+        check(&*store, id, 0, 4196);
+    }
+    assert!(matches!(store.rewrite(SegmentId(9), 0, b"x"), Err(StoreError::NoSegment { .. })));
+    append(&*store, 1, 4196, 10);
+    store.sync().unwrap();
+    assert_eq!(store.verify_own(true).unwrap(), 0);
+    let Some(store) = reopen(harness, store) else { return };
+    check(&*store, 2, 0, 4196);
 }
 
 fn segments_are_bounded(harness: &dyn Harness) {

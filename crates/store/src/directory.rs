@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::handles::Handles;
-use crate::label::{Label, PoolLabel};
+use crate::label::{Label, MirrorLabel, PoolLabel};
 use crate::ring::Ring;
 use crate::{
     Access, Capacity, CreateOptions, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
 };
-use crate::{UBERBLOCK_MAX, runtime, syscalls};
+use crate::{UBERBLOCK_MAX, runtime, syscalls, vectored};
 
 /// Longer than any pool makes its segments, and far from overflow in anybody's sums.
 const SEGMENT_CAPACITY: u64 = 1 << 40;
@@ -116,6 +116,14 @@ impl DirectoryStore {
         layout::read_label(path).map(|label| label.pool)
     }
 
+    /// As [`label`](Self::label), and what it says of a mirror.
+    ///
+    /// # Errors
+    /// `NotAPool`, `Io`.
+    pub(crate) fn whole_label(path: &Path) -> Result<Label> {
+        layout::read_label(path)
+    }
+
     /// Gives the pool another name.
     ///
     /// # Errors
@@ -200,17 +208,21 @@ impl Store for DirectoryStore {
     }
 
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.append_all(id, offset, &[IoSlice::new(data)])
+    }
+
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
         self.gate.check()?;
         let segment = self.open.read().get(&id).cloned();
         let end = segment.as_ref().map(|s| s.end.load(Ordering::Acquire));
         let (Some(segment), true) = (segment, end == Some(offset)) else {
             return Err(StoreError::NotAtEnd { id, offset, end });
         };
-        let len = offset.saturating_add(data.len() as u64);
+        let len = offset.saturating_add(vectored::len(pieces));
         if len > SEGMENT_CAPACITY {
             return Err(StoreError::SegmentFull { id, len, capacity: SEGMENT_CAPACITY });
         }
-        segment.file.write_all_at(data, offset).at("write", &segment.path)?;
+        vectored::write_all_at(&segment.file, pieces, offset).at("write", &segment.path)?;
         segment.end.store(len, Ordering::Release);
         // After the write: a sync that took the set in between has not promised anything about these bytes yet.
         self.dirty.lock().segments.insert(id, segment);
@@ -235,10 +247,10 @@ impl Store for DirectoryStore {
         Ok(())
     }
 
-    fn start_writeback(&self) {
-        let dirty: Vec<_> = self.dirty.lock().segments.values().cloned().collect();
-        for segment in dirty {
-            syscalls::start_writeback(&segment.file, 0, 0);
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
+        let segment = self.open.read().get(&id).cloned();
+        if let Some(segment) = segment {
+            syscalls::start_writeback(&segment.file, offset, len);
         }
     }
 
@@ -351,5 +363,53 @@ impl Store for DirectoryStore {
         *self.dirty.lock() = Dirty::default();
         self.handles.clear();
         layout::remove(&self.path, &self.label.lock())
+    }
+
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.gate.check()?;
+        let len = data.len() as u64;
+        let open = self.open.read().get(&id).cloned();
+        let path = self.segment_path(id);
+        let file = match &open {
+            Some(segment) => segment.file.clone(),
+            None => match File::options().read(true).write(true).open(&path) {
+                Ok(file) => Arc::new(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
+                Err(error) => return Err(error).at("open", &path),
+            },
+        };
+        let end = match &open {
+            Some(segment) => segment.end.load(Ordering::Acquire),
+            None => file.metadata().at("look at", &path)?.len(),
+        };
+        if offset.checked_add(len).is_none_or(|last| last > end) {
+            return Err(StoreError::OutOfRange { segment: id, offset, len, end });
+        }
+        file.write_all_at(data, offset).at("write", &path)?;
+        let end = AtomicU64::new(end);
+        let segment = open.unwrap_or_else(|| Arc::new(OpenSegment { file, path, end }));
+        self.dirty.lock().segments.entry(id).or_insert(segment);
+        Ok(())
+    }
+
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        if repair {
+            self.gate.check()?;
+        }
+        let label = self.label.lock();
+        let wrong = layout::differing_labels(&self.path, &label);
+        if repair && wrong > 0 {
+            layout::write_label(&self.path, &label)?;
+        }
+        Ok(wrong)
+    }
+
+    fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
+        self.gate.check()?;
+        let mut label = self.label.lock();
+        let changed = label.mirrored(mirror, &self.path)?;
+        layout::write_label(&self.path, &changed)?;
+        *label = changed;
+        Ok(())
     }
 }

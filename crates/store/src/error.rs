@@ -115,6 +115,80 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
+    /// Bytes that were stored cannot be changed in place here.
+    #[error("segment {id} in {} cannot be rewritten in place", path.display())]
+    CannotRewrite {
+        /// The segment.
+        id: SegmentId,
+        /// The store.
+        path: PathBuf,
+    },
+    /// Two members of a mirror were written to without each other, so neither follows from the other.
+    #[error(
+        "{} and {} are members of one mirror, but were written to separately: keep one of them, take the other away, \
+         and attach it again", newest.display(), other.display()
+    )]
+    SplitBrain {
+        /// The member that was written to last.
+        newest: PathBuf,
+        /// One that does not fit it.
+        other: PathBuf,
+    },
+    /// No member of a mirror that is there has everything.
+    #[error("no member of the mirror at {} that is there has all data: {why}", path.display())]
+    Incomplete {
+        /// A member.
+        path: PathBuf,
+        /// What is missing.
+        why: String,
+    },
+    /// An object store refused or did not answer.
+    #[error(transparent)]
+    Remote(Box<RemoteError>),
+    /// An upload failed, so what was appended is not there.
+    #[error("cannot make what was written to {} durable", path.display())]
+    Upload {
+        /// The address of the pool.
+        path: PathBuf,
+        /// Why.
+        source: std::sync::Arc<StoreError>,
+    },
+    /// Another process has taken the pool over.
+    #[error(
+        "{} was taken over by {}, where it has been open since {}: this process may write to it no more, and what it had not \
+         made durable by then is lost", path.display(), by.host, by.time
+    )]
+    Fenced {
+        /// The address of the pool.
+        path: PathBuf,
+        /// The other one, and when it opened the pool.
+        by: Box<OtherOwner>,
+    },
+    /// Another machine wrote to the pool last.
+    #[error(
+        "{} belongs to {}, which last wrote to it at {}: it can only be read here; if nothing writes to it there any more, \
+         take it over with 'snowmelt pool import -f'", path.display(), owner.host, owner.time
+    )]
+    Elsewhere {
+        /// The address of the pool.
+        path: PathBuf,
+        /// The other machine, and when it last wrote.
+        owner: Box<OtherOwner>,
+    },
+    /// An object that a segment consists of is not there any more: its owner has deleted the segment, or somebody else
+    /// has.
+    #[error(
+        "{part} of segment {id} is gone from {}: who only reads can follow the owner for some minutes; open the pool again",
+        path.display()
+    )]
+    Gone {
+        /// The segment.
+        id: SegmentId,
+        /// The object.
+        part: Box<str>,
+        /// The address of the pool.
+        path: PathBuf,
+    },
     /// What was asked for when creating or naming a pool cannot be had.
     #[error("{}: {why}", path.display())]
     Invalid {
@@ -123,6 +197,31 @@ pub enum StoreError {
         /// What is wrong with the request.
         why: String,
     },
+}
+
+/// What an object store refused, or that it did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {op} {}: {why}: {remedy}\n({said})", path.display())]
+pub struct RemoteError {
+    /// What was attempted, as a verb.
+    pub op: &'static str,
+    /// The address of the pool.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub why: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+    /// What it said.
+    pub said: String,
+}
+
+/// Another machine that a pool belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherOwner {
+    /// Its name.
+    pub host: String,
+    /// A time by its clock.
+    pub time: String,
 }
 
 impl StoreError {

@@ -73,6 +73,11 @@ pub(crate) enum Op {
         offset: u64,
         xor: u8,
     },
+    Rewrite {
+        id: SegmentId,
+        offset: u64,
+        data: Arc<[u8]>,
+    },
 }
 
 #[derive(Debug)]
@@ -86,6 +91,7 @@ struct State {
     poisoned: bool,
     /// Planned faults: how many operations of their sort still succeed before.
     faults: Vec<(FaultKind, u64)>,
+    fault_happened: bool,
 }
 
 impl FaultStore {
@@ -106,6 +112,7 @@ impl FaultStore {
             log: Vec::new(),
             poisoned: false,
             faults: Vec::new(),
+            fault_happened: false,
         };
         Self { shared: Arc::new(Mutex::new(state)) }
     }
@@ -118,7 +125,15 @@ impl FaultStore {
 
     /// Drops all faults that are still planned.
     pub fn clear_faults(&self) {
-        self.shared.lock().faults.clear();
+        let mut state = self.shared.lock();
+        state.faults.clear();
+        state.fault_happened = false;
+    }
+
+    /// Whether any operation has failed as planned since the store was made or faults were last dropped.
+    #[must_use]
+    pub fn fault_happened(&self) -> bool {
+        self.shared.lock().fault_happened
     }
 
     /// Whether a planned fault has yet to happen.
@@ -192,6 +207,7 @@ impl State {
             *left = less;
             true
         });
+        self.fault_happened |= struck.is_some();
         struck
     }
 
@@ -263,7 +279,7 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn start_writeback(&self) {}
+    fn start_writeback(&self, _id: SegmentId, _offset: u64, _len: u64) {}
 
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         let mut state = self.shared.lock();
@@ -332,6 +348,14 @@ impl Store for FaultStore {
 
     fn destroy(&self) -> Result<()> {
         self.shared.lock().live.destroy();
+        Ok(())
+    }
+
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("rewrite in")?;
+        state.live.rewrite(id, offset, data)?;
+        state.log.push(Op::Rewrite { id, offset, data: data.into() });
         Ok(())
     }
 }

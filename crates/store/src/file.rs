@@ -2,7 +2,7 @@
 //!
 //! Layout, durability and crash argument: `docs/format/store.md`, "The file store".
 //!
-//! Lock order: `syncing`, then `ring`, then `table`. No I/O happens under `table`.
+//! Lock order: `syncing`, then `ring`, then `table`. No I/O happens under `table`, but for repairs.
 
 mod geometry;
 mod layout;
@@ -11,7 +11,7 @@ mod table;
 mod tests;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,12 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::At;
 use crate::gate::Gate;
-use crate::label::{Label, PoolLabel};
+use crate::label::{Label, MirrorLabel, PoolLabel};
 use crate::ring::Ring;
 use crate::{
     Access, Capacity, CreateOptions, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
 };
-use crate::{UBERBLOCK_MAX, runtime, syscalls};
+use crate::{UBERBLOCK_MAX, runtime, syscalls, vectored};
 
 use geometry::{Geometry, RING_BASE};
 use table::Table;
@@ -52,8 +52,19 @@ impl FileStore {
     /// # Errors
     /// See [`create`](crate::create).
     pub fn create(path: &Path, options: &CreateOptions) -> Result<Self> {
-        layout::create(path, options)?;
+        layout::create(path, options, None)?;
         Self::open(path, Access::ReadWrite)
+    }
+
+    /// As [`create`](Self::create), with segments of a given length.
+    pub(crate) fn create_with(path: &Path, options: &CreateOptions, slot_len: u64) -> Result<Self> {
+        layout::create(path, options, Some(slot_len))?;
+        Self::open(path, Access::ReadWrite)
+    }
+
+    /// How long the segments of a pool would be that is made at `path`.
+    pub(crate) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
+        layout::slot_len(path, options)
     }
 
     /// Opens the pool in the file or on the device `path`.
@@ -91,6 +102,15 @@ impl FileStore {
     pub fn label(path: &Path) -> Result<PoolLabel> {
         let file = File::open(path).at("open", path)?;
         layout::read_label(&file, path).map(|(label, _)| label.pool)
+    }
+
+    /// As [`label`](Self::label), and what it says of a mirror.
+    ///
+    /// # Errors
+    /// `NotAPool`, `Io`.
+    pub(crate) fn whole_label(path: &Path) -> Result<Label> {
+        let file = File::open(path).at("open", path)?;
+        layout::read_label(&file, path).map(|(label, _)| label)
     }
 
     /// Gives the pool another name.
@@ -135,6 +155,10 @@ impl Store for FileStore {
     }
 
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.append_all(id, offset, &[IoSlice::new(data)])
+    }
+
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
         self.gate.check()?;
         let (slot, end) = match self.table.read().get(id) {
             Some(entry) if entry.open => (entry.slot, entry.end),
@@ -144,11 +168,12 @@ impl Store for FileStore {
             return Err(StoreError::NotAtEnd { id, offset, end: Some(end) });
         }
         let capacity = self.geometry.slot_len;
-        let len = end.saturating_add(data.len() as u64);
+        let len = end.saturating_add(vectored::len(pieces));
         if len > capacity {
             return Err(StoreError::SegmentFull { id, len, capacity });
         }
-        self.file.write_all_at(data, self.geometry.slot_offset(slot) + offset).at("write", &self.path)?;
+        let at = self.geometry.slot_offset(slot) + offset;
+        vectored::write_all_at(&self.file, pieces, at).at("write", &self.path)?;
         if let Some(entry) = self.table.write().get_mut(id) {
             entry.end = len;
         }
@@ -161,8 +186,10 @@ impl Store for FileStore {
         self.file.sync_data().map_err(|e| self.gate.poison("sync", &self.path, e))
     }
 
-    fn start_writeback(&self) {
-        syscalls::start_writeback(&self.file, 0, 0);
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
+        if let Some(entry) = self.table.read().get(id) {
+            syscalls::start_writeback(&self.file, self.geometry.slot_offset(entry.slot) + offset, len);
+        }
     }
 
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
@@ -259,5 +286,48 @@ impl Store for FileStore {
         self.gate.destroy();
         self.table.write().clear();
         layout::wipe(&self.file, &self.geometry).at("wipe", &self.path)
+    }
+
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.gate.check()?;
+        // Held while writing, against the rule: the slot must not go to another segment meanwhile.
+        let table = self.table.read();
+        let entry = table.get(id).ok_or_else(|| self.no_segment(id))?;
+        let len = data.len() as u64;
+        if offset.checked_add(len).is_none_or(|last| last > entry.end) {
+            return Err(StoreError::OutOfRange { segment: id, offset, len, end: entry.end });
+        }
+        let at = self.geometry.slot_offset(entry.slot) + offset;
+        self.file.write_all_at(data, at).at("write", &self.path)
+    }
+
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        if repair {
+            self.gate.check()?;
+        }
+        let label = self.label.lock();
+        let mut wrong = layout::differing_labels(&self.file, &label);
+        if repair && wrong > 0 {
+            layout::write_label(&self.file, &label).at("write the label of", &self.path)?;
+        }
+        drop(label);
+        // As in `rewrite`: no slot may change hands meanwhile.
+        let table = self.table.read();
+        for entry in table.entries() {
+            wrong += self
+                .geometry
+                .verify_entry(&self.file, self.guid, entry, repair)
+                .at("write the slot table of", &self.path)?;
+        }
+        Ok(wrong)
+    }
+
+    fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
+        self.gate.check()?;
+        let mut label = self.label.lock();
+        let changed = label.mirrored(mirror, &self.path)?;
+        layout::write_label(&self.file, &changed).at("write the label of", &self.path)?;
+        *label = changed;
+        Ok(())
     }
 }

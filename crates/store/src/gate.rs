@@ -45,6 +45,11 @@ impl Gate {
         StoreError::Io { op, path: path.to_owned(), source }
     }
 
+    /// Shuts the gate after a failure that somebody else tells of.
+    pub(crate) fn shut_after_failure(&self) {
+        self.shut(POISONED);
+    }
+
     /// Shuts the gate for good.
     pub(crate) fn destroy(&self) {
         self.shut(DESTROYED);

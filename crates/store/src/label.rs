@@ -2,7 +2,8 @@
 //!
 //! Format: `docs/format/store.md`, "The label".
 
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use crate::codec::{self, SUM_LEN};
 use crate::{Result, StoreError};
@@ -14,7 +15,12 @@ pub(crate) const MAGIC: &[u8; 8] = b"SNOWMELT";
 /// The longest pool name in bytes, as in OpenZFS (`ZFS_MAX_DATASET_NAME_LEN` less its NUL).
 pub(crate) const NAME_MAX: usize = 255;
 
+/// Most members that a mirror has.
+pub(crate) const MEMBERS_MAX: usize = 8;
+
 const VERSION: u32 = 1;
+/// Version of a label with the record of a mirror.
+const VERSION_MIRROR: u32 = 2;
 
 const OFF_MAGIC: usize = 0;
 const OFF_VERSION: usize = 8; // u32
@@ -27,9 +33,12 @@ const OFF_SLOT_COUNT: usize = 48; // u64, file store: how many there are
 const OFF_SLOT_BASE: usize = 56; // u64, file store: where the first begins
 const OFF_NAME_LEN: usize = 64; // u16
 const OFF_NAME: usize = 66;
+const OFF_MEMBER: usize = 512; // u64, version 2: guid of this member
+const OFF_MEMBERS: usize = 520; // u16, version 2: how many there are
+const OFF_MEMBER_LIST: usize = 522; // of each: guid (u64), length of its path (u16), path
 const OFF_SUM: usize = LABEL_LEN - SUM_LEN; // BLAKE3 of all bytes before it
 
-const _: () = assert!(OFF_NAME + NAME_MAX <= OFF_SUM);
+const _: () = assert!(OFF_NAME + NAME_MAX <= OFF_MEMBER);
 
 const FLAG_MADE_DIRECTORY: u64 = 1;
 
@@ -40,6 +49,15 @@ pub struct PoolLabel {
     pub name: String,
     /// The pool's guid.
     pub guid: u64,
+}
+
+/// What a member of a mirror records about it, to be found together with the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorLabel {
+    /// The guid of the member that has this label.
+    pub member: u64,
+    /// All members, each with where it was last seen.
+    pub members: Vec<(u64, PathBuf)>,
 }
 
 /// The layout that a label describes.
@@ -54,6 +72,8 @@ pub(crate) enum Layout {
         slot_count: u64,
         slot_base: u64,
     },
+    /// Below a prefix of an object store.
+    Object,
 }
 
 /// A label as it is on disk.
@@ -63,6 +83,8 @@ pub(crate) struct Label {
     /// Of two copies, the one with the greater number counts.
     pub(crate) seq: u64,
     pub(crate) layout: Layout,
+    /// Set in a member of a mirror.
+    pub(crate) mirror: Option<MirrorLabel>,
 }
 
 /// Checks that `label` can be written. What makes a good pool name is decided by the layers above.
@@ -84,9 +106,11 @@ impl Label {
         let (kind, flags, [slot_len, slot_count, slot_base]) = match self.layout {
             Layout::Directory { made } => (1u32, if made { FLAG_MADE_DIRECTORY } else { 0 }, [0; 3]),
             Layout::File { slot_len, slot_count, slot_base } => (2, 0, [slot_len, slot_count, slot_base]),
+            Layout::Object => (3, 0, [0; 3]),
         };
         codec::put(&mut page, OFF_MAGIC, MAGIC);
-        codec::put(&mut page, OFF_VERSION, &VERSION.to_le_bytes());
+        let version = if self.mirror.is_some() { VERSION_MIRROR } else { VERSION };
+        codec::put(&mut page, OFF_VERSION, &version.to_le_bytes());
         codec::put(&mut page, OFF_KIND, &kind.to_le_bytes());
         codec::put(&mut page, OFF_GUID, &self.pool.guid.to_le_bytes());
         codec::put(&mut page, OFF_SEQ, &self.seq.to_le_bytes());
@@ -96,9 +120,20 @@ impl Label {
         codec::put(&mut page, OFF_SLOT_BASE, &slot_base.to_le_bytes());
         codec::put(&mut page, OFF_NAME_LEN, &(self.pool.name.len() as u16).to_le_bytes());
         codec::put(&mut page, OFF_NAME, self.pool.name.as_bytes());
+        if let Some(mirror) = &self.mirror {
+            mirror.encode(&mut page);
+        }
         let sum = codec::sum(&[&page[..OFF_SUM]]);
         codec::put(&mut page, OFF_SUM, &sum);
         page
+    }
+
+    /// This label with another record of the mirror, or without one.
+    pub(crate) fn mirrored(&self, mirror: Option<&MirrorLabel>, path: &Path) -> Result<Self> {
+        if let Some(mirror) = mirror {
+            mirror.check(path)?;
+        }
+        Ok(Self { seq: self.seq.wrapping_add(1), mirror: mirror.cloned(), ..self.clone() })
     }
 
     /// This label with the name of `pool`, which must have the same guid: uberblocks carry it.
@@ -108,7 +143,7 @@ impl Label {
             let why = format!("its pool has guid {}, not {}", self.pool.guid, pool.guid);
             return Err(StoreError::Invalid { path: path.to_owned(), why });
         }
-        Ok(Self { pool: pool.clone(), seq: self.seq.wrapping_add(1), layout: self.layout })
+        Ok(Self { pool: pool.clone(), seq: self.seq.wrapping_add(1), ..self.clone() })
     }
 
     /// # Errors
@@ -118,9 +153,11 @@ impl Label {
             return Err("it has no label".to_owned());
         }
         match codec::u32_at(page, OFF_VERSION) {
-            Some(VERSION) => {}
+            Some(VERSION | VERSION_MIRROR) => {}
             Some(version) => {
-                return Err(format!("its label is of version {version}, this program knows {VERSION}"));
+                return Err(format!(
+                    "its label is of version {version}, this program knows {VERSION_MIRROR}"
+                ));
             }
             None => return Err("its label is cut short".to_owned()),
         }
@@ -144,9 +181,67 @@ impl Label {
                 slot_count: codec::u64_at(page, OFF_SLOT_COUNT)?,
                 slot_base: codec::u64_at(page, OFF_SLOT_BASE)?,
             },
+            3 => Layout::Object,
             _ => return None,
         };
+        let mirror = match codec::u32_at(page, OFF_VERSION)? {
+            VERSION_MIRROR => Some(MirrorLabel::decode(page)?),
+            _ => None,
+        };
         let guid = codec::u64_at(page, OFF_GUID)?;
-        Some(Self { pool: PoolLabel { name, guid }, seq: codec::u64_at(page, OFF_SEQ)?, layout })
+        Some(Self { pool: PoolLabel { name, guid }, seq: codec::u64_at(page, OFF_SEQ)?, layout, mirror })
+    }
+}
+
+impl MirrorLabel {
+    fn len(&self) -> usize {
+        self.members.iter().map(|(_, path)| 10 + path.as_os_str().len()).sum()
+    }
+
+    /// Checks that it fits a label.
+    fn check(&self, path: &Path) -> Result<()> {
+        let why = match () {
+            () if self.members.len() > MEMBERS_MAX => {
+                format!("a mirror has {MEMBERS_MAX} members at most")
+            }
+            () if OFF_MEMBER_LIST + self.len() > OFF_SUM => {
+                "the paths of the mirror's members are too long for their labels".to_owned()
+            }
+            () => return Ok(()),
+        };
+        Err(StoreError::Invalid { path: path.to_owned(), why })
+    }
+
+    /// Writes into a page that [`check`](Self::check) has found large enough.
+    fn encode(&self, page: &mut [u8]) {
+        codec::put(page, OFF_MEMBER, &self.member.to_le_bytes());
+        codec::put(page, OFF_MEMBERS, &(self.members.len() as u16).to_le_bytes());
+        let mut at = OFF_MEMBER_LIST;
+        for (guid, path) in &self.members {
+            let path = path.as_os_str().as_bytes();
+            codec::put(page, at, &guid.to_le_bytes());
+            codec::put(page, at + 8, &(path.len() as u16).to_le_bytes());
+            codec::put(page, at + 10, path);
+            at += 10 + path.len();
+        }
+    }
+
+    fn decode(page: &[u8]) -> Option<Self> {
+        let member = codec::u64_at(page, OFF_MEMBER)?;
+        let count = usize::from(codec::u16_at(page, OFF_MEMBERS)?);
+        if count > MEMBERS_MAX {
+            return None;
+        }
+        let mut members = Vec::new();
+        let mut at = OFF_MEMBER_LIST;
+        for _ in 0..count {
+            let guid = codec::u64_at(page, at)?;
+            let len = usize::from(codec::u16_at(page, at.checked_add(8)?)?);
+            let start = at.checked_add(10)?;
+            at = start.checked_add(len).filter(|&end| end <= OFF_SUM)?;
+            let path = std::ffi::OsString::from_vec(page.get(start..at)?.to_vec());
+            members.push((guid, PathBuf::from(path)));
+        }
+        Some(Self { member, members })
     }
 }

@@ -1,4 +1,5 @@
-//! Where a pool's bytes live: a directory, a file or block device, memory; and a store that fails on purpose.
+//! Where a pool's bytes live: a directory, a file or block device, a mirror of several, memory; and a store that fails on
+//! purpose.
 //!
 //! The contract is [`Store`]; what the bytes look like on disk, and why a crash at any moment leaves a readable pool,
 //! is in `docs/format/store.md`.
@@ -16,19 +17,30 @@ mod label;
 mod location;
 mod lock;
 mod memory;
+mod mirror;
 #[cfg(test)]
 mod model_tests;
+mod object;
 mod probe;
 mod ring;
 mod runtime;
 mod store;
 mod syscalls;
+mod vectored;
 
 pub use directory::DirectoryStore;
-pub use error::{Result, StoreError};
+pub use error::{OtherOwner, RemoteError, Result, StoreError};
 pub use faulty::{CrashImage, CrashImages, FaultKind, FaultStore};
 pub use file::FileStore;
-pub use label::PoolLabel;
-pub use location::{Access, CreateOptions, Location, create, label, open, set_label};
+pub use label::{MirrorLabel, PoolLabel};
+pub use location::{
+    Access, CreateOptions, Location, ObjectLocation, create, create_mirror, label, mirror_paths, open,
+    set_label,
+};
 pub use memory::MemoryStore;
+pub use mirror::{
+    MIRRORED_UBERBLOCK_MAX, MemberState, MemberStatus, MirrorMember, MirrorStore, ResilverStatus,
+    attach_to_single,
+};
+pub use object::{ObjectStore, Traffic, is_url, take_over};
 pub use store::{Capacity, RawUberblock, SegmentId, SegmentInfo, Store, UBERBLOCK_MAX, UBERBLOCK_RING};

@@ -4,8 +4,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::At;
-use crate::label::PoolLabel;
-use crate::{DirectoryStore, FileStore, Result, Store, StoreError, runtime};
+use crate::label::{Label, PoolLabel};
+use crate::{
+    DirectoryStore, FileStore, ObjectStore, Result, Store, StoreError, is_url, mirror, object, runtime,
+};
 
 /// Where a pool is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -14,6 +16,17 @@ pub enum Location {
     Directory(PathBuf),
     /// In a regular file or on a block device.
     File(PathBuf),
+    /// Below a prefix of a bucket of an object store; its address, as [`is_url`](crate::is_url) knows them.
+    Object(ObjectLocation),
+}
+
+/// Where in an object store a pool is, and how this machine uses it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectLocation {
+    /// Its address.
+    pub url: PathBuf,
+    /// Whether it is only read here, and followed while another machine writes to it.
+    pub read_only: bool,
 }
 
 /// What a store is opened for.
@@ -45,6 +58,10 @@ impl Location {
     /// `Io` when it cannot be looked at; `Foreign` when it is neither.
     pub fn detect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        if let Some(url) = path.to_str().filter(|_| is_url(path)) {
+            let url = PathBuf::from(url.trim_end_matches('/'));
+            return Ok(Self::Object(ObjectLocation { url, read_only: false }));
+        }
         let file_type = match std::fs::metadata(path) {
             Ok(metadata) => metadata.file_type(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -72,14 +89,27 @@ impl Location {
     pub fn path(&self) -> &Path {
         match self {
             Self::Directory(path) | Self::File(path) => path,
+            Self::Object(object) => &object.url,
         }
+    }
+
+    /// Whether the pool is only read here, whatever it would be opened for.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::Object(object) if object.read_only)
     }
 
     /// Where the owner of a pool at this location listens, for those who find it locked.
     #[must_use]
     pub fn control_socket(&self) -> Option<PathBuf> {
+        if let Self::Object(object) = self {
+            return object::control_socket(&object.url);
+        }
         let path = std::fs::canonicalize(self.path()).ok()?;
-        runtime::control_socket(&path)
+        match whole_label(self) {
+            Ok(Label { pool, mirror: Some(_), .. }) => runtime::mirror_socket(pool.guid, &path),
+            _ => runtime::control_socket(&path),
+        }
     }
 }
 
@@ -89,20 +119,58 @@ impl Location {
 /// `Foreign` when something else is there and `force` is not set; `Locked` when it is a pool in use; `Invalid` for a
 /// size or name that cannot be; `Io`, `Full`.
 pub fn create(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
+    create_single(location, options)
+}
+
+/// Makes a mirrored pool, with a member at each of `locations`, and opens it for writing. Files that are made get the size
+/// that the options say.
+///
+/// # Errors
+/// As [`create`], of any of them; `Invalid` for too few, too many, or one twice.
+pub fn create_mirror(locations: &[Location], options: &CreateOptions) -> Result<Box<dyn Store>> {
+    if let Some(Location::Object(object)) = locations.iter().find(|at| matches!(at, Location::Object(_))) {
+        return Err(no_member(object));
+    }
+    mirror::create(locations, options)
+}
+
+/// As [`create`], with segments of the length that the other members of a mirror have.
+pub(crate) fn create_member(
+    location: &Location,
+    options: &CreateOptions,
+    segment_len: u64,
+) -> Result<Box<dyn Store>> {
+    match location {
+        Location::File(path) => Ok(Box::new(FileStore::create_with(path, options, segment_len)?)),
+        Location::Directory(_) | Location::Object(_) => create_single(location, options),
+    }
+}
+
+pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
     Ok(match location {
         Location::Directory(path) => Box::new(DirectoryStore::create(path, options)?),
         Location::File(path) => Box::new(FileStore::create(path, options)?),
+        Location::Object(object) => Box::new(ObjectStore::create(&object.url, options)?),
     })
 }
 
-/// Opens the pool at `location`.
+/// Opens the pool at `location`; if that is a member of a mirror, together with the others.
 ///
 /// # Errors
-/// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`.
+/// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`. Of a mirror `Incomplete`,
+/// `SplitBrain`.
 pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
+    match whole_label(location) {
+        Ok(label) if label.mirror.is_some() => mirror::open(location, &label, access),
+        _ => open_single(location, access),
+    }
+}
+
+pub(crate) fn open_single(location: &Location, access: Access) -> Result<Box<dyn Store>> {
     Ok(match location {
         Location::Directory(path) => Box::new(DirectoryStore::open(path, access)?),
         Location::File(path) => Box::new(FileStore::open(path, access)?),
+        Location::Object(object) => Box::new(ObjectStore::open(&object.url, access)?),
     })
 }
 
@@ -114,6 +182,7 @@ pub fn label(location: &Location) -> Result<PoolLabel> {
     match location {
         Location::Directory(path) => DirectoryStore::label(path),
         Location::File(path) => FileStore::label(path),
+        Location::Object(object) => ObjectStore::label(&object.url),
     }
 }
 
@@ -122,8 +191,36 @@ pub fn label(location: &Location) -> Result<PoolLabel> {
 /// # Errors
 /// `Invalid` when the guid is not that of the pool; else as [`open`].
 pub fn set_label(location: &Location, label: &PoolLabel) -> Result<()> {
+    match whole_label(location) {
+        Ok(old) if old.mirror.is_some() => mirror::set_label(location, &old, label),
+        _ => set_label_single(location, label),
+    }
+}
+
+/// Where the members of the mirrored pool at `location` are, or were last seen; nothing if it is not mirrored.
+#[must_use]
+pub fn mirror_paths(location: &Location) -> Vec<PathBuf> {
+    let mirror = whole_label(location).ok().and_then(|label| label.mirror);
+    mirror.into_iter().flat_map(|mirror| mirror.members).map(|(_, path)| path).collect()
+}
+
+fn no_member(object: &ObjectLocation) -> StoreError {
+    let why = "an object store cannot be a member of a mirror".to_owned();
+    StoreError::Invalid { path: object.url.clone(), why }
+}
+
+pub(crate) fn whole_label(location: &Location) -> Result<Label> {
+    match location {
+        Location::Directory(path) => DirectoryStore::whole_label(path),
+        Location::File(path) => FileStore::whole_label(path),
+        Location::Object(object) => Err(no_member(object)),
+    }
+}
+
+pub(crate) fn set_label_single(location: &Location, label: &PoolLabel) -> Result<()> {
     match location {
         Location::Directory(path) => DirectoryStore::open(path, Access::ReadWrite)?.set_label(label),
         Location::File(path) => FileStore::open(path, Access::ReadWrite)?.set_label(label),
+        Location::Object(object) => ObjectStore::open(&object.url, Access::ReadWrite)?.set_label(label),
     }
 }

@@ -220,6 +220,19 @@ impl Image {
         Ok(())
     }
 
+    pub(crate) fn rewrite(&mut self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.writable()?;
+        let segment = self.get_mut(id)?;
+        let (len, end) = (data.len() as u64, segment.bytes.len() as u64);
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(data.len())?));
+        match range.and_then(|range| Arc::make_mut(&mut segment.bytes).get_mut(range)) {
+            Some(bytes) => bytes.copy_from_slice(data),
+            None => return Err(StoreError::OutOfRange { segment: id, offset, len, end }),
+        }
+        Ok(())
+    }
+
     pub(crate) fn list(&self) -> Vec<SegmentInfo> {
         self.segments.iter().map(|(&id, s)| SegmentInfo { id, len: s.bytes.len() as u64 }).collect()
     }
@@ -260,7 +273,7 @@ impl Store for MemoryStore {
     fn sync(&self) -> Result<()> {
         self.shared.lock().writable()
     }
-    fn start_writeback(&self) {}
+    fn start_writeback(&self, _id: SegmentId, _offset: u64, _len: u64) {}
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         self.shared.lock().reopen(id, len)
     }
@@ -294,6 +307,9 @@ impl Store for MemoryStore {
     fn destroy(&self) -> Result<()> {
         self.shared.lock().destroy();
         Ok(())
+    }
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.shared.lock().rewrite(id, offset, data)
     }
 }
 

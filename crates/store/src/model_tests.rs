@@ -7,7 +7,7 @@ use crate::{Access, CreateOptions, DirectoryStore, FaultStore, FileStore, Memory
 use crate::{Result, SegmentId, Store};
 
 #[derive(Debug, Clone)]
-enum Call {
+pub(crate) enum Call {
     Create(u64),
     /// At the end when the difference is zero.
     Append(u64, i64, usize),
@@ -17,10 +17,11 @@ enum Call {
     Delete(u64),
     Sync,
     Publish(u64, usize),
+    Commit(u64, usize),
     Restart,
 }
 
-fn call() -> impl Strategy<Value = Call> {
+pub(crate) fn call() -> impl Strategy<Value = Call> {
     let id = || prop_oneof![0..6u64, 0x100..0x102u64];
     prop_oneof![
         3 => id().prop_map(Call::Create),
@@ -32,16 +33,17 @@ fn call() -> impl Strategy<Value = Call> {
         2 => id().prop_map(Call::Delete),
         1 => Just(Call::Sync),
         2 => (0..50u64, 0..5000usize).prop_map(|(txg, len)| Call::Publish(txg, len)),
+        2 => (0..50u64, 0..500usize).prop_map(|(txg, len)| Call::Commit(txg, len)),
         1 => Just(Call::Restart),
     ]
 }
 
-fn bytes(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(31).wrapping_add(seed * 7) % 251) as u8).collect()
 }
 
 /// Does the call and tells what came of it, without what stores may word differently.
-fn perform(store: &dyn Store, call: &Call) -> String {
+pub(crate) fn perform(store: &dyn Store, call: &Call) -> String {
     let outcome = |result: Result<()>| match result {
         Ok(()) => "ok".to_owned(),
         // The variant's name.
@@ -66,12 +68,13 @@ fn perform(store: &dyn Store, call: &Call) -> String {
         Call::Delete(id) => outcome(store.delete_segment(SegmentId(id))),
         Call::Sync => outcome(store.sync()),
         Call::Publish(txg, len) => outcome(store.publish(txg, &bytes(txg, len))),
+        Call::Commit(txg, len) => outcome(store.commit(txg, &bytes(txg, len))),
         Call::Restart => unreachable!("done by the harness"),
     }
 }
 
 /// `restart` closes the store, all segments sealed, and opens it again.
-fn follows_the_model(
+pub(crate) fn follows_the_model(
     calls: &[Call],
     mut store: Box<dyn Store>,
     restart: impl Fn(Box<dyn Store>) -> Box<dyn Store>,
@@ -92,7 +95,7 @@ fn follows_the_model(
     assert_eq!(store.uberblocks().unwrap(), model.uberblocks().unwrap());
 }
 
-fn options(size: Option<u64>) -> CreateOptions {
+pub(crate) fn options(size: Option<u64>) -> CreateOptions {
     CreateOptions { label: PoolLabel { name: "tank".to_owned(), guid: 1 }, size, force: false }
 }
 
@@ -134,7 +137,10 @@ proptest! {
     fn labels_and_rings_take_any_bytes(noise: Vec<u8>, at in 0usize..4096, xor in 1u8..) {
         let _ = crate::label::Label::decode(&noise);
         let layout = crate::label::Layout::File { slot_len: 4 << 20, slot_count: 15, slot_base: 2 << 20 };
-        let label = crate::label::Label { pool: PoolLabel { name: "tank".into(), guid: 3 }, seq: 9, layout };
+        let members = vec![(at as u64, "/a b".into()), (5, "/dev/sdb".into())];
+        let mirror = (xor % 2 == 0).then_some(crate::MirrorLabel { member: 5, members });
+        let pool = PoolLabel { name: "tank".into(), guid: 3 };
+        let label = crate::label::Label { pool, seq: 9, layout, mirror };
         let mut page = label.encode();
         prop_assert_eq!(crate::label::Label::decode(&page).unwrap(), label);
         page[at] ^= xor;

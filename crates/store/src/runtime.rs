@@ -30,12 +30,23 @@ pub(crate) fn control_socket(path: &Path) -> Option<PathBuf> {
     };
     match near {
         Some(near) if near.as_os_str().len() <= SOCKET_PATH_MAX => Some(near),
-        _ => hashed(path, metadata.uid()),
+        _ => hashed(path.as_os_str().as_bytes(), metadata.uid()),
     }
 }
 
-fn hashed(path: &Path, owner: u32) -> Option<PathBuf> {
-    let sum = codec::sum(&[path.as_os_str().as_bytes()]);
+/// The same for a pool that is at no path, by what tells it from all others.
+pub(crate) fn of_place(place: &Path) -> Option<PathBuf> {
+    hashed(place.as_os_str().as_bytes(), rustix::process::geteuid().as_raw())
+}
+
+/// The socket for a pool that is mirrored: it has several paths, one of which is `member`.
+pub(crate) fn mirror_socket(guid: u64, member: &Path) -> Option<PathBuf> {
+    let owner = std::fs::metadata(member).ok()?.uid();
+    hashed(format!("mirror {guid:016x}").as_bytes(), owner)
+}
+
+fn hashed(what: &[u8], owner: u32) -> Option<PathBuf> {
+    let sum = codec::sum(&[what]);
     let name: String = sum.iter().take(12).map(|b| format!("{b:02x}")).collect();
     // Root looks where the user who owns the pool listens.
     let uid = match rustix::process::geteuid().as_raw() {

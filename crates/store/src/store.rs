@@ -9,9 +9,11 @@
 //! - a deleted segment may be back. So whoever opens a pool deletes the segments that its uberblock does not know.
 
 use std::fmt;
+use std::io::IoSlice;
 use std::path::PathBuf;
 
-use crate::Result;
+use crate::label::MirrorLabel;
+use crate::{MirrorStore, Result, StoreError, Traffic};
 
 /// The longest uberblock a store accepts, in bytes.
 pub const UBERBLOCK_MAX: usize = 4096;
@@ -80,6 +82,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `NotAtEnd`, `SegmentFull`, `Full`, `Poisoned`, `Io`.
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// As [`append`](Self::append), of several pieces one behind the other: all of them or none.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let mut all = Vec::new();
+        pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+        self.append(id, offset, &all)
+    }
+
     /// Makes durable whatever was created and appended before the call.
     ///
     /// # Errors
@@ -87,8 +99,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// dropped what it could not write and would report success the next time.
     fn sync(&self) -> Result<()>;
 
-    /// Begins to write out what was appended so far, without waiting. A hint.
-    fn start_writeback(&self);
+    /// A hint that a [`sync`](Self::sync) is near, from which nobody expects that anything is durable already. Where a sync
+    /// is cheap this is one, so that the next has less to do.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn sync_early(&self) -> Result<()> {
+        self.sync()
+    }
+
+    /// Begins to write out a range that was appended, without waiting. A hint.
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64);
 
     /// Opens an existing segment for appending at `len`; whatever lies beyond is discarded.
     ///
@@ -130,6 +151,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// next owner.
     fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()>;
 
+    /// [`sync`](Self::sync), then [`publish`](Self::publish): for stores where both together cost less.
+    ///
+    /// # Errors
+    /// As the two.
+    fn commit(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        self.sync()?;
+        self.publish(txg, uberblock)
+    }
+
     /// All readable uberblocks, the last published last. Torn ones are left out; of several that were published for
     /// one txg, only the last is given.
     ///
@@ -149,12 +179,57 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Where the owner's control socket lives; `None` when nobody else can reach the store.
     fn control_socket(&self) -> Option<PathBuf>;
 
+    /// Requests and bytes since it was opened, where each costs something; `None` elsewhere.
+    fn traffic(&self) -> Option<Traffic> {
+        None
+    }
+
     /// Destroys the pool: its label is wiped, durably, so that it opens no more; then space is given back.
     /// Afterwards all writes are refused.
     ///
     /// # Errors
     /// `Io`, `ReadOnly`.
     fn destroy(&self) -> Result<()>;
+
+    /// The longest uberblock that this store accepts, in bytes: at most [`UBERBLOCK_MAX`].
+    fn uberblock_max(&self) -> usize {
+        UBERBLOCK_MAX
+    }
+
+    /// Writes over bytes that were appended before, to put right a copy that has gone bad. Torn by a crash it leaves a
+    /// copy as bad as it was. Not durable until [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// `CannotRewrite` where bytes cannot be changed in place; `NoSegment`; `OutOfRange`; `Io`.
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let _ = (offset, data);
+        Err(StoreError::CannotRewrite { id, path: self.describe().into() })
+    }
+
+    /// Compares what the store keeps about itself on its medium (labels, tables) with what it knows to be right, writes
+    /// again what differs if `repair` is set, and tells how many bytes were wrong.
+    ///
+    /// # Errors
+    /// `Io`; with `repair` also `ReadOnly`, `Poisoned`.
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        let _ = repair;
+        Ok(0)
+    }
+
+    /// Records that the store is a member of a mirror, or (`None`) that it is one no more. Stores without a label have
+    /// nothing to record.
+    ///
+    /// # Errors
+    /// `Invalid` when the record does not fit; `Io`, `ReadOnly`.
+    fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
+        let _ = mirror;
+        Ok(())
+    }
+
+    /// This store as a mirror, if it is one: who reads verified bytes asks it for another copy.
+    fn mirror(&self) -> Option<&MirrorStore> {
+        None
+    }
 }
 
 impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
@@ -167,11 +242,20 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         (**self).append(id, offset, data)
     }
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
+        (**self).append_all(id, offset, pieces)
+    }
     fn sync(&self) -> Result<()> {
         (**self).sync()
     }
-    fn start_writeback(&self) {
-        (**self).start_writeback();
+    fn sync_early(&self) -> Result<()> {
+        (**self).sync_early()
+    }
+    fn traffic(&self) -> Option<Traffic> {
+        (**self).traffic()
+    }
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
+        (**self).start_writeback(id, offset, len);
     }
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         (**self).reopen_segment(id, len)
@@ -191,6 +275,9 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
         (**self).publish(txg, uberblock)
     }
+    fn commit(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        (**self).commit(txg, uberblock)
+    }
     fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
         (**self).uberblocks()
     }
@@ -205,5 +292,20 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn destroy(&self) -> Result<()> {
         (**self).destroy()
+    }
+    fn uberblock_max(&self) -> usize {
+        (**self).uberblock_max()
+    }
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        (**self).rewrite(id, offset, data)
+    }
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        (**self).verify_own(repair)
+    }
+    fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
+        (**self).set_mirror(mirror)
+    }
+    fn mirror(&self) -> Option<&MirrorStore> {
+        (**self).mirror()
     }
 }

@@ -22,6 +22,21 @@ pub const SECTOR: usize = 512;
 /// Largest block there is, in bytes (`SPA_MAXBLOCKSIZE`).
 const MAX_BLOCK: usize = 16 << 20;
 
+/// LZ4 tries blocks from this length on by samples first.
+const SAMPLED_MIN: usize = 32 << 10;
+/// So many samples, spread over all of it …
+const SAMPLES: usize = 16;
+/// … of so many bytes …
+const SAMPLE_LEN: usize = 256;
+/// … each so many further behind the beginning of its part, modulo what there is: a prime.
+const STRAY: usize = 7919;
+const _: () = assert!(SAMPLES * SAMPLE_LEN < SAMPLED_MIN);
+
+/// zstd from this level on (`zstd_cutoff_level`) …
+const ZSTD_EARLY_ABORT_LEVEL: i32 = 3;
+/// … is spared blocks from this length on (`zstd_abort_size`) that neither LZ4 nor zstd-1 makes smaller.
+const ZSTD_EARLY_ABORT_SIZE: usize = 128 << 10;
+
 /// `enum zio_compress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
@@ -221,7 +236,7 @@ pub fn compress(algorithm: Compression, level: u8, src: &[u8], dst: &mut Vec<u8>
         Compression::Zle => zle::compress(src, dst, max),
         Compression::Lz4 => lz4_compress(src, dst, max),
         Compression::Gzip(level) => gzip_compress(level, src, dst, max),
-        Compression::Zstd => zstd::compress(level, src, dst, max),
+        Compression::Zstd => zstd_compress(level, src, dst, max),
         Compression::Inherit | Compression::On | Compression::Off | Compression::Empty => None,
     }
 }
@@ -296,7 +311,28 @@ fn lz4_decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError> {
     }
 }
 
+/// Whether LZ4 gains nothing at all on a few hundred bytes here and there. The encoder itself does not stop when it runs out
+/// of its eighth, as ZFS's does, so noise would be gone through, and copied, in full.
+fn looks_like_noise(src: &[u8]) -> bool {
+    if src.len() < SAMPLED_MIN {
+        return false;
+    }
+    let mut sample = [0; SAMPLES * SAMPLE_LEN];
+    let stride = src.len() / SAMPLES;
+    for (number, from) in src.chunks_exact(stride).take(SAMPLES).enumerate() {
+        // Not all at the same distance, lest they meet only one side of what alternates.
+        let at = number * STRAY % (stride - SAMPLE_LEN);
+        let into = number * SAMPLE_LEN;
+        sample[into..into + SAMPLE_LEN].copy_from_slice(&from[at..at + SAMPLE_LEN]);
+    }
+    let mut packed = [0; lz4_flex::block::get_maximum_output_size(SAMPLES * SAMPLE_LEN)];
+    lz4_flex::block::compress_into(&sample, &mut packed).is_ok_and(|n| n > sample.len())
+}
+
 fn lz4_compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
+    if looks_like_noise(src) {
+        return None;
+    }
     SCRATCH.with_borrow_mut(|scratch| {
         // The encoder wants room for the worst case.
         let need = lz4_flex::block::get_maximum_output_size(src.len());
@@ -311,6 +347,17 @@ fn lz4_compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
         dst.extend_from_slice(scratch.get(..n)?);
         Some(dst.len())
     })
+}
+
+/// zstd, given up early where `zfs_zstd_compress_buf` gives up.
+fn zstd_compress(level: u8, src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
+    let is_slow = zstd_level(level).is_some_and(|level| level >= ZSTD_EARLY_ABORT_LEVEL);
+    if is_slow && src.len() >= ZSTD_EARLY_ABORT_SIZE && lz4_compress(src, dst, max).is_none() {
+        dst.clear();
+        zstd::compress(1, src, dst, max)?;
+    }
+    dst.clear();
+    zstd::compress(level, src, dst, max)
 }
 
 fn gzip_decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError> {

@@ -2,7 +2,7 @@
 //!
 //! The source is read once, its holes (`SEEK_HOLE`) not at all. Blocks that are as they were are not written again (they are
 //! recognised when their txg is written, by the hash of what would be stored), so that a later send carries only what
-//! changed.
+//! changed. Every block is written at once, or made a hole: what it was before is never needed.
 
 use std::fs::File;
 use std::io;
@@ -96,9 +96,11 @@ pub fn import_image(
         head.set_volume_size(whole).map_err(VolumeError::from)?;
     }
     let mut imported = Imported { size, read: 0 };
-    let (mut at, mut buf) = (0, vec![0; CHUNK]);
+    let (mut at, mut buf) = (0, vec![0; CHUNK.next_multiple_of(block_size as usize)]);
     while at < size {
         let (data, end) = extent(file, at, size)?;
+        let data = data - data % u64::from(block_size);
+        let end = end.next_multiple_of(u64::from(block_size)).min(size);
         if data > at {
             zero(head, at, data)?;
         }
@@ -107,19 +109,19 @@ pub fn import_image(
             if stop.load(Ordering::Relaxed) {
                 return Err(ImportError::Interrupted);
             }
-            let len = (end - at).min(CHUNK as u64) as usize;
+            let len = (end - at).min(buf.len() as u64) as usize;
             file.read_exact_at(&mut buf[..len], at)
                 .map_err(|source| ImportError::Read { offset: at, source })?;
             let tx = head.begin(Room::Write(2 * CHUNK as u64)).map_err(VolumeError::from)?;
-            head.write(&tx, VOLUME_DATA, at, &buf[..len]).map_err(VolumeError::from)?;
+            // The last block may be longer than what is left; nothing follows it.
+            let padded = len.next_multiple_of(block_size as usize);
+            buf[len..padded].fill(0);
+            head.write(&tx, VOLUME_DATA, at, &buf[..padded]).map_err(VolumeError::from)?;
             drop(tx);
             at += len as u64;
             imported.read += len as u64;
             progress(at);
         }
-    }
-    if whole > size {
-        zero(head, size, whole)?;
     }
     Ok(imported)
 }

@@ -8,14 +8,18 @@
 
 mod dataset;
 mod files;
+mod index;
 mod mount;
 pub mod mount_helper;
 mod parse;
 mod personality;
+mod policy;
 mod pool;
+mod pool_devices;
 mod program;
 mod replication;
 mod serve;
+mod shadow;
 mod tools;
 
 use std::path::PathBuf;
@@ -27,19 +31,28 @@ pub use dataset::{
     InheritArgs, ListArgs, PromoteArgs, ReleaseArgs, RenameArgs, RollbackArgs, SetArgs, SnapshotArgs,
 };
 pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, RestoreArgs};
+pub use index::IndexArgs;
 pub use mount::{MountArgs, MountCommand, UnmountArgs};
 pub use parse::{ParseFailure, parse, usage};
 pub use personality::VersionArgs;
+pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
-    PoolArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs, PoolHistoryArgs,
-    PoolImportArgs, PoolListArgs, PoolStatusArgs, PoolTrimArgs,
+    PoolArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs,
+    PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSetArgs, PoolStatusArgs, PoolSyncArgs,
+    PoolTrimArgs,
+};
+pub use pool_devices::{
+    PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
 };
 pub use program::Program;
-pub use replication::{ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
-pub use serve::{ServeArgs, ServeCommand, ServeNbdArgs, ServeSyncArgs, ServeZvolArgs, TlsMode};
+pub use replication::{HealArgs, ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
+pub use serve::{
+    ServeArgs, ServeCommand, ServeNbdArgs, ServeRsyncArgs, ServeSyncArgs, ServeZvolArgs, TlsMode,
+};
+pub use shadow::{ShadowArgs, ShadowCommand, ShadowDestroyArgs, ShadowListArgs};
 pub use tools::{
-    CheckArgs, CompletionsArgs, ManArgs, ShimsArgs, StreamCommand, StreamDumpArgs, StreamTokenArgs,
-    StreamVerifyArgs, ToolsCommand,
+    CheckArgs, CompletionsArgs, ManArgs, SalvageArgs, ShimsArgs, StreamCommand, StreamDumpArgs,
+    StreamTokenArgs, StreamVerifyArgs, ToolsCommand,
 };
 
 /// Keep ZFS datasets and their snapshots on any machine.
@@ -74,6 +87,9 @@ pub struct GlobalArgs {
 pub enum Command {
     Pool(PoolArgs),
     Sync(SyncArgs),
+    Heal(HealArgs),
+    Shadow(ShadowArgs),
+    Policy(PolicyArgs),
     #[command(flatten)]
     Replication(ReplicationCommand),
     #[command(flatten)]
@@ -83,6 +99,7 @@ pub enum Command {
     #[command(flatten)]
     Mount(MountCommand),
     Serve(ServeArgs),
+    Index(IndexArgs),
     #[command(flatten)]
     Tools(ToolsCommand),
     /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
@@ -104,12 +121,12 @@ pub struct RowsArgs {
 
 /// The verbs in the order and under the headings of `snowmelt --help`.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("Pools", &["pool", "check"]),
-    ("Replication", &["sync", "receive", "send", "stream"]),
+    ("Pools", &["pool", "check", "salvage"]),
+    ("Replication", &["sync", "heal", "shadow", "policy", "receive", "send", "stream"]),
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
     ("Files", &["mount", "unmount", "import", "ls", "cat", "find", "restore", "manifest"]),
-    ("Servers", &["serve"]),
+    ("Servers", &["serve", "index"]),
     ("This program", &["shims", "completions", "man"]),
 ];
 

@@ -10,7 +10,8 @@ use std::path::Path;
 use crate::exit::Exit;
 
 /// The names it is called by. The second is for machines on which OpenZFS has the first.
-const NAMES: [&str; 2] = ["mount.zfs", "mount.snowmelt"];
+/// The last is what mount(8) looks for when it is told no type: the kernel tells that of a mount.
+const NAMES: [&str; 3] = ["mount.zfs", "mount.snowmelt", "mount.fuse.snowmelt"];
 /// mount(8): "incorrect invocation or permissions", and "mount failure".
 const STATUS_USAGE: u8 = 1;
 const STATUS_FAILED: u8 = 32;

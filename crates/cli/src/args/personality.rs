@@ -126,29 +126,19 @@ const ZFS_MISSING: [(&str, &str); 21] = [
 ];
 
 /// The same of zpool(8).
-const ZPOOL_MISSING: [(&str, &str); 25] = [
+const ZPOOL_MISSING: [(&str, &str); 15] = [
     ("add", "add [-fgLnP] [-o property=value] <pool> <vdev> ..."),
-    ("attach", "attach [-fsw] [-o property=value] <pool> <device> <new-device>"),
     ("checkpoint", "checkpoint [-d [-w]] <pool> ..."),
-    ("clear", "clear <pool> [device]"),
     ("ddtprune", "ddtprune -d|-p <amount> <pool>"),
-    ("detach", "detach <pool> <device>"),
     ("events", "events [-vHf [pool] | -c]"),
     ("initialize", "initialize [-c | -s | -u] [-w] <pool> [<device> ...]"),
     ("iostat", "iostat [-ghHLpPvy] [pool ...] [interval [count]]"),
     ("labelclear", "labelclear [-f] <vdev>"),
-    ("offline", "offline [-f] [-t] <pool> <device> ..."),
-    ("online", "online [-e] <pool> <device> ..."),
     ("prefetch", "prefetch -t <type> <pool>"),
     ("reguid", "reguid [-g guid] <pool>"),
     ("remove", "remove [-npsw] <pool> <device> ..."),
     ("reopen", "reopen [-n] <pool>"),
-    ("replace", "replace [-fsw] [-o property=value] <pool> <device> [new-device]"),
-    ("resilver", "resilver <pool> ..."),
-    ("scrub", "scrub [-s | -p] [-w] <pool> ..."),
-    ("set", "set <property=value> <pool>"),
     ("split", "split [-gLnPl] [-o property=value] <pool> <newpool> [<device> ...]"),
-    ("sync", "sync [pool] ..."),
     ("upgrade", "upgrade [-v] [-V version] <-a | pool ...>"),
     ("wait", "wait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]"),
     ("help", "help [<topic>]"),

@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand};
 
+use super::pool_devices::{
+    PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
+};
+
 /// Create, list, import, export and destroy pools
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -23,18 +27,29 @@ pub enum PoolCommand {
     Destroy(PoolDestroyArgs),
     History(PoolHistoryArgs),
     Trim(PoolTrimArgs),
+    Scrub(PoolScrubArgs),
+    Clear(PoolClearArgs),
+    Set(PoolSetArgs),
+    Sync(PoolSyncArgs),
+    Attach(PoolAttachArgs),
+    Detach(PoolDetachArgs),
+    Replace(PoolReplaceArgs),
+    Online(PoolOnlineArgs),
+    Offline(PoolOfflineArgs),
+    Resilver(PoolResilverArgs),
 }
 
 /// Create a pool
 ///
-/// The pool is kept in VDEV: a directory (made if need be), a block device, or a file. A path that does not exist yet
+/// The pool is kept in VDEV: a directory (made if need be), a block device, a file, or an object store (s3://BUCKET/PREFIX,
+/// gs://BUCKET/PREFIX, az://CONTAINER/PREFIX). A path that does not exist yet
 /// becomes a file if --size is given or its name ends in .img or .pool, else a directory. Without VDEV the pool is made in
-/// $XDG_DATA_HOME/snowmelt/POOL.
+/// $XDG_DATA_HOME/snowmelt/POOL. With 'mirror' before them, two or more VDEVs all hold everything, so that one can fail.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt pool create [-fn] [-o property=value] ... [-O property=value] ...\n    \
-    [-m mountpoint] [--size SIZE] <pool> [vdev]"
+    [-m mountpoint] [--size SIZE] <pool> [vdev | mirror vdev vdev ...]"
 )]
 pub struct PoolCreateArgs {
     /// Use VDEV even if it holds something
@@ -57,8 +72,9 @@ pub struct PoolCreateArgs {
     pub size: Option<String>,
     /// Name of the pool
     pub pool: String,
-    /// Directory, file or block device
-    pub vdev: Option<PathBuf>,
+    /// Directory, file, block device or address in an object store; or 'mirror' and several directories, files or devices
+    #[arg(value_name = "VDEV")]
+    pub vdevs: Vec<PathBuf>,
 }
 
 /// List pools with their size, space and health
@@ -164,11 +180,12 @@ pub struct PoolExportArgs {
 
 /// Find pools and remember where they are
 ///
-/// Without a pool or path, the pools that could be imported are listed. A path to a pool imports it.
+/// Without a pool or path, the pools that could be imported are listed. A path to a pool, or its address in an object store,
+/// imports it.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool import [-d dir|device] ...\n       \
-    snowmelt pool import [-d dir|device] ... [-f] <-a | pool|guid|path [newname]>")]
+    snowmelt pool import [-d dir|device] ... [-f] [-o readonly=on] [-F [-nX] | -T txg] <-a | pool|guid|path|url [newname]>")]
 pub struct PoolImportArgs {
     /// Look here: a pool, or a directory of pools
     #[arg(short = 'd', value_name = "PATH", action = ArgAction::Append)]
@@ -176,12 +193,27 @@ pub struct PoolImportArgs {
     /// All pools found
     #[arg(short)]
     pub all: bool,
-    /// Accepted as zpool(8) has it
+    /// Take a pool in an object store from the machine that wrote to it last; whoever owns it there stops
     #[arg(short)]
     pub force: bool,
+    /// readonly=on: only read a pool in an object store, and follow what another machine writes
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
+    pub properties: Vec<String>,
     /// Accepted as zpool(8) has it; nothing is mounted
     #[arg(short = 'N')]
     pub no_mount: bool,
+    /// If the newest txg cannot be read, go back to one that can: what came after it is lost
+    #[arg(short = 'F')]
+    pub rewind: bool,
+    /// With -F: tell whether that would do, and change nothing
+    #[arg(short = 'n', requires = "rewind")]
+    pub dry_run: bool,
+    /// With -F: go back as far as there is anything whole
+    #[arg(short = 'X', requires = "rewind")]
+    pub extreme: bool,
+    /// Go back to this txg, whatever can be read
+    #[arg(short = 'T', value_name = "TXG", requires = "pool")]
+    pub txg: Option<u64>,
     /// Name, guid or path of the pool
     pub pool: Option<String>,
     /// Its name from now on
@@ -231,4 +263,74 @@ pub struct PoolTrimArgs {
     pub wait: bool,
     /// Name of the pool
     pub pool: String,
+}
+
+/// Read everything that is stored, and verify it
+///
+/// Every block of every dataset and snapshot is read once and verified, beside whatever else goes on. What is damaged is named by 'pool status
+/// -v'. Without options the scrub is begun, or gone on with where it was, in the background; it keeps its place if it is
+/// interrupted.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool scrub [-s | -p] [-w] [--rate RATE] <-a | pool ...>")]
+pub struct PoolScrubArgs {
+    /// Give up the scrub that is under way
+    #[arg(short)]
+    pub stop: bool,
+    /// Pause it; it goes on where it was when it is begun again
+    #[arg(short)]
+    pub pause: bool,
+    /// Stay until it is done
+    #[arg(short)]
+    pub wait: bool,
+    /// All pools
+    #[arg(short)]
+    pub all: bool,
+    /// Read no more than this in a second, such as 50M
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<String>,
+    /// This is the process that stays in the background; its standard output says when the scrub has begun
+    #[arg(long, hide = true)]
+    pub detached: bool,
+    /// The pools
+    pub pools: Vec<String>,
+}
+
+/// Forget which blocks were found damaged, and how often
+///
+/// What is still damaged is found again when it is read.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool clear <pool>")]
+pub struct PoolClearArgs {
+    /// The pool
+    pub pool: String,
+    /// Accepted as zpool(8) has it, if it is of the pool
+    #[arg(hide = true)]
+    pub device: Option<String>,
+}
+
+/// Set a property of a pool
+///
+/// That is its comment. Other properties that ZFS has are taken as far as they ask for nothing else than what is the case.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool set <property=value> <pool>")]
+pub struct PoolSetArgs {
+    /// The property and its value
+    #[arg(value_name = "PROPERTY=VALUE")]
+    pub property: String,
+    /// The pool
+    pub pool: String,
+}
+
+/// Put on disk what was written so far
+///
+/// Without a name, of all pools.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool sync [pool] ...")]
+pub struct PoolSyncArgs {
+    /// Pools
+    pub pools: Vec<String>,
 }

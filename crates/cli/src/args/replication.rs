@@ -21,6 +21,7 @@ pub enum ReplicationCommand {
     <filesystem|volume|snapshot>\n       \
     snowmelt receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n           \
     [-d | -e] <filesystem>\n       \
+    snowmelt receive -c [-v] <filesystem|volume|snapshot>\n       \
     snowmelt receive -A <filesystem|volume>"
 )]
 pub struct ReceiveArgs {
@@ -34,6 +35,12 @@ pub struct ReceiveArgs {
     /// Abort: throw away what an interrupted 'receive -s' kept
     #[arg(short = 'A', conflicts_with_all = ["force", "resumable", "drop_first", "last_only", "dry_run", "no_mount"])]
     pub abort: bool,
+    /// Corrective: mend what is damaged of a snapshot that is here with a stream of the same snapshot
+    #[arg(
+        short = 'c',
+        conflicts_with_all = ["abort", "force", "resumable", "drop_first", "last_only", "dry_run", "set", "exclude"]
+    )]
+    pub corrective: bool,
     /// Name the target after the sent snapshot, without its first element (the pool)
     #[arg(short = 'd', conflicts_with = "last_only")]
     pub drop_first: bool,
@@ -63,6 +70,30 @@ pub struct ReceiveArgs {
     pub exclude: Vec<String>,
     /// Dataset or snapshot to make
     #[arg(value_name = "TARGET")]
+    pub target: String,
+}
+
+/// Mend what is damaged of a dataset with what a copy of it has
+///
+/// Damaged blocks of TARGET and its snapshots, as 'pool status -v' names them, are asked of SOURCE, which has some of the same snapshots: a dataset of
+/// snowmelt, here or elsewhere (host:tank/home, over ssh). Only these blocks are transferred, and only what is byte for byte what was damaged
+/// is stored. Run 'pool scrub' first, so that all damage is known.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt heal [-v] [-e command] [--remote-command command] <source> <target>")]
+pub struct HealArgs {
+    /// Say what was mended
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// The command that reaches another machine, instead of ssh; its words are separated by blanks
+    #[arg(short = 'e', long = "rsh", value_name = "COMMAND", default_value = "ssh")]
+    pub rsh: String,
+    /// The program there
+    #[arg(long, value_name = "COMMAND", default_value = "snowmelt")]
+    pub remote_command: String,
+    /// The dataset that has good blocks
+    pub source: String,
+    /// The dataset that is damaged
     pub target: String,
 }
 
@@ -145,8 +176,10 @@ pub struct SendArgs {
 /// Bring a copy up to date
 ///
 /// SOURCE and TARGET are each one of: a dataset (tank/home), a dataset elsewhere (host:tank/home or user@host:tank/home, over
-/// ssh), a dataset of ZFS (zfs:tank/home, host:zfs:tank/home), or a file or '-' with a stream. The source can also be a directory
-/// or a disk image, which is imported. What is at the target already is not sent again: the cost is what changed.
+/// ssh), a dataset of ZFS (zfs:tank/home, host:zfs:tank/home), a directory, a disk image or block device, or a file or '-'
+/// with a stream; one of them is a dataset. Directories, images and files can be elsewhere (host:/srv/www). A directory or image as
+/// source is imported if the target is a pool of the same machine, else only hashes of it are kept (see 'snowmelt shadow').
+/// What is at the target already is not sent again: the cost is what changed.
 ///
 /// A snapshot is taken of datasets that were written to since their newest one. Nothing at the target is destroyed
 /// without --force. Interrupted, the sync goes on where it was when it is run again.
@@ -156,13 +189,14 @@ pub struct SendArgs {
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt sync [-Finprvw] [--identifier name] [--no-snapshot] [--exclude pattern]... \
-    [-o property=value]... [-x property]...\n           [--bwlimit rate] [-e command] [--json] <source> <target>"
+    [-o property=value]... [-x property]...\n           [--bwlimit rate] [--compress[=level]] [-e command] [--json] <source> <target>"
 )]
 pub struct SyncArgs {
     /// With everything below
     #[arg(short = 'r', long)]
     pub recursive: bool,
-    /// Destroy what is newer at the target than the newest common snapshot
+    /// Destroy what is newer at the target than the newest common snapshot; overwrite and remove what others changed in a
+    /// directory or image
     #[arg(short = 'F', long)]
     pub force: bool,
     /// Only say what would be done
@@ -186,7 +220,8 @@ pub struct SyncArgs {
     /// Do not hold the newest common snapshot at the target
     #[arg(long)]
     pub no_hold: bool,
-    /// Leave out datasets whose name below the source matches, and all below them (*, ?, [a-z])
+    /// Leave out datasets whose name below the source matches, and all below them (*, ?, [a-z]); of a directory, files, with
+    /// the syntax of .gitignore
     #[arg(long = "exclude", value_name = "PATTERN", action = ArgAction::Append)]
     pub exclude: Vec<String>,
     /// Send properties too
@@ -204,6 +239,11 @@ pub struct SyncArgs {
     /// Bytes a second at most (10M, 500K)
     #[arg(long, value_name = "RATE")]
     pub bwlimit: Option<String>,
+    /// Compress what goes over a connection to another machine, with this level of zstd (1 to 19); what is stored compressed goes
+    /// as it is in any case
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "3",
+        value_parser = clap::value_parser!(u8).range(1..=19))]
+    pub compress: Option<u8>,
     /// Datasets that are sent at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub jobs: u16,

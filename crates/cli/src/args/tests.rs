@@ -94,6 +94,17 @@ fn lines_of_stock_tools_parse() {
         "diff -FHth tank@a tank@b",
         "pool list -H -p -o name,size,cap,health,free tank",
         "pool create -f -o comment=x -O atime=off -m none tank /x",
+        "pool scrub -w tank other",
+        "pool scrub -p tank",
+        "pool clear tank",
+        "pool create --size 1G tank mirror /a /b",
+        "pool attach -fsw -o ashift=12 tank /a /b",
+        "pool detach tank /a",
+        "pool replace -w tank /a",
+        "pool replace tank /a /b",
+        "pool online -e tank /a /b",
+        "pool offline tank /a",
+        "pool resilver tank other",
         "pool import -d /x -f -N tank new",
         "--pool-dir /x list --pool-dir /y",
     ] {
@@ -191,7 +202,7 @@ fn shims_take_their_own_verbs_and_no_others() {
     assert!(refused("zfs load-key").contains("load-key") && refused("zfs load-key").contains("keylocation"));
     assert!(refused("zfs send").contains("\n\tsend [-nVvPe] -t <receive_resume_token>\n"));
     assert!(matches!(
-        parse(&["zpool".into(), "scrub".into(), "tank".into()], None),
+        parse(&["zpool".into(), "initialize".into(), "tank".into()], None),
         Err(ParseFailure::Missing(_))
     ));
     for line in ["zfs help", "zfs help send", "zpool --help", "zfs -?", "zfs help nosuch"] {

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 pub enum ToolsCommand {
     Stream(StreamArgs),
     Check(CheckArgs),
+    Salvage(SalvageArgs),
     Shims(ShimsArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -81,6 +82,21 @@ pub struct StreamVerifyArgs {
 pub struct StreamTokenArgs {
     /// The token
     pub token: String,
+}
+
+/// Find a pool again whose uberblocks or newest txgs are lost
+///
+/// Searches all that is stored for the states the pool once had, and takes it back to the newest that passes a check. Nothing
+/// is overwritten. For a pool that 'pool import -F' cannot bring back.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt salvage [-n] <pool|path>")]
+pub struct SalvageArgs {
+    /// Tell what there is, and change nothing
+    #[arg(short = 'n')]
+    pub dry_run: bool,
+    /// Name or path of the pool
+    pub pool: String,
 }
 
 /// Check every invariant of a pool

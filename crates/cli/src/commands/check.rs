@@ -22,10 +22,10 @@ const KEPT_MAX: usize = 10_000;
 /// When a pool cannot be opened or read.
 pub fn run(app: &mut App<'_>, args: &CheckArgs) -> Result<Exit> {
     let mut failed = false;
-    for pool in &args.pools {
+    for pool in app.own_share(&args.pools) {
         let missing = |name: &str| format!("cannot open '{name}': no such pool");
-        match app.on_pool(pool, missing, |app, session| check(app, args, pool, session)) {
-            Ok(exit) => failed |= exit != Exit::Ok && exit != Exit::Other(0),
+        match app.on_pool(&pool, missing, |app, session| check(app, args, &pool, session)) {
+            Ok(exit) => failed |= exit != Exit::Ok,
             Err(error @ (CliError::Output(_) | CliError::Usage(_))) => return Err(error),
             Err(error) => {
                 app.context.complain(error);

@@ -3,17 +3,21 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
+use snowmelt_dataset::objset::view::VOLUME_DATA;
 use snowmelt_dataset::property::{Types, format_bytes, parse_size};
 use snowmelt_dataset::{
     DatasetError, Kind, Name, NewVolume, ReceiveError, StageOptions, VOLUME_BLOCK_DEFAULT, new_volume_objects,
 };
-use snowmelt_volume::{image_size, import_image};
+use snowmelt_volume::{Imported, image_size, import_image};
 
+use super::take_in::Suspects;
 use super::{assignments, import_directory};
 use crate::app::App;
 use crate::args::ImportArgs;
-use crate::error::{CliError, Result, chain};
+use crate::context::Context;
+use crate::error::{CliError, Result, chain, is_no_space};
 use crate::exit::Exit;
 use crate::pools::Session;
 use crate::progress::Progress;
@@ -30,11 +34,30 @@ pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
     let metadata = std::fs::metadata(&source).map_err(|error| CliError::failed(&attempt, &error))?;
     let missing = |pool: &str| format!("cannot import into '{dataset}': no such pool '{pool}'");
     app.on_pool(&dataset, missing, |app, session| {
-        let import =
-            Import { args, source: &source, dataset: &dataset, snapshot: &snapshot, attempt: &attempt };
+        if session.shadow().is_some() {
+            return Err(CliError::Failed(format!(
+                "{attempt}: '{dataset}' is a shadow, which only sync brings up to date"
+            )));
+        }
+        let stop = app.context.cancelled.clone();
+        let import = Import {
+            args,
+            source: &source,
+            dataset: &dataset,
+            snapshot: &snapshot,
+            attempt: &attempt,
+            suspects: None,
+            stop: &stop,
+        };
         let exit = match metadata.is_dir() {
-            true => import_directory::run(app, session, &import)?,
-            false => import.image(app, session)?,
+            true => {
+                let taken = import_directory::take(app.context, session, &import)?;
+                import_directory::tell(app.context, &import, &taken)?
+            }
+            false => {
+                let taken = import.image(app.context, session)?;
+                import.tell(app.context, &taken)?
+            }
         };
         if !args.dry_run {
             app.record(session);
@@ -64,6 +87,19 @@ pub(super) struct Import<'a> {
     pub(super) snapshot: &'a str,
     /// What stands before the colon of a refusal.
     pub(super) attempt: &'a str,
+    /// The pool is a shadow: what of it was not as it should be, when it was sent.
+    pub(super) suspects: Option<&'a Suspects>,
+    /// Set when nobody wants it any more.
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// What became of an image.
+pub(super) struct TakenImage {
+    /// The volume was there before.
+    exists: bool,
+    /// Full name of the snapshot, and bytes written, unless nothing was to be done.
+    done: Option<(String, u64)>,
+    pub(super) imported: Imported,
 }
 
 impl Import<'_> {
@@ -75,6 +111,7 @@ impl Import<'_> {
             parents: self.args.parents,
             force: self.args.force,
             properties: assignments::stored(&chosen),
+            shadow: self.suspects.is_some(),
         })
     }
 
@@ -82,6 +119,9 @@ impl Import<'_> {
     pub(super) fn refused(&self, error: &ReceiveError) -> CliError {
         let attempt = format!("cannot import into '{}'", self.dataset);
         match error {
+            ReceiveError::Dataset(error) if is_no_space(error) => {
+                CliError::NoSpace(report::dataset_error(&attempt, error))
+            }
             ReceiveError::Dataset(error) => CliError::Failed(report::dataset_error(&attempt, error)),
             ReceiveError::Modified { .. } => CliError::Failed(format!(
                 "{attempt}: it has been modified since its most recent snapshot\n\
@@ -114,16 +154,14 @@ impl Import<'_> {
         }
     }
 
-    fn image(&self, app: &mut App<'_>, session: &Session) -> Result<Exit> {
+    pub(super) fn image(&self, context: &Context, session: &Session) -> Result<TakenImage> {
         let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(self.attempt, error);
         let file = File::open(self.source).map_err(|error| failed(&error))?;
         let block_size = self.block_size()?;
         let exists = self.check_kind(session, Kind::Volume)?;
         let (size, whole) = image_size(&file, block_size).map_err(|error| failed(&error))?;
         if self.args.dry_run {
-            let verb = if exists { "would update" } else { "would create" };
-            writeln!(app.context.out, "{verb} volume {} from {} of image", self.dataset, format_bytes(size))?;
-            return Ok(Exit::Ok);
+            return Ok(TakenImage { exists, done: None, imported: Imported { size, read: 0 } });
         }
         let options = self.options(Types::VOLUME)?;
         let first = |_: &[(String, String)]| Ok(new_volume_objects(&NewVolume { size: whole, block_size }));
@@ -131,7 +169,10 @@ impl Import<'_> {
             .datasets
             .stage(self.dataset, Kind::Volume, first, &options)
             .map_err(|error| self.refused(&error))?;
-        let progress = (!self.args.verbose).then(|| Progress::bytes(app.context, Some(size)));
+        let progress = (!self.args.verbose).then(|| Progress::bytes(context, Some(size)));
+        if self.suspects.is_some_and(Suspects::is_empty) {
+            staging.head().refer_outside(VOLUME_DATA);
+        }
         let imported = import_image(
             &file,
             &staging,
@@ -140,7 +181,7 @@ impl Import<'_> {
                     progress.set(at);
                 }
             },
-            &app.context.cancelled,
+            self.stop,
         );
         if let Some(progress) = progress {
             progress.finish();
@@ -148,22 +189,28 @@ impl Import<'_> {
         let imported = imported.map_err(|error| failed(&error))?;
         let snapshot = staging.finish(self.snapshot, &[]).map_err(|error| self.refused(&error))?;
         let written = session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written);
+        Ok(TakenImage { exists, done: Some((snapshot.full_name(), written)), imported })
+    }
+
+    fn tell(&self, context: &mut Context, taken: &TakenImage) -> Result<Exit> {
+        let TakenImage { exists, done, imported } = taken;
+        let Some((snapshot, written)) = done else {
+            let verb = if *exists { "would update" } else { "would create" };
+            let size = format_bytes(imported.size);
+            writeln!(context.out, "{verb} volume {} from {size} of image", self.dataset)?;
+            return Ok(Exit::Ok);
+        };
         if self.args.json {
             let said = serde_json::json!({
-                "snapshot": snapshot.full_name(),
+                "snapshot": snapshot,
                 "size": imported.size,
                 "read": imported.read,
                 "written": written,
             });
-            writeln!(app.context.out, "{said}")?;
+            writeln!(context.out, "{said}")?;
         } else if self.args.verbose {
-            writeln!(
-                app.context.out,
-                "{}: {} read, {} written",
-                snapshot.full_name(),
-                format_bytes(imported.read),
-                format_bytes(written)
-            )?;
+            let (read, written) = (format_bytes(imported.read), format_bytes(*written));
+            writeln!(context.out, "{snapshot}: {read} read, {written} written")?;
         }
         Ok(Exit::Ok)
     }

@@ -1,50 +1,69 @@
 //! `import` of a directory.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::{
     Datasets, Kind, ListingDigest, SourceFile, SourceObject, Staging, new_filesystem_objects,
 };
 use snowmelt_fs::import::{
-    Filter, HintError, Hints, ImportEvent, ImportObserver, ImportOptions, Scan, SourceId, Summary, import,
+    Filter, HintError, Hints, ImportEvent, ImportObserver, ImportOptions, Scan, SourceId, SourceStat,
+    Summary, import,
 };
 use snowmelt_zpl::FilesystemMut;
 
 use super::files::printable;
 use super::import::Import;
-use crate::app::App;
+use super::take_in::Shadowing;
 use crate::context::Context;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::pools::Session;
 use crate::progress::Progress;
 
+/// Bytes of a block of a shadow's large files: `recordsize` as it is by default.
+const RECORD: u32 = 128 << 10;
+
+/// What became of a directory.
+pub(super) struct Taken {
+    pub(super) summary: Summary,
+    /// Full name of the snapshot.
+    snapshot: String,
+    /// Bytes, unless nothing was to be done.
+    written: Option<u64>,
+}
+
 /// Takes a directory into a filesystem, as a snapshot.
 ///
 /// # Errors
 /// When nothing came of it; of single files it is told.
-pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Result<Exit> {
+pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) -> Result<Taken> {
     let args = to.args;
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(to.attempt, error);
     if args.block_size.is_some() {
         return Err(CliError::Usage("'-b' is for disk images: see 'recordsize' for files".to_owned()));
     }
-    let exclude_from: Vec<_> = args.exclude_from.iter().map(|file| app.context.path(file)).collect();
+    let exclude_from: Vec<_> = args.exclude_from.iter().map(|file| context.path(file)).collect();
     let filter = Filter::new(&args.exclude, &exclude_from).map_err(|error| failed(&error))?;
     let scan = Scan::open(to.source, filter, args.one_filesystem).map_err(|error| failed(&error))?;
-    to.check_kind(session, Kind::Filesystem)?;
+    let is_first = !to.check_kind(session, Kind::Filesystem)?;
     let options = to.options(Types::FILESYSTEM)?;
     let staging = session
         .datasets
         .stage(to.dataset, Kind::Filesystem, new_filesystem_objects, &options)
         .map_err(|error| to.refused(&error))?;
     let fs = staging.head().filesystem(&session.datasets.catalog()).map_err(|error| failed(&error))?;
-    let mut hints = Noted { datasets: &session.datasets, staging: &staging, new: Vec::new() };
-    let progress = (!args.verbose).then(|| Progress::items(app.context));
-    let is_terminal = app.context.is_terminal_out();
-    let mut teller = Teller { context: app.context, verbose: args.verbose, is_terminal, progress };
-    let how = ImportOptions { ignore_ctime: args.ignore_ctime, dry_run: args.dry_run };
+    let shadow = to.suspects.map(|suspects| Shadowing::new(&staging, suspects, is_first));
+    let mut hints = Noted { datasets: &session.datasets, staging: &staging, new: Vec::new(), shadow };
+    let progress = (!args.verbose).then(|| Progress::items(context));
+    let is_terminal = context.is_terminal_out();
+    let mut teller = Teller { context, verbose: args.verbose, is_terminal, progress, stop: to.stop };
+    let how = ImportOptions {
+        ignore_ctime: args.ignore_ctime,
+        dry_run: args.dry_run,
+        whole_blocks: if to.suspects.is_some() { RECORD } else { 0 },
+    };
     let done = import(&scan, &fs, &mut hints, &mut teller, how);
     if let Some(progress) = teller.progress.take() {
         progress.finish();
@@ -59,25 +78,39 @@ pub(super) fn run(app: &mut App<'_>, session: &Session, to: &Import<'_>) -> Resu
     }
     drop(fs);
     let mut written = None;
-    let name = format!("{}@{}", to.dataset, to.snapshot);
+    let snapshot = format!("{}@{}", to.dataset, to.snapshot);
     if !args.dry_run {
         let snapshot = staging.finish(to.snapshot, &[]).map_err(|error| to.refused(&error))?;
         written = Some(session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written));
     }
-    tell(app.context, to, &name, &summary, written)?;
-    Ok(if summary.failures == 0 { Exit::Ok } else { Exit::Partial })
+    Ok(Taken { summary, snapshot, written })
 }
 
-fn tell(
-    context: &mut Context,
-    to: &Import<'_>,
-    name: &str,
-    summary: &Summary,
-    written: Option<u64>,
-) -> Result<()> {
+/// What was done, or would be, as a person reads it.
+pub(super) fn describe(summary: &Summary, dry_run: bool) -> String {
+    let would = if dry_run { "would be " } else { "" };
+    let read = format_bytes(summary.bytes_read);
+    format!(
+        "{} entries; {would}{} created, {} changed, {} renamed, {} removed; {read} {would}read",
+        summary.entries, summary.created, summary.changed, summary.renamed, summary.removed
+    )
+}
+
+/// What is said of files that are not in the snapshot as they should be.
+pub(super) fn failures(attempt: &str, count: u64) -> String {
+    let files = if count == 1 { "file" } else { "files" };
+    format!("{attempt}: {count} {files} could not be read, or changed while they were: see above")
+}
+
+/// Tells what was done.
+///
+/// # Errors
+/// When output fails.
+pub(super) fn tell(context: &mut Context, to: &Import<'_>, taken: &Taken) -> Result<Exit> {
+    let Taken { summary, snapshot, written } = taken;
     if to.args.json {
         let said = serde_json::json!({
-            "snapshot": name,
+            "snapshot": snapshot,
             "dry_run": to.args.dry_run,
             "entries": summary.entries,
             "created": summary.created,
@@ -91,24 +124,17 @@ fn tell(
         });
         writeln!(context.out, "{said}")?;
     } else if to.args.verbose || to.args.dry_run {
-        let would = if to.args.dry_run { "would be " } else { "" };
-        let read = format_bytes(summary.bytes_read);
-        write!(
-            context.out,
-            "{name}: {} entries; {would}{} created, {} changed, {} renamed, {} removed; {read} {would}read",
-            summary.entries, summary.created, summary.changed, summary.renamed, summary.removed
-        )?;
+        write!(context.out, "{snapshot}: {}", describe(summary, to.args.dry_run))?;
         match written {
-            Some(written) => writeln!(context.out, ", {} written", format_bytes(written))?,
+            Some(written) => writeln!(context.out, ", {} written", format_bytes(*written))?,
             None => writeln!(context.out)?,
         }
     }
-    if summary.failures > 0 {
-        let files = if summary.failures == 1 { "file" } else { "files" };
-        let why = "could not be read, or changed while they were: see above";
-        context.complain(CliError::Failed(format!("{}: {} {files} {why}", to.attempt, summary.failures)));
+    if summary.failures == 0 {
+        return Ok(Exit::Ok);
     }
-    Ok(())
+    context.complain(failures(to.attempt, summary.failures));
+    Ok(Exit::Partial)
 }
 
 /// What became of the source last time: kept in the pool.
@@ -116,6 +142,7 @@ struct Noted<'a> {
     datasets: &'a Datasets,
     staging: &'a Staging<'a>,
     new: Vec<(SourceFile, SourceObject)>,
+    shadow: Option<Shadowing<'a>>,
 }
 
 impl Noted<'_> {
@@ -175,11 +202,25 @@ impl Hints for Noted<'_> {
     }
 
     fn listing(&mut self, directory: u64) -> Result<Option<ListingDigest>, HintError> {
+        // A suspect lies in a directory that looks as it did.
+        if self.shadow.as_ref().is_some_and(Shadowing::has_suspects) {
+            return Ok(None);
+        }
         Ok(self.staging.listing(directory)?)
     }
 
     fn note_listing(&mut self, directory: u64, digest: Option<ListingDigest>) -> Result<(), HintError> {
         Ok(self.staging.note_listing(directory, digest)?)
+    }
+
+    fn is_suspect(&self, object: u64) -> bool {
+        self.shadow.as_ref().is_some_and(|shadow| shadow.is_suspect(object))
+    }
+
+    fn reading(&mut self, object: u64, stat: &SourceStat, is_new: bool) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.reading(object, stat, is_new);
+        }
     }
 }
 
@@ -189,6 +230,7 @@ struct Teller<'a> {
     verbose: bool,
     is_terminal: bool,
     progress: Option<Progress>,
+    stop: &'a AtomicBool,
 }
 
 impl ImportObserver for Teller<'_> {
@@ -215,7 +257,7 @@ impl ImportObserver for Teller<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.context.is_cancelled()
+        self.stop.load(Ordering::Relaxed)
     }
 }
 

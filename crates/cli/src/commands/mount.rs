@@ -4,10 +4,8 @@
 //! the background: it starts itself again, detached, and ends when that one says on its standard output that all is
 //! mounted. A command that finds an owner has it mount.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::{Mount, MountError, MountOptions};
 
-use super::{mount_stream, names};
+use super::{background, mount_stream, names};
 use crate::app::{App, pool_of};
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
@@ -25,10 +23,6 @@ use crate::pools::{Session, stream_index};
 use crate::properties::{Entity, Reader};
 use crate::report;
 
-/// The last byte that a detached process writes when everything is mounted.
-const READY: u8 = 0;
-/// Longest output of a detached process that is passed on.
-const OUTPUT_MAX: u64 = 1 << 20;
 /// How soon a mount that somebody waits for is noticed to have ended.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -44,17 +38,19 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
         }
         _ => {}
     }
-    parse_options(args, VfsOptions::default(), &mut MountOptions::default())?;
+    let is_remount = parse_options(args, VfsOptions::default(), &mut MountOptions::default())?.remount;
     if args.fake {
         return Ok(Exit::Ok);
+    }
+    if is_remount {
+        return remount(app, args);
     }
     let stream = match stream_file(app, args)? {
         Some(file) => Some(mount_stream::indexed(app, args, &file)?),
         None => None,
     };
     if args.detached {
-        // The terminal's signals are not for us any more. It fails where the session is ours already.
-        let _ = rustix::process::setsid();
+        background::leave_terminal();
     } else if !args.foreground && !app.is_served() {
         return detach(app, args);
     }
@@ -69,7 +65,7 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
             (vec![mount_one(app, session, name, args)?], false)
         };
         if args.detached && !app.is_served() {
-            ready(app)?;
+            background::ready(app)?;
         } else if args.foreground && app.is_served() {
             stay(app, &mounts);
         }
@@ -122,56 +118,12 @@ fn detach(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
 
 /// Starts this program again with the same words (and a pool, for `-a`), and waits until it is ready or ends.
 fn detach_one(app: &mut App<'_>, pool: Option<&str>) -> Result<Exit> {
-    let failed = |error: std::io::Error| CliError::failed("cannot start a process in the background", &error);
     let mut words = app.context.args.clone();
     // Before anything that is no option.
     let at = words.iter().position(|word| word == "--").unwrap_or(words.len());
     words.insert(at, "--detached".into());
     words.extend(pool.map(Into::into));
-    let mut child = Command::new("/proc/self/exe")
-        .args(&words)
-        .current_dir(app.context.cwd())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(app.context.err.try_clone()?)
-        .spawn()
-        .map_err(failed)?;
-    let mut output = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        stdout.take(OUTPUT_MAX).read_to_end(&mut output).map_err(failed)?;
-    }
-    let is_ready = output.last() == Some(&READY);
-    if is_ready {
-        output.pop();
-    }
-    app.context.out.write_all(&output)?;
-    if is_ready {
-        return Ok(Exit::Ok);
-    }
-    let status = child.wait().map_err(failed)?;
-    match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(0) => Ok(Exit::Ok),
-        Some(code) => Ok(Exit::Other(code)),
-        None => Err(CliError::Failed(format!("the process in the background was killed: {status}"))),
-    }
-}
-
-/// Tells whoever started this process that everything is mounted, and lets go of its files.
-fn ready(app: &mut App<'_>) -> Result<()> {
-    app.context.out.write_all(&[READY])?;
-    app.context.out.flush()?;
-    let null = || File::options().read(true).write(true).open("/dev/null");
-    let (own, stdin, out, err) = (null()?, null()?, null()?, null()?);
-    app.context.stdin = stdin;
-    app.context.out = std::io::BufWriter::new(out);
-    app.context.err = err;
-    let replaced = rustix::stdio::dup2_stdin(&own)
-        .and_then(|()| rustix::stdio::dup2_stdout(&own))
-        .and_then(|()| rustix::stdio::dup2_stderr(&own));
-    replaced.map_err(std::io::Error::from)?;
-    // No other filesystem is kept busy by this process.
-    let _ = std::env::set_current_dir("/");
-    Ok(())
+    background::start(app, &words)
 }
 
 /// Works for somebody who waits in the foreground: until it is unmounted, or whoever waits goes away.
@@ -188,9 +140,41 @@ fn stay(app: &mut App<'_>, mounts: &[Arc<Mount>]) {
     }
 }
 
+/// Mounted again where it is, with other options. Whoever serves the mount does it.
+fn remount(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
+    let Some(name) = args.dataset.as_ref().filter(|_| !args.all) else {
+        return Err(CliError::Usage("'remount' is for one dataset".to_owned()));
+    };
+    let attempt = format!("cannot remount '{name}'");
+    app.on_dataset(name, |app, session| {
+        let directory = args.directory.as_ref().map(|directory| app.context.path(directory));
+        let directory = directory.map(|path| path.canonicalize().unwrap_or(path));
+        let is_meant = |mount: &Arc<Mount>| {
+            mount.name() == *name && directory.as_ref().is_none_or(|directory| mount.dir() == *directory)
+        };
+        let Some(mount) = session.mounts.list().into_iter().find(is_meant) else {
+            return Err(CliError::Failed(format!("{attempt}: not mounted")));
+        };
+        let catalog = session.datasets.catalog();
+        let id = mount.vfs().dataset_id();
+        let dataset = catalog.dataset_by_id(id).map_err(report::failed(&attempt))?;
+        let chosen = properties(&catalog, &dataset, args, &mut default_options(), &attempt)?;
+        // A snapshot is read-only whether that is said or not, unless the opposite is.
+        let is_said = args.options.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "rw");
+        let read_only = chosen.read_only || (mount.vfs().is_snapshot() && !is_said);
+        mount
+            .remount(VfsOptions { read_only, ..chosen })
+            .map_err(|error| CliError::failed(&attempt, &error))?;
+        Ok(Exit::Ok)
+    })
+}
+
 fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs) -> Result<Arc<Mount>> {
     let catalog = session.datasets.catalog();
     let attempt = format!("cannot mount '{name}'");
+    if let Some(caveat) = session.caveat() {
+        app.context.complain(caveat);
+    }
     let mut options = default_options();
     let parsed = names::parse(name, &format!("cannot open '{name}'"))?;
     if parsed.snapshot().is_some() {
@@ -310,16 +294,23 @@ pub(super) fn properties(
 ) -> Result<VfsOptions> {
     let mut properties = VfsOptions::of(catalog, dataset).map_err(report::failed(attempt))?;
     properties.read_only |= catalog.pool().is_read_only();
-    let chosen = parse_options(args, properties, options)?;
+    let chosen = parse_options(args, properties, options)?.vfs;
     if catalog.pool().is_read_only() && !chosen.read_only {
         return Err(CliError::Failed(format!("{attempt}: the pool can only be read")));
     }
     Ok(chosen)
 }
 
+/// What `-o` asks for.
+struct Asked {
+    vfs: VfsOptions,
+    /// Of what is mounted already.
+    remount: bool,
+}
+
 /// `-o`: what it names is so this time, whatever the properties say.
-fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOptions) -> Result<VfsOptions> {
-    let mut chosen = properties;
+fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOptions) -> Result<Asked> {
+    let (mut chosen, mut remount) = (properties, false);
     let given = &args.options;
     for option in given.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     {
@@ -340,16 +331,12 @@ fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOp
             "suid" | "setuid" => chosen.setuid = true,
             "nosuid" | "nosetuid" => chosen.setuid = false,
             "allow_other" => options.allow_other = true,
-            "remount" => {
-                return Err(CliError::Failed(
-                    "a mount cannot be changed: unmount, and mount with other options".to_owned(),
-                ));
-            }
+            "remount" => remount = true,
             _ if args.sloppy => {}
             other => return Err(CliError::Usage(format!("unknown mount option '{other}'"))),
         }
     }
-    Ok(chosen)
+    Ok(Asked { vfs: chosen, remount })
 }
 
 /// A property as `get -p` shows it, and where it comes from.
@@ -405,14 +392,17 @@ mod tests {
         let parse = |sloppy: bool, list: &str| {
             let args = MountArgs { options: vec![list.to_owned()], sloppy, ..MountArgs::default() };
             let mut options = MountOptions::default();
-            parse_options(&args, VfsOptions::default(), &mut options).map(|chosen| (chosen, options))
+            parse_options(&args, VfsOptions::default(), &mut options).map(|asked| (asked, options))
         };
-        let (chosen, options) = parse(false, "ro,noatime,nodev, allow_other,rw").unwrap();
+        let (Asked { vfs: chosen, remount }, options) =
+            parse(false, "ro,noatime,nodev, allow_other,rw").unwrap();
+        assert!(!remount);
         assert!(!chosen.read_only && !chosen.devices && chosen.exec);
         assert_eq!(chosen.atime, Atime::Off);
         assert!(options.allow_other);
-        assert!(parse(false, "zap").is_err() && parse(true, "zap,ro").unwrap().0.read_only);
+        assert!(parse(false, "zap").is_err() && parse(true, "zap,ro").unwrap().0.vfs.read_only);
         assert!(parse(false, "defaults,noauto,nofail,x-systemd.automount,_netdev").is_ok());
-        assert!(parse(true, "remount,ro").is_err());
+        let asked = parse(true, "remount,ro").unwrap().0;
+        assert!(asked.remount && asked.vfs.read_only);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
 use snowmelt_dataset::{Datasets, Name};
-use snowmelt_pool::{NewPool, Pool, PoolOptions};
+use snowmelt_pool::{NewPool, Pool};
 use snowmelt_store::{CreateOptions, Location, PoolLabel};
 
 use super::assignments;
@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::{Owner, random_guid};
+use crate::pools::{Owner, entry, pool_options, random_guid};
 use crate::report;
 
 /// Creates a pool.
@@ -30,30 +30,76 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     }
     let comment = pool_comment(&attempt, &args.pool_properties)?;
     let properties = root_properties(&attempt, args)?;
-    let (location, size) = place(app, args, &attempt)?;
+    let places = vdevs(app, args, &attempt)?;
     if args.dry_run {
-        writeln!(app.context.out, "would create '{name}' in {}", location.path().display())?;
+        let paths: Vec<_> =
+            places.iter().map(|(location, _)| location.path().display().to_string()).collect();
+        let what = if paths.len() > 1 { "a mirror of " } else { "" };
+        writeln!(app.context.out, "would create '{name}' in {what}{}", paths.join(" and "))?;
         return Ok(Exit::Ok);
     }
     let guid = random_guid(&attempt)?;
     let label = PoolLabel { name: name.to_owned(), guid };
-    if let Location::Directory(path) = &location {
-        std::fs::create_dir_all(path).map_err(|error| CliError::failed(&attempt, &error))?;
+    for (location, _) in &places {
+        if let Location::Directory(path) = location {
+            std::fs::create_dir_all(path).map_err(|error| CliError::failed(&attempt, &error))?;
+        }
     }
-    let options = CreateOptions { label, size, force: args.force };
-    let store =
-        snowmelt_store::create(&location, &options).map_err(|error| CliError::failed(&attempt, &error))?;
-    let pool = Pool::create(store, &NewPool { name, guid }, PoolOptions::default())
+    let size = places.iter().find_map(|(_, size)| *size);
+    let options = CreateOptions { label: label.clone(), size, force: args.force };
+    let locations: Vec<Location> = places.into_iter().map(|(location, _)| location).collect();
+    let store = match locations.as_slice() {
+        [location] => snowmelt_store::create(location, &options),
+        several => snowmelt_store::create_mirror(several, &options),
+    };
+    let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
+    let location =
+        locations.first().ok_or_else(|| CliError::Usage("missing vdev specification".to_owned()))?;
+    let pool = Pool::create(store, &NewPool { name, guid }, pool_options(location))
         .map_err(|error| CliError::failed(&attempt, &error))?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
-    let owner = Owner::new(datasets);
+    let owner = Owner::new(datasets, location.path());
     let session = owner.session().clone();
     set_up(app, &session.datasets, &properties, comment.as_deref(), &attempt)?;
     app.record(&session);
     drop(session);
     owner.close()?;
-    remember(app, location.path())?;
+    remember_all(app, location, &label)?;
     Ok(Exit::Ok)
+}
+
+/// As [`remember`], of all members of a mirror: the pool is found by any of them.
+///
+/// # Errors
+/// When the list cannot be written.
+pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -> Result<()> {
+    if let Location::Object(_) = location {
+        return remember(app, &entry::line(location, label));
+    }
+    for path in std::iter::once(location.path().to_owned()).chain(snowmelt_store::mirror_paths(location)) {
+        if path.exists() {
+            remember(app, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Forgets a pool's place, or all those of its members. `paths` are those that it had.
+///
+/// # Errors
+/// When the list cannot be written.
+pub fn forget_all(app: &mut App<'_>, paths: &[PathBuf], attempt: &str) -> Result<()> {
+    for path in paths {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        app.places.registry().remove(&path).map_err(|error| CliError::failed(attempt, &error))?;
+    }
+    Ok(())
+}
+
+/// Where a pool is: one path, or those of its members.
+pub fn paths_of(location: &Location) -> Vec<PathBuf> {
+    let own = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
+    std::iter::once(own).chain(snowmelt_store::mirror_paths(location)).collect()
 }
 
 /// Lists the pool's place, if it would not be found without.
@@ -83,18 +129,29 @@ fn set_up(
         datasets.set_properties(&root, properties).map_err(report::failed(attempt))?;
     }
     if let Some(comment) = comment {
-        let pool = datasets.pool();
-        let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;
-        pool.set_property(&hold, "comment", comment.as_bytes())
-            .map_err(|error| CliError::failed(attempt, &error))?;
+        set_comment(datasets, comment, attempt)?;
     }
     app.context.out.flush()?;
     Ok(())
 }
 
+/// Gives a pool a comment.
+///
+/// # Errors
+/// When the pool cannot be written.
+pub fn set_comment(datasets: &Datasets, comment: &str, attempt: &str) -> Result<()> {
+    let pool = datasets.pool();
+    let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;
+    let set = pool.set_property(&hold, "comment", comment.as_bytes());
+    set.map_err(|error| CliError::failed(attempt, &error))
+}
+
 /// `-o`: of zpool's properties only the comment means anything here; those that choose what is the only choice are
 /// accepted.
-fn pool_comment(attempt: &str, pairs: &[String]) -> Result<Option<String>> {
+///
+/// # Errors
+/// When there is no such property.
+pub fn pool_comment(attempt: &str, pairs: &[String]) -> Result<Option<String>> {
     let mut comment = None;
     for pair in pairs {
         match assignments::split(pair)? {
@@ -125,22 +182,50 @@ fn root_properties(attempt: &str, args: &PoolCreateArgs) -> Result<Vec<(String, 
     Ok(assignments::stored(&assignments::for_new(attempt, &pairs, Types::FILESYSTEM)?))
 }
 
-/// Where the pool will be, and the size of the file that will be made for it.
-fn place(app: &App<'_>, args: &PoolCreateArgs, attempt: &str) -> Result<(Location, Option<u64>)> {
-    let size = args.size.as_deref().map(parse_size).transpose();
-    let size = size.map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?;
-    let path: PathBuf = match &args.vdev {
-        Some(path) => app.context.path(path),
-        None => app.places.default_path(&args.pool),
+/// Where the pool will be, and the size of the files that will be made for it.
+fn vdevs(app: &App<'_>, args: &PoolCreateArgs, attempt: &str) -> Result<Vec<(Location, Option<u64>)>> {
+    let size = file_size(args.size.as_deref(), attempt)?;
+    let words: Vec<&Path> = args.vdevs.iter().map(PathBuf::as_path).collect();
+    let invalid =
+        |what: &str| Err(CliError::Failed(format!("{attempt}: invalid vdev specification: {what}")));
+    let paths: Vec<PathBuf> = match words.as_slice() {
+        [] => vec![app.places.default_path(&args.pool)],
+        [first, members @ ..] if *first == Path::new("mirror") => match members {
+            [] | [_] => return invalid("mirror requires at least 2 devices"),
+            members if members.contains(&Path::new("mirror")) => {
+                return invalid("a pool has one mirror at most");
+            }
+            members => members.iter().map(|path| app.context.path(path)).collect(),
+        },
+        [path] => vec![app.context.path(path)],
+        _ => return invalid("a pool is on one device, or on a mirror of several: 'mirror' and their names"),
     };
+    paths.into_iter().map(|path| place(path, size, attempt)).collect()
+}
+
+/// The size given for files that are to be made.
+///
+/// # Errors
+/// When it is none.
+pub fn file_size(size: Option<&str>, attempt: &str) -> Result<Option<u64>> {
+    let size = size.map(parse_size).transpose();
+    size.map_err(|error| CliError::Failed(format!("{attempt}: {error}")))
+}
+
+/// What a vdev is, and the size of the file if one is to be made.
+///
+/// # Errors
+/// When it cannot be one.
+pub fn place(path: PathBuf, size: Option<u64>, attempt: &str) -> Result<(Location, Option<u64>)> {
     let location = match (path.exists(), size) {
-        (false, Some(_)) => Location::File(path),
+        (false, Some(_)) if !snowmelt_store::is_url(&path) => Location::File(path),
         _ => Location::detect(&path).map_err(|error| CliError::failed(attempt, &error))?,
     };
     match (&location, size) {
         (Location::Directory(path), Some(_)) => {
             Err(CliError::Failed(format!("{attempt}: {} is a directory, which has no size", path.display())))
         }
+        (Location::Object(_), Some(_)) => Err(CliError::Failed(format!("{attempt}: a bucket has no size"))),
         (Location::File(path), None) if !path.exists() => Err(CliError::Failed(format!(
             "{attempt}: {} does not exist: give a --size to make it",
             path.display()

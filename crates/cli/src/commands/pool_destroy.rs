@@ -2,6 +2,7 @@
 
 use snowmelt_store::{Access, StoreError};
 
+use super::pool_create::{forget_all, paths_of};
 use crate::app::App;
 use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
@@ -17,8 +18,7 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
         return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
     };
     let attempt = format!("cannot destroy '{name}'");
-    let path =
-        std::fs::canonicalize(pool.location.path()).unwrap_or_else(|_| pool.location.path().to_owned());
+    let paths = paths_of(&pool.location);
     // Not opened as a pool: one that is damaged can be destroyed too.
     let store = match snowmelt_store::open(&pool.location, Access::ReadWrite) {
         Ok(store) => store,
@@ -26,6 +26,6 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
         Err(error) => return Err(CliError::failed(&attempt, &error)),
     };
     store.destroy().map_err(|error| CliError::failed(&attempt, &error))?;
-    app.places.registry().remove(&path).map_err(|error| CliError::failed(&attempt, &error))?;
+    forget_all(app, &paths, &attempt)?;
     Ok(Exit::Ok)
 }

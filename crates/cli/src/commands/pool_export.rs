@@ -1,5 +1,6 @@
 //! `pool export`.
 
+use super::pool_create::{forget_all, paths_of};
 use crate::app::App;
 use crate::args::PoolExportArgs;
 use crate::error::{CliError, Result};
@@ -32,13 +33,15 @@ pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
 
 fn export(app: &mut App<'_>, pool: &KnownPool) -> Result<()> {
     let attempt = format!("cannot export '{}'", pool.label.name);
-    let owner = acquire_alone(&pool.location, &attempt)?;
-    app.record(owner.session());
-    owner.close()?;
-    let path =
-        std::fs::canonicalize(pool.location.path()).unwrap_or_else(|_| pool.location.path().to_owned());
-    app.places.registry().remove(&path).map_err(|error| CliError::failed(&attempt, &error))?;
-    if app.places.is_usual(&path) {
+    // One that is only read here has its owner elsewhere.
+    if !pool.location.is_read_only() {
+        let owner = acquire_alone(&pool.location, &attempt)?;
+        app.record(owner.session());
+        owner.close()?;
+    }
+    let paths = paths_of(&pool.location);
+    forget_all(app, &paths, &attempt)?;
+    if let Some(path) = paths.iter().find(|path| app.places.is_usual(path)) {
         app.context.complain(format_args!(
             "note: {} is where pools are looked for, so the pool is found again until it is moved",
             path.display()

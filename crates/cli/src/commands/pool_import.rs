@@ -4,14 +4,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use snowmelt_dataset::name::check_pool;
-use snowmelt_store::PoolLabel;
+use snowmelt_pool::Rewind;
+use snowmelt_store::{Access, Location, PoolLabel};
 
-use super::pool_create::remember;
+use super::assignments;
+use super::pool_create::{paths_of, remember_all};
+use super::scan_text::date;
 use crate::app::App;
 use crate::args::PoolImportArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::{KnownPool, acquire_alone};
+use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg};
 use crate::report;
 
 /// Finds pools and remembers where they are.
@@ -19,9 +22,13 @@ use crate::report;
 /// # Errors
 /// When there is no such pool, or another one has its name.
 pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
+    let options = ImportOptions::of(args)?;
+    if let Some(url) = args.pool.as_ref().filter(|pool| snowmelt_store::is_url(pool)) {
+        return import_url(app, url, &options).map(|()| Exit::Ok);
+    }
     let found = found(app, args);
     let Some(wanted) = &args.pool else {
-        return if args.all { import_all(app, found) } else { show(app, &found) };
+        return if args.all { import_all(app, found, &options) } else { show(app, &found) };
     };
     let mut matching = found.into_iter().filter(|pool| {
         pool.label.name == *wanted || pool.label.guid.to_string() == *wanted || is_path_of(app, pool, wanted)
@@ -34,8 +41,90 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
             "cannot import '{wanted}': more than one matching pool\nimport by numeric ID instead"
         )));
     }
-    import(app, &pool, args.new_name.as_deref())?;
+    import(app, &pool, &options)?;
     Ok(Exit::Ok)
+}
+
+/// Which txg the words ask for.
+fn rewind(args: &PoolImportArgs) -> Rewind {
+    match (args.txg, args.rewind, args.extreme) {
+        (Some(txg), ..) => Rewind::To(txg),
+        (None, true, true) => Rewind::Extreme,
+        (None, true, false) => Rewind::Recent,
+        (None, false, _) => Rewind::No,
+    }
+}
+
+/// Tells what going back would come to.
+fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind) -> Result<()> {
+    let attempt = format!("cannot import '{}'", pool.label.name);
+    let owner = look_at_txg(&pool.location, &attempt, rewind)?;
+    let told = rewound(app, &owner, "would be");
+    let name = &pool.label.name;
+    let told =
+        told.unwrap_or_else(|| format!("'{name}' can be imported as it is: nothing would be discarded"));
+    writeln!(app.context.out, "{told}")?;
+    Ok(())
+}
+
+/// What was discarded, or would be.
+fn rewound(app: &App<'_>, owner: &Owner, is: &str) -> Option<String> {
+    let session = owner.session();
+    let report = session.datasets.pool().open_report();
+    let txgs = report.passed_over.len();
+    (txgs > 0).then(|| {
+        format!(
+            "'{}' {is} as of txg {}, {}: {txgs} {} discarded, {} seconds of changes\nafter that a scrub should tell whether \
+             everything it has can be read",
+            session.name(),
+            report.txg,
+            date(report.time, &app.context.time_zone()),
+            if txgs == 1 { "txg" } else { "txgs" },
+            report.lost,
+        )
+    })
+}
+
+/// How a pool is imported.
+struct ImportOptions<'a> {
+    new_name: Option<&'a str>,
+    /// It is only read here.
+    read_only: bool,
+    /// Take it from the machine that wrote to it last.
+    force: bool,
+    rewind: Rewind,
+    /// Only tell what going back would come to.
+    dry_run: bool,
+}
+
+impl<'a> ImportOptions<'a> {
+    fn of(args: &'a PoolImportArgs) -> Result<Self> {
+        let mut read_only = false;
+        for pair in &args.properties {
+            match assignments::split(pair)? {
+                ("readonly", "on") => read_only = true,
+                ("readonly", "off") => read_only = false,
+                (name, _) => {
+                    return Err(CliError::Failed(format!(
+                        "cannot import: property '{name}' is not one that can be set here, or not to that value"
+                    )));
+                }
+            }
+        }
+        let new_name = args.new_name.as_deref();
+        if read_only && new_name.is_some() {
+            return Err(CliError::Failed("cannot import: who only reads a pool cannot rename it".to_owned()));
+        }
+        Ok(Self { new_name, read_only, force: args.force, rewind: rewind(args), dry_run: args.dry_run })
+    }
+}
+
+/// The pool at an address: what is wrong there is said, as it was named.
+fn import_url(app: &mut App<'_>, url: &str, options: &ImportOptions<'_>) -> Result<()> {
+    let attempt = format!("cannot import '{url}'");
+    let location = Location::detect(url).map_err(|error| CliError::failed(&attempt, &error))?;
+    let label = snowmelt_store::label(&location).map_err(|error| CliError::failed(&attempt, &error))?;
+    import(app, &KnownPool { label, location }, options)
 }
 
 /// Everything where pools are looked for: at `-d`, at a path that is given instead of a name, else in the working
@@ -79,18 +168,24 @@ fn show(app: &mut App<'_>, found: &[KnownPool]) -> Result<Exit> {
         }
         writeln!(out, "   pool: {}\n     id: {}\n  state: ONLINE", pool.label.name, pool.label.guid)?;
         writeln!(out, " action: The pool can be imported using its name or numeric identifier.\n config:\n")?;
-        writeln!(out, "\t{}  ONLINE\n\t  {}  ONLINE", pool.label.name, pool.location.path().display())?;
+        writeln!(out, "\t{}  ONLINE", pool.label.name)?;
+        let mut paths = paths_of(&pool.location);
+        paths.sort();
+        paths.dedup();
+        for path in paths {
+            writeln!(out, "\t  {}  {}", path.display(), if path.exists() { "ONLINE" } else { "UNAVAIL" })?;
+        }
     }
     Ok(Exit::Ok)
 }
 
-fn import_all(app: &mut App<'_>, found: Vec<KnownPool>) -> Result<Exit> {
+fn import_all(app: &mut App<'_>, found: Vec<KnownPool>, options: &ImportOptions<'_>) -> Result<Exit> {
     let mut failed = false;
     for pool in found {
         if is_known(app, &pool) {
             continue;
         }
-        if let Err(error) = import(app, &pool, None) {
+        if let Err(error) = import(app, &pool, options) {
             app.context.complain(error);
             failed = true;
         }
@@ -98,8 +193,8 @@ fn import_all(app: &mut App<'_>, found: Vec<KnownPool>) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
-fn import(app: &mut App<'_>, pool: &KnownPool, new_name: Option<&str>) -> Result<()> {
-    let name = new_name.unwrap_or(&pool.label.name);
+fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> Result<()> {
+    let name = options.new_name.unwrap_or(&pool.label.name);
     let attempt = format!("cannot import '{}'", pool.label.name);
     check_pool(name).map_err(|error| report::failed(&attempt)(error.into()))?;
     if let Some(other) = app.places.find(name).filter(|other| other.label.guid != pool.label.guid) {
@@ -109,13 +204,39 @@ fn import(app: &mut App<'_>, pool: &KnownPool, new_name: Option<&str>) -> Result
             other.location.path().display()
         )));
     }
+    let failed = |error: snowmelt_store::StoreError| CliError::failed(&attempt, &error);
+    let mut location = pool.location.clone();
+    if let Location::Object(object) = &mut location {
+        object.read_only = options.read_only;
+        if options.force && !options.read_only && !options.dry_run {
+            snowmelt_store::take_over(&object.url).map_err(failed)?;
+        }
+    } else if options.read_only {
+        return Err(CliError::Failed(format!(
+            "{attempt}: only a pool in an object store can be followed with readonly=on"
+        )));
+    }
+    if options.dry_run {
+        return would_rewind(app, &KnownPool { label: pool.label.clone(), location }, options.rewind);
+    }
+    if location.is_read_only() {
+        // That it can be read at all.
+        drop(snowmelt_store::open(&location, Access::ReadOnly).map_err(failed)?);
+        return remember_all(app, &location, &pool.label);
+    }
+    let owner = acquire_txg(&location, &attempt, options.rewind)?;
+    // What is written now makes the older txg the newest.
+    app.record(owner.session());
+    let told = rewound(app, &owner, "is");
+    owner.close()?;
+    if let Some(told) = told {
+        writeln!(app.context.out, "{told}")?;
+    }
     if name != pool.label.name {
         rename(pool, name, &attempt)?;
     }
-    let owner = acquire_alone(&pool.location, &attempt)?;
-    app.record(owner.session());
-    owner.close()?;
-    remember(app, pool.location.path())
+    let label = PoolLabel { name: name.to_owned(), guid: pool.label.guid };
+    remember_all(app, &location, &label)
 }
 
 /// The pool's own record of its name first: the label is what is found, so a crash between leaves the old name.

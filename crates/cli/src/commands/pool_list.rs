@@ -70,7 +70,7 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
     let mut pools = Vec::new();
     for pool in known {
         match app.query(&pool, &Query::Pool) {
-            Ok(Answer::Pool(facts)) => pools.push(facts),
+            Ok(Answer::Pool(facts)) => pools.push(*facts),
             Ok(_) => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
             Err(error @ CliError::Output(_)) => return Err(error),
             Err(error) => {

@@ -246,6 +246,13 @@ mod tests {
             txg: 9,
             comment: None,
             faults: Vec::new(),
+            scan: None,
+            damaged: 0,
+            read_errors: 0,
+            checksum_errors: 0,
+            members: Vec::new(),
+            resilver: None,
+            requests: None,
         }
     }
 

@@ -2,15 +2,61 @@
 
 use std::io::Write;
 
+use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
+use snowmelt_dataset::property::format_bytes;
 
 use super::pool_list::facts;
+use super::scan_text;
 use crate::app::App;
 use crate::args::PoolStatusArgs;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
-use crate::rows::PoolFacts;
+use crate::rows::{Answer, MemberFacts, PoolFacts, Query, RequestFacts};
+
+/// What `zpool status` says of ZFS-8000-8A.
+const DATA_DAMAGED: &str = "\
+status: One or more devices has experienced an error resulting in data
+\tcorruption.  Applications may be affected.
+action: Restore the file in question if possible.  Otherwise restore the
+\tentire pool from backup.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-8A
+";
+/// What `zpool status` says of ZFS-8000-9P.
+const DATA_MENDED: &str = "\
+status: One or more devices has experienced an unrecoverable error.  An
+\tattempt was made to correct the error.  Applications are unaffected.
+action: Determine if the device needs to be replaced, and clear the errors
+\tusing 'zpool clear' or replace the device with 'zpool replace'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-9P
+";
+
+const RESILVERING: &str = "\
+status: One or more devices is currently being resilvered.  The pool will
+\tcontinue to function, possibly in a degraded state.
+action: Wait for the resilver to complete.
+";
+/// What `zpool status` says of ZFS-8000-2Q.
+const MEMBER_MISSING: &str = "\
+status: One or more devices could not be opened.  Sufficient replicas exist for
+\tthe pool to continue functioning in a degraded state.
+action: Attach the missing device and online it using 'zpool online'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
+";
+const MEMBER_FAULTED: &str = "\
+status: One or more devices are faulted in response to persistent errors.
+\tSufficient replicas exist for the pool to continue functioning in a
+\tdegraded state.
+action: Replace the faulted device, or use 'zpool online' to bring it back.
+";
+const MEMBER_OFFLINE: &str = "\
+status: One or more devices has been taken offline by the administrator.
+\tSufficient replicas exist for the pool to continue functioning in a
+\tdegraded state.
+action: Online the device using 'zpool online' or replace the device with
+\t'zpool replace'.
+";
 
 /// Shows the state of pools.
 ///
@@ -20,18 +66,26 @@ pub fn run(app: &mut App<'_>, args: &PoolStatusArgs) -> Result<Exit> {
     let (mut pools, failed) = facts(app, &args.pools)?;
     let found = pools.len();
     if args.unhealthy {
-        pools.retain(|pool| !pool.faults.is_empty());
+        pools.retain(|pool| !pool.is_well());
+    }
+    let mut named = Vec::new();
+    for pool in &pools {
+        named.push(match args.verbose && pool.damaged > 0 {
+            true => damage(app, &pool.name)?,
+            false => Vec::new(),
+        });
     }
     if args.json {
-        json::print(&mut app.context.out, document(&pools))?;
+        json::print(&mut app.context.out, document(&pools, &named))?;
         return Ok(Exit::unless(failed));
     }
+    let zone = app.context.time_zone();
     let out = &mut app.context.out;
-    for (at, pool) in pools.iter().enumerate() {
+    for (at, (pool, named)) in pools.iter().zip(&named).enumerate() {
         if at > 0 {
             writeln!(out)?;
         }
-        print(out, pool)?;
+        print(out, pool, named, &zone)?;
     }
     if pools.is_empty() && !failed {
         match (args.unhealthy, args.pools.as_slice()) {
@@ -43,51 +97,191 @@ pub fn run(app: &mut App<'_>, args: &PoolStatusArgs) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
+/// Asks a pool what of it is damaged.
+fn damage(app: &mut App<'_>, pool: &str) -> Result<Vec<String>> {
+    let Some(known) = app.places.find(pool) else { return Ok(Vec::new()) };
+    match app.query(&known, &Query::Damage)? {
+        Answer::Damage(names) => Ok(names),
+        _ => Err(CliError::Failed("the owner's answer is to another question".to_owned())),
+    }
+}
+
 /// The form of zpool-status(8), which monitors take apart: a heading, then indented devices with five columns.
-fn print(out: &mut impl Write, pool: &PoolFacts) -> Result<()> {
+fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZone) -> Result<()> {
     writeln!(out, "  pool: {}\n state: {}", pool.name, pool.health())?;
     if !pool.faults.is_empty() {
         writeln!(out, "status: The pool was not found as it was left: see the errors below.")?;
         writeln!(out, "action: Run 'snowmelt check {}', and restore what it names.", pool.name)?;
+    } else if pool.damaged > 0 {
+        out.write_all(DATA_DAMAGED.as_bytes())?;
+    } else if let Some(text) = mirror_status(pool) {
+        out.write_all(text.as_bytes())?;
+    } else if !pool.is_well() {
+        out.write_all(DATA_MENDED.as_bytes())?;
+    }
+    // As in ZFS, of scrub and resilver the one that began last.
+    let resilver = pool.resilver.filter(|resilver| {
+        let scan = pool.scan.as_ref();
+        resilver.ended == 0 || scan.is_none_or(|scan| scan.started <= resilver.started)
+    });
+    match (&resilver, &pool.scan) {
+        (Some(resilver), _) => scan_text::print_resilver(out, &pool.name, resilver, zone)?,
+        (None, Some(scan)) => scan_text::print(out, &pool.name, scan, zone)?,
+        (None, None) => {}
     }
     if let Some(comment) = pool.comment.as_ref().filter(|comment| !comment.is_empty()) {
         writeln!(out, "comment: {comment}")?;
     }
     writeln!(out, "config:\n")?;
-    let width = (pool.vdev.len() + 2).max(pool.name.len()).max(10);
-    let (name, vdev, health) = (&pool.name, format!("  {}", pool.vdev), pool.health());
+    let rows = rows(pool);
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(10);
     writeln!(out, "\t{:<width$}  {:<8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
-    for name in [name, &vdev] {
-        writeln!(out, "\t{name:<width$}  {health:<8} {:>5} {:>5} {:>5}", 0, 0, 0)?;
+    for Row { name, state, errors: [read, write, checksum], note } in rows {
+        writeln!(out, "\t{name:<width$}  {state:<8} {read:>5} {write:>5} {checksum:>5}{note}")?;
     }
     writeln!(out)?;
-    match pool.faults.as_slice() {
-        [] => writeln!(out, "errors: No known data errors")?,
-        faults => {
-            writeln!(out, "errors:")?;
-            for fault in faults {
-                writeln!(out, "\t{fault}")?;
+    if let Some(requests) = &pool.requests {
+        let RequestFacts { puts, gets, lists, deletes, retries, bytes_sent, bytes_received } = &**requests;
+        let (sent, received) = (format_bytes(*bytes_sent), format_bytes(*bytes_received));
+        writeln!(
+            out,
+            "requests: {puts} put, {gets} get, {lists} list, {deletes} delete; {retries} repeated"
+        )?;
+        writeln!(out, "\t{sent} sent, {received} received since the pool was opened\n")?;
+    }
+    if pool.error_count() == 0 {
+        writeln!(out, "errors: No known data errors")?;
+    }
+    if !pool.faults.is_empty() {
+        writeln!(out, "errors:")?;
+        for fault in &pool.faults {
+            writeln!(out, "\t{fault}")?;
+        }
+    }
+    match (pool.damaged, named) {
+        (0, _) => {}
+        (damaged, []) => writeln!(out, "errors: {damaged} data errors, use '-v' for a list")?,
+        (_, named) => {
+            writeln!(out, "errors: Permanent errors have been detected in the following files:\n")?;
+            for name in named {
+                writeln!(out, "        {name}")?;
             }
         }
     }
     Ok(())
 }
 
-fn document(pools: &[PoolFacts]) -> Map<String, Value> {
-    let mut items = Map::new();
-    for pool in pools {
-        let vdev = json!({
-            "name": pool.vdev, "state": pool.health(), "read_errors": "0", "write_errors": "0", "checksum_errors": "0",
+fn members(pool: &PoolFacts) -> Map<String, Value> {
+    let member = |member: &MemberFacts| {
+        let value = json!({
+            "name": member.path,
+            "guid": member.guid.to_string(),
+            "state": member.state,
+            "resilvering": member.is_resilvering,
+            "read_errors": member.read_errors.to_string(),
+            "write_errors": member.write_errors.to_string(),
+            "checksum_errors": member.checksum_errors.to_string(),
         });
-        let item = json!({
+        (member.path.clone(), value)
+    };
+    pool.members.iter().map(member).collect()
+}
+
+/// A line of the configuration: the pool, a vdev, or a member of one.
+struct Row {
+    name: String,
+    state: String,
+    /// Reads, writes, checksums.
+    errors: [u64; 3],
+    note: String,
+}
+
+fn rows(pool: &PoolFacts) -> Vec<Row> {
+    let errors = [pool.read_errors, 0, pool.checksum_errors];
+    let of_pool = |name: String| Row { name, state: pool.health().to_owned(), errors, note: String::new() };
+    let mut rows = vec![of_pool(pool.name.clone()), of_pool(format!("  {}", pool.vdev))];
+    let is_replaced = |member: &MemberFacts| pool.members.iter().any(|m| m.replaces == Some(member.guid));
+    for (at, member) in pool.members.iter().enumerate() {
+        if member.replaces.is_some() && pool.members.iter().any(|m| Some(m.guid) == member.replaces) {
+            continue;
+        }
+        if !is_replaced(member) {
+            rows.push(of_member(member, 4));
+            continue;
+        }
+        let new = pool.members.iter().filter(|new| new.replaces == Some(member.guid));
+        let state = if member.is_online() { "ONLINE" } else { "DEGRADED" };
+        rows.push(Row {
+            name: format!("    replacing-{at}"),
+            state: state.to_owned(),
+            errors: [0; 3],
+            note: String::new(),
+        });
+        rows.extend(std::iter::once(member).chain(new).map(|member| of_member(member, 6)));
+    }
+    rows
+}
+
+fn of_member(member: &MemberFacts, indent: usize) -> Row {
+    let note = match (&member.why, member.is_online()) {
+        (_, true) if member.is_resilvering => "  (resilvering)".to_owned(),
+        (Some(why), false) if member.state != "OFFLINE" => format!("  {why}"),
+        _ => String::new(),
+    };
+    Row {
+        name: format!("{:indent$}{}", "", member.path),
+        state: member.state.clone(),
+        errors: [member.read_errors, member.write_errors, member.checksum_errors],
+        note,
+    }
+}
+
+/// What `zpool status` says of a mirror that is not whole.
+fn mirror_status(pool: &PoolFacts) -> Option<&'static str> {
+    let has = |state: &str| pool.members.iter().any(|member| member.state == state);
+    Some(match () {
+        () if pool.members.iter().any(|member| member.is_resilvering) => RESILVERING,
+        () if has("UNAVAIL") => MEMBER_MISSING,
+        () if has("FAULTED") => MEMBER_FAULTED,
+        () if has("OFFLINE") => MEMBER_OFFLINE,
+        () => return None,
+    })
+}
+
+fn document(pools: &[PoolFacts], named: &[Vec<String>]) -> Map<String, Value> {
+    let mut items = Map::new();
+    for (pool, named) in pools.iter().zip(named) {
+        let mut vdev = json!({
+            "name": pool.vdev,
+            "state": pool.health(),
+            "read_errors": pool.read_errors.to_string(),
+            "write_errors": "0",
+            "checksum_errors": pool.checksum_errors.to_string(),
+        });
+        if let Some(vdev) = vdev.as_object_mut().filter(|_| !pool.members.is_empty()) {
+            vdev.insert("vdev_type".to_owned(), json!("mirror"));
+            vdev.insert("vdevs".to_owned(), members(pool).into());
+        }
+        let mut item = json!({
             "name": pool.name,
             "state": pool.health(),
             "pool_guid": pool.guid.to_string(),
             "txg": pool.txg.to_string(),
             "vdevs": { pool.vdev.as_str(): vdev },
-            "error_count": pool.faults.len().to_string(),
+            "error_count": pool.error_count().to_string(),
             "errors": pool.faults,
         });
+        if let Some(item) = item.as_object_mut() {
+            if let Some(scan) = &pool.scan {
+                item.insert("scan_stats".to_owned(), scan_text::document(scan).into());
+            }
+            if let Some(requests) = &pool.requests {
+                item.insert("requests".to_owned(), json!(requests));
+            }
+            if !named.is_empty() {
+                item.insert("errlist".to_owned(), json!(named));
+            }
+        }
         items.insert(pool.name.clone(), item);
     }
     let mut document = json::document("zpool status");
@@ -112,9 +306,16 @@ mod tests {
             txg: 9,
             comment: None,
             faults: Vec::new(),
+            scan: None,
+            damaged: 0,
+            read_errors: 0,
+            checksum_errors: 0,
+            members: Vec::new(),
+            resilver: None,
+            requests: None,
         };
         let mut out = Vec::new();
-        print(&mut out, &pool).unwrap();
+        print(&mut out, &pool, &[], &TimeZone::UTC).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "  pool: tank\n state: ONLINE\nconfig:\n\n\

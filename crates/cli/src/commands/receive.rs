@@ -38,6 +38,9 @@ pub fn run(app: &mut App<'_>, args: &ReceiveArgs) -> Result<Exit> {
         let why = "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.";
         return Err(CliError::Failed(why.to_owned()));
     }
+    if args.corrective {
+        return app.on_pool(target, missing, |app, session| correct(app, session, args));
+    }
     let options = options(args)?;
     app.on_pool(target, missing, |app, session| receive(app, session, args, &options))
 }
@@ -123,6 +126,41 @@ fn receive(
             Err(CliError::Failed(text))
         }
     }
+}
+
+/// Mends what is damaged of a snapshot that is here.
+fn correct(app: &mut App<'_>, session: &Session, args: &ReceiveArgs) -> Result<Exit> {
+    let target = args.target.as_str();
+    let progress = Progress::bytes(app.context, None);
+    let input = app
+        .context
+        .stdin
+        .try_clone()
+        .map_err(|error| CliError::failed("cannot read standard input", &error))?;
+    let cancelled = app.context.cancelled.clone();
+    let input = Interruptible { file: input, cancelled: &cancelled };
+    let tell = |event| {
+        if let ReceiveEvent::Progress { bytes } = event {
+            progress.set(bytes);
+        }
+    };
+    let observer = Observer { event: &tell, cancelled: &cancelled };
+    let result = session.datasets.correct(target, input, &observer);
+    progress.finish();
+    let done = result.map_err(|error| CliError::Failed(report::receive_error(target, &error)))?;
+    app.record(session);
+    if args.verbose > 0 {
+        let (blocks, bytes) = (done.blocks, format_bytes(done.bytes));
+        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", done.snapshots.join(", "))?;
+    }
+    if done.damaged > 0 {
+        app.context.complain(format_args!(
+            "cannot correct all of '{target}': {} damaged blocks are stored otherwise than the stream has them; \
+             'send -c' of a copy made by replication has them as they are",
+            done.damaged
+        ));
+    }
+    Ok(Exit::unless(done.damaged > 0))
 }
 
 /// The token of what was kept, where the stream itself is to blame.

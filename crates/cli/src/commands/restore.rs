@@ -26,6 +26,9 @@ pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
     app.on_dataset(&dataset, |app, session| {
         let place = Place::find(&session.datasets.catalog(), &args.source)?;
         place.warn_if_redacted(app.context);
+        if let Some(caveat) = session.caveat() {
+            app.context.complain(caveat);
+        }
         let target = app.context.path(&args.target);
         if place.is_volume() {
             volume(app, args, &place, &target)

@@ -1,6 +1,7 @@
 //! `serve nbd`.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,8 +10,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use snowmelt_dataset::{DatasetError, Datasets, Found, Kind, Name};
-use snowmelt_nbd::{Export, Exports, Extent, Listener, OpenError, Options, Server, Shutdown, Tls, TlsConfig};
-use snowmelt_pool::PoolError;
+use snowmelt_nbd::{
+    Event, Export, Exports, Extent, Listener, Log, OpenError, Options, Server, Shutdown, Tls, TlsConfig,
+};
+use snowmelt_pool::{PoolError, Syncer};
 use snowmelt_volume::{Volume, VolumeError};
 use snowmelt_zpl::SourceError;
 
@@ -24,7 +27,7 @@ use crate::report;
 
 /// NBD's own port.
 const PORT: u16 = 10809;
-/// How often what is dirty is looked at, and whether to end.
+/// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
 /// Runs of blocks told in one answer.
 const EXTENTS_MAX: usize = 4096;
@@ -59,8 +62,9 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
         let path = app.context.path(path);
         listeners.push(Listener::unix(&path).map_err(|error| failed(&error))?.plain());
     }
+    let log = log(app.context.err.try_clone()?, args.verbose);
     let options =
-        Options { tls: tls(app, args)?, max_connections: args.max_connections, ..Options::default() };
+        Options { tls: tls(app, args)?, max_connections: args.max_connections, log, ..Options::default() };
     for listener in &listeners {
         writeln!(app.context.out, "serving NBD on {}", listener.endpoint())?;
     }
@@ -73,17 +77,15 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
     });
     let server = Server::new(exports, options).map_err(|error| failed(&error))?;
     let shutdown = Shutdown::new();
+    // A pool that cannot be written tells so to whoever writes to it.
+    let syncer = Syncer::start(session.datasets.pool().clone(), |_| {}).map_err(|error| failed(&error))?;
     let served = std::thread::scope(|scope| {
-        let (stop, context, datasets) = (shutdown.clone(), &*app.context, &session.datasets);
+        let (stop, context) = (shutdown.clone(), &*app.context);
         let done = Shutdown::new();
         let ended = done.clone();
         scope.spawn(move || {
             while !ended.is_triggered() {
                 std::thread::sleep(TICK);
-                // A pool that cannot be written tells so to whoever writes to it.
-                if datasets.pool().is_commit_due() {
-                    let _ = datasets.pool().commit();
-                }
                 if context.is_cancelled() {
                     stop.trigger();
                 }
@@ -93,9 +95,21 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
         done.trigger();
         served
     });
+    drop(syncer);
     session.datasets.pool().commit().map_err(|error| failed(&error))?;
     served.map_err(|error| failed(&error))?;
     Ok(Exit::Ok)
+}
+
+/// Writes lines to `err`, of everything or of what every operator wants to know.
+fn log(err: File, verbose: bool) -> Log {
+    let err = Mutex::new(err);
+    Log::new(move |event| {
+        if verbose || !matches!(event, Event::Left { .. } | Event::Failed { .. }) {
+            // There is nowhere to complain if that fails.
+            let _ = writeln!(err.lock(), "{event}");
+        }
+    })
 }
 
 fn addresses(args: &ServeNbdArgs) -> Result<Vec<SocketAddr>> {

@@ -1,37 +1,112 @@
 //! `serve sync`.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
-use snowmelt_replicate::serve::serve_pool;
+use snowmelt_replicate::serve::{Taker, serve_pool};
+use snowmelt_replicate::target::serve_target;
 
+use super::sync::devices;
+use super::take_in::ShadowTaker;
 use crate::app::App;
 use crate::args::ServeSyncArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::Session;
+use crate::pools::shadow::{self, Shadow};
 
-/// Serves a pool to `sync` at the other side of standard input and output, until that is gone.
+/// Serves a pool, or a directory or image through its shadow, to `sync` at the other side of standard input and output, until
+/// that is gone.
 ///
 /// # Errors
 /// When there is no such pool, or what is at the other side is no `sync`.
 pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
-    let pool = args.pool.as_str();
+    if args.into {
+        return target(app, &args.source);
+    }
+    if args.source.as_os_str().as_encoded_bytes().starts_with(b"/") {
+        return directory(app, &args.source);
+    }
+    let pool = args.source.to_string_lossy();
     let missing = |_: &str| {
         format!(
             "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back"
         )
     };
-    app.on_pool(pool, missing, |app, session| {
-        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-        let failed = |error: std::io::Error| CliError::failed(format!("cannot serve '{pool}'"), &error);
-        let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
-        let output: OwnedFd = copy(app.context.out.get_ref().as_fd()).map_err(failed)?;
-        serve_pool(
-            &session.datasets,
-            std::fs::File::from(input),
-            std::fs::File::from(output),
-            &app.context.cancelled,
-        )
-        .map_err(|error| CliError::failed(format!("cannot serve '{pool}'"), &error))?;
-        Ok(Exit::Ok)
+    app.on_pool(&pool, missing, |app, session| {
+        let cancelled = app.context.cancelled.clone();
+        Files::of(app, &pool)?.serve(session, None, &cancelled)
     })
+}
+
+/// What is there, or is not yet, is a target.
+fn target(app: &App<'_>, path: &Path) -> Result<Exit> {
+    let name = path.display().to_string();
+    if !path.is_absolute() {
+        return Err(CliError::Usage(format!("--into '{name}': it is named from its root on (/srv/copy)")));
+    }
+    let Files { attempt, input, output } = Files::of(app, &name)?;
+    let err = Mutex::new(&app.context.err);
+    let teller = |what: &str| {
+        let Ok(mut err) = err.lock() else { return };
+        // If nobody listens any more the sync goes on all the same.
+        let _ = writeln!(err, "{what}");
+    };
+    let streams = (File::from(input), File::from(output));
+    serve_target(path.to_owned(), devices(app), streams, &teller, &app.context.cancelled)
+        .map_err(|error| CliError::failed(attempt, &error))?;
+    Ok(Exit::Ok)
+}
+
+/// What is there is taken in when the client says so. A shadow into which nothing ever was is not kept.
+fn directory(app: &mut App<'_>, path: &Path) -> Result<Exit> {
+    let name = path.display().to_string();
+    let attempt = format!("cannot serve '{name}'");
+    let shadow =
+        Shadow::of(app.places.shadows(), path).map_err(|error| CliError::failed(&attempt, &error))?;
+    // The owner of the pool works in another process's name, and does not know where that keeps its shadows.
+    let is_ours = !app.is_served();
+    let lost = if is_ours { shadow.make(&attempt)? } else { None };
+    let missing = |name: &str| shadow::damaged(name, &format!("{attempt}: its shadow cannot be read"));
+    let served = app.on_pool(&shadow.pool, missing, |app, session| {
+        let (files, cancelled) = (Files::of(app, &name)?, app.context.cancelled.clone());
+        let Some(place) = session.shadow() else {
+            return Err(CliError::Failed(format!("{attempt}: '{}' is no shadow", session.name())));
+        };
+        let taker = ShadowTaker::new(app, session, &shadow, place, lost.as_ref());
+        files.serve(session, Some(&taker), &cancelled)
+    });
+    if is_ours {
+        shadow.remove_if_unused();
+    }
+    served
+}
+
+/// Where the client is.
+struct Files {
+    attempt: String,
+    input: OwnedFd,
+    output: OwnedFd,
+}
+
+impl Files {
+    /// Standard input and output.
+    fn of(app: &App<'_>, what: &str) -> Result<Self> {
+        let attempt = format!("cannot serve '{what}'");
+        let copy =
+            |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|error| CliError::failed(&attempt, &error));
+        let (input, output) = (copy(app.context.stdin.as_fd())?, copy(app.context.out.get_ref().as_fd())?);
+        Ok(Self { attempt, input, output })
+    }
+
+    fn serve(self, session: &Session, taker: Option<&dyn Taker>, cancelled: &AtomicBool) -> Result<Exit> {
+        let Self { attempt, input, output } = self;
+        serve_pool(&session.datasets, taker, File::from(input), File::from(output), cancelled)
+            .map_err(|error| CliError::failed(attempt, &error))?;
+        Ok(Exit::Ok)
+    }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use snowmelt_fuse::{VolumesMount, VolumesOptions};
+use snowmelt_pool::Syncer;
 
 use super::mount::free_directory;
 use super::names;
@@ -14,7 +15,7 @@ use crate::exit::Exit;
 use crate::pools::{Session, complain};
 use crate::report;
 
-/// How often what is dirty is looked at, and whether to end.
+/// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Shows volumes as files of a directory until it is unmounted or interrupted.
@@ -50,13 +51,11 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<E
         .map_err(|error| failed(&error))?;
     writeln!(app.context.out, "volumes are in {}", mount.dir().display())?;
     app.context.out.flush()?;
+    // A pool that cannot be written tells so to whoever writes to it.
+    let _syncer = Syncer::start(session.datasets.pool().clone(), |_| {}).map_err(|error| failed(&error))?;
     let mut told = false;
     while !mount.is_over() {
         std::thread::sleep(TICK);
-        // A pool that cannot be written tells so to whoever writes to it.
-        if session.datasets.pool().is_commit_due() {
-            let _ = session.datasets.pool().commit();
-        }
         if app.context.is_cancelled() && !told {
             told = true;
             if mount.unmount(false).is_err() {

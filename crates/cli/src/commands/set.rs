@@ -1,7 +1,7 @@
 //! `set`.
 
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Target, Types, Value, validate};
-use snowmelt_dataset::{Catalog, DatasetError, Kind, volume_reservation};
+use snowmelt_dataset::{Catalog, DatasetError, Kind, resized_reservation, volume_reservation};
 
 use super::{assignments, names};
 use crate::app::App;
@@ -97,23 +97,18 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
     grown.map_or(Ok(()), resize)
 }
 
-/// A volume whose whole size is reserved has its whole size reserved afterwards (`zfs_add_synthetic_resv` of
-/// `libzfs_dataset.c`).
+/// Has as much reserved as before: nothing, something, or the whole.
 fn keep_whole(
     catalog: &Catalog,
     entity: &Entity,
     size: u64,
     chosen: &mut Vec<Assignment>,
 ) -> Result<(), DatasetError> {
-    if chosen.iter().any(|assignment| assignment.name == "refreservation") {
-        return Ok(());
-    }
-    let reader = Reader::new(catalog);
-    let number = |name: &str| reader.number(entity, name);
-    let (block_size, copies) = (number("volblocksize")?, number("copies")?);
-    if number("refreservation")? == volume_reservation(number("volsize")?, block_size, copies) {
-        let value = Value::Number(volume_reservation(size, block_size, copies));
-        chosen.push(Assignment { name: "refreservation".to_owned(), value });
+    let is_chosen = chosen.iter().any(|assignment| assignment.name == "refreservation");
+    if let (Entity::Dataset(volume), false) = (entity, is_chosen)
+        && let Some(bytes) = resized_reservation(catalog, volume, size)?
+    {
+        chosen.push(Assignment { name: "refreservation".to_owned(), value: Value::Number(bytes) });
     }
     Ok(())
 }

@@ -27,7 +27,9 @@ pub fn run(app: &mut App<'_>, args: &SnapshotArgs) -> Result<Exit> {
         for name in &args.snapshots {
             let attempt = format!("cannot create snapshot '{name}'");
             let parsed = names::parse(name, &attempt)?;
-            let top = names::open_dataset(&catalog, parsed.dataset())?;
+            // As zfs has it: the status of words that make no sense, and the usage.
+            let top = names::open_dataset(&catalog, parsed.dataset());
+            let top = top.map_err(|error| CliError::Usage(error.to_string()))?;
             if !args.recursive {
                 targets.push(parsed);
                 continue;

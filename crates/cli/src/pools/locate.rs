@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_store::{Location, PoolLabel};
 
 use super::registry::Registry;
-use super::stream_index;
+use super::{entry, shadow, stream_index};
 use crate::context::Context;
 
 /// A pool and where it is.
@@ -26,6 +26,8 @@ pub struct Places {
     data_home: PathBuf,
     /// Where indexes of stream files are: pools that are found by name, and listed nowhere.
     indexes: PathBuf,
+    /// Where shadows are: the same goes for them.
+    shadows: PathBuf,
     registry: Registry,
 }
 
@@ -48,6 +50,7 @@ impl Places {
             named,
             data_home: home("XDG_DATA_HOME", ".local/share").join("snowmelt"),
             indexes: home("XDG_CACHE_HOME", ".cache").join("snowmelt/streams"),
+            shadows: home("XDG_STATE_HOME", ".local/state").join("snowmelt/shadow"),
             registry: Registry::new(registry.join("snowmelt/pools")),
         }
     }
@@ -58,6 +61,7 @@ impl Places {
             named,
             data_home: PathBuf::from("/nonexistent"),
             indexes: PathBuf::from("/nonexistent"),
+            shadows: PathBuf::from("/nonexistent"),
             registry: Registry::new("/nonexistent/pools".into()),
         }
     }
@@ -71,6 +75,16 @@ impl Places {
     /// Where indexes of stream files are.
     pub fn indexes(&self) -> &Path {
         &self.indexes
+    }
+
+    /// Where shadows are.
+    pub fn shadows(&self) -> &Path {
+        &self.shadows
+    }
+
+    /// Where the configuration of snowmelt is.
+    pub fn config_dir(&self) -> &Path {
+        self.registry.path().parent().unwrap_or(Path::new("/"))
     }
 
     /// The list of pools elsewhere.
@@ -88,8 +102,14 @@ impl Places {
     /// The pool of this name.
     pub fn find(&self, name: &str) -> Option<KnownPool> {
         let index = stream_index::is_name(name).then(|| self.indexes.join(name));
-        let candidates = index.into_iter().chain(self.candidates());
+        let shadow = shadow::is_name(name).then(|| self.shadows.join(name));
+        let candidates = index.into_iter().chain(shadow).chain(self.candidates());
         candidates.filter_map(|path| known(&path)).find(|pool| pool.label.name == name)
+    }
+
+    /// The pool at this path, wherever pools are looked for otherwise.
+    pub fn at(&self, path: &Path) -> Option<KnownPool> {
+        known(path)
     }
 
     /// Every pool, by name.
@@ -130,7 +150,10 @@ fn is_pool(path: &Path) -> bool {
 
 /// The pool at a path, if there is one.
 fn known(path: &Path) -> Option<KnownPool> {
-    if !path.exists() {
+    if let Some(pool) = entry::parse(path) {
+        return Some(pool);
+    }
+    if !snowmelt_store::is_url(path) && !path.exists() {
         return None;
     }
     let location = Location::detect(path).ok()?;

@@ -1,12 +1,17 @@
 //! Where pools are, and who may work on one: the process that owns it, which also works for the others.
 
+pub mod entry;
 mod locate;
-mod outside;
+pub mod outside;
 mod private;
 mod registry;
 mod session;
+pub mod shadow;
 pub mod stream_index;
 
 pub use locate::{KnownPool, Places};
 pub use private::random_guid;
-pub use session::{Acquired, Forward, Owner, Session, acquire, acquire_alone, complain};
+pub use session::{
+    Acquired, Forward, Owner, Session, acquire, acquire_alone, acquire_lost, acquire_txg, complain,
+    look_at_txg, pool_options,
+};

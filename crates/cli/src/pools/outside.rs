@@ -6,38 +6,71 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_dataset::Datasets;
+use snowmelt_fs::shadow::ShadowSource;
 use snowmelt_pool::{OutsideFile, Pool, PoolError};
+
+use super::shadow;
 
 /// The pool's properties.
 const KIND: &str = "outside";
 const PATH: &str = "outside_path";
 
-const STREAM: &[u8] = b"stream";
+/// What a pool refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file that holds a stream.
+    Stream,
+    /// The files of a directory.
+    Directory,
+    /// A disk image or block device.
+    Image,
+}
 
-/// Allows a new pool to refer to a stream file, and says where that is.
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Stream, Kind::Directory, Kind::Image];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Stream => "stream",
+            Kind::Directory => "directory",
+            Kind::Image => "image",
+        }
+    }
+}
+
+/// Allows a new pool to refer to what is at `path`.
 ///
 /// # Errors
 /// When the pool cannot be written.
-pub fn refer_to_stream(pool: &Arc<Pool>, file: &Path) -> Result<(), PoolError> {
+pub fn refer_to(pool: &Arc<Pool>, kind: Kind, path: &Path) -> Result<(), PoolError> {
     pool.allow_outside();
     let hold = pool.begin()?;
-    pool.set_property(&hold, KIND, STREAM)?;
-    pool.set_property(&hold, PATH, file.as_os_str().as_bytes())?;
-    drop(hold);
-    pool.set_outside(Arc::new(OutsideFile::new(file)));
-    Ok(())
+    pool.set_property(&hold, KIND, kind.name().as_bytes())?;
+    pool.set_property(&hold, PATH, path.as_os_str().as_bytes())
 }
 
-/// Gives a pool that was opened what it refers to, if it does.
+/// What a pool refers to, if it does.
 ///
 /// # Errors
 /// When the pool cannot be read.
-pub fn attach(datasets: &Datasets) -> Result<(), PoolError> {
+pub fn of(pool: &Pool) -> Result<Option<(Kind, PathBuf)>, PoolError> {
+    let (Some(kind), Some(path)) = (pool.property(KIND)?, pool.property(PATH)?) else { return Ok(None) };
+    let kind = Kind::ALL.into_iter().find(|known| kind == known.name().as_bytes());
+    Ok(kind.map(|kind| (kind, PathBuf::from(OsStr::from_bytes(&path)))))
+}
+
+/// Gives a pool in the directory `place` what it refers to, if it does.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn attach(datasets: &Arc<Datasets>, place: &Path) -> Result<(), PoolError> {
     let pool = datasets.pool();
-    let (Some(kind), Some(path)) = (pool.property(KIND)?, pool.property(PATH)?) else { return Ok(()) };
-    let path = PathBuf::from(OsStr::from_bytes(&path));
-    if kind == STREAM {
-        pool.set_outside(Arc::new(OutsideFile::new(path)));
+    match of(pool)? {
+        Some((Kind::Stream, path)) => pool.set_outside(Arc::new(OutsideFile::new(path))),
+        Some((Kind::Directory | Kind::Image, path)) => {
+            pool.set_outside(Arc::new(ShadowSource::new(path, shadow::suspects(place), datasets)));
+        }
+        None => {}
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! The list of pools that are not in the usual place: one path a line, in `$XDG_CONFIG_HOME/snowmelt/pools`
-//! (`/etc/snowmelt/pools` for root). Blank lines and those that begin with `#` mean nothing.
+//! (`/etc/snowmelt/pools` for root). For one in an object store the line says more (see [`entry`]). Blank lines and those that begin with `#` mean nothing.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,6 +8,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+
+use super::entry;
 
 /// Larger lists are not ours.
 const LENGTH_MAX: u64 = 1 << 20;
@@ -47,7 +49,7 @@ impl Registry {
         Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
     }
 
-    /// Adds a path, if it is not listed.
+    /// Adds a path, if it is not listed. The line of a pool in an object store takes the place of the one it had.
     ///
     /// # Errors
     /// When the list cannot be written.
@@ -56,11 +58,13 @@ impl Registry {
             return Err(io::Error::other("a path with a line break cannot be listed"));
         }
         self.change(|paths| {
-            let missing = !paths.iter().any(|path| path == pool);
-            if missing {
-                paths.push(pool.to_owned());
+            if paths.iter().any(|path| path == pool) {
+                return false;
             }
-            missing
+            let place = entry::parse(pool).map(|known| known.location.path().to_owned());
+            paths.retain(|path| place.as_ref().is_none_or(|place| !entry::is_of(path, place)));
+            paths.push(pool.to_owned());
+            true
         })
     }
 
@@ -69,12 +73,12 @@ impl Registry {
     /// # Errors
     /// When the list cannot be written.
     pub fn remove(&self, pool: &Path) -> io::Result<()> {
-        if !self.read()?.iter().any(|path| path == pool) {
+        if !self.read()?.iter().any(|path| entry::is_of(path, pool)) {
             return Ok(());
         }
         self.change(|paths| {
             let before = paths.len();
-            paths.retain(|path| path != pool);
+            paths.retain(|path| !entry::is_of(path, pool));
             paths.len() != before
         })
     }

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
 use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
-use snowmelt_pool::{Pool, PoolOptions};
+use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, Location, StoreError};
 
-use super::outside;
+use super::{outside, shadow};
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -35,12 +35,20 @@ const SERVE_AFTER: Duration = Duration::from_millis(250);
 /// How soon a command learns that its caller is gone.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
+/// On an object store a txg is committed when it is so old, or so much has been written to it. What is synced, a snapshot and the end
+/// of a receive commit at once, as everywhere.
+const OBJECT_TXG_INTERVAL: Duration = Duration::from_secs(30);
+const OBJECT_WRITTEN_MAX_BYTES: u64 = 1 << 30;
+
 /// An open pool.
 pub struct Session {
     /// Its datasets.
     pub datasets: Arc<Datasets>,
     /// What of it this process has mounted. As long as there is anything, the process stays and serves others.
     pub mounts: Arc<Mounts>,
+    place: PathBuf,
+    /// The owner would end, and waits for the commands of others: what can go on in another process should.
+    pub closing: AtomicBool,
 }
 
 /// An open pool and, if it is open for writing, the service for other processes.
@@ -82,6 +90,22 @@ impl Session {
     pub fn name(&self) -> &str {
         self.datasets.pool_name()
     }
+
+    /// If the pool is a shadow, what somebody who looks into it should know.
+    pub fn caveat(&self) -> Option<String> {
+        let place = shadow::is_name(self.name()).then(|| outside::of(self.datasets.pool()).ok().flatten())?;
+        let (_, source) = place?;
+        Some(format!(
+            "'{}' is the shadow of {}: what files hold is read there, and fails where that has changed since",
+            self.name(),
+            source.display()
+        ))
+    }
+
+    /// Where the pool is, if it is a shadow.
+    pub fn shadow(&self) -> Option<&Path> {
+        shadow::is_name(self.name()).then_some(&self.place)
+    }
 }
 
 /// Who serves a mount has nobody to answer to. Standard error is closed by one in the background.
@@ -91,10 +115,14 @@ pub fn complain(what: &str) {
 }
 
 impl Owner {
-    /// Takes over a pool that was just made.
-    pub fn new(datasets: Arc<Datasets>) -> Self {
+    /// Takes over a pool that was just made at `place`.
+    pub fn new(datasets: Arc<Datasets>, place: &Path) -> Self {
         let mounts = Mounts::new(datasets.clone(), complain);
-        Self { session: Arc::new(Session { datasets, mounts }), service: None }
+        let closing = AtomicBool::new(false);
+        Self {
+            session: Arc::new(Session { datasets, mounts, place: place.to_owned(), closing }),
+            service: None,
+        }
     }
 
     /// Begins to serve others as soon as the own command has taken a moment.
@@ -147,6 +175,7 @@ impl Owner {
         let name = self.session.name().to_owned();
         let pool = self.session.datasets.pool().clone();
         drop(self.session);
+        pool.clear_outside();
         pool.close().map_err(|error| CliError::failed(format!("cannot close '{name}'"), &error))
     }
 
@@ -156,9 +185,11 @@ impl Owner {
         if let ServiceState::Serving(listener) = std::mem::replace(&mut *state.lock(), ServiceState::Ended) {
             listener.close();
         }
+        self.session.closing.store(true, Ordering::Relaxed);
         thread.thread().unpark();
         // Only a bug lets it panic; those whom it served have been told by then.
         let _ = thread.join();
+        self.session.closing.store(false, Ordering::Relaxed);
         Some(serve)
     }
 }
@@ -177,17 +208,17 @@ fn begin(state: &Mutex<ServiceState>, socket: &Path) -> Option<Arc<Listener>> {
 /// Owns the pool at `location`, or has its owner do `args` with these files.
 pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
+    if location.is_read_only() {
+        return follow(location);
+    }
     loop {
         match snowmelt_store::open(location, Access::ReadWrite) {
             Ok(store) => {
-                return own(store, location, false).map(|owner| Acquired::Owned(owner.serving(serve)));
+                return own(store, location, pool_options(location))
+                    .map(|owner| Acquired::Owned(owner.serving(serve)));
             }
             Err(StoreError::Locked { .. }) => {}
-            Err(error) if may_only_read(&error) => {
-                let store = snowmelt_store::open(location, Access::ReadOnly)
-                    .map_err(|e| cannot_open(location, &e))?;
-                return own(store, location, true).map(Acquired::Owned);
-            }
+            Err(error) if may_only_read(&error) => return follow(location),
             Err(error) => return Err(cannot_open(location, &error)),
         }
         if let Some(socket) = location.control_socket() {
@@ -209,33 +240,123 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
     }
 }
 
+/// Opens the pool at `location` for reading, beside whoever owns it.
+fn follow(location: &Location) -> Result<Acquired> {
+    let store = snowmelt_store::open(location, Access::ReadOnly).map_err(|e| cannot_open(location, &e))?;
+    let options = PoolOptions { read_only: true, ..pool_options(location) };
+    own(store, location, options).map(Acquired::Owned)
+}
+
 /// Owns the pool at `location` if nobody else does, without waiting and without serving others.
 ///
 /// # Errors
 /// `attempt` says what was to be done, for the message.
 pub fn acquire_alone(location: &Location, attempt: &str) -> Result<Owner> {
+    acquire_txg(location, attempt, Rewind::No)
+}
+
+/// The same of a pool as it was in another txg than the newest.
+///
+/// # Errors
+/// As [`acquire_alone`].
+pub fn acquire_txg(location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
     match snowmelt_store::open(location, Access::ReadWrite) {
-        Ok(store) => own(store, location, false),
+        Ok(store) => own(store, location, PoolOptions { rewind, ..pool_options(location) }),
         Err(StoreError::Locked { .. }) => Err(CliError::Failed(format!("{attempt}: pool is busy"))),
         Err(error) => Err(CliError::failed(attempt, &error)),
     }
 }
 
-fn own(store: Box<dyn snowmelt_store::Store>, location: &Location, read_only: bool) -> Result<Owner> {
+/// The same to look at only, whoever else owns it.
+///
+/// # Errors
+/// As [`acquire_alone`].
+pub fn look_at_txg(location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
+    let store = snowmelt_store::open(location, Access::ReadOnly);
+    let store = store.map_err(|error| CliError::failed(attempt, &error))?;
+    own(store, location, PoolOptions { read_only: true, rewind, ..pool_options(location) })
+}
+
+/// A state of a pool that was found without its uberblock; `read_only` to look at it.
+///
+/// # Errors
+/// As [`acquire_alone`]; when the state is not whole enough to be opened.
+pub fn acquire_lost(
+    location: &Location,
+    attempt: &str,
+    salvage: &Salvage,
+    state: &LostState,
+    read_only: bool,
+) -> Result<Owner> {
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let store = match snowmelt_store::open(location, access) {
+        Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        opened => opened.map_err(|error| CliError::failed(attempt, &error))?,
+    };
     let options = PoolOptions { read_only, ..PoolOptions::default() };
-    let pool = Pool::open(store, options).map_err(|error| cannot_open(location, &error))?;
+    let pool = Pool::open_lost(store, salvage, state, options);
+    own_pool(pool.map_err(|error| CliError::failed(attempt, &error))?, location)
+}
+
+fn own(store: Box<dyn snowmelt_store::Store>, location: &Location, options: PoolOptions) -> Result<Owner> {
+    own_pool(Pool::open(store, options).map_err(|error| cannot_open(location, &error))?, location)
+}
+
+fn own_pool(pool: Arc<Pool>, location: &Location) -> Result<Owner> {
     let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
-    outside::attach(&datasets).map_err(|error| cannot_open(location, &error))?;
-    Ok(Owner::new(datasets))
+    outside::attach(&datasets, location.path()).map_err(|error| cannot_open(location, &error))?;
+    Ok(Owner::new(datasets, location.path()))
+}
+
+/// How pools at such a place are used.
+pub fn pool_options(location: &Location) -> PoolOptions {
+    match location {
+        // Each commit is a few requests, which cost money and time, whatever is in it.
+        Location::Object(_) => PoolOptions {
+            txg_interval: OBJECT_TXG_INTERVAL,
+            written_max_bytes: OBJECT_WRITTEN_MAX_BYTES,
+            ..PoolOptions::default()
+        },
+        _ => PoolOptions::default(),
+    }
 }
 
 fn cannot_open(location: &Location, error: &(dyn std::error::Error + 'static)) -> CliError {
-    CliError::failed(format!("cannot open the pool at {}", location.path().display()), error)
+    let path = location.path();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if shadow::is_name(name) {
+        let why = format!("cannot open the shadow at {}: {}", path.display(), chain(error));
+        return CliError::Failed(shadow::damaged(name, &why));
+    }
+    if let Some(PoolError::NeedsRewind { to, lost, .. }) = error.downcast_ref() {
+        let name = snowmelt_store::label(location).map_or_else(|_| path.display().to_string(), |it| it.name);
+        return CliError::Failed(format!(
+            "cannot open the pool at {}: {}\ngoing back to txg {to} would lose the last {lost} seconds of changes for \
+             good: 'snowmelt pool import -F {name}' does it, and 'snowmelt pool import -Fn {name}' tells first",
+            path.display(),
+            chain(error)
+        ));
+    }
+    let failed = format!("cannot open the pool at {}: {}", path.display(), chain(error));
+    match error.downcast_ref() {
+        Some(PoolError::NoUberblock { .. } | PoolError::Unreadable { .. }) => {
+            let name =
+                snowmelt_store::label(location).map_or_else(|_| path.display().to_string(), |it| it.name);
+            CliError::Failed(format!(
+                "{failed}\n'snowmelt salvage {name}' searches it for what can be brought back"
+            ))
+        }
+        _ => CliError::Failed(failed),
+    }
 }
 
 fn may_only_read(error: &StoreError) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    matches!(error, StoreError::Io { source, .. } if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+    match error {
+        StoreError::Io { source, .. } => matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem),
+        StoreError::Elsewhere { .. } => true,
+        _ => false,
+    }
 }
 
 /// A command to be handed over.

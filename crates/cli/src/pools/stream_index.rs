@@ -10,6 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
@@ -202,14 +203,20 @@ impl StreamFile {
 
     fn fill(
         &self,
-        datasets: &Datasets,
+        datasets: &Arc<Datasets>,
         dataset: &str,
         cancelled: &AtomicBool,
         progress: &Progress,
         attempt: &str,
     ) -> Result<Vec<String>> {
         let pool = datasets.pool();
-        outside::refer_to_stream(pool, &self.path).map_err(|error| CliError::failed(attempt, &error))?;
+        outside::refer_to(pool, outside::Kind::Stream, &self.path)
+            .and_then(|()| outside::attach(datasets, &self.path))
+            .map_err(|error| CliError::failed(attempt, &error))?;
+        let root = Name::parse(&self.pool).map_err(|error| CliError::failed(attempt, &error))?;
+        datasets
+            .set_properties(&root, &[("readonly".to_owned(), "on".to_owned())])
+            .map_err(|error| CliError::failed(attempt, &error))?;
         let input = Input {
             file: File::open(&self.path).map_err(|error| CliError::failed(attempt, &error))?,
             progress,

@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 pub mod mounting;
+pub mod remote;
+pub mod s3;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -54,6 +56,7 @@ impl Scratch {
             .env("HOME", home)
             .env("XDG_DATA_HOME", home.join("data"))
             .env("XDG_CONFIG_HOME", home.join("config"))
+            .env("XDG_STATE_HOME", home.join("state"))
             .env("XDG_RUNTIME_DIR", home)
             .env("TZ", "UTC")
             .current_dir(home)

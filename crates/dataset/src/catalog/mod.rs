@@ -403,6 +403,26 @@ impl Catalog {
         self.meta.get(&keys::receive(id))?.map(|entry| ReceiveState::decode(&entry.value)).transpose()
     }
 
+    /// Whether what was received so far of some stream, to be gone on with, shares blocks with this snapshot. As of a clone
+    /// of it (ZFS has a hidden one, `%recv`), so it can neither go nor change owners meanwhile.
+    pub(crate) fn is_receive_base(&self, id: SnapshotId) -> Result<bool, DatasetError> {
+        self.is_received_on(id.dataset, id)
+    }
+
+    /// The clone of this snapshot, if there is one, of which the same is true: one that has no snapshots of its own yet.
+    pub(crate) fn clone_received_on(&self, id: SnapshotId) -> Result<Option<Dataset>, DatasetError> {
+        for clone in self.clones(id)? {
+            if self.is_received_on(clone.id, id)? {
+                return Ok(Some(clone));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_received_on(&self, into: DatasetId, base: SnapshotId) -> Result<bool, DatasetError> {
+        Ok(self.receive_state(into)?.and_then(|state| state.base) == Some(base))
+    }
+
     /// The content of a snapshot.
     pub fn objset(&self, snapshot: &Snapshot) -> Objset {
         let view = self.pool.view(snapshot.record.root.clone());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use snowmelt_pool::{BlockId, Hold, PoolError, Prepared, Tree, Writeback};
+use snowmelt_pool::{BlockId, BlockPtr, Hold, OutsidePlace, PoolError, Prepared, Tree, Writeback};
 use snowmelt_stream::Compression;
 use snowmelt_stream::features::Features;
 
@@ -24,11 +24,16 @@ use crate::receive::prepare::{Codec, METADATA, pack};
 /// Blocks that are compressed and hashed together, on all cores, before they are put into the tree.
 const BATCH: usize = 256;
 
-/// Bytes of the same.
-const BATCH_BYTES: usize = 32 << 20;
+/// Bytes of the same: few enough that they are still in the processor's cache when they are written.
+const BATCH_BYTES: usize = 4 << 20;
 
 impl Writeback for Head {
     fn is_dirty(&self) -> bool {
+        // What was written early may have left the rest of it to be done at the end.
+        let has_features = !self.staged && self.new_features() != Features::NONE;
+        if has_features || !self.spare.is_empty() {
+            return true;
+        }
         let layers = self.layers.lock();
         layers.below.is_some() || !layers.active.objects.is_empty()
     }
@@ -37,11 +42,16 @@ impl Writeback for Head {
         let _writing = self.writing.lock();
         while let Some(overlay) = self.next_layer() {
             self.write_overlay(hold, &overlay).map_err(pool_error)?;
+            self.known.forget(overlay.objects.keys().copied());
             self.fulfil(hold, overlay.bytes);
             self.layers.lock().below = None;
+            self.spare.keep(overlay);
             if !last {
                 break;
             }
+        }
+        if last {
+            self.spare.clear();
         }
         if last && !self.staged {
             self.record_features(hold).map_err(pool_error)?;
@@ -65,6 +75,8 @@ struct Job<'o> {
     blkid: Option<u64>,
     data: &'o Arc<Vec<u8>>,
     codec: Codec,
+    /// Where the data is, if it stays there.
+    outside: Option<OutsidePlace>,
     /// Zeros are no data.
     holes: bool,
 }
@@ -83,7 +95,14 @@ impl Job<'_> {
         if self.holes && is_zero(self.data) {
             return None;
         }
-        Some(pack(Bytes::from_owner(Shared(self.data.clone())), self.codec))
+        let data = Bytes::from_owner(Shared(self.data.clone()));
+        Some(match self.outside {
+            Some(place) => {
+                let lsize = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                Prepared::outside(data, lsize, Compression::Off.id(), place)
+            }
+            None => pack(data, self.codec),
+        })
     }
 }
 
@@ -125,13 +144,38 @@ impl Head {
                 }
             }
             let metadata = types::is_metadata(dnode.object_type);
-            let codec = if metadata { METADATA } else { codec };
-            let holes = !metadata && codec.algorithm != Compression::Off;
-            let data = change.blocks.iter().map(|(blkid, data)| (Some(*blkid), data, codec, holes));
-            let spill = change.spill.iter().flatten().map(|data| (None, data, METADATA, false));
-            for (blkid, data, codec, holes) in data.chain(spill) {
-                bytes += data.len();
-                jobs.push(Job { object, blkid, data, codec, holes });
+            let codec = match &self.shadow {
+                _ if metadata => METADATA,
+                // What is kept of a file is compared with what was referred to before, which is as it is in the file.
+                Some(_) => Codec { algorithm: Compression::Off, level: 0 },
+                None => codec,
+            };
+            let holes = !metadata && (self.shadow.is_some() || codec.algorithm != Compression::Off);
+            let is_outside = !metadata
+                && self.shadow.as_ref().is_some_and(|shadow| shadow.lock().outside.contains(object));
+            let place = |blkid: u64| OutsidePlace {
+                source: object,
+                offset: blkid.saturating_mul(u64::from(dnode.block_size)),
+            };
+            let data = change.blocks.iter().map(|(blkid, data)| Job {
+                object,
+                blkid: Some(*blkid),
+                data,
+                codec,
+                outside: is_outside.then(|| place(*blkid)),
+                holes,
+            });
+            let spill = change.spill.iter().flatten().map(|data| Job {
+                object,
+                blkid: None,
+                data,
+                codec: METADATA,
+                outside: None,
+                holes: false,
+            });
+            for job in data.chain(spill) {
+                bytes += job.data.len();
+                jobs.push(job);
                 if jobs.len() >= BATCH || bytes >= BATCH_BYTES {
                     self.write_batch(hold, &tree, &std::mem::take(&mut jobs))?;
                     bytes = 0;
@@ -197,7 +241,8 @@ impl Head {
                 continue;
             };
             // What has not changed is not written, and so not sent (nopwrite).
-            if old.as_ref().is_some_and(|old| old.crypt.is_none() && prepared.is_at(&old.ptr)) {
+            let is_same = old.as_ref().is_some_and(|old| old.crypt.is_none() && prepared.is_at(&old.ptr));
+            if is_same && !old.as_ref().is_some_and(|old| self.must_come_inside(job.object, &old.ptr)) {
                 continue;
             }
             let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
@@ -208,6 +253,12 @@ impl Head {
             }
         }
         Ok(())
+    }
+
+    /// Whether a block that a shadow refers to is to be kept from now on.
+    fn must_come_inside(&self, object: u64, old: &BlockPtr) -> bool {
+        matches!(old, BlockPtr::Outside(_))
+            && self.shadow.as_ref().is_some_and(|shadow| shadow.lock().inside.contains(object))
     }
 
     /// Notes in the dataset's record what its streams will have to announce.
@@ -234,13 +285,15 @@ fn prepare_all(jobs: &[Job<'_>]) -> Vec<Option<Prepared>> {
     if cores == 1 || bytes < 256 << 10 {
         return jobs.iter().map(Job::prepare).collect();
     }
-    let share = jobs.len().div_ceil(cores);
+    let (own, others) = jobs.split_at(jobs.len().div_ceil(cores));
     std::thread::scope(|scope| {
         let prepare = |jobs: &[Job<'_>]| jobs.iter().map(Job::prepare).collect::<Vec<_>>();
-        let workers: Vec<_> = jobs.chunks(share).map(|jobs| scope.spawn(move || prepare(jobs))).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let workers: Vec<_> =
+            others.chunks(own.len()).map(|jobs| scope.spawn(move || prepare(jobs))).collect();
+        let mut prepared = prepare(own);
+        for worker in workers {
+            prepared.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        prepared
     })
 }

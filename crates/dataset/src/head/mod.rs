@@ -7,10 +7,12 @@
 mod allocate;
 mod flush;
 mod holes;
+mod known;
 mod locks;
 mod objects;
 mod overlay;
 mod read;
+mod spare;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +23,15 @@ use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Room, SourceError};
 
 use self::allocate::Allocator;
+use self::known::Known;
 use self::locks::BlockLocks;
 use self::overlay::Layers;
+use self::spare::Spare;
 use crate::catalog::{Catalog, Dataset, DatasetId, Kind};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::limits::Limits;
-use crate::objset::ObjsetKey;
+use crate::objset::{ObjectSet, ObjsetKey};
 use crate::receive::prepare::Codec;
 
 /// A dataset's head, shared by all who have it open: see [`Datasets::open_head`].
@@ -38,8 +42,10 @@ pub struct Head {
     /// Replaced by rollback and receive, which nobody's transaction can meet: both are sync tasks.
     tree: RwLock<Arc<Tree>>,
     layers: Mutex<Layers>,
+    known: Known,
+    spare: Spare,
     blocks: BlockLocks,
-    /// Held by whoever writes layers to the tree.
+    /// Held by whoever writes layers to the tree. Taken with a hold, or by the commit itself.
     writing: Mutex<()>,
     allocator: Mutex<Allocator>,
     codec: Mutex<Codec>,
@@ -47,6 +53,8 @@ pub struct Head {
     new_features: AtomicU64,
     /// It is not the dataset's head yet.
     staged: bool,
+    /// It is that of a shadow.
+    shadow: Option<Mutex<ShadowObjects>>,
     /// How often the tree was replaced.
     generation: AtomicU64,
     limits: Arc<Limits>,
@@ -55,6 +63,15 @@ pub struct Head {
 }
 
 pub use self::locks::LockedBlocks;
+
+/// What becomes of the data of objects in a shadow. Of those not named, blocks that differ from what was there are kept.
+#[derive(Default)]
+struct ShadowObjects {
+    /// It is only referred to.
+    outside: ObjectSet,
+    /// It is kept, whatever was there.
+    inside: ObjectSet,
+}
 
 /// A transaction on a head: ends when dropped.
 pub struct Tx<'a> {
@@ -101,17 +118,18 @@ fn take(from: &AtomicU64, bytes: u64) {
 impl Head {
     fn open(catalog: &Catalog, dataset: &Dataset, limits: &Arc<Limits>) -> Result<Arc<Self>, DatasetError> {
         let tree = catalog.pool().tree(dataset.record.head)?;
-        Self::over(catalog, dataset, limits, tree, false)
+        Self::over(catalog, dataset, limits, tree, None, false)
     }
 
-    /// Over a tree that will be the dataset's head when it is finished.
+    /// Over a tree that will be the dataset's head when it is finished; in a `shadow`, data can stay outside.
     pub(crate) fn staged(
         catalog: &Catalog,
         dataset: &Dataset,
         limits: &Arc<Limits>,
         tree: Arc<Tree>,
+        shadow: bool,
     ) -> Result<Arc<Self>, DatasetError> {
-        Self::over(catalog, dataset, limits, tree, true)
+        Self::over(catalog, dataset, limits, tree, shadow.then(Mutex::default), true)
     }
 
     fn over(
@@ -119,6 +137,7 @@ impl Head {
         dataset: &Dataset,
         limits: &Arc<Limits>,
         tree: Arc<Tree>,
+        shadow: Option<Mutex<ShadowObjects>>,
         staged: bool,
     ) -> Result<Arc<Self>, DatasetError> {
         let pool = catalog.pool().clone();
@@ -129,12 +148,15 @@ impl Head {
             kind: dataset.record.kind,
             tree: RwLock::new(tree),
             layers: Mutex::default(),
+            known: Known::default(),
+            spare: Spare::default(),
             blocks: BlockLocks::default(),
             writing: Mutex::default(),
             allocator: Mutex::new(Allocator::new(past)),
             codec: Mutex::new(codec(catalog, dataset)?),
             new_features: AtomicU64::new(0),
             staged,
+            shadow,
             generation: AtomicU64::new(0),
             inflight: limits.inflight(dataset.id),
             limits: limits.clone(),
@@ -151,9 +173,12 @@ impl Head {
 
     /// Drops what is kept in memory: it will not be needed.
     pub(crate) fn forget(&self) {
+        // Before the lock: who waits for the lock has a hold, and a commit that waits for that lets nobody in.
+        let hold = self.pool.begin_free();
         let _writing = self.writing.lock();
         let layers = std::mem::take(&mut *self.layers.lock());
-        if let Ok(hold) = self.pool.begin_free() {
+        self.known.forget_all();
+        if let Ok(hold) = hold {
             self.fulfil(&hold, layers.active.bytes + layers.below.map_or(0, |below| below.bytes));
         }
     }
@@ -162,6 +187,23 @@ impl Head {
     fn fulfil(&self, hold: &Hold<'_>, bytes: u64) {
         hold.fulfil(bytes);
         take(&self.inflight, bytes);
+    }
+
+    /// The data that is written to an object from now on is where the pool's [outside](snowmelt_pool::Outside) finds it, under
+    /// the object's number and the same offset. Only the head of a shadow does that, and it gives zeros for what was written
+    /// before: whoever writes to the object writes whole blocks.
+    pub fn refer_outside(&self, object: u64) {
+        if let Some(shadow) = &self.shadow {
+            shadow.lock().outside.insert(object);
+        }
+    }
+
+    /// The data that is written to an object of a shadow from now on is kept in the pool, also where it is what the pool
+    /// referred to before.
+    pub fn keep_inside(&self, object: u64) {
+        if let Some(shadow) = &self.shadow {
+            shadow.lock().inside.insert(object);
+        }
     }
 
     /// The dataset's id.
@@ -254,6 +296,7 @@ impl Head {
         *self.allocator.lock() = Allocator::new(past_objects(&tree)?);
         *self.layers.lock() = Layers::default();
         *self.tree.write() = tree;
+        self.known.forget_all();
         self.generation.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }

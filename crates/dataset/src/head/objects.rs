@@ -121,10 +121,9 @@ impl ObjectsMut for Head {
         if self.last_block(object).map_err(&failed)?.is_some_and(|last| last > 0) {
             return Err(misuse(object, "its block size cannot change: it has more than one block"));
         }
-        let first = self.block(object, 0).map_err(&failed)?;
+        let first = self.block_to_change(object, 0).map_err(&failed)?;
         self.alter(object, |dnode| dnode.block_size = block_size)?;
-        if let Some(first) = first {
-            let mut data = first.to_vec();
+        if let Some(mut data) = first {
             data.resize(block_size as usize, 0);
             self.put_block(tx, object, 0, data);
         }
@@ -144,12 +143,9 @@ impl ObjectsMut for Head {
             let len = (data.len() - done).min(block_size as usize - within);
             let piece = &data[done..done + len];
             if len == block_size as usize {
-                self.put_block(tx, object, at / size, piece.to_vec());
+                self.put_block(tx, object, at / size, self.spare.copy(piece));
             } else if !self.patch(object, at / size, within, piece) {
-                let mut block = match self.block(object, at / size).map_err(&failed)? {
-                    Some(block) => block.to_vec(),
-                    None => Vec::new(),
-                };
+                let mut block = self.block_to_change(object, at / size).map_err(&failed)?.unwrap_or_default();
                 block.resize(block_size as usize, 0);
                 block[within..within + len].copy_from_slice(piece);
                 self.put_block(tx, object, at / size, block);
@@ -213,10 +209,20 @@ impl Head {
     /// # Errors
     /// When its properties cannot be read.
     pub fn volume_size(&self) -> Result<u64, DatasetError> {
+        let is_changing = self.layers.lock().changes(VOLUME_PROPERTIES).next().is_some();
+        let begun = match self.known.volume_size() {
+            Ok(size) if !is_changing => return Ok(size),
+            Ok(_) => None,
+            Err(begun) => Some(begun),
+        };
         let dnode = self.existing(VOLUME_PROPERTIES)?;
         let mut block = vec![0; (dnode.block_size as usize).min(BLOCK_OLD_MAX as usize)];
         self.read_at(VOLUME_PROPERTIES, 0, &mut block)?;
-        volume_size(&block)
+        let size = volume_size(&block)?;
+        if let Some(begun) = begun.filter(|_| !is_changing) {
+            self.known.learn_volume_size(begun, size);
+        }
+        Ok(size)
     }
 
     /// Block size of a volume in bytes.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use snowmelt_pool::BlockPtr;
+
 use super::Head;
 use super::overlay::BlockState;
 use crate::error::DatasetError;
@@ -13,10 +15,31 @@ impl Head {
         if let Some(known) = self.layers.lock().dnode(object) {
             return Ok(known);
         }
-        match self.tree().get(&ObjsetKey::Dnode { object }.encode())? {
-            Some(entry) => Ok(Some(Arc::new(Dnode::decode(&entry.value)?))),
-            None => Ok(None),
+        Ok(self.stored(object)?.map(|(dnode, _)| dnode))
+    }
+
+    /// The dnode as the tree has it, and whether there is a spill block: the entry behind the dnode's tells.
+    fn stored(&self, object: u64) -> Result<Option<(Arc<Dnode>, bool)>, DatasetError> {
+        let begun = match self.known.object(object) {
+            Ok(known) => return Ok(Some(known)),
+            Err(begun) => begun,
+        };
+        let from = ObjsetKey::Dnode { object }.encode();
+        let entries = self.tree().view().range(&from, Some(&ObjsetKey::Block { object, blkid: 0 }.encode()));
+        let (mut dnode, mut has_spill) = (None, false);
+        for item in entries {
+            let (key, entry) = item?;
+            match ObjsetKey::decode(&key)? {
+                ObjsetKey::Dnode { .. } => dnode = Some(Arc::new(Dnode::decode(&entry.value)?)),
+                ObjsetKey::Spill { .. } => has_spill = true,
+                _ => break,
+            }
         }
+        let found = dnode.map(|dnode| (dnode, has_spill));
+        if let Some(found) = &found {
+            self.known.learn_object(begun, object, found);
+        }
+        Ok(found)
     }
 
     pub(super) fn existing(&self, object: u64) -> Result<Arc<Dnode>, DatasetError> {
@@ -31,10 +54,40 @@ impl Head {
             BlockState::Data(data) => Ok(Some(bytes::Bytes::from_owner(Shared(data)))),
             BlockState::Hole => Ok(None),
             BlockState::Below => match self.tree().get(&ObjsetKey::Block { object, blkid }.encode())? {
-                Some(entry) => Ok(Some(self.pool.read(&Block::decode(&entry.value)?.ptr)?)),
+                Some(entry) => {
+                    let ptr = Block::decode(&entry.value)?.ptr;
+                    match self.is_unread(&ptr) {
+                        true => Ok(Some(vec![0; ptr.lsize() as usize].into())),
+                        false => Ok(Some(self.pool.read(&ptr)?)),
+                    }
+                }
                 None => Ok(None),
             },
         }
+    }
+
+    /// The bytes of a block that is about to be changed, or `None` for a hole.
+    pub(super) fn block_to_change(&self, object: u64, blkid: u64) -> Result<Option<Vec<u8>>, DatasetError> {
+        let state = self.layers.lock().block(object, blkid);
+        match state {
+            BlockState::Data(data) => Ok(Some(data.to_vec())),
+            BlockState::Hole => Ok(None),
+            BlockState::Below => match self.tree().get(&ObjsetKey::Block { object, blkid }.encode())? {
+                Some(entry) => {
+                    let ptr = Block::decode(&entry.value)?.ptr;
+                    match self.is_unread(&ptr) {
+                        true => Ok(Some(vec![0; ptr.lsize() as usize])),
+                        false => Ok(Some(self.pool.read_once(&ptr)?.into())),
+                    }
+                }
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// Whether a block is one whose content a shadow does not have, and does not need: see [`Head::refer_outside`].
+    fn is_unread(&self, ptr: &BlockPtr) -> bool {
+        self.shadow.is_some() && matches!(ptr, BlockPtr::Outside(_))
     }
 
     pub(super) fn read_spill(&self, object: u64) -> Result<Option<Vec<u8>>, DatasetError> {
@@ -47,7 +100,7 @@ impl Head {
         }
     }
 
-    /// The dnode, and whether there is a spill block: the entry behind the dnode's tells.
+    /// The dnode, and whether there is a spill block.
     pub(super) fn dnode_and_spill(&self, object: u64) -> Result<Option<(Arc<Dnode>, bool)>, DatasetError> {
         let (dnode, spill) = {
             let layers = self.layers.lock();
@@ -59,19 +112,9 @@ impl Head {
             (Some(Some(dnode)), Some(spill)) => return Ok(Some((dnode.clone(), spill))),
             _ => {}
         }
-        let from = ObjsetKey::Dnode { object }.encode();
-        let entries = self.tree().view().range(&from, Some(&ObjsetKey::Block { object, blkid: 0 }.encode()));
-        let (mut stored, mut stored_spill) = (None, false);
-        for item in entries {
-            let (key, entry) = item?;
-            match ObjsetKey::decode(&key)? {
-                ObjsetKey::Dnode { .. } => stored = Some(Arc::new(Dnode::decode(&entry.value)?)),
-                ObjsetKey::Spill { .. } => stored_spill = true,
-                _ => break,
-            }
-        }
+        let (stored, stored_spill) = self.stored(object)?.unzip();
         let dnode = dnode.flatten().or(stored);
-        Ok(dnode.map(|dnode| (dnode, spill.unwrap_or(stored_spill))))
+        Ok(dnode.map(|dnode| (dnode, spill.or(stored_spill).unwrap_or(false))))
     }
 
     /// Reads bytes; holes are zeros.
@@ -108,7 +151,10 @@ impl Head {
             return Ok(false);
         }
         match self.tree().get(&ObjsetKey::Block { object, blkid }.encode())? {
-            Some(entry) => Ok(self.pool.read_plain(&Block::decode(&entry.value)?.ptr, buf)?),
+            Some(entry) => {
+                let ptr = Block::decode(&entry.value)?.ptr;
+                Ok(!self.is_unread(&ptr) && self.pool.read_plain(&ptr, buf)?)
+            }
             None => {
                 buf.fill(0);
                 Ok(true)

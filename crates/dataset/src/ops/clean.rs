@@ -42,7 +42,7 @@ pub(crate) fn clean_once(pool: &Pool, options: &CleanOptions) -> Result<CleanRep
 
 /// Everything that is alive, as the meta tree has it.
 #[derive(Default)]
-struct Live {
+pub(super) struct Live {
     deadlists: OnceLock<BTreeSet<TreeId>>,
 }
 
@@ -51,7 +51,7 @@ fn snapshots(meta: &View) -> impl Iterator<Item = Result<SnapshotRecord, PoolErr
     meta.range(&[keys::SNAPSHOT], Some(&[keys::SNAPSHOT + 1])).map(move |item| decode(&item?.1.value))
 }
 
-fn pool_error(error: DatasetError) -> PoolError {
+pub(super) fn pool_error(error: DatasetError) -> PoolError {
     match error {
         DatasetError::Pool(error) => error,
         other => PoolError::Record { record: "dataset layer", why: other.to_string() },

@@ -244,9 +244,7 @@ impl Datasets {
             if catalog.clones(now.id)?.iter().any(|clone| !doomed.contains(&clone.id)) {
                 return Err(DatasetError::Busy { name: now.full_name() });
             }
-            if self.is_receiving(now.id.dataset)
-                && catalog.receive_state(now.id.dataset)?.and_then(|state| state.base) == Some(now.id)
-            {
+            if !doomed.contains(&now.id.dataset) && catalog.is_receive_base(now.id)? {
                 return Err(DatasetError::Busy { name: now.full_name() });
             }
         }
@@ -321,7 +319,12 @@ impl Change<'_> {
     pub(crate) fn destroy_if_deferred(&self, id: SnapshotId) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let snapshot = catalog.snapshot_by_id(id)?;
-        if snapshot.record.defer_destroy && catalog.holds(id)?.is_empty() && catalog.clones(id)?.is_empty() {
+        let is_free = || -> Result<bool, DatasetError> {
+            Ok(catalog.holds(id)?.is_empty()
+                && catalog.clones(id)?.is_empty()
+                && !catalog.is_receive_base(id)?)
+        };
+        if snapshot.record.defer_destroy && is_free()? {
             self.destroy_snapshot(id)?;
         }
         Ok(())

@@ -67,10 +67,11 @@ pub fn new_filesystem_objects(properties: &[(String, String)]) -> Result<MemoryO
 }
 
 fn now() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    const SECOND: u64 = 1_000_000_000;
+    let since = random::nanoseconds();
     Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: since.subsec_nanos(),
+        seconds: i64::try_from(since / SECOND).unwrap_or(i64::MAX),
+        nanoseconds: u32::try_from(since % SECOND).unwrap_or(0),
     }
 }
 

@@ -36,6 +36,12 @@ impl Datasets {
             if catalog.snapshot(&target).is_ok() {
                 return Err(DatasetError::Exists { name: target.to_string() });
             }
+            if catalog.is_receive_base(snapshot.id)? {
+                return Err(DatasetError::Busy { name: owner.name.clone() });
+            }
+            if let Some(receiving) = catalog.clone_received_on(snapshot.id)? {
+                return Err(DatasetError::Busy { name: receiving.name });
+            }
             moving.push(snapshot.id);
         }
         for id in moving {

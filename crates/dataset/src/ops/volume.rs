@@ -5,7 +5,7 @@ use snowmelt_stream::features::Features;
 use snowmelt_zpl::memory::{MemoryObject, MemoryObjects};
 use snowmelt_zpl::{Dnode, Objects, ObjectsMut, Room};
 
-use crate::catalog::{Kind, PropertyKind, keys};
+use crate::catalog::{Catalog, Dataset, Kind, PropertyKind, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::head::Head;
@@ -72,7 +72,35 @@ impl Datasets {
         change.commit()
     }
 
-    /// Makes a volume larger or smaller; what lies past a smaller size is gone.
+    /// Makes a volume larger or smaller, as `set volsize=` does: of one whose whole size is reserved, the whole size is
+    /// reserved afterwards. What lies past a smaller size is gone.
+    ///
+    /// # Errors
+    /// As [`resize_volume`](Self::resize_volume) and [`set_properties`](Self::set_properties).
+    pub fn resize_reserved_volume(&self, name: &str, size: u64) -> Result<(), DatasetError> {
+        let catalog = self.catalog();
+        let dataset = catalog.dataset(name)?;
+        let objset = catalog.head(&dataset)?;
+        let present = objset.volume_size()?;
+        check_size(name, size, u32::try_from(objset.volume_block_size()?).unwrap_or(u32::MAX))?;
+        let reservation = resized_reservation(&catalog, &dataset, size)?;
+        let reserve = || match reservation {
+            Some(bytes) => {
+                let property = ("refreservation".to_owned(), bytes.to_string());
+                self.set_properties(&Name::parse_dataset(name)?, &[property])
+            }
+            None => Ok(()),
+        };
+        // What there is no space for is not made larger; what is made smaller lets go of its space.
+        if size > present {
+            reserve()?;
+            return self.resize_volume(name, size);
+        }
+        self.resize_volume(name, size)?;
+        reserve()
+    }
+
+    /// Makes a volume larger or smaller, whatever is reserved for it; what lies past a smaller size is gone.
     ///
     /// # Errors
     /// [`DatasetError::WrongType`]; when it is not a size that a volume can have, or the pool cannot be written.
@@ -99,6 +127,26 @@ pub fn volume_reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     }
     let indirect = indirect.saturating_mul((copies + 1).min(3)).saturating_mul(INDIRECT);
     size.saturating_mul(copies).saturating_add(indirect)
+}
+
+/// What `refreservation` becomes when a volume gets another size: `None` when it stays as it is. A volume whose whole size
+/// is reserved has its whole size reserved afterwards (`zfs_add_synthetic_resv` of `libzfs_dataset.c`).
+///
+/// # Errors
+/// [`DatasetError::WrongType`]; when the pool cannot be read.
+pub fn resized_reservation(
+    catalog: &Catalog,
+    volume: &Dataset,
+    size: u64,
+) -> Result<Option<u64>, DatasetError> {
+    let objset = catalog.head(volume)?;
+    let block_size = objset.volume_block_size()?;
+    let number = |value: &str| value.parse().unwrap_or(0);
+    let reserved =
+        catalog.own_property(volume.id, 0, "refreservation")?.map_or(0, |(value, _)| number(&value));
+    let copies = catalog.inherited_property(volume, "copies")?.map_or(1, |(value, ..)| number(&value));
+    let is_whole = reserved == volume_reservation(objset.volume_size()?, block_size, copies);
+    Ok(is_whole.then(|| volume_reservation(size, block_size, copies)))
 }
 
 fn check_size(name: &str, size: u64, block_size: u32) -> Result<(), DatasetError> {

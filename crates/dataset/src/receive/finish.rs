@@ -10,7 +10,7 @@ use super::ReceiveOptions;
 use super::begin::Session;
 use super::begin::check_unmodified;
 use super::pipeline::Place;
-use crate::catalog::{Dataset, Kind, PropertyKind, SnapshotId, keys};
+use crate::catalog::{Catalog, Dataset, Kind, PropertyKind, SnapshotId, keys};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
 use crate::objset::types::ZVOL;
@@ -30,9 +30,8 @@ impl Session<'_> {
         let mut dataset = catalog.dataset_by_id(self.id)?;
         catalog.check_refquota(&dataset, self.tree.stats().physical)?;
         if dataset.record.head != self.tree.id() {
-            if let (Some(base), false) = (self.base, options.force) {
-                // Somebody may have written to it meanwhile.
-                check_unmodified(&catalog, &dataset, &catalog.snapshot_by_id(base)?)?;
+            if let Some(base) = self.base {
+                self.check_base(&catalog, &dataset, base, options)?;
             }
             change.replace_head(&mut dataset, &self.tree, self.base)?;
         }
@@ -57,7 +56,7 @@ impl Session<'_> {
             let kind = PropertyKind::Received;
             change.set_property(snapshot.dataset, snapshot.txg, kind, "redact_snaps", guids)?;
         }
-        change.delete(&keys::receive(self.id))?;
+        change.end_receive(self.id)?;
         for (property, value) in &options.properties {
             change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
         }
@@ -65,6 +64,25 @@ impl Session<'_> {
             change.inherit_property(self.id, 0, property, false)?;
         }
         Ok(())
+    }
+
+    /// The base is still what the stream is to come after, whatever was done to the dataset meanwhile.
+    fn check_base(
+        &self,
+        catalog: &Catalog,
+        dataset: &Dataset,
+        base: SnapshotId,
+        options: &ReceiveOptions,
+    ) -> Result<(), ReceiveError> {
+        let newest = match options.force {
+            // What is newer goes; but a promoted clone may have taken the base away.
+            true => {
+                catalog.snapshots(dataset).find(|it| it.as_ref().is_ok_and(|it| it.id == base)).transpose()?
+            }
+            false => catalog.newest_snapshot(dataset)?.filter(|newest| newest.id == base),
+        };
+        let base = newest.ok_or_else(|| ReceiveError::NotNewest { name: dataset.name.clone() })?;
+        if options.force { Ok(()) } else { check_unmodified(catalog, dataset, &base) }
     }
 
     /// What no mount could ever show is not made visible.

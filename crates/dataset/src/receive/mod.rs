@@ -11,12 +11,14 @@
 //! - `meaning`: metadata that no filesystem could be made of
 //! - `finish`: END: the tree becomes head and snapshot
 //! - `package`: compound streams
+//! - `corrective`: a stream of what is here already mends what of it is damaged
 //! - `resume`: tokens, and abandoned receives
 
 mod apply;
 mod begin;
 mod budget;
 pub(crate) mod byteswap;
+pub(crate) mod corrective;
 mod finish;
 pub(crate) mod key_data;
 pub(crate) mod meaning;
@@ -35,6 +37,7 @@ use crate::datasets::Datasets;
 use crate::error::ReceiveError;
 
 pub(crate) use begin::check_unmodified;
+pub use corrective::Corrected;
 pub use resume::resume_token;
 
 /// How the destination's name follows from the stream's (`zfs receive`, `-d`, `-e`).

@@ -104,6 +104,16 @@ impl Change<'_> {
         if state.tree != dataset.record.head {
             free_tree(self.pool(), &self.hold, state.tree, state.base.map_or(0, |base| base.txg))?;
         }
-        self.delete(&keys::receive(dataset.id))
+        self.end_receive(dataset.id)
+    }
+
+    /// Nothing is being received into the dataset any more; nor does it hold the snapshot that it began from.
+    pub(crate) fn end_receive(&self, id: DatasetId) -> Result<(), DatasetError> {
+        let base = self.catalog().receive_state(id)?.and_then(|state| state.base);
+        self.delete(&keys::receive(id))?;
+        match base {
+            Some(base) => self.destroy_if_deferred(base),
+            None => Ok(()),
+        }
     }
 }

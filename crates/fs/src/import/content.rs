@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::scan::{Scan, SourceStat};
-use crate::fsxattr::InodeFlags;
+use crate::fsxattr::{InodeFlags, grown};
 use snowmelt_zpl::FileKind;
 
 /// Bytes read at a time.
@@ -39,7 +39,7 @@ pub(super) enum CopyError<E> {
 }
 
 /// Opens a regular file of the source, without touching its access time where that is allowed.
-pub(super) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, SourceStat)> {
+pub(crate) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, SourceStat)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let file = match scan.open_at(path, flags | OFlags::NOATIME) {
         Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
@@ -54,42 +54,59 @@ pub(super) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, Source
     Ok((file, stat))
 }
 
-/// Gives what a file of `size` bytes holds, in order. Holes are found by `SEEK_HOLE` and not read.
+/// Gives what a file of `size` bytes holds, in order. Holes are found by `SEEK_HOLE` and not read. Where `whole` is not 0,
+/// data begins and ends at its multiples, or at the file's end.
 ///
 /// Gives how many bytes were read.
 pub(super) fn copy<S: Sink>(
     file: &OwnedFd,
     size: u64,
+    whole: u32,
     buf: &mut Vec<u8>,
     sink: &mut S,
 ) -> Result<u64, CopyError<S::Error>> {
     buf.resize(CHUNK, 0);
     let (mut at, mut read) = (0, 0);
     while at < size {
-        let (data, end) = extent(file, at, size).map_err(CopyError::Source)?;
+        let (mut data, mut end) = extent(file, at, size).map_err(CopyError::Source)?;
+        if whole != 0 && data < size {
+            data = (data - data % u64::from(whole)).max(at);
+            end = end.next_multiple_of(u64::from(whole)).min(size);
+        }
         if data > at {
             sink.hole(at, data).map_err(CopyError::Sink)?;
         }
         at = data;
         while at < end {
             let want = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
-            match rustix::io::pread(file, &mut buf[..want], at) {
+            let len = read_full(file, &mut buf[..want], at).map_err(CopyError::Source)?;
+            if len > 0 {
+                sink.data(at, &buf[..len]).map_err(CopyError::Sink)?;
+                at += len as u64;
+                read += len as u64;
+            }
+            if len < want {
                 // Cut off meanwhile: the rest is zeros until somebody looks at its size again.
-                Ok(0) => {
-                    sink.hole(at, size).map_err(CopyError::Sink)?;
-                    return Ok(read);
-                }
-                Ok(len) => {
-                    sink.data(at, &buf[..len]).map_err(CopyError::Sink)?;
-                    at += len as u64;
-                    read += len as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(CopyError::Source(errno.into())),
+                sink.hole(at, size).map_err(CopyError::Sink)?;
+                return Ok(read);
             }
         }
     }
     Ok(read)
+}
+
+/// Fills `buf` with what is at `at`, as far as there is anything.
+fn read_full(file: &OwnedFd, buf: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::pread(file, rest, at + done as u64) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(done)
 }
 
 /// The next data at or after `at`, and where it ends.
@@ -162,19 +179,4 @@ fn xattrs_at(place: &Path) -> io::Result<Xattrs> {
         }
     }
     Ok(found)
-}
-
-/// Calls with a larger buffer until it is large enough.
-fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    let mut buf = vec![0; 256];
-    loop {
-        match call(&mut buf) {
-            Ok(len) => {
-                buf.truncate(len);
-                return Ok(buf);
-            }
-            Err(Errno::RANGE) if buf.len() < 1 << 20 => buf.resize(buf.len() * 8, 0),
-            Err(errno) => return Err(errno),
-        }
-    }
 }

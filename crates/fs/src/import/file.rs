@@ -67,8 +67,11 @@ impl<O: ObjectsMut> Importer<'_, O> {
         arrival: Arrival,
     ) -> Result<(), ImportError> {
         let mut stat = *listed;
-        if stat.kind == FileKind::File && self.must_read(before, &stat, arrival) {
+        if stat.kind == FileKind::File
+            && (self.must_read(before, &stat, arrival) || self.hints.is_suspect(object))
+        {
             self.unlock(object)?;
+            self.hints.reading(object, &stat, before.is_none());
             match self.content(path, &stat, object)? {
                 Content::Steady(read) => stat = read,
                 Content::Unsteady(read) => {
@@ -79,7 +82,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 Content::Failed(error) => {
                     self.fail(path, &error);
                     let gone = error.kind() == io::ErrorKind::NotFound;
-                    if arrival == Arrival::New || gone {
+                    // Of a suspect there is nothing that could be read.
+                    if arrival == Arrival::New || gone || self.hints.is_suspect(object) {
                         return self.take_back(directory, name, &stat);
                     }
                     // What the dataset has of it stays, with the times it has: the next import tries again.
@@ -143,7 +147,12 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 Err(error) => return Ok(Content::Failed(error)),
             };
             let mut target = Target { fs: self.fs, object, caller: Self::caller(&before) };
-            let copied = content::copy(&file, before.size, &mut self.buf, &mut target);
+            let whole = self.options.whole_blocks;
+            if whole != 0 && self.fs.attributes(object)?.size > before.size {
+                // Afterwards its last block could not be cut without being known.
+                self.fs.truncate(object, before.size, &Self::caller(&before))?;
+            }
+            let copied = content::copy(&file, before.size, whole, &mut self.buf, &mut target);
             let read = match copied {
                 Ok(read) => read,
                 Err(CopyError::Source(error)) => return Ok(Content::Failed(error)),

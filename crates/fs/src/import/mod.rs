@@ -14,7 +14,6 @@ mod content;
 mod digest;
 mod file;
 mod filter;
-mod objects;
 mod scan;
 mod tree;
 mod unchanged;
@@ -22,12 +21,13 @@ mod unchanged;
 use std::collections::HashMap;
 use std::io;
 
+use snowmelt_dataset::objset::ObjectSet;
 use snowmelt_zpl::{FilesystemMut, ObjectsMut, ZplError};
 
+pub(crate) use content::open_file;
 pub use filter::{Filter, FilterError};
 pub use scan::{Listing, Scan, SourceEntry, SourcePath, SourceStat};
 
-use objects::ObjectSet;
 use unchanged::Skipped;
 
 /// How to import.
@@ -37,6 +37,9 @@ pub struct ImportOptions {
     pub ignore_ctime: bool,
     /// Contents are not read: only for finding out what would be done.
     pub dry_run: bool,
+    /// Bytes: all that lies between two multiples of this in a file is given to the dataset at once, and what was there before is
+    /// never needed for it. 0 for no such care.
+    pub whole_blocks: u32,
 }
 
 /// What was done.
@@ -132,6 +135,14 @@ pub trait Hints {
     /// # Errors
     /// Any.
     fn note_listing(&mut self, directory: u64, digest: Option<[u8; 32]>) -> Result<(), HintError>;
+
+    /// Whether the file that became this object has to be read though it looks unchanged.
+    fn is_suspect(&self, _object: u64) -> bool {
+        false
+    }
+
+    /// The content of a file will be read, and written to this object, which is new or was something before.
+    fn reading(&mut self, _object: u64, _stat: &SourceStat, _is_new: bool) {}
 }
 
 /// Why an import came to nothing. What concerns one file only is told to the observer instead.

@@ -186,6 +186,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             && (found.size == stat.size || is_directory)
             && is_unchanged(found, stat)
             && !self.claimed.contains(found.object)
+            && !self.hints.is_suspect(found.object)
         {
             self.claim_known(stat, found.object);
             return Ok(Some((found.object, Arrival::Same)));
@@ -480,16 +481,15 @@ impl<O: ObjectsMut> Importer<'_, O> {
     ) -> Result<(), ImportError> {
         let aside = self.aside(stat)?;
         let caller = Self::caller(stat);
-        // A file of several names may come here more than once.
-        let place = aside_name(object);
         let before = self.fs.attributes(object)?;
         self.unlock(object)?;
         self.unlock(directory)?;
-        if self.fs.lookup(aside, &place)?.is_some() {
+        if before.links > 1 && before.kind() != FileKind::Directory {
+            // It is not lost with this name; and it goes on to say where it was linked last.
             self.fs.unlink(directory, name, &caller, unused)?;
         } else {
             let mode = RenameMode::NoReplace;
-            self.fs.rename((directory, name), (aside, &place), mode, &caller, unused)?;
+            self.fs.rename((directory, name), (aside, &aside_name(object)), mode, &caller, unused)?;
         }
         self.keep_ctime(&before)
     }

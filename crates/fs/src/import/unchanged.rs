@@ -9,10 +9,10 @@
 use snowmelt_zpl::{FileKind, ObjectsMut, ZplError};
 
 use super::digest::{self, Digest};
-use super::objects::ObjectSet;
 use super::scan::{Listing, SourceEntry, join};
 use super::tree::Pending;
 use super::{ImportError, Importer};
+use snowmelt_dataset::objset::ObjectSet;
 
 /// Directories that were passed over.
 #[derive(Debug, Default)]

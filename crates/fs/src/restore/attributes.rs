@@ -2,7 +2,7 @@
 
 use super::Restore;
 use crate::error::FsError;
-use crate::fsxattr::Project;
+use crate::fsxattr::{InodeFlags, Project};
 use crate::walk::Node;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp, ZfsFlags};
@@ -109,6 +109,33 @@ impl Wanted {
         set().err().map(|error| ("set the inode flags", error.into())).into_iter().collect()
     }
 
+    /// Takes from an open file or directory what it has and is not to have: flags that forbid changes, extended attributes, a
+    /// project.
+    pub(super) fn strip(&self, file: BorrowedFd<'_>) -> Vec<Step> {
+        let mut failed = Vec::new();
+        let mut note = |step, result: rustix::io::Result<()>| {
+            failed.extend(result.err().map(|error| (step, io::Error::from(error))));
+        };
+        if let Ok(flags) = rustix::fs::ioctl_getflags(file) {
+            let kept = flags - IFlags::from_bits_truncate(0x70);
+            if kept != flags {
+                note("take away the inode flags", rustix::fs::ioctl_setflags(file, kept));
+            }
+        }
+        for name in xattr_names(file) {
+            if is_restored(&name) && !self.xattrs.contains_key(&name) {
+                let result = rustix::fs::fremovexattr(file, name.as_slice());
+                note("remove an extended attribute", result);
+            }
+        }
+        if self.project().is_none()
+            && InodeFlags::of(file).is_ok_and(|found| found.is_some_and(|found| found.project_id != 0))
+        {
+            note(SET_PROJECT, Project { id: 0, inherits: false }.set(file));
+        }
+        failed
+    }
+
     /// Dresses an open directory.
     pub(super) fn apply(&self, directory: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = self.apply_but_flags(directory);
@@ -152,4 +179,18 @@ impl Wanted {
         note("set the times", rustix::fs::utimensat(directory, name, &self.times(), nofollow));
         failed
     }
+}
+
+/// Names of the extended attributes of an open file; none where it has none or they cannot be told.
+fn xattr_names(file: BorrowedFd<'_>) -> Vec<Vec<u8>> {
+    let names = crate::fsxattr::grown(|buf| rustix::fs::flistxattr(file, buf)).unwrap_or_default();
+    names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// Whether an extended attribute is the file's own, and not the system's, as labels of security modules are.
+fn is_restored(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+        || name.starts_with(b"trusted.")
+        || [&b"security.capability"[..], b"system.posix_acl_access", b"system.posix_acl_default"]
+            .contains(&name)
 }

@@ -51,8 +51,10 @@ impl<O: Objects> Restore<'_, '_, O> {
         }
         let published = self.target.publish(&temporary, name, self.options.existing);
         published.map_err(Self::failed(node, "give the file its name"))?;
-        let steps = wanted.apply_flags(file.as_fd());
-        self.report_steps(node, steps);
+        if !self.defers_flags {
+            let steps = wanted.apply_flags(file.as_fd());
+            self.report_steps(node, steps);
+        }
         self.summary.files += 1;
         self.summary.bytes += written;
         Ok(())

@@ -62,6 +62,8 @@ pub struct Vfs {
     /// The open head; `None` for a snapshot.
     head: Option<Arc<Head>>,
     options: RwLock<VfsOptions>,
+    /// What the dataset's properties say: an option stays as it was chosen until its property changes.
+    properties: Mutex<VfsOptions>,
     base: RwLock<Arc<Base>>,
     /// The content that was there when it was opened: as long as it is, no inode can be stale.
     first_epoch: u64,
@@ -120,7 +122,8 @@ impl Vfs {
         if let (Some(fs), false) = (base.view.writable(), options.read_only) {
             fs.drain_unlinked()?;
         }
-        Ok(Self::over(datasets, Source::Head(dataset.id), Some(head), base, options))
+        let properties = VfsOptions::of(&datasets.catalog(), dataset)?;
+        Ok(Self::over(datasets, Source::Head(dataset.id), Some(head), base, options, properties))
     }
 
     /// Opens a snapshot, for reading.
@@ -134,7 +137,7 @@ impl Vfs {
     ) -> Result<Self, VfsError> {
         let base = Base::of_snapshot(&datasets, snapshot)?;
         let options = VfsOptions { read_only: true, ..options };
-        Ok(Self::over(datasets, Source::Snapshot(snapshot.id), None, base, options))
+        Ok(Self::over(datasets, Source::Snapshot(snapshot.id), None, base, options, options))
     }
 
     fn over(
@@ -143,12 +146,14 @@ impl Vfs {
         head: Option<Arc<Head>>,
         base: Base,
         options: VfsOptions,
+        properties: VfsOptions,
     ) -> Self {
         Self {
             datasets,
             source,
             head,
             options: RwLock::new(options),
+            properties: Mutex::new(properties),
             first_epoch: base.epoch,
             base: RwLock::new(Arc::new(base)),
             inodes: Inodes::default(),
@@ -200,14 +205,26 @@ impl Vfs {
             fs.set_options(snowmelt_zpl::WriteOptions { posix_acl: fs.options().posix_acl, ..options })?;
         }
         let new = VfsOptions::of(&catalog, &dataset)?;
+        let old = std::mem::replace(&mut *self.properties.lock(), new);
         let mut options = self.options.write();
-        *options = VfsOptions { read_only: options.read_only, posix_acl: options.posix_acl, ..new };
+        *options = options.following(&old, &new);
         Ok(())
     }
 
-    /// Whether a commit had better begin beside those who write.
-    pub fn is_commit_due(&self) -> bool {
-        self.head.as_ref().is_some_and(|head| head.pool().is_commit_due())
+    /// Chooses other options; what only a new mount can change stays. Whoever makes it read-only sees to it first that
+    /// nobody has anything open for writing.
+    ///
+    /// # Errors
+    /// [`VfsError::ReadOnly`] when a snapshot is to be written.
+    pub fn remount(&self, chosen: VfsOptions) -> Result<(), VfsError> {
+        if self.is_snapshot() && !chosen.read_only {
+            return Err(VfsError::ReadOnly);
+        }
+        // Everything that was done while that was allowed.
+        self.sync()?;
+        let mut options = self.options.write();
+        *options = VfsOptions { posix_acl: options.posix_acl, ..chosen };
+        Ok(())
     }
 
     /// Makes all that was done durable.

@@ -99,4 +99,44 @@ impl VfsOptions {
             record_size: written.record_size,
         })
     }
+
+    /// As chosen, except where a property has changed from what it was to what it is. What only a mount decides stays.
+    pub(super) fn following(self, was: &Self, is: &Self) -> Self {
+        fn one<T: PartialEq + Copy>(chosen: T, was: T, is: T) -> T {
+            if was == is { chosen } else { is }
+        }
+        Self {
+            read_only: self.read_only,
+            posix_acl: self.posix_acl,
+            atime: one(self.atime, was.atime, is.atime),
+            devices: one(self.devices, was.devices, is.devices),
+            exec: one(self.exec, was.exec, is.exec),
+            setuid: one(self.setuid, was.setuid, is.setuid),
+            ..*is
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stay_as_chosen_until_their_property_changes() {
+        let was = VfsOptions::default();
+        let chosen = VfsOptions { read_only: true, atime: Atime::Off, exec: false, ..was };
+        let is = VfsOptions { snapdir: SnapDir::Visible, record_size: 4096, ..was };
+        assert_eq!(
+            chosen.following(&was, &is),
+            VfsOptions { snapdir: SnapDir::Visible, record_size: 4096, ..chosen }
+        );
+        let set = VfsOptions { atime: Atime::Strict, setuid: false, posix_acl: true, ..is };
+        let expected = VfsOptions {
+            atime: Atime::Strict,
+            setuid: false,
+            posix_acl: false,
+            ..chosen.following(&was, &is)
+        };
+        assert_eq!(chosen.following(&was, &is).following(&is, &set), expected);
+    }
 }

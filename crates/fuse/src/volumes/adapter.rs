@@ -16,36 +16,20 @@ use fuser::{
 };
 use parking_lot::Mutex;
 use snowmelt_dataset::DatasetError;
+use snowmelt_fs::vfs::Seek;
 use snowmelt_pool::PoolError;
 use snowmelt_volume::{Volume, VolumeError};
 use snowmelt_zpl::SourceError;
 
 use super::tree::{Node, Tree};
+use crate::kernel::{self, Allocate, Answer, Complain, FRAGMENT, NAME_MAX, TRANSFER_MAX, empty};
 
 /// How long a name leads where it did: volumes come and go without the kernel's doing.
 const NAMES_HOLD: Duration = Duration::from_secs(1);
 /// Sizes may change at any time.
 const ATTRIBUTES_HOLD: Duration = Duration::ZERO;
-/// Largest read or write, bytes.
-const TRANSFER_MAX: u32 = 1 << 20;
 /// Runs of blocks looked at a time.
 const RUNS: usize = 64;
-/// Units of `statfs` and of `st_blocks`, bytes.
-const FRAGMENT: u64 = 512;
-const NAME_MAX: u32 = 255;
-
-/// `fallocate` modes (`include/uapi/linux/falloc.h`).
-const KEEP_SIZE: i32 = 0x1;
-const PUNCH_HOLE: i32 = 0x2;
-const ZERO_RANGE: i32 = 0x10;
-/// `lseek` (`include/uapi/linux/fs.h`).
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
-
-/// What is told of failures that nobody but the operator can do something about.
-pub(crate) type Complain = Arc<dyn Fn(&VolumeError) + Send + Sync>;
-
-type Answer<T> = Result<T, Errno>;
 
 /// What the kernel has open.
 enum Opened {
@@ -57,7 +41,7 @@ enum Opened {
 /// A [`Tree`] as the kernel wants it.
 pub(super) struct Adapter {
     tree: Arc<Tree>,
-    complain: Complain,
+    complain: Complain<VolumeError>,
     opened: Mutex<HashMap<u64, Opened>>,
     last: AtomicU64,
     begun: SystemTime,
@@ -69,7 +53,9 @@ fn errno(error: &VolumeError) -> Errno {
         VolumeError::Range { .. } => Errno::ENOSPC,
         VolumeError::ReadOnly | VolumeError::Source(SourceError::ReadOnly) => Errno::EROFS,
         VolumeError::Source(SourceError::NoSpace)
-        | VolumeError::Dataset(DatasetError::Pool(PoolError::NoSpace { .. })) => Errno::ENOSPC,
+        | VolumeError::Dataset(
+            DatasetError::Pool(PoolError::NoSpace { .. }) | DatasetError::BeyondSpace { .. },
+        ) => Errno::ENOSPC,
         VolumeError::Source(SourceError::QuotaExceeded) => Errno::EDQUOT,
         VolumeError::Dataset(DatasetError::NotFound { .. } | DatasetError::WrongType { .. }) => Errno::ENOENT,
         VolumeError::Dataset(DatasetError::Encrypted { .. }) => Errno::EACCES,
@@ -80,7 +66,7 @@ fn errno(error: &VolumeError) -> Errno {
 }
 
 impl Adapter {
-    pub(super) fn new(tree: Arc<Tree>, complain: Complain) -> Self {
+    pub(super) fn new(tree: Arc<Tree>, complain: Complain<VolumeError>) -> Self {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Self {
             tree,
@@ -92,15 +78,8 @@ impl Adapter {
         }
     }
 
-    /// An error number for an error. Its cause is lost from here on, so what is nobody's fault is told the operator.
     fn told<T>(&self, result: Result<T, VolumeError>) -> Answer<T> {
-        result.map_err(|error| {
-            let errno = errno(&error);
-            if errno == Errno::EIO {
-                (self.complain)(&error);
-            }
-            errno
-        })
+        kernel::told(result, errno, &self.complain)
     }
 
     fn name(&self, ino: INodeNo) -> Answer<String> {
@@ -198,24 +177,19 @@ impl Adapter {
         let volume = self.volume(handle)?;
         let size = self.told(volume.size())?;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
-        match mode {
+        match Allocate::of(mode)? {
             // What is copied on write has no room set aside in any case.
-            0 | KEEP_SIZE if end <= size => Ok(()),
-            0 | KEEP_SIZE => Err(Errno::ENOSPC),
-            mode if mode == PUNCH_HOLE | KEEP_SIZE || mode & !KEEP_SIZE == ZERO_RANGE => {
+            Allocate::Room { .. } if end <= size => Ok(()),
+            Allocate::Room { .. } => Err(Errno::ENOSPC),
+            Allocate::Hole | Allocate::Zeros { .. } => {
                 let end = end.min(size);
                 self.told(volume.zero(offset.min(end), end.saturating_sub(offset)))
             }
-            _ => Err(Errno::EOPNOTSUPP),
         }
     }
 
     fn seek(&self, handle: FileHandle, offset: i64, whence: i32) -> Answer<i64> {
-        let wanted = match whence {
-            SEEK_DATA => true,
-            SEEK_HOLE => false,
-            _ => return Err(Errno::EINVAL),
-        };
+        let wanted = matches!(kernel::seek(whence)?, Seek::Data);
         let volume = self.volume(handle)?;
         let size = self.told(volume.size())?;
         let mut at = u64::try_from(offset).ok().filter(|at| *at < size).ok_or(Errno::ENXIO)?;
@@ -228,13 +202,6 @@ impl Adapter {
             }
         }
         if wanted { Err(Errno::ENXIO) } else { i64::try_from(size).map_err(|_| Errno::EOVERFLOW) }
-    }
-}
-
-fn empty(reply: ReplyEmpty, answer: Answer<()>) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
     }
 }
 

@@ -3,17 +3,17 @@
 mod adapter;
 mod tree;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, MountOption, Session};
 use parking_lot::Mutex;
 use snowmelt_dataset::{DatasetError, Datasets};
 
 use crate::error::MountError;
+use crate::kernel;
 use crate::mount::unmount_at;
 use adapter::Adapter;
 use tree::Tree;
@@ -51,20 +51,14 @@ impl VolumesMount {
         options: VolumesOptions,
         complain: fn(&str),
     ) -> Result<Self, MountError> {
-        let refused = |source| MountError::Directory { dir: dir.to_owned(), source };
-        let dir = dir.canonicalize().map_err(refused)?;
-        if !dir.is_dir() {
-            return Err(MountError::Directory { dir, source: rustix::io::Errno::NOTDIR.into() });
-        }
-        if let Err(source) = File::options().read(true).write(true).open("/dev/fuse") {
-            return Err(MountError::NoFuse { source });
-        }
+        let dir = kernel::mount_point(dir)?;
         let config = config(datasets.pool_name(), &options);
         let tree = Arc::new(Tree::new(datasets.clone(), options.targets, options.read_only));
         let complain =
             Arc::new(move |error: &snowmelt_volume::VolumeError| complain(&crate::mounts::chain(error)));
         let session = Session::new(Adapter::new(tree, complain), &dir, &config)
             .map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
+        kernel::read_ahead(&dir);
         let is_over = Arc::new(AtomicBool::new(false));
         let ended = is_over.clone();
         let thread = std::thread::Builder::new().name("volumes".to_owned()).spawn(move || {
@@ -111,19 +105,11 @@ impl VolumesMount {
 }
 
 fn config(pool: &str, options: &VolumesOptions) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(pool.to_owned()),
-        // As an option of the kernel's, since the type is told from it when no helper mounts.
-        MountOption::CUSTOM("subtype=snowmelt-volumes".to_owned()),
-        MountOption::DefaultPermissions,
+    let more = [
         if options.read_only { MountOption::RO } else { MountOption::RW },
         MountOption::NoExec,
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(THREADS);
-    config.clone_fd = true;
-    config
+    kernel::config(pool, "snowmelt-volumes", more, options.allow_other, THREADS)
 }

@@ -138,7 +138,7 @@ impl Tree {
         self.read_only || volume.is_read_only()
     }
 
-    /// Makes a volume larger or smaller.
+    /// Makes a volume larger or smaller, as `set volsize` does.
     ///
     /// # Errors
     /// When it cannot have that size.
@@ -149,7 +149,7 @@ impl Tree {
         if self.is_read_only(volume) {
             return Err(VolumeError::ReadOnly);
         }
-        Ok(self.datasets.resize_volume(name, size)?)
+        Ok(self.datasets.resize_reserved_volume(name, size)?)
     }
 
     /// The names in a directory, and whether they are volumes; directories without any volume are not listed.

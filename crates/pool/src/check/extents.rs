@@ -1,6 +1,6 @@
 //! What is reachable, by place: collected with repetitions, then sorted and compared.
 
-use snowmelt_store::SegmentId;
+use snowmelt_store::{SegmentId, StoreError};
 use std::collections::BTreeMap;
 
 use super::Findings;
@@ -118,11 +118,21 @@ impl Extents {
                 let len = u64::from(extent.asize) * UNIT;
                 bytes.resize(usize::try_from(len).unwrap_or(0), 0);
                 let offset = u64::from(extent.offset) * UNIT;
-                let read = pool.store().read(*id, offset, &mut bytes);
-                let read = read.map_err(PoolError::store("reading a block"));
-                let verdict = read.and_then(|()| verify_frame(&bytes, *id, offset, extent));
-                if let Err(error) = verdict {
-                    findings.error(place(*id, extent), error.chain());
+                let mirror = pool.store().mirror();
+                let copies = mirror.map(|mirror| (mirror, mirror.copies(*id, offset)));
+                let mut judge = |read: Result<(), StoreError>, bytes: &[u8], copy: &str| {
+                    let read = read.map_err(PoolError::store("reading a block"));
+                    if let Err(error) = read.and_then(|()| verify_frame(bytes, *id, offset, extent)) {
+                        findings.error(format!("{}{copy}", place(*id, extent)), error.chain());
+                    }
+                };
+                let Some((mirror, copies)) = copies else {
+                    judge(pool.store().read(*id, offset, &mut bytes), &bytes, "");
+                    continue;
+                };
+                for copy in copies {
+                    let read = mirror.read_copy(copy, *id, offset, &mut bytes);
+                    judge(read, &bytes, &format!(" on {}", mirror.name_of(copy)));
                 }
             }
         }

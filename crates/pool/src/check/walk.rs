@@ -8,6 +8,7 @@ use super::extents::Extents;
 use crate::cache::Place;
 use crate::error::Result;
 use crate::io::Io;
+use crate::outside::Outside;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::tree::{Inner, Key, Leaf, Link, Node, TreeStats};
 
@@ -168,7 +169,8 @@ impl<'a> Walk<'a> {
                 visit.extents.push_shared(segment, offset, ptr.asize(), &ptr.hash);
             }
             BlockPtr::Outside(_) => {
-                let may_read = self.data && self.io.outside.get().is_some();
+                let steady = |outside: &Arc<dyn Outside>| !outside.may_change();
+                let may_read = self.data && self.io.outside.read().as_ref().is_some_and(steady);
                 let checked =
                     if may_read { self.io.read_stored(block).map(drop) } else { self.io.check_outside() };
                 if let Err(error) = checked {

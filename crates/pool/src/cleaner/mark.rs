@@ -13,12 +13,12 @@ use crate::tree::{Link, Node, TreeId, TreeRecord, View};
 
 /// A block that is alive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Live {
+pub(crate) struct Live {
     /// Where it is.
-    pub(super) place: (SegmentId, u32),
+    pub(crate) place: (SegmentId, u32),
     /// Where it was first written to, as pointers have it.
-    pub(super) origin: (SegmentId, u32),
-    pub(super) asize: u64,
+    pub(crate) origin: (SegmentId, u32),
+    pub(crate) asize: u64,
 }
 
 pub(super) struct Marks<'a> {

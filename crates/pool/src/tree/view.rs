@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use snowmelt_store::SegmentId;
+
 use super::changes::Changes;
 use super::diff::DiffIter;
 use super::node::{Link, Node};
@@ -73,6 +75,28 @@ impl View {
                 }
             };
             node = next;
+        }
+    }
+
+    /// Whether the node at `place` is on the way to `key`. That node itself is not read.
+    ///
+    /// # Errors
+    /// When the store fails. What is damaged above leads nowhere.
+    pub fn passes(&self, key: &[u8], place: (SegmentId, u32)) -> Result<bool> {
+        let Some(root) = &self.root else { return Ok(false) };
+        let (mut link, mut level) = (root.clone(), None);
+        loop {
+            if matches!(&link, Link::Disk(ptr) if (ptr.segment, ptr.offset) == place) {
+                return Ok(true);
+            }
+            let node = match self.node(&link, level) {
+                Ok(node) => node,
+                Err(error) if error.is_corruption() => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let Node::Inner(inner) = &*node else { return Ok(false) };
+            let Some(child) = inner.entries.get(inner.child_index(key)) else { return Ok(false) };
+            (link, level) = (child.link.clone(), inner.level.checked_sub(1));
         }
     }
 

@@ -7,8 +7,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use snowmelt_pool::{
-    BlockId, BlockPtr, Change, CheckOptions, CleanOptions, CleanReport, Deadlist, Diff, Hold, NewPool, Pool,
-    PoolError, PoolOptions, Prepared, Result, Roots, StoredPtr, Tree, TreeId, Txg, View,
+    BlockId, BlockPtr, Change, CheckOptions, CleanOptions, CleanReport, Deadlist, Diff, FrozenRoot, Hold,
+    LiveRoot, MetaScan, NewPool, Pool, PoolError, PoolOptions, Prepared, Result, Roots, ScrubPlan,
+    ScrubRoots, StoredPtr, Tree, TreeId, Txg, View,
 };
 use snowmelt_store::Store;
 use snowmelt_stream::compress::Compression;
@@ -105,7 +106,11 @@ impl Mini {
         options: PoolOptions,
         committed: &BTreeMap<Txg, Model>,
     ) -> Result<Option<Self>> {
-        let pool = Pool::open(store, options)?;
+        Self::of(Pool::open(store, options)?, committed)
+    }
+
+    /// A pool that is open.
+    pub(crate) fn of(pool: Arc<Pool>, committed: &BTreeMap<Txg, Model>) -> Result<Option<Self>> {
         let txg = pool.open_report().txg;
         let Some(entry) = pool.meta().get(&[HEAD])? else {
             assert!(!committed.contains_key(&txg), "txg {txg} lost its head");
@@ -315,6 +320,34 @@ impl Roots for MiniRoots {
     ) -> Result<()> {
         each(&BlockPtr::decode(&mut value)?);
         Ok(())
+    }
+}
+
+impl ScrubRoots for MiniRoots {
+    fn plan(&self, meta: &MetaScan<'_>, frozen_until: Txg) -> Result<ScrubPlan> {
+        let mut plan = ScrubPlan::default();
+        let mut head = TreeId(0);
+        meta.range(&[HEAD], &[HEAD + 1], &mut |_, entry| {
+            head = TreeId(u64::from_le_bytes(entry.value[..].try_into().unwrap()));
+            Ok(())
+        })?;
+        let (mut since, mut newest) = (0, 0);
+        meta.range(&[SNAPSHOT], &[SNAPSHOT + 1], &mut |key, entry| {
+            let txg = u64::from_be_bytes(key[1..].try_into().unwrap());
+            let root = SnapshotRecord::decode(&entry.value).root;
+            plan.frozen.push(FrozenRoot { owner: 1, tree: head, txg, guid: txg, since, root });
+            since = txg;
+            if txg <= frozen_until {
+                newest = txg;
+            }
+            Ok(())
+        })?;
+        plan.live.insert(head, LiveRoot { owner: 1, since: newest });
+        Ok(plan)
+    }
+
+    fn block_id(&self, _: &[u8]) -> BlockId {
+        BlockId { object: 1, blkid: 2 }
     }
 }
 

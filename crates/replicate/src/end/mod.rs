@@ -9,10 +9,14 @@ mod zfs;
 use std::io::{Read, Write};
 
 pub use peer::Peer;
+pub(crate) use peer::confused;
 pub use zfs::Zfs;
 
 use crate::error::Failure;
-use crate::request::{Action, DatasetInfo, Describe, ReceiveRequest, SendRequest};
+use crate::objects::RemoteSnapshot;
+use crate::request::{
+    Action, DatasetInfo, Describe, ReadRequest, ReceiveRequest, SendRequest, TakeIn, TakenIn,
+};
 
 /// A pool that can be asked. All calls may be made side by side.
 pub trait End: Send + Sync {
@@ -34,6 +38,15 @@ pub trait End: Send + Sync {
     /// When the pool cannot be asked.
     fn receive(&self, request: &ReceiveRequest) -> Result<Box<dyn Sink>, Failure>;
 
+    /// Begins to read a snapshot object by object.
+    ///
+    /// # Errors
+    /// When the pool cannot be asked, or be read so.
+    fn read(&self, request: &ReadRequest) -> Result<RemoteSnapshot, Failure>;
+
+    /// Whether the connection to it is gone.
+    fn is_lost(&self) -> bool;
+
     /// Bytes of the stream of each of these.
     ///
     /// # Errors
@@ -45,6 +58,22 @@ pub trait End: Send + Sync {
     /// # Errors
     /// When the pool cannot be asked.
     fn apply(&self, actions: &[Action]) -> Result<Vec<Result<(), Failure>>, Failure>;
+
+    /// Takes in the directory or image that is served. Until the end is dropped nobody else can do so.
+    ///
+    /// # Errors
+    /// When none is served, or it cannot be read. `Busy` when somebody else is at it.
+    fn take_in(&self, _how: &TakeIn) -> Result<TakenIn, Failure> {
+        Err(Failure::other("neither a directory nor an image is served"))
+    }
+
+    /// Says that what was taken in last has gone to `target`.
+    ///
+    /// # Errors
+    /// When that cannot be noted.
+    fn sent(&self, _target: &str) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// A stream that comes from a pool. Dropped before its end, the send is stopped.

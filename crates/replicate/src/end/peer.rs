@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::{End, Sink, Source};
 use crate::error::Failure;
-use crate::request::{Action, Answer, DatasetInfo, Describe, ReceiveRequest, Request, SendRequest};
+use crate::objects::RemoteSnapshot;
+use crate::request::{
+    Action, Answer, DatasetInfo, Describe, ReadRequest, ReceiveRequest, Request, SendRequest, TakeIn, TakenIn,
+};
 use crate::wire::{Call, Connection, Incoming, Outgoing};
 
 /// Longest line of a description: a dataset with half a million snapshots.
@@ -26,13 +29,18 @@ impl Peer {
         Self { connection }
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, Failure> {
+    pub(crate) fn ask(&self, request: &Request) -> Result<Answer, Failure> {
         self.connection.request(request)?.channel().result()
+    }
+
+    /// Begins a request whose streams the caller sees to.
+    pub(crate) fn begin(&self, request: &Request) -> Result<Call, Failure> {
+        self.connection.request(request)
     }
 }
 
 /// The other side answered something else than it was asked.
-fn confused() -> Failure {
+pub(crate) fn confused() -> Failure {
     Failure::other("the other side gave an answer to another question")
 }
 
@@ -76,6 +84,14 @@ impl End for Peer {
         Ok(Box::new(Receiving { output: call.channel().outgoing(), call }))
     }
 
+    fn read(&self, request: &ReadRequest) -> Result<RemoteSnapshot, Failure> {
+        Ok(RemoteSnapshot::new(self.connection.request(&Request::Read(request.clone()))?))
+    }
+
+    fn is_lost(&self) -> bool {
+        self.connection.is_lost()
+    }
+
     fn sizes(&self, sends: &[SendRequest]) -> Result<Vec<Result<u64, Failure>>, Failure> {
         let mut all = Vec::new();
         for sends in sends.chunks(BATCH) {
@@ -96,6 +112,20 @@ impl End for Peer {
             }
         }
         Ok(all)
+    }
+
+    fn take_in(&self, how: &TakeIn) -> Result<TakenIn, Failure> {
+        match self.ask(&Request::TakeIn(how.clone()))? {
+            Answer::TakenIn(taken) => Ok(taken),
+            _ => Err(confused()),
+        }
+    }
+
+    fn sent(&self, target: &str) -> Result<(), Failure> {
+        match self.ask(&Request::Sent { target: target.to_owned() })? {
+            Answer::Done => Ok(()),
+            _ => Err(confused()),
+        }
     }
 }
 

@@ -7,15 +7,16 @@ use std::thread::JoinHandle;
 
 use super::{End, Sink, Source};
 use crate::error::{Failure, FailureKind};
+use crate::objects::RemoteSnapshot;
 use crate::request::{
-    Action, BookmarkInfo, DatasetInfo, Describe, Kind, ReceiveRequest, SendRequest, SnapshotInfo,
+    Action, BookmarkInfo, DatasetInfo, Describe, Kind, ReadRequest, ReceiveRequest, SendRequest, SnapshotInfo,
 };
 
 /// What is kept of what a command says on standard error.
 const SAID_MAX: u64 = 64 * 1024;
 /// Properties that make a description.
 const PROPERTIES: &str =
-    "type,guid,createtxg,creation,origin,encryption,written,receive_resume_token,userrefs";
+    "type,guid,createtxg,creation,origin,encryption,written,receive_resume_token,userrefs,clones";
 /// What ssh exits with if it could not connect.
 const SSH_FAILED: i32 = 255;
 
@@ -88,6 +89,8 @@ impl Zfs {
             Action::Rename { from, to } => words(&["rename", from, to]),
             Action::CreateParents { name } => words(&["create", "-p", "-o", "canmount=off", name]),
             Action::AbortReceive { name } => words(&["receive", "-A", name]),
+            // It takes down itself what is done to it.
+            Action::Note { .. } => return Ok(()),
         };
         self.run(&words).map(drop)
     }
@@ -204,6 +207,8 @@ impl End for Zfs {
                         createtxg,
                         creation: number(properties, "creation"),
                         held: held.iter().any(|held| held == name),
+                        holds: number(properties, "userrefs"),
+                        has_clones: text(properties, "clones").is_some(),
                     });
                 }
             } else if let Some((dataset, short)) = name.split_once('#')
@@ -257,6 +262,18 @@ impl End for Zfs {
         let mut child = command.spawn().map_err(|error| cannot_run(&error))?;
         let input = child.stdin.take();
         Ok(Box::new(Receiving { input, process: Process::new(child, self.remote.clone()) }))
+    }
+
+    fn read(&self, request: &ReadRequest) -> Result<RemoteSnapshot, Failure> {
+        Err(Failure::other(format!(
+            "'{}' is in a pool of ZFS, of which only streams come\n\
+             sync it to a dataset of snowmelt, and that to a directory or image",
+            request.snapshot
+        )))
+    }
+
+    fn is_lost(&self) -> bool {
+        false
     }
 
     fn sizes(&self, sends: &[SendRequest]) -> Result<Vec<Result<u64, Failure>>, Failure> {

@@ -46,7 +46,8 @@ impl Marks {
 
     /// Whether a snapshot was taken by a sync of this mark. Names of syncs with another identifier begin with other than a
     /// digit where those of this one have the date.
-    fn took(&self, snapshot: &str) -> bool {
+    #[must_use]
+    pub fn took(&self, snapshot: &str) -> bool {
         snapshot
             .strip_prefix(&self.snapshot_prefix)
             .is_some_and(|rest| rest.len() >= 19 && rest.starts_with(|first: char| first.is_ascii_digit()))

@@ -74,6 +74,21 @@ pub struct Origin {
     pub target: String,
 }
 
+/// Leaves out what is excluded, by its full name, with everything below it, and what has nothing to be sent.
+pub fn leave_out(found: &mut Vec<DatasetInfo>, is_excluded: &dyn Fn(&str) -> bool) {
+    let mut excluded: Vec<String> = Vec::new();
+    found.retain(|info| {
+        let below =
+            |above: &String| info.name.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        let is_excluded = is_excluded(&info.name) || excluded.iter().any(below);
+        if is_excluded {
+            excluded.push(info.name.clone());
+        }
+        // What has never been received as a whole has nothing to be sent.
+        !is_excluded && !info.inconsistent
+    });
+}
+
 /// Plans the sync of all `source` datasets, the first of which is the root of the others, to below `target_root`.
 /// `target` is what is there.
 pub fn plan(source: &[DatasetInfo], target: &[DatasetInfo], target_root: &str) -> Plan {

@@ -23,6 +23,8 @@ fn dataset(name: &str, guids: &[u64]) -> DatasetInfo {
                 createtxg: at * 10,
                 creation: at,
                 held: false,
+                holds: 0,
+                has_clones: false,
             })
             .collect(),
         bookmarks: Vec::new(),

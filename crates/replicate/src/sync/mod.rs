@@ -36,6 +36,8 @@ pub struct Sync<'a> {
     pub snapshot: Option<String>,
     /// How what keeps the next sync incremental is called.
     pub marks: Marks,
+    /// What is written into the history of both pools, if anything goes over.
+    pub history: String,
     /// How to send and receive.
     pub options: Options,
     /// Datasets that go over at the same time.
@@ -107,6 +109,8 @@ pub struct DatasetReport {
     pub streams: usize,
     /// Why it is not up to date.
     pub failure: Option<Failure>,
+    /// It was not begun, since another failed that it needs.
+    pub was_needing: bool,
 }
 
 /// What a sync would do.
@@ -169,6 +173,7 @@ impl Sync<'_> {
             report.datasets.push(outcome.into_report(task));
         }
         self.keep(&described, &plan, &report)?;
+        self.note(&report);
         Ok(report)
     }
 
@@ -233,6 +238,18 @@ impl Sync<'_> {
         Ok(())
     }
 
+    /// Tells both pools what was done. One that cannot take that down is none the worse for it.
+    fn note(&self, report: &Report) {
+        if report.datasets.iter().all(|dataset| dataset.streams == 0) {
+            return;
+        }
+        let note = [Action::Note { line: self.history.clone() }];
+        let _ = self.source.apply(&note);
+        if !std::ptr::addr_eq(self.source, self.target) {
+            let _ = self.target.apply(&note);
+        }
+    }
+
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -264,18 +281,7 @@ impl Sync<'_> {
                 self.source_root
             )));
         }
-        let mut excluded: Vec<String> = Vec::new();
-        found.retain(|info| {
-            let below = |above: &String| {
-                info.name.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
-            };
-            let is_excluded = (self.is_excluded)(&info.name) || excluded.iter().any(below);
-            if is_excluded {
-                excluded.push(info.name.clone());
-            }
-            // What has never been received as a whole has nothing to be sent.
-            !is_excluded && !info.inconsistent
-        });
+        plan::leave_out(&mut found, self.is_excluded);
         match found.is_empty() {
             true => {
                 Err(Failure::other(format!("'{}' is left out: there is nothing to sync", self.source_root)))
@@ -371,6 +377,7 @@ fn attempt(action: &Action) -> String {
         Action::Release { snapshot, .. } => format!("cannot release '{snapshot}'"),
         Action::Rename { from, .. } => format!("cannot rename '{from}'"),
         Action::CreateParents { name } => format!("cannot create '{name}'"),
+        Action::Note { .. } => "the history could not be written".to_owned(),
         Action::AbortReceive { name } => format!("cannot abort the receive into '{name}'"),
     }
 }

@@ -13,6 +13,8 @@ pub(super) struct Outcome {
     pub(super) bytes: u64,
     pub(super) streams: usize,
     pub(super) failure: Option<Failure>,
+    /// Not begun, for the sake of another's failure.
+    pub(super) was_needing: bool,
 }
 
 impl Outcome {
@@ -28,6 +30,7 @@ impl Outcome {
             bytes: self.bytes,
             streams: self.streams,
             failure: self.failure,
+            was_needing: self.was_needing,
         }
     }
 }
@@ -79,8 +82,8 @@ fn next<'a>(tasks: &'a [Task], state: &Mutex<State>, changed: &Condvar) -> Optio
             if let Some((needed, kind)) = failed {
                 let name = tasks.get(*needed).map(|task| task.source.as_str()).unwrap_or_default();
                 // Of the same kind: what may help the one helps the other.
-                let outcome =
-                    Outcome::failed(Failure::new(kind, format!("not begun, since '{name}' failed")));
+                let failure = Failure::new(kind, format!("not begun, since '{name}' failed"));
+                let outcome = Outcome { was_needing: true, ..Outcome::failed(failure) };
                 state.begun[at] = true;
                 state.outcomes[at] = Some(outcome);
                 changed.notify_all();
@@ -169,6 +172,12 @@ mod tests {
             assert_eq!(failures(&tasks, jobs, "a"), [true, true, true, false]);
             assert_eq!(failures(&tasks, jobs, "b"), [false, true, true, false]);
         }
+        let outcomes = run(&tasks, 2, |task| match task.source == "a" {
+            true => Err(Failure::other("no")),
+            false => Ok(Outcome::default()),
+        });
+        let needing: Vec<bool> = outcomes.iter().map(|outcome| outcome.was_needing).collect();
+        assert_eq!(needing, [false, true, true, false]);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::WireError;
-use super::connection::Sender;
 use super::frame::{DATA_MAX, Kind};
+use super::pack::Packer;
+use super::sender::Sender;
 use crate::error::Failure;
 use crate::request::Answer;
 
@@ -112,7 +113,7 @@ impl Channel {
 
     /// This side's stream.
     pub fn outgoing(self: &Arc<Self>) -> Outgoing {
-        Outgoing(self.clone())
+        Outgoing { channel: self.clone(), packer: self.sender.packer() }
     }
 
     /// Waits for the result, throwing away what still comes of the stream.
@@ -194,7 +195,10 @@ impl Read for Incoming {
 }
 
 /// This side's stream of a channel.
-pub struct Outgoing(Arc<Channel>);
+pub struct Outgoing {
+    channel: Arc<Channel>,
+    packer: Option<Packer>,
+}
 
 impl Outgoing {
     /// Says that the stream is over.
@@ -202,7 +206,7 @@ impl Outgoing {
     /// # Errors
     /// When the connection is gone.
     pub fn finish(self) -> Result<(), WireError> {
-        self.0.sender.send(Kind::End, self.0.number, &[])
+        self.channel.sender.send(Kind::End, self.channel.number, &[])
     }
 }
 
@@ -211,7 +215,7 @@ impl Write for Outgoing {
         if buf.is_empty() {
             return Ok(0);
         }
-        let channel = &self.0;
+        let channel = &self.channel;
         let mut state = channel.state.lock();
         loop {
             if let Some(broken) = &state.broken {
@@ -228,10 +232,12 @@ impl Write for Outgoing {
         let len = buf.len().min(state.credit).min(DATA_MAX);
         state.credit -= len;
         drop(state);
-        channel
-            .sender
-            .send(Kind::Data, channel.number, &buf[..len])
-            .map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))?;
+        let packed = self.packer.as_mut().and_then(|packer| packer.pack(&buf[..len]));
+        let sent = match &packed {
+            Some(packed) => channel.sender.send(Kind::Packed, channel.number, packed),
+            None => channel.sender.send(Kind::Data, channel.number, &buf[..len]),
+        };
+        sent.map_err(|error| io::Error::new(io::ErrorKind::BrokenPipe, error))?;
         Ok(len)
     }
 

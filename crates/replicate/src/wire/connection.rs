@@ -1,39 +1,37 @@
-//! Channels by number, and the thread that reads frames for them.
+//! Channels by number, and the thread that hands frames to them.
 
 use std::collections::HashMap;
-use std::io::{BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::sync::Arc;
-use std::thread::{JoinHandle, Scope};
+use std::thread::Scope;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::WireError;
 use super::channel::Channel;
-use super::frame::{CHANNELS_MAX, Header, Kind, read_frame, read_hello, write_frame, write_hello};
+use super::frame::{CHANNELS_MAX, Greeting, Header, Kind, read_hello, write_hello};
+use super::pack::unpack;
+use super::receiver::{Patience, Receiver};
+use super::sender::Sender;
 use crate::error::Failure;
 use crate::request::{Answer, Request};
 
 /// Bytes read at once.
 const READ_BUFFER: usize = 512 * 1024;
 
-/// Where frames go out, one after the other.
-pub(super) struct Sender(Mutex<Box<dyn Write + Send>>);
-
-impl Sender {
-    pub(super) fn new(output: impl Write + Send + 'static) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Box::new(output))))
-    }
-
-    pub(super) fn send(&self, kind: Kind, channel: u32, payload: &[u8]) -> Result<(), WireError> {
-        write_frame(&mut *self.0.lock(), kind, channel, payload)
-    }
-}
-
 /// The client's side of a connection.
 pub struct Connection {
     sender: Arc<Sender>,
     shared: Arc<Shared>,
-    reader: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How a client behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Manners {
+    /// How long it waits for signs of life; without, for ever: for connections that cannot be half open.
+    pub patience: Option<Patience>,
+    /// The level of zstd with which both sides pack what goes over; 0 for not at all.
+    pub level: u8,
 }
 
 #[derive(Default)]
@@ -97,6 +95,7 @@ impl Shared {
         let Some(channel) = self.find(header.channel)? else { return Ok(()) };
         match (header.kind, &payload[..]) {
             (Kind::Data, _) => channel.data(std::mem::take(payload)),
+            (Kind::Packed, packed) => channel.data(unpack(packed)?),
             (Kind::Credit, &[a, b, c, d]) => channel.add_credit(u32::from_le_bytes([a, b, c, d])),
             (Kind::End, _) => {
                 channel.end();
@@ -113,35 +112,37 @@ impl Connection {
     /// # Errors
     /// When it is no server of this protocol, or of another version.
     pub fn open(
-        input: impl Read + Send + 'static,
+        mut input: impl Read + Send + 'static,
         mut output: impl Write + Send + 'static,
+        manners: Manners,
     ) -> Result<Arc<Self>, WireError> {
-        let mut input = BufReader::with_capacity(READ_BUFFER, input);
         // A server that could not begin has closed its input, and says why elsewhere.
-        let greeted = write_hello(&mut output);
-        read_hello(&mut input)?;
+        let ours = Greeting { shows_life: manners.patience.is_some(), packs: true, level: manners.level };
+        let greeted = write_hello(&mut output, ours);
+        let agreed = read_hello(&mut input)?.agree(ours);
         greeted?;
         let shared = Arc::new(Shared::default());
-        let routed = shared.clone();
-        let reader = std::thread::spawn(move || {
-            let mut payload = Vec::new();
+        let sender = Sender::new(output, agreed);
+        let patience = manners.patience.unwrap_or_default();
+        let mut frames = Receiver::new(input, agreed, patience, READ_BUFFER);
+        let (routed, answering) = (shared.clone(), sender.clone());
+        std::thread::spawn(move || {
             let why = loop {
-                let delivered = match read_frame(&mut input, &mut payload) {
-                    Ok(None) => Err(WireError::Closed),
-                    Ok(Some(header)) if header.kind == Kind::Result => {
+                let delivered = match frames.next(&answering) {
+                    Ok((header, payload)) if header.kind == Kind::Result => {
                         take_result(&routed, header.channel, &payload)
                     }
-                    Ok(Some(header)) => routed.deliver(header, &mut payload),
+                    Ok((header, mut payload)) => routed.deliver(header, &mut payload),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = delivered {
                     break error;
                 }
             };
+            answering.kill(why.clone());
             routed.lose(why);
         });
-        let sender = Sender::new(output);
-        Ok(Arc::new(Self { sender, shared, reader: Mutex::new(Some(reader)) }))
+        Ok(Arc::new(Self { sender, shared }))
     }
 
     /// Begins a request; waits while too many are under way.
@@ -180,8 +181,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // The other side closes when this side's output is closed; nobody waits for that here.
-        *self.sender.0.lock() = Box::new(std::io::sink());
-        drop(self.reader.lock().take());
+        self.sender.close();
     }
 }
 
@@ -231,21 +231,22 @@ pub trait Handler: Sync {
 /// # Errors
 /// When the client is none, or breaks a rule. What was under way has ended by then.
 pub fn serve(
-    input: impl Read,
+    mut input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
+    patience: Patience,
     handler: &dyn Handler,
 ) -> Result<(), WireError> {
-    let mut input = BufReader::with_capacity(READ_BUFFER, input);
-    write_hello(&mut output)?;
-    read_hello(&mut input)?;
-    let sender = Sender::new(output);
+    let ours = Greeting { shows_life: true, packs: true, level: 0 };
+    write_hello(&mut output, ours)?;
+    let agreed = read_hello(&mut input)?.agree(ours);
+    let sender = Sender::new(output, agreed);
     let shared = Shared::default();
-    std::thread::scope(|scope| {
-        let mut payload = Vec::new();
+    let mut frames = Receiver::new(input, agreed, patience, READ_BUFFER);
+    let ended = std::thread::scope(|scope| {
         let ended = loop {
-            let header = match read_frame(&mut input, &mut payload) {
-                Ok(None) => break Ok(()),
-                Ok(Some(header)) => header,
+            let (header, mut payload) = match frames.next(&sender) {
+                Ok(frame) => frame,
+                Err(WireError::Closed) => break Ok(()),
                 Err(error) => break Err(error),
             };
             let done = match header.kind {
@@ -261,9 +262,15 @@ pub fn serve(
                 break Err(error);
             }
         };
+        if let Err(error) = &ended {
+            // Nobody is there to be written to, and a write may hang.
+            sender.kill(error.clone());
+        }
         shared.lose(WireError::Closed);
         ended
-    })
+    });
+    sender.finish(patience.timeout);
+    ended
 }
 
 fn begin<'scope, 'env>(

@@ -6,6 +6,8 @@ use super::WireError;
 
 /// Version of the protocol.
 pub const VERSION: u32 = 1;
+/// The highest level of packing.
+pub const LEVEL_MAX: u8 = 19;
 /// Most channels at once.
 pub const CHANNELS_MAX: usize = 64;
 
@@ -26,6 +28,8 @@ pub(super) enum Kind {
     End,
     Result,
     Cancel,
+    Alive,
+    Packed,
 }
 
 /// A frame, without its payload.
@@ -45,35 +49,74 @@ impl Kind {
             Self::End => 4,
             Self::Result => 5,
             Self::Cancel => 6,
+            Self::Alive => 7,
+            Self::Packed => 8,
         }
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [Self::Open, Self::Data, Self::Credit, Self::End, Self::Result, Self::Cancel]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        use Kind::{Alive, Cancel, Credit, Data, End, Open, Packed, Result};
+        [Open, Data, Credit, End, Result, Cancel, Alive, Packed].into_iter().find(|kind| kind.code() == code)
     }
 
     fn accepts(self, len: usize) -> bool {
         match self {
             Self::Open | Self::Result => (1..=MESSAGE_MAX).contains(&len),
-            Self::Data => (1..=DATA_MAX).contains(&len),
+            Self::Data | Self::Packed => (1..=DATA_MAX).contains(&len),
             Self::Credit => len == 4,
-            Self::End | Self::Cancel => len == 0,
+            Self::End | Self::Cancel | Self::Alive => len == 0,
         }
     }
 }
 
-pub(super) fn write_hello(out: &mut dyn Write) -> Result<(), WireError> {
+/// What a side can do, and wants; or what both can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Greeting {
+    /// It gives signs of life.
+    pub(super) shows_life: bool,
+    /// It packs DATA, and takes it packed.
+    pub(super) packs: bool,
+    /// How the client wants DATA packed: a level of zstd, 0 for not at all.
+    pub(super) level: u8,
+}
+
+impl Greeting {
+    const SHOWS_LIFE: u16 = 1;
+    const PACKS: u16 = 2;
+
+    fn encode(self) -> [u8; 4] {
+        let [a, b] = (u16::from(self.shows_life) * Self::SHOWS_LIFE + u16::from(self.packs) * Self::PACKS)
+            .to_le_bytes();
+        [a, b, self.level, 0]
+    }
+
+    fn decode([a, b, level, _]: [u8; 4]) -> Self {
+        let features = u16::from_le_bytes([a, b]);
+        let has = |feature| features & feature != 0;
+        Self { shows_life: has(Self::SHOWS_LIFE), packs: has(Self::PACKS), level: level.min(LEVEL_MAX) }
+    }
+
+    /// What both can do. The level is the client's: a server wants none.
+    pub(super) fn agree(self, other: Self) -> Self {
+        Self {
+            shows_life: self.shows_life && other.shows_life,
+            packs: self.packs && other.packs,
+            level: self.level.max(other.level),
+        }
+    }
+}
+
+pub(super) fn write_hello(out: &mut dyn Write, greeting: Greeting) -> Result<(), WireError> {
     let mut hello = [0; HELLO_LEN];
     hello[..8].copy_from_slice(&MAGIC);
     hello[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    hello[12..].copy_from_slice(&greeting.encode());
     out.write_all(&hello)?;
     out.flush()?;
     Ok(())
 }
 
-pub(super) fn read_hello(input: &mut dyn Read) -> Result<(), WireError> {
+pub(super) fn read_hello(input: &mut dyn Read) -> Result<Greeting, WireError> {
     let mut hello = [0; HELLO_LEN];
     let mut read = 0;
     while read < HELLO_LEN {
@@ -94,31 +137,24 @@ pub(super) fn read_hello(input: &mut dyn Read) -> Result<(), WireError> {
     if read < HELLO_LEN {
         return Err(WireError::Closed);
     }
-    let [.., a, b, c, d, _, _, _, _] = hello;
+    let [.., a, b, c, d, e, f, g, h] = hello;
     match u32::from_le_bytes([a, b, c, d]) {
-        VERSION => Ok(()),
+        VERSION => Ok(Greeting::decode([e, f, g, h])),
         theirs => Err(WireError::Version { theirs, ours: VERSION }),
     }
 }
 
-pub(super) fn write_frame(
-    out: &mut dyn Write,
-    kind: Kind,
-    channel: u32,
-    payload: &[u8],
-) -> Result<(), WireError> {
+pub(super) fn encode_frame(kind: Kind, channel: u32, payload: &[u8]) -> Result<Vec<u8>, WireError> {
     let len = u32::try_from(payload.len())
         .ok()
         .filter(|_| kind.accepts(payload.len()))
         .ok_or_else(|| WireError::protocol(format!("a frame of {} bytes was to be sent", payload.len())))?;
-    let mut header = [0; HEADER_LEN];
-    header[0] = kind.code();
-    header[4..8].copy_from_slice(&channel.to_le_bytes());
-    header[8..].copy_from_slice(&len.to_le_bytes());
-    out.write_all(&header)?;
-    out.write_all(payload)?;
-    out.flush()?;
-    Ok(())
+    let mut frame = Vec::with_capacity(HEADER_LEN + payload.len());
+    frame.extend_from_slice(&[kind.code(), 0, 0, 0]);
+    frame.extend_from_slice(&channel.to_le_bytes());
+    frame.extend_from_slice(&len.to_le_bytes());
+    frame.extend_from_slice(payload);
+    Ok(frame)
 }
 
 /// The next frame; `None` at the end, which may only come between frames.

@@ -4,15 +4,16 @@
 use std::io::Read;
 
 use super::WireError;
-use super::connection::{Sender, Shared};
+use super::connection::Shared;
 use super::frame::{Kind, read_frame, read_hello};
+use super::sender::Sender;
 use crate::request::Request;
 
 /// Takes any bytes for those of a client.
 pub fn client(mut input: &[u8]) {
     let input: &mut dyn Read = &mut input;
     let _ = read_hello(input);
-    let (shared, sender) = (Shared::default(), Sender::new(std::io::sink()));
+    let (shared, sender) = (Shared::default(), Sender::nowhere());
     let (mut payload, mut piece) = (Vec::new(), [0; 512]);
     let mut channels = Vec::new();
     while let Ok(Some(header)) = read_frame(input, &mut payload) {
@@ -31,6 +32,7 @@ pub fn client(mut input: &[u8]) {
         }
     }
     shared.lose(WireError::Closed);
+    sender.close();
     for channel in channels {
         let mut incoming = channel.incoming();
         while incoming.read(&mut piece).is_ok_and(|len| len > 0) {}

@@ -2,19 +2,25 @@
 //!
 //! - `frame`: what goes over the pair
 //! - `channel`: one request: two byte streams and a result
-//! - `connection`: channels by number, and the thread that reads frames for them
+//! - `sender`, `receiver`: where frames go out and come in, and how it is found out that they do no more
+//! - `pack`: compression of what goes over
+//! - `connection`: channels by number
 
 mod channel;
 mod connection;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod pack;
+mod receiver;
+mod sender;
 #[cfg(test)]
 mod tests;
 
 pub use channel::{Channel, Incoming, Outgoing};
-pub use connection::{Call, Connection, Handler, serve};
-pub use frame::{CHANNELS_MAX, VERSION};
+pub use connection::{Call, Connection, Handler, Manners, serve};
+pub use frame::{CHANNELS_MAX, LEVEL_MAX, VERSION};
+pub use receiver::Patience;
 
 use std::io;
 
@@ -43,6 +49,12 @@ pub enum WireError {
         theirs: u32,
         /// This side's.
         ours: u32,
+    },
+    /// Nothing was heard of it for too long.
+    #[error("nothing was heard of the other side for {} s: the connection is taken for dead", timeout.as_secs_f32())]
+    Silent {
+        /// For so long.
+        timeout: std::time::Duration,
     },
     /// It broke a rule.
     #[error("the other side broke the sync protocol: {why}")]

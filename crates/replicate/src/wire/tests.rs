@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::frame::{self, Kind};
-use super::{Channel, Connection, Handler, WireError, serve};
+use super::frame::{self, Greeting, Kind};
+use super::{Channel, Connection, Handler, Manners, Patience, WireError, serve};
 use crate::error::Failure;
 use crate::request::{Action, Answer, Describe, ReceiveRequest, Request, SendRequest};
 
@@ -39,9 +39,19 @@ impl Handler for Echo {
                 self.cancelled.store(true, Ordering::Relaxed);
                 Ok(Answer::Done)
             }
-            Request::Send(_) | Request::Apply { .. } => Err(Failure::other("no")),
+            _ => Err(Failure::other("no")),
         }
     }
+}
+
+/// A client that waits for ever, and packs.
+const MANNERS: Manners = Manners { patience: None, level: 3 };
+/// What the other side of a test says of itself.
+const LIVELY: Greeting = Greeting { shows_life: true, packs: true, level: 0 };
+
+/// Long for a test, and for no person.
+fn quick() -> Patience {
+    Patience { interval: Duration::from_millis(50), timeout: Duration::from_millis(400) }
 }
 
 fn with_server<T>(client: impl FnOnce(Arc<Connection>, &Echo) -> T) -> T {
@@ -49,9 +59,10 @@ fn with_server<T>(client: impl FnOnce(Arc<Connection>, &Echo) -> T) -> T {
     let echo = Echo { cancelled: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         let (input, output) = (theirs.try_clone().expect("a socket"), theirs);
-        let server = scope.spawn(|| serve(input, output, &echo));
+        let server = scope.spawn(|| serve(input, output, quick(), &echo));
         let input = ours.try_clone().expect("a socket");
-        let connection = Connection::open(input, ours.try_clone().expect("a socket")).expect("a server");
+        let connection =
+            Connection::open(input, ours.try_clone().expect("a socket"), MANNERS).expect("a server");
         let result = client(connection, &echo);
         ours.shutdown(std::net::Shutdown::Write).expect("shutting down");
         server.join().expect("no panic").expect("rules kept");
@@ -135,8 +146,8 @@ fn a_call_that_is_dropped_is_cancelled() {
 #[test]
 fn a_lost_connection_fails_what_is_under_way_and_what_comes_after() {
     let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
-    frame::write_hello(&mut theirs).expect("a greeting");
-    let connection = Connection::open(ours.try_clone().expect("a socket"), ours).expect("a server");
+    frame::write_hello(&mut theirs, LIVELY).expect("a greeting");
+    let connection = Connection::open(ours.try_clone().expect("a socket"), ours, MANNERS).expect("a server");
     let call = connection.request(&receive()).expect("sent");
     drop(theirs);
     let lost = call.channel().result().expect_err("nobody answers");
@@ -149,7 +160,8 @@ fn a_lost_connection_fails_what_is_under_way_and_what_comes_after() {
 fn what_a_login_script_says_is_quoted() {
     let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
     theirs.write_all(b"Welcome to host").expect("room");
-    let error = Connection::open(ours.try_clone().expect("a socket"), ours).err().expect("no server");
+    let error =
+        Connection::open(ours.try_clone().expect("a socket"), ours, MANNERS).err().expect("no server");
     assert!(matches!(&error, WireError::NotSync { said } if said.starts_with("Welcome")), "{error}");
 }
 
@@ -157,7 +169,8 @@ fn what_a_login_script_says_is_quoted() {
 fn another_version_is_refused() {
     let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
     theirs.write_all(b"SNOWSYNC\x02\0\0\0\0\0\0\0").expect("room");
-    let error = Connection::open(ours.try_clone().expect("a socket"), ours).err().expect("no server");
+    let error =
+        Connection::open(ours.try_clone().expect("a socket"), ours, MANNERS).err().expect("no server");
     assert!(matches!(error, WireError::Version { theirs: 2, ours: 1 }), "{error}");
 }
 
@@ -165,14 +178,14 @@ fn another_version_is_refused() {
 fn served(frames: &[(Kind, u32, &[u8])]) -> Result<(), WireError> {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let mut client = ours;
-    frame::write_hello(&mut client).expect("a greeting");
+    frame::write_hello(&mut client, LIVELY).expect("a greeting");
     for (kind, channel, payload) in frames {
-        frame::write_frame(&mut client, *kind, *channel, payload).expect("room");
+        client.write_all(&frame::encode_frame(*kind, *channel, payload).expect("a frame")).expect("room");
     }
     client.shutdown(std::net::Shutdown::Write).expect("shutting down");
     let echo = Echo { cancelled: AtomicBool::new(false) };
     let input = theirs.try_clone().expect("a socket");
-    serve(input, theirs, &echo)
+    serve(input, theirs, quick(), &echo)
 }
 
 #[test]
@@ -202,12 +215,13 @@ fn broken_rules_end_the_connection() {
 fn requests_that_are_not_known_are_refused_and_the_rest_goes_on() {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let mut client = ours.try_clone().expect("a socket");
-    frame::write_hello(&mut client).expect("a greeting");
-    frame::write_frame(&mut client, Kind::Open, 1, br#"{"request":"dance"}"#).expect("room");
+    frame::write_hello(&mut client, LIVELY).expect("a greeting");
+    let dance = frame::encode_frame(Kind::Open, 1, br#"{"request":"dance"}"#).expect("a frame");
+    client.write_all(&dance).expect("room");
     let echo = Echo { cancelled: AtomicBool::new(false) };
     std::thread::scope(|scope| {
         let input = theirs.try_clone().expect("a socket");
-        let server = scope.spawn(|| serve(input, theirs, &echo));
+        let server = scope.spawn(|| serve(input, theirs, quick(), &echo));
         let mut input = ours.try_clone().expect("a socket");
         frame::read_hello(&mut input).expect("a greeting");
         let mut payload = Vec::new();
@@ -228,4 +242,65 @@ proptest::proptest! {
         while let Ok(Some(_)) = frame::read_frame(&mut input, &mut payload) {}
         let _ = frame::read_hello(&mut &bytes[..]);
     }
+}
+
+#[test]
+fn a_client_hears_that_its_server_is_gone_though_the_streams_are_open() {
+    let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
+    frame::write_hello(&mut theirs, LIVELY).expect("a greeting");
+    let manners = Manners { patience: Some(quick()), level: 0 };
+    let connection = Connection::open(ours.try_clone().expect("a socket"), ours, manners).expect("a server");
+    // One that waits for an answer, and one that waits for its bytes to go out, into a socket that nobody empties.
+    let (waits, writes) = (connection.request(&describe("tank")), connection.request(&receive()));
+    let (waits, writes) = (waits.expect("a request"), writes.expect("a request"));
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut out = writes.channel().outgoing();
+            let bytes = vec![7; 1 << 20];
+            std::iter::repeat_with(|| out.write_all(&bytes)).take(100).find_map(Result::err)
+        });
+        let error = waits.channel().result().expect_err("no server");
+        assert!(error.may_pass() && error.message.contains("nothing was heard"), "{error}");
+        assert!(writer.join().expect("no panic").is_some());
+    });
+    assert!(connection.is_lost());
+    assert!(connection.request(&describe("tank")).is_err());
+    let took = begun.elapsed();
+    assert!(took >= quick().timeout && took < 20 * quick().timeout, "{took:?}");
+}
+
+#[test]
+fn a_server_lets_go_of_a_client_of_which_nothing_is_heard() {
+    let (mut client, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let echo = Echo { cancelled: AtomicBool::new(false) };
+    frame::write_hello(&mut client, LIVELY).expect("a greeting");
+    let request = serde_json::to_vec(&Request::Sizes { sends: Vec::new() }).expect("a request");
+    client.write_all(&frame::encode_frame(Kind::Open, 1, &request).expect("a frame")).expect("room");
+    let input = theirs.try_clone().expect("a socket");
+    let ended = serve(input, theirs, quick(), &echo);
+    assert!(matches!(ended, Err(WireError::Silent { .. })), "{ended:?}");
+    assert!(echo.cancelled.load(Ordering::Relaxed));
+}
+
+#[test]
+fn signs_of_life_keep_a_connection_that_is_idle() {
+    let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    let echo = Echo { cancelled: AtomicBool::new(false) };
+    std::thread::scope(|scope| {
+        let input = theirs.try_clone().expect("a socket");
+        let server = scope.spawn(|| serve(input, theirs, quick(), &echo));
+        let manners = Manners { patience: Some(quick()), level: 0 };
+        let socket = ours.try_clone().expect("a socket");
+        let connection = Connection::open(socket, ours.try_clone().expect("a socket"), manners);
+        let connection = connection.expect("a server");
+        std::thread::sleep(3 * quick().timeout);
+        let call = connection.request(&describe("tank")).expect("a request");
+        let mut text = String::new();
+        call.channel().incoming().read_to_string(&mut text).expect("a stream");
+        assert_eq!(text.len(), 4000);
+        drop((call, connection));
+        ours.shutdown(std::net::Shutdown::Write).expect("shutting down");
+        server.join().expect("no panic").expect("rules kept");
+    });
 }

@@ -17,7 +17,7 @@ use snowmelt_replicate::end::Peer;
 use snowmelt_replicate::plan::{Marks, Options};
 use snowmelt_replicate::serve::serve_pool;
 use snowmelt_replicate::sync::{Event, Report, Sync};
-use snowmelt_replicate::wire::Connection;
+use snowmelt_replicate::wire::{Connection, Manners};
 use snowmelt_store::MemoryStore;
 use snowmelt_volume::Volume;
 
@@ -36,6 +36,7 @@ pub fn options() -> PoolOptions {
         segment_bytes: MIB,
         node_bytes: 2 << 10,
         dirty_max_bytes: DIRTY_MAX,
+        written_max_bytes: DIRTY_MAX,
         ..PoolOptions::default()
     }
 }
@@ -275,10 +276,10 @@ impl Link {
         let output = Side { socket: theirs, cut: cut.clone() };
         let server = std::thread::spawn(move || {
             // What it says of a cut is not asked for.
-            let _ = serve_pool(&datasets, input, output, &AtomicBool::new(false));
+            let _ = serve_pool(&datasets, None, input, output, &AtomicBool::new(false));
         });
         let counted = Counted { socket: ours.try_clone().unwrap(), bytes: sent.clone() };
-        let connection = Connection::open(ours, counted);
+        let connection = Connection::open(ours, counted, Manners::default());
         match connection {
             Ok(connection) => Ok(Self { peer: Peer::new(connection), sent, server }),
             Err(error) => {
@@ -379,6 +380,7 @@ fn with_sync<T>(
         is_excluded: &|_| false,
         snapshot: how.snapshot.clone(),
         marks: Marks::new(None, &how.target, true),
+        history: "snowmelt sync".to_owned(),
         options: how.options.clone(),
         jobs: how.jobs,
         limit: None,

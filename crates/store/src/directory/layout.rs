@@ -12,6 +12,8 @@ use crate::{CreateOptions, Result, SegmentId, SegmentInfo, StoreError, lock as o
 
 const LABEL: &str = "label";
 const LABEL_NEW: &str = "label.new";
+/// A member of a mirror has its label twice, so that damage to it costs no member.
+const LABEL_COPY: &str = "label.copy";
 const LOCK: &str = "lock";
 const RING: &str = "uberblocks";
 const SEGMENTS: &str = "segments";
@@ -77,19 +79,44 @@ pub(super) fn read_label(root: &Path) -> Result<Label> {
         }
         Err(error) => return Err(error).at("open", &path),
     }
-    let label = Label::decode(&page).map_err(not_a_pool)?;
+    let label = Label::decode(&page).or_else(|why| copied_label(root).ok_or_else(|| not_a_pool(why)))?;
     match label.layout {
         Layout::Directory { .. } => Ok(label),
         Layout::File { .. } => Err(not_a_pool("its label belongs to a pool in a file".to_owned())),
+        Layout::Object => Err(not_a_pool("its label belongs to a pool in an object store".to_owned())),
     }
 }
 
-/// Replaces the label atomically and durably.
+/// The second copy of the label, if there is one and it is whole.
+fn copied_label(root: &Path) -> Option<Label> {
+    let mut page = Vec::new();
+    let file = File::open(root.join(LABEL_COPY)).ok()?;
+    io::Read::read_to_end(&mut io::Read::take(file, label::LABEL_LEN as u64 + 1), &mut page).ok()?;
+    Label::decode(&page).ok()
+}
+
+/// Replaces the label atomically and durably; of a member of a mirror its copy, too.
 pub(super) fn write_label(root: &Path, label: &Label) -> Result<()> {
-    let new = root.join(LABEL_NEW);
-    write_file(&new, &label.encode())?;
-    std::fs::rename(&new, root.join(LABEL)).at("rename", &new)?;
-    sync_directory(root).at("sync", root)
+    let copy = root.join(LABEL_COPY);
+    if label.mirror.is_none() {
+        remove_if_there(&copy).at("delete", &copy)?;
+    }
+    let names = if label.mirror.is_some() { &[LABEL, LABEL_COPY][..] } else { &[LABEL] };
+    for name in names {
+        let new = root.join(LABEL_NEW);
+        write_file(&new, &label.encode())?;
+        std::fs::rename(&new, root.join(name)).at("rename", &new)?;
+        sync_directory(root).at("sync", root)?;
+    }
+    Ok(())
+}
+
+/// Bytes of the label and its copy that are not as they should be.
+pub(super) fn differing_labels(root: &Path, label: &Label) -> u64 {
+    let wanted = label.encode();
+    let names = if label.mirror.is_some() { &[LABEL, LABEL_COPY][..] } else { &[LABEL] };
+    let differs = |name: &&&str| std::fs::read(root.join(name)).map_or(true, |page| page != wanted);
+    names.iter().filter(differs).count() as u64 * label::LABEL_LEN as u64
 }
 
 fn write_file(path: &Path, contents: &[u8]) -> Result<()> {
@@ -136,7 +163,8 @@ pub(super) fn create(root: &Path, options: &CreateOptions) -> Result<()> {
     // Written out in full now, so that a publication changes no metadata of the file system.
     write_file(&ring_path(root), &vec![0; RING_LEN as usize])?;
     sync_directory(root).at("sync", root)?;
-    let label = Label { pool: options.label.clone(), seq: 0, layout: Layout::Directory { made } };
+    let layout = Layout::Directory { made };
+    let label = Label { pool: options.label.clone(), seq: 0, layout, mirror: None };
     write_label(root, &label)?;
     if let Some(parent) = root.parent().filter(|_| made) {
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
@@ -175,7 +203,7 @@ pub(super) fn remove(root: &Path, label: &Label) -> Result<()> {
 
 /// Removes everything that is a pool's, except its lock, and nothing else.
 fn remove_contents(root: &Path) -> Result<()> {
-    for name in [LABEL, LABEL_NEW] {
+    for name in [LABEL_COPY, LABEL, LABEL_NEW] {
         remove_if_there(&root.join(name)).at("delete", &root.join(name))?;
     }
     // From here on there is no pool, whatever happens.

@@ -182,7 +182,9 @@ impl Luck {
             Op::Corrupt { .. } => apply_whole(image, op),
             Op::Publish { done: true, .. } | Op::Sync => {}
             _ if !self.keeps() => {}
-            Op::Append { id, offset, data } if self.rng.chance(self.torn) => {
+            Op::Append { id, offset, data } | Op::Rewrite { id, offset, data }
+                if self.rng.chance(self.torn) =>
+            {
                 self.tear(image, *id, *offset, data)
             }
             Op::Publish { txg, bytes, .. } => publish(image, *txg, bytes),
@@ -258,6 +260,10 @@ fn apply_whole(image: &mut Image, op: &Op) {
                 }
                 overwrite(bytes, at, data);
             }
+        }
+        Op::Rewrite { id, offset, data } => {
+            // Nothing where the segment is shorter in this image.
+            let _ = image.rewrite(*id, *offset, data);
         }
         Op::Reopen { id, len } => {
             if let Some(segment) = image.segments.get_mut(id) {

@@ -39,13 +39,23 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// How a new pool of `size` bytes is divided; `None` when that is too small.
-    pub(super) fn divide(size: u64) -> Option<Self> {
-        if size < SIZE_MIN {
+    #[cfg(test)]
+    fn divide(size: u64) -> Option<Self> {
+        Self::divide_by(size, Self::slot_len_for(size))
+    }
+
+    /// How long slots are, if nothing else decides that: the largest power of two that gives enough of them.
+    pub(super) fn slot_len_for(size: u64) -> u64 {
+        1 << (size / SLOTS_WANTED).clamp(SLOT_LEN_MIN, SLOT_LEN_MAX).ilog2()
+    }
+
+    /// How a new pool of `size` bytes is divided into slots of a given length; `None` when it is too small, or there can be
+    /// none of that length.
+    pub(super) fn divide_by(size: u64, slot_len: u64) -> Option<Self> {
+        let is_possible = slot_len.is_multiple_of(4096) && (SLOT_LEN_MIN..=SLOT_LEN_MAX).contains(&slot_len);
+        if size < SIZE_MIN || !is_possible {
             return None;
         }
-        let wanted = (size / SLOTS_WANTED).clamp(SLOT_LEN_MIN, SLOT_LEN_MAX);
-        // The largest power of two that is not larger.
-        let slot_len = 1 << wanted.ilog2();
         let mut slot_count = ((size - TABLE_BASE) / (slot_len + ENTRY_LEN)).min(SLOT_COUNT_MAX);
         loop {
             let geometry =

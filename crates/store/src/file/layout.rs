@@ -101,6 +101,16 @@ pub(super) fn write_label(file: &File, label: &Label) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes of the label's copies that are not as they should be.
+pub(super) fn differing_labels(file: &File, label: &Label) -> u64 {
+    let wanted = label.encode();
+    let differs = |offset: &&u64| {
+        let mut page = vec![0; LABEL_LEN];
+        file.read_exact_at(&mut page, **offset).is_err() || page != wanted
+    };
+    [LABEL_A, LABEL_B].iter().filter(differs).count() as u64 * LABEL_LEN as u64
+}
+
 /// Gives space back to the host, and makes it read as zeros. Says whether it could.
 pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -113,17 +123,22 @@ pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
 }
 
 /// Makes an empty pool. The labels come last: without them there is no pool.
-pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
+pub(super) fn create(path: &Path, options: &CreateOptions, slot_len: Option<u64>) -> Result<()> {
     label::check_name(&options.label, path)?;
     let (file, made) = open_or_make(path)?;
-    let result = create_in(&file, path, options, made);
+    let result = create_in(&file, path, options, (made, slot_len));
     if result.is_err() && made {
         let _ = std::fs::remove_file(path);
     }
     result
 }
 
-fn create_in(file: &File, path: &Path, options: &CreateOptions, made: bool) -> Result<()> {
+fn create_in(
+    file: &File,
+    path: &Path,
+    options: &CreateOptions,
+    (made, slot_len): (bool, Option<u64>),
+) -> Result<()> {
     if !made
         && !options.force
         && let Some(what) = probe::contents(file).at("read", path)?
@@ -131,14 +146,15 @@ fn create_in(file: &File, path: &Path, options: &CreateOptions, made: bool) -> R
         return Err(StoreError::Foreign { path: path.to_owned(), what });
     }
     let size = settle_size(file, path, options.size)?;
-    let geometry = Geometry::divide(size).ok_or_else(|| invalid(path, size))?;
+    let slot_len = slot_len.unwrap_or_else(|| Geometry::slot_len_for(size));
+    let geometry = Geometry::divide_by(size, slot_len).ok_or_else(|| invalid(path, size))?;
     wipe(file, &geometry).at("wipe", path)?;
     if made {
         sync_parent(path)?;
     }
     let Geometry { slot_len, slot_count, slot_base } = geometry;
     let layout = Layout::File { slot_len, slot_count, slot_base };
-    let label = Label { pool: options.label.clone(), seq: 0, layout };
+    let label = Label { pool: options.label.clone(), seq: 0, layout, mirror: None };
     write_label(file, &label).at("write the label of", path)
 }
 
@@ -159,6 +175,15 @@ fn open_or_make(path: &Path) -> Result<(File, bool)> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open_owned(path)?, false)),
         Err(error) => Err(error).at("create", path),
     }
+}
+
+/// How long the slots of a pool would be that is made here.
+pub(super) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
+    let size = match options.size {
+        Some(size) => size,
+        None => File::open(path).and_then(|file| size_of(&file)).at("measure", path)?,
+    };
+    Ok(Geometry::slot_len_for(size))
 }
 
 /// Gives a regular file the size asked for, and tells the size there is.

@@ -130,6 +130,10 @@ impl Table {
         self.slots.free
     }
 
+    pub(super) fn entries(&self) -> impl Iterator<Item = (SegmentId, &Entry)> {
+        self.by_id.iter().map(|(&id, entry)| (id, entry))
+    }
+
     pub(super) fn list(&self) -> Vec<SegmentInfo> {
         let mut list: Vec<_> = self.by_id.iter().map(|(&id, e)| SegmentInfo { id, len: e.end }).collect();
         list.sort_unstable();
@@ -211,6 +215,32 @@ impl Geometry {
     ) -> io::Result<()> {
         self.clear_seal(file, entry.slot)?;
         file.write_all_at(&encode(HEADER_MAGIC, guid, id, entry.seq), self.header_offset(entry.slot))
+    }
+
+    /// Compares the two pages of a segment's entry with what they must be, and writes again those that differ if
+    /// `repair` is set. Gives the bytes that differed.
+    pub(super) fn verify_entry(
+        &self,
+        file: &File,
+        guid: u64,
+        (id, entry): (SegmentId, &Entry),
+        repair: bool,
+    ) -> io::Result<u64> {
+        let header = encode(HEADER_MAGIC, guid, id, entry.seq);
+        let seal = encode(SEAL_MAGIC, guid, id, entry.end);
+        let seal = entry.sealed.then_some((self.seal_offset(entry.slot), seal));
+        let mut wrong = 0;
+        for (offset, wanted) in std::iter::once((self.header_offset(entry.slot), header)).chain(seal) {
+            let mut page = [0; PAGE_LEN];
+            if file.read_exact_at(&mut page, offset).is_ok() && page == wanted {
+                continue;
+            }
+            wrong += PAGE_LEN as u64;
+            if repair {
+                file.write_all_at(&wanted, offset)?;
+            }
+        }
+        Ok(wrong)
     }
 
     pub(super) fn clear_header(&self, file: &File, slot: u64) -> io::Result<()> {

@@ -1,17 +1,19 @@
 //! Reaching the pools of both sides.
 
-use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use snowmelt_replicate::end::{End, Peer, Zfs};
-use snowmelt_replicate::wire::{Connection, WireError};
-use snowmelt_stream::wire::MAGIC;
+use snowmelt_replicate::target::{Here, Target, There};
+use snowmelt_replicate::wire::{Connection, Manners, Patience, WireError};
 
 use super::place::Remote;
 use crate::app::App;
@@ -20,6 +22,23 @@ use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
+/// How other machines are reached.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reach<'a> {
+    /// The command that does, with its words.
+    pub(super) rsh: &'a str,
+    /// The program there.
+    pub(super) remote_command: &'a str,
+    /// The level of zstd with which is packed what goes over; 0 for not at all.
+    pub(super) level: u8,
+}
+
+impl<'a> From<&'a SyncArgs> for Reach<'a> {
+    fn from(args: &'a SyncArgs) -> Self {
+        Reach { rsh: &args.rsh, remote_command: &args.remote_command, level: args.compress.unwrap_or(0) }
+    }
+}
+
 /// Both sides of a sync. They may be one.
 pub(super) struct Ends {
     pub(super) source: Arc<dyn End>,
@@ -27,16 +46,48 @@ pub(super) struct Ends {
     servers: Vec<Server>,
 }
 
+/// One side, to look at it and to change small things.
+pub(in crate::commands) struct OneEnd {
+    end: Arc<dyn End>,
+    servers: Vec<Server>,
+}
+
+impl OneEnd {
+    /// Reaches it as a sync with these arguments would.
+    pub(in crate::commands) fn open(app: &App<'_>, args: &SyncArgs, place: &Remote) -> Result<Self> {
+        let mut servers = Vec::new();
+        match open(app, Reach::from(args), place, &mut servers) {
+            Ok(end) => Ok(Self { end, servers }),
+            Err(Unreached::Lost(message) | Unreached::Busy(message)) => Err(CliError::Failed(message)),
+            Err(Unreached::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The pool itself.
+    pub(in crate::commands) fn end(&self) -> &dyn End {
+        &*self.end
+    }
+
+    /// Lets go of it, and waits until it is at rest.
+    pub(in crate::commands) fn close(self) {
+        drop(self.end);
+        self.servers.into_iter().for_each(Server::wait);
+    }
+}
+
 /// What serves a side, to be waited for.
 enum Server {
     Thread(JoinHandle<Exit>),
-    Process(Child),
+    /// With the side that it is, which may be gone though the process is there.
+    Process(Child, Arc<dyn End>),
 }
 
 /// Why a side cannot be reached.
 pub(super) enum Unreached {
     /// Trying again may help.
     Lost(String),
+    /// Somebody else is at it.
+    Busy(String),
     Failed(CliError),
 }
 
@@ -44,15 +95,114 @@ impl Ends {
     /// Reaches both.
     pub(super) fn open(
         app: &App<'_>,
-        args: &SyncArgs,
+        reach: Reach<'_>,
         source: &Remote,
         target: &Remote,
     ) -> Result<Self, Unreached> {
         let mut servers = Vec::new();
-        let source_end = open(app, args, source, &mut servers)?;
-        let is_one = !source.is_zfs
-            && (&source.host, source.is_zfs, source.pool()) == (&target.host, target.is_zfs, target.pool());
-        let target_end = if is_one { source_end.clone() } else { open(app, args, target, &mut servers)? };
+        let source_end = open(app, reach, source, &mut servers)?;
+        let target_end = match source.is_in_pool_of(target) {
+            true => source_end.clone(),
+            false => open(app, reach, target, &mut servers)?,
+        };
+        Ok(Self { source: source_end, target: target_end, servers })
+    }
+
+    /// Lets go of both, and waits until they are at rest.
+    pub(super) fn close(self) {
+        let Self { source, target, servers } = self;
+        drop((source, target));
+        for server in servers {
+            server.wait();
+        }
+    }
+}
+
+/// Where something goes that is no dataset.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Goal<'a> {
+    /// To this path.
+    Here(&'a Path),
+    /// To a path of another machine.
+    There(&'a Remote),
+    /// To standard output.
+    Standard,
+}
+
+/// A pool, and what is no dataset.
+pub(super) struct Ways {
+    pub(super) source: Arc<dyn End>,
+    /// Nothing for standard output.
+    pub(super) target: Option<Box<dyn Target>>,
+    servers: Vec<Server>,
+}
+
+impl Ways {
+    /// Reaches both.
+    pub(super) fn open(
+        app: &App<'_>,
+        args: &SyncArgs,
+        source: &Remote,
+        goal: Goal<'_>,
+    ) -> Result<Self, Unreached> {
+        let reach = Reach::from(args);
+        let mut servers = Vec::new();
+        let source = open(app, reach, source, &mut servers)?;
+        let target: Option<Box<dyn Target>> = match goal {
+            Goal::Here(path) => Some(Box::new(Here::new(path.to_owned(), devices(app)))),
+            Goal::There(remote) => {
+                let host = remote.host.as_deref().unwrap_or_default();
+                let peer = elsewhere(reach, host, Served::Into(remote.served()), &mut servers)?;
+                Some(Box::new(There::new(peer)))
+            }
+            Goal::Standard => None,
+        };
+        Ok(Self { source, target, servers })
+    }
+
+    /// Whether one of them is gone.
+    pub(super) fn is_lost(&self) -> bool {
+        self.source.is_lost() || self.target.as_ref().is_some_and(|target| target.is_lost())
+    }
+
+    /// Lets go of both, and waits until they are at rest.
+    pub(super) fn close(self) {
+        let Self { source, target, servers } = self;
+        drop((source, target));
+        servers.into_iter().for_each(Server::wait);
+    }
+}
+
+/// Where it is noted what block devices hold.
+pub(in crate::commands) fn devices(app: &App<'_>) -> PathBuf {
+    let state = match app.context.env("XDG_STATE_HOME") {
+        Some(state) if Path::new(state).is_absolute() => PathBuf::from(state),
+        _ => Path::new(app.context.env("HOME").unwrap_or(OsStr::new("/"))).join(".local/state"),
+    };
+    state.join("snowmelt/devices")
+}
+
+/// Two pools of snowmelt. They may be one.
+pub(super) struct Peers {
+    pub(super) source: Arc<Peer>,
+    pub(super) target: Arc<Peer>,
+    servers: Vec<Server>,
+}
+
+impl Peers {
+    /// Reaches both.
+    pub(super) fn open(
+        app: &App<'_>,
+        reach: Reach<'_>,
+        source: &Remote,
+        target: &Remote,
+    ) -> Result<Self, Unreached> {
+        let mut servers = Vec::new();
+        let source_end = peer(app, reach, source, &mut servers)?;
+        let target_end = match source.is_in_pool_of(target) {
+            true => source_end.clone(),
+            false => peer(app, reach, target, &mut servers)?,
+        };
         Ok(Self { source: source_end, target: target_end, servers })
     }
 
@@ -71,32 +221,52 @@ impl Server {
         match self {
             // Whatever goes wrong now has been told by the server itself.
             Self::Thread(thread) => drop(thread.join()),
-            Self::Process(mut child) => drop(child.wait()),
+            Self::Process(mut child, end) => {
+                if end.is_lost() {
+                    drop(child.kill());
+                }
+                drop(end);
+                drop(child.wait());
+            }
         }
     }
 }
 
 fn open(
     app: &App<'_>,
-    args: &SyncArgs,
+    reach: Reach<'_>,
     place: &Remote,
     servers: &mut Vec<Server>,
 ) -> Result<Arc<dyn End>, Unreached> {
-    let rsh: Vec<String> = args.rsh.split_whitespace().map(str::to_owned).collect();
     match (&place.host, place.is_zfs) {
         (None, true) => Ok(Arc::new(Zfs::local())),
-        (Some(host), true) => Ok(Arc::new(Zfs::remote(rsh.into_iter().chain([host.clone()]).collect()))),
-        (None, false) => here(app, place.pool(), servers),
-        (Some(host), false) => elsewhere(args, &rsh, host, place.pool(), servers),
+        (Some(host), true) => {
+            let words = reach.rsh.split_whitespace().map(str::to_owned);
+            Ok(Arc::new(Zfs::remote(words.chain([host.clone()]).collect())))
+        }
+        (_, false) => Ok(peer(app, reach, place, servers)?),
+    }
+}
+
+/// A pool of snowmelt.
+fn peer(
+    app: &App<'_>,
+    reach: Reach<'_>,
+    place: &Remote,
+    servers: &mut Vec<Server>,
+) -> Result<Arc<Peer>, Unreached> {
+    match &place.host {
+        None => here(app, place.served(), servers),
+        Some(host) => elsewhere(reach, host, Served::From(place.served()), servers),
     }
 }
 
 /// A pool of this machine. Whoever owns it serves it, this process or another one.
-fn here(app: &App<'_>, pool: &str, servers: &mut Vec<Server>) -> Result<Arc<dyn End>, Unreached> {
-    let failed =
-        |error: &io::Error| Unreached::Failed(CliError::failed(format!("cannot open '{pool}'"), error));
+fn here(app: &App<'_>, served: &OsStr, servers: &mut Vec<Server>) -> Result<Arc<Peer>, Unreached> {
+    let attempt = format!("cannot open '{}'", served.display());
+    let failed = |error: &io::Error| Unreached::Failed(CliError::failed(&attempt, error));
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
-    let mut words: Vec<OsString> = ["serve", "sync", pool].map(OsString::from).to_vec();
+    let mut words: Vec<OsString> = ["serve".into(), "sync".into(), served.to_owned()].to_vec();
     for path in app.pool_dirs() {
         words.extend(["--pool-dir".into(), path.clone().into()]);
     }
@@ -112,7 +282,7 @@ fn here(app: &App<'_>, pool: &str, servers: &mut Vec<Server>) -> Result<Arc<dyn 
     });
     let thread = std::thread::spawn(move || crate::run::run(&mut context));
     let input = ours.try_clone().map_err(|error| failed(&error))?;
-    let connected = Connection::open(input, Half(ours));
+    let connected = Connection::open(input, Half(ours), Manners::default());
     match connected {
         Ok(connection) => {
             servers.push(Server::Thread(thread));
@@ -123,26 +293,35 @@ fn here(app: &App<'_>, pool: &str, servers: &mut Vec<Server>) -> Result<Arc<dyn 
             drop(thread.join());
             Err(Unreached::Failed(CliError::Reported))
         }
-        Err(error) => Err(Unreached::Failed(CliError::failed(format!("cannot open '{pool}'"), &error))),
+        Err(error) => Err(Unreached::Failed(CliError::failed(&attempt, &error))),
     }
 }
 
-/// A pool of another machine.
+/// What another machine is to serve.
+#[derive(Debug, Clone, Copy)]
+enum Served<'a> {
+    /// A pool, or a directory or image as a source.
+    From(&'a OsStr),
+    /// A path as a target.
+    Into(&'a OsStr),
+}
+
+/// A pool, or something else, of another machine.
 fn elsewhere(
-    args: &SyncArgs,
-    rsh: &[String],
+    reach: Reach<'_>,
     host: &str,
-    pool: &str,
+    served: Served<'_>,
     servers: &mut Vec<Server>,
-) -> Result<Arc<dyn End>, Unreached> {
+) -> Result<Arc<Peer>, Unreached> {
     let attempt = format!("cannot reach '{host}'");
+    let rsh: Vec<&str> = reach.rsh.split_whitespace().collect();
     let Some((program, rest)) = rsh.split_first() else {
         return Err(Unreached::Failed(CliError::Usage("-e names no command".to_owned())));
     };
     let mut child = Command::new(program)
         .args(rest)
         .arg(host)
-        .arg(format!("{} serve sync '{}'", args.remote_command, pool.replace('\'', "")))
+        .arg(remote_line(reach.remote_command, served))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -152,10 +331,13 @@ fn elsewhere(
     let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
         return Err(Unreached::Failed(CliError::Failed(attempt)));
     };
-    match Connection::open(input, output) {
+    // Between machines a connection can be dead though its streams are open.
+    let manners = Manners { patience: Some(Patience::default()), level: reach.level };
+    match Connection::open(input, output, manners) {
         Ok(connection) => {
-            servers.push(Server::Process(child));
-            Ok(Arc::new(Peer::new(connection)))
+            let end = Arc::new(Peer::new(connection));
+            servers.push(Server::Process(child, end.clone()));
+            Ok(end)
         }
         Err(WireError::Closed) => {
             let status = child.wait().ok().and_then(|status| status.code());
@@ -164,7 +346,7 @@ fn elsewhere(
                 Some(255) | None => Unreached::Lost(format!("{attempt}: {program} could not connect")),
                 Some(127) => Unreached::Failed(CliError::Failed(format!(
                     "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command",
-                    args.remote_command
+                    reach.remote_command
                 ))),
                 // The other side has said why.
                 Some(_) => Unreached::Failed(CliError::Reported),
@@ -176,6 +358,23 @@ fn elsewhere(
             Err(Unreached::Failed(CliError::failed(attempt, &error)))
         }
     }
+}
+
+/// What the shell of another machine is to run: what is served in quotes that nothing in it can end.
+fn remote_line(command: &str, served: Served<'_>) -> OsString {
+    let (flag, served) = match served {
+        Served::From(served) => ("", served),
+        Served::Into(served) => ("--into ", served),
+    };
+    let mut line = format!("{command} serve sync {flag}'").into_bytes();
+    for byte in served.as_bytes() {
+        match byte {
+            b'\'' => line.extend(b"'\\''"),
+            _ => line.push(*byte),
+        }
+    }
+    line.push(b'\'');
+    OsString::from_vec(line)
 }
 
 /// The writing half of a socket: when it is dropped the other side reads the end, though the reading half is still here.
@@ -198,11 +397,20 @@ impl Drop for Half {
     }
 }
 
-/// Whether a file begins as a stream does, in either byte order.
-pub(super) fn is_stream(path: &std::path::Path) -> bool {
-    let mut begin = [0; 16];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut begin));
-    let [.., a, b, c, d, e, f, g, h] = begin;
-    let magic = [a, b, c, d, e, f, g, h];
-    read.is_ok() && (u64::from_le_bytes(magic) == MAGIC || u64::from_be_bytes(magic) == MAGIC)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_shell_takes_paths_as_they_are() {
+        for (served, line) in [
+            ("tank", "snowmelt serve sync 'tank'"),
+            ("/a b;$(rm)`x`\"\\", "snowmelt serve sync '/a b;$(rm)`x`\"\\'"),
+            ("/it's", "snowmelt serve sync '/it'\\''s'"),
+        ] {
+            assert_eq!(remote_line("snowmelt", Served::From(OsStr::new(served))), line);
+        }
+        let into = remote_line("snowmelt", Served::Into(OsStr::new("/it's")));
+        assert_eq!(into, "snowmelt serve sync --into '/it'\\''s'");
+    }
 }

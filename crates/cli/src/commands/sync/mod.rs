@@ -4,7 +4,14 @@
 //! machine, so that one way of asking does for all.
 
 mod ends;
+mod given;
+pub mod heal;
+mod into;
 mod place;
+mod shadow;
+
+pub(super) use self::ends::{OneEnd, devices};
+pub(super) use self::place::{Place, Remote, parse as parse_place};
 
 use std::io::Write;
 use std::path::Path;
@@ -14,14 +21,15 @@ use std::time::Duration;
 use snowmelt_dataset::property::{Types, format_bytes, parse_size};
 use snowmelt_replicate::limit::Limit;
 use snowmelt_replicate::plan::{Marks, Options};
+use snowmelt_replicate::request::{TakeIn, TakenIn};
 use snowmelt_replicate::sync::{Event, Preview, Report, Sync};
+use snowmelt_replicate::target::is_stream;
 use snowmelt_replicate::{Failure, FailureKind};
 
-use self::ends::{Ends, Unreached};
-use self::place::{Place, Remote};
+use self::ends::{Ends, Goal, Reach, Unreached};
 use super::{assignments, import, receive};
 use crate::app::App;
-use crate::args::{ImportArgs, ReceiveArgs, SyncArgs};
+use crate::args::{ImportArgs, SyncArgs};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::glob::Pattern;
@@ -44,17 +52,17 @@ pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
     match (source, target) {
         (Place::Dataset(source), Place::Dataset(target)) => datasets(app, args, &source, &target),
         (Place::Path(path), Place::Dataset(target)) => from_path(app, args, &path, &target),
-        (Place::Standard, Place::Dataset(target)) => from_stream(app, args, &target),
-        (Place::Dataset(_), Place::Path(path)) => Err(CliError::Failed(format!(
-            "cannot sync into '{}': the target is no dataset\n\
-             'snowmelt restore {}@SNAPSHOT DIRECTORY' fills a directory or an image, and \
-             'snowmelt send {}@SNAPSHOT > FILE' keeps a stream",
-            path.display(),
-            args.source,
-            args.source
-        ))),
+        (Place::Elsewhere(source), Place::Dataset(target)) => shadow::run(app, args, &source, &target),
+        (Place::Standard, Place::Dataset(target)) => given::run(app, args, &target),
+        (Place::Dataset(source), Place::Path(path)) => into::run(app, args, &source, Goal::Here(&path)),
+        (Place::Dataset(source), Place::Elsewhere(target)) => {
+            into::run(app, args, &source, Goal::There(&target))
+        }
+        (Place::Dataset(source), Place::Standard) => into::run(app, args, &source, Goal::Standard),
         _ => Err(CliError::Failed(format!(
-            "cannot sync '{}' to '{}': one of them must be a dataset",
+            "cannot sync '{0}' to '{1}': one of them must be a dataset, which keeps what was there before\n\
+             sync '{0}' to a dataset, and that to '{1}':\n  \
+             snowmelt sync {0} POOL/DATASET && snowmelt sync POOL/DATASET {1}",
             args.source, args.target
         ))),
     }
@@ -62,14 +70,14 @@ pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
 
 /// A directory or an image is imported; a file with a stream is received.
 fn from_path(app: &mut App<'_>, args: &SyncArgs, path: &Path, target: &Remote) -> Result<Exit> {
-    let dataset = local(args, target)?;
-    let metadata = std::fs::metadata(path)
-        .map_err(|error| CliError::failed(format!("cannot sync '{}'", args.source), &error))?;
-    if metadata.is_file() && ends::is_stream(path) {
-        let file = std::fs::File::open(path)
-            .map_err(|error| CliError::failed(format!("cannot sync '{}'", args.source), &error))?;
-        app.context.stdin = file;
-        return from_stream(app, args, target);
+    let metadata = std::fs::metadata(path).map_err(|error| cannot_sync(args, &error))?;
+    if metadata.is_file() && is_stream(path) {
+        app.context.stdin = std::fs::File::open(path).map_err(|error| cannot_sync(args, &error))?;
+        return given::run(app, args, target);
+    }
+    if target.host.is_some() || target.is_zfs {
+        let source = path.canonicalize().map_err(|error| cannot_sync(args, &error))?;
+        return shadow::run(app, args, &Remote::of_path(None, source), target);
     }
     let import = ImportArgs {
         force: args.force,
@@ -84,40 +92,13 @@ fn from_path(app: &mut App<'_>, args: &SyncArgs, path: &Path, target: &Remote) -
         ignore_ctime: false,
         json: args.json,
         source: path.to_owned(),
-        target: dataset.to_owned(),
+        target: target.dataset.clone(),
     };
     import::run(app, &import)
 }
 
-fn from_stream(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result<Exit> {
-    let receive = ReceiveArgs {
-        force: args.force,
-        resumable: true,
-        abort: false,
-        drop_first: false,
-        last_only: false,
-        skip_holds: true,
-        force_unmount: false,
-        no_mount: true,
-        dry_run: args.dry_run,
-        verbose: u8::from(args.verbose),
-        set: args.set.clone(),
-        exclude: args.without.clone(),
-        target: local(args, target)?.to_owned(),
-    };
-    receive::run(app, &receive)
-}
-
-/// The name of a dataset of this machine's pools of snowmelt.
-fn local<'a>(args: &SyncArgs, target: &'a Remote) -> Result<&'a str> {
-    match target {
-        Remote { host: None, is_zfs: false, dataset } => Ok(dataset),
-        _ => Err(CliError::Failed(format!(
-            "cannot sync '{}' to '{}': directories, images and streams go into a dataset of this machine\n\
-             sync to one, and that to '{}'",
-            args.source, args.target, args.target
-        ))),
-    }
+fn cannot_sync(args: &SyncArgs, error: &std::io::Error) -> CliError {
+    CliError::failed(format!("cannot sync '{}'", args.source), error)
 }
 
 fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote) -> Result<Exit> {
@@ -127,46 +108,73 @@ fn datasets(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &Remote
             args.source
         )));
     }
-    let patterns: Vec<Pattern> = args.exclude.iter().map(|text| Pattern::new(text, false)).collect();
-    let below = format!("{}/", source.dataset);
-    let is_excluded = |name: &str| {
-        let relative = name.strip_prefix(&below).unwrap_or_default();
-        let last = relative.rsplit('/').next().unwrap_or_default();
-        let fits =
-            |pattern: &Pattern| pattern.matches(relative.as_bytes()) || pattern.matches(last.as_bytes());
-        !relative.is_empty() && patterns.iter().any(fits)
-    };
     let settings = Settings::new(args, source, target)?;
+    match bring(app, args, source, target, &settings)? {
+        Attempt::Previewed(preview) => told(app, args, &preview),
+        Attempt::Done(report, _) => finish(app, args, &report),
+        Attempt::Looked(_) => Ok(Exit::Ok),
+    }
+}
+
+/// Brings the target up to date, as often as it takes.
+fn bring(
+    app: &mut App<'_>,
+    args: &SyncArgs,
+    source: &Remote,
+    target: &Remote,
+    settings: &Settings,
+) -> Result<Attempt> {
+    let is_excluded = exclusion(args, source);
     let mut pause = PAUSE;
     let mut left = args.retries;
     let mut was_reached = false;
-    let report = loop {
-        let attempt = once(app, args, source, target, &settings, &is_excluded, &mut was_reached);
+    // What was taken in just now is not to be given up.
+    let mut again = settings.again;
+    loop {
+        let attempt = once(app, args, source, target, settings, again, &is_excluded, &mut was_reached);
+        again = again && !was_reached;
         let lost = match attempt {
-            Ok(Attempt::Previewed(preview)) => return told(app, args, &preview),
-            Ok(Attempt::Done(report)) => {
+            Ok(Attempt::Done(report, taken)) => {
                 match report.datasets.iter().find_map(|one| lost(one, left < args.retries)) {
                     Some(lost) if left > 0 => lost,
-                    _ => break report,
+                    _ => return Ok(Attempt::Done(report, taken)),
                 }
             }
+            Ok(other) => return Ok(other),
+            // The other side may need a moment to learn that a connection was lost.
+            Err(Unreached::Busy(busy)) if left < args.retries && left > 0 => busy,
+            Err(Unreached::Busy(busy)) => return Err(CliError::Failed(busy)),
             Err(Unreached::Lost(lost)) if was_reached && left > 0 => lost,
             Err(Unreached::Lost(lost)) => return Err(CliError::Failed(lost)),
             Err(Unreached::Failed(error)) => return Err(error),
         };
         left -= 1;
         app.context.complain(format_args!("{lost}\ntrying again in {} s", pause.as_secs()));
-        let mut waited = Duration::ZERO;
-        while waited < pause && !app.context.is_cancelled() {
-            std::thread::sleep(TICK);
-            waited += TICK;
-        }
-        if app.context.is_cancelled() {
-            return Err(CliError::Failed("interrupted".to_owned()));
-        }
+        pause_for(app, pause)?;
         pause = (pause * 2).min(PAUSE_MAX);
-    };
-    finish(app, args, &report)
+    }
+}
+
+/// Whether a dataset of the source is left out, by its full name.
+pub(super) fn exclusion(
+    args: &SyncArgs,
+    source: &Remote,
+) -> impl Fn(&str) -> bool + std::marker::Sync + use<> {
+    let patterns: Vec<Pattern> = args.exclude.iter().map(|text| Pattern::new(text, false)).collect();
+    let below = format!("{}/", source.dataset);
+    move |name: &str| {
+        let relative = name.strip_prefix(&below).unwrap_or_default();
+        let last = relative.rsplit('/').next().unwrap_or_default();
+        let fits =
+            |pattern: &Pattern| pattern.matches(relative.as_bytes()) || pattern.matches(last.as_bytes());
+        !relative.is_empty() && patterns.iter().any(fits)
+    }
+}
+
+/// How a sync with these arguments calls what it leaves at both ends.
+pub(super) fn marks(args: &SyncArgs, target: &Remote) -> Marks {
+    let place = format!("{}:{}", target.host.as_deref().unwrap_or_default(), target.dataset);
+    Marks::new(args.identifier.as_deref(), &place, !args.no_hold)
 }
 
 /// Why a dataset had better be tried again. Where a connection was lost before, the receive at its other side may need a moment to
@@ -181,6 +189,8 @@ struct Settings {
     options: Options,
     marks: Marks,
     rate: Option<u64>,
+    /// What was taken in of a directory could not be sent, and is given up.
+    again: bool,
 }
 
 impl Settings {
@@ -196,26 +206,8 @@ impl Settings {
                     .map_err(|error| CliError::Usage(format!("{attempt}: {error}")))
             })
             .collect::<Result<_>>()?;
-        let rate = match &args.bwlimit {
-            None => None,
-            Some(text) => Some(
-                parse_size(text.trim_end_matches("/s"))
-                    .map_err(|error| CliError::Usage(format!("--bwlimit {text}: {error}")))?,
-            ),
-        };
-        if let Some(identifier) = &args.identifier {
-            let is_fine = !identifier.is_empty()
-                && identifier.len() <= 40
-                && identifier
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
-                && !identifier.starts_with(|first: char| first.is_ascii_digit());
-            if !is_fine {
-                return Err(CliError::Usage(format!(
-                    "--identifier {identifier}: it begins with a letter, and has up to 40 letters, digits, '-' and '.'"
-                )));
-            }
-        }
+        let rate = rate(args)?;
+        check_identifier(args)?;
         let options = Options {
             newest_only: args.newest_only,
             force: args.force,
@@ -226,43 +218,128 @@ impl Settings {
             set,
             exclude,
         };
-        let place = format!("{}:{}", target.host.as_deref().unwrap_or_default(), target.dataset);
-        let marks = Marks::new(args.identifier.as_deref(), &place, !args.no_hold);
-        Ok(Self { options, marks, rate })
+        Ok(Self { options, marks: marks(args, target), rate, again: false })
+    }
+}
+
+/// Bytes a second, if that is limited.
+fn rate(args: &SyncArgs) -> Result<Option<u64>> {
+    let Some(text) = &args.bwlimit else { return Ok(None) };
+    let rate = parse_size(text.trim_end_matches("/s"))
+        .map_err(|error| CliError::Usage(format!("--bwlimit {text}: {error}")))?;
+    Ok(Some(rate))
+}
+
+/// Whether `--identifier` can be part of names.
+fn check_identifier(args: &SyncArgs) -> Result<()> {
+    if let Some(identifier) = &args.identifier {
+        let is_fine = !identifier.is_empty()
+            && identifier.len() <= 40
+            && identifier.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+            && !identifier.starts_with(|first: char| first.is_ascii_digit());
+        if !is_fine {
+            return Err(CliError::Usage(format!(
+                "--identifier {identifier}: it begins with a letter, and has up to 40 letters, digits, '-' and '.'"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// This command, for the history of pools.
+fn history(app: &App<'_>) -> String {
+    let mut line = "snowmelt".to_owned();
+    for word in &app.context.args {
+        line.push(' ');
+        line.push_str(&word.to_string_lossy());
+    }
+    line
+}
+
+/// A side of a sync as it is remembered: on one line.
+fn canonical(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// What a snapshot that is taken now is called.
+fn snapshot_name(marks: &Marks) -> String {
+    let taken = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    format!("{}{}", marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))
+}
+
+/// Waits, unless it is interrupted.
+fn pause_for(app: &App<'_>, pause: Duration) -> Result<()> {
+    let mut waited = Duration::ZERO;
+    while waited < pause && !app.context.is_cancelled() {
+        std::thread::sleep(TICK);
+        waited += TICK;
+    }
+    match app.context.is_cancelled() {
+        true => Err(CliError::Failed("interrupted".to_owned())),
+        false => Ok(()),
     }
 }
 
 enum Attempt {
-    Done(Report),
+    /// With what was taken in of a directory or an image before.
+    Done(Report, Option<TakenIn>),
     Previewed(Preview),
+    /// What would be taken in.
+    Looked(TakenIn),
 }
 
+#[allow(clippy::too_many_arguments)]
 fn once(
     app: &mut App<'_>,
     args: &SyncArgs,
     source: &Remote,
     target: &Remote,
     settings: &Settings,
+    again: bool,
     is_excluded: &(dyn Fn(&str) -> bool + std::marker::Sync),
     was_reached: &mut bool,
 ) -> Result<Attempt, Unreached> {
-    let ends = Ends::open(app, args, source, target)?;
+    let ends = Ends::open(app, Reach::from(args), source, target)?;
     *was_reached = true;
+    let mut taken = None;
+    if source.path.is_some() {
+        let how = TakeIn {
+            snapshot: snapshot_name(&settings.marks),
+            exclude: args.exclude.clone(),
+            dry_run: args.dry_run,
+            again,
+        };
+        let found = match ends.source.take_in(&how) {
+            Ok(found) => found,
+            Err(failure) => {
+                ends.close();
+                return Err(failed(args, failure));
+            }
+        };
+        for note in &found.notes {
+            app.context.complain(note);
+        }
+        if args.dry_run {
+            ends.close();
+            return Ok(Attempt::Looked(found));
+        }
+        taken = Some(found);
+    }
+    let source_root = taken.as_ref().map_or(&source.dataset, |taken| &taken.dataset);
     let cancelled = app.context.cancelled.clone();
     let shown = (!args.json).then(|| Progress::bytes(app.context, None));
+    let history = history(app);
     let teller = Teller { app: Mutex::new(app), verbose: args.verbose && !args.json, shown };
-    let taken = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let sync = Sync {
         source: &*ends.source,
-        source_root: &source.dataset,
+        source_root,
         target: &*ends.target,
         target_root: &target.dataset,
         recursive: args.recursive,
         is_excluded,
-        snapshot: (!args.no_snapshot).then(|| {
-            format!("{}{}", settings.marks.snapshot_prefix, taken.strftime("%Y-%m-%d_%H:%M:%S.%3f"))
-        }),
+        snapshot: (taken.is_none() && !args.no_snapshot).then(|| snapshot_name(&settings.marks)),
         marks: settings.marks.clone(),
+        history,
         options: settings.options.clone(),
         jobs: usize::from(args.jobs),
         limit: settings.rate.map(Limit::new),
@@ -272,18 +349,29 @@ fn once(
     };
     let result = match args.dry_run {
         true => sync.preview().map(Attempt::Previewed),
-        false => sync.run().map(Attempt::Done),
+        false => sync.run().map(|report| Attempt::Done(report, None)),
     };
     if let Some(shown) = teller.shown {
         shown.finish();
     }
+    let is_all_there = |report: &Report| report.datasets.iter().all(|dataset| dataset.failure.is_none());
+    let noted = match &result {
+        Ok(Attempt::Done(report, _)) if taken.is_some() && is_all_there(report) => {
+            ends.source.sent(&args.target)
+        }
+        _ => Ok(()),
+    };
     ends.close();
-    result.map_err(|failure| failed(args, failure))
+    match result.and_then(|attempt| noted.map(|()| attempt)).map_err(|failure| failed(args, failure))? {
+        Attempt::Done(report, _) => Ok(Attempt::Done(report, taken)),
+        other => Ok(other),
+    }
 }
 
 fn failed(args: &SyncArgs, failure: Failure) -> Unreached {
     match failure.kind {
         FailureKind::Lost => Unreached::Lost(failure.message),
+        FailureKind::Busy => Unreached::Busy(failure.message),
         FailureKind::Interrupted => Unreached::Failed(CliError::Failed("interrupted".to_owned())),
         _ => Unreached::Failed(CliError::Failed(format!(
             "cannot sync '{}' to '{}': {failure}",
@@ -369,13 +457,18 @@ fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
             format_bytes(bytes)
         )?;
     }
-    for dataset in &failed {
+    for dataset in failed.iter().filter(|dataset| !dataset.was_needing) {
         if let Some(failure) = &dataset.failure {
             app.context.complain(format_args!(
                 "cannot sync '{}' to '{}': {failure}",
                 dataset.source, dataset.target
             ));
         }
+    }
+    match failed.iter().filter(|dataset| dataset.was_needing).count() {
+        0 => {}
+        1 => app.context.complain("1 dataset that needs one of these was not begun"),
+        count => app.context.complain(format_args!("{count} datasets that need one of these were not begun")),
     }
     Ok(match failed.len() {
         0 => Exit::Ok,

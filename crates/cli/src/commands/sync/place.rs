@@ -1,5 +1,6 @@
 //! What the words after `sync` mean.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use snowmelt_dataset::Name;
@@ -9,35 +10,61 @@ use crate::error::{CliError, Result};
 
 /// One side of a sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::commands) enum Place {
     /// A dataset of snowmelt or ZFS.
     Dataset(Remote),
     /// A directory, a disk image, a block device, or a file with a stream.
     Path(PathBuf),
+    /// A directory, a disk image or a block device of another machine.
+    Elsewhere(Remote),
     /// A stream on standard input or output.
     Standard,
 }
 
 /// A dataset, here or elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Remote {
+pub(in crate::commands) struct Remote {
     /// `host` or `user@host`; nothing for this machine.
-    pub(super) host: Option<String>,
+    pub(in crate::commands) host: Option<String>,
     /// It is in a pool of ZFS.
-    pub(super) is_zfs: bool,
-    /// Its full name.
-    pub(super) dataset: String,
+    pub(in crate::commands) is_zfs: bool,
+    /// Its full name; nothing where there is a path.
+    pub(in crate::commands) dataset: String,
+    /// The directory or image of which it is the shadow.
+    pub(super) path: Option<PathBuf>,
 }
 
 impl Remote {
     /// The name of its pool.
-    pub(super) fn pool(&self) -> &str {
+    pub(in crate::commands) fn pool(&self) -> &str {
         pool_of(&self.dataset)
+    }
+
+    /// A dataset of this machine.
+    pub(in crate::commands) fn here(dataset: impl Into<String>) -> Self {
+        Self { host: None, is_zfs: false, dataset: dataset.into(), path: None }
+    }
+
+    /// Whether it is in the pool of snowmelt that the other one is in.
+    pub(super) fn is_in_pool_of(&self, other: &Self) -> bool {
+        !self.is_zfs
+            && self.path.is_none()
+            && (&self.host, self.is_zfs, self.pool()) == (&other.host, other.is_zfs, other.pool())
+    }
+
+    /// What there is at this path.
+    pub(super) fn of_path(host: Option<String>, path: PathBuf) -> Self {
+        Self { host, is_zfs: false, dataset: String::new(), path: Some(path) }
+    }
+
+    /// What `serve sync` is to serve.
+    pub(super) fn served(&self) -> &OsStr {
+        self.path.as_ref().map_or(OsStr::new(self.pool()), |path| path.as_os_str())
     }
 }
 
 /// Understands a side of a sync.
-pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
+pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     if text == "-" {
         return Ok(Place::Standard);
     }
@@ -55,16 +82,17 @@ pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
             return Ok(Place::Path(path));
         }
     }
-    if dataset.starts_with('/') || dataset.starts_with('.') {
-        let host = host.unwrap_or_default();
-        return Err(CliError::Failed(format!(
-            "cannot sync '{text}': directories of another machine are not reached by sync\n\
-             run it there ('ssh {host} snowmelt import {dataset} …'), and sync the dataset"
-        )));
-    }
     if host.is_some_and(|host| host.starts_with('-')) {
         // ssh would take it for an option.
         return Err(CliError::Usage(format!("'{text}': no machine is called so")));
+    }
+    if let (Some(host), true) = (host, dataset.starts_with('/') && !is_zfs) {
+        return Ok(Place::Elsewhere(Remote::of_path(Some(host.to_owned()), PathBuf::from(dataset))));
+    }
+    if dataset.starts_with(['/', '.', '~']) {
+        return Err(CliError::Usage(format!(
+            "'{text}': a directory of another machine is named from its root on (host:/srv/www)"
+        )));
     }
     if dataset.contains(['@', '#']) {
         return Err(CliError::Failed(format!(
@@ -75,7 +103,12 @@ pub(super) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
         return Err(CliError::Usage(format!("'{text}' names no dataset")));
     }
     Name::parse_dataset(dataset).map_err(|error| CliError::Failed(format!("cannot sync {error}")))?;
-    Ok(Place::Dataset(Remote { host: host.map(str::to_owned), is_zfs, dataset: dataset.to_owned() }))
+    Ok(Place::Dataset(Remote {
+        host: host.map(str::to_owned),
+        is_zfs,
+        dataset: dataset.to_owned(),
+        path: None,
+    }))
 }
 
 /// `host:rest`, where no slash stands before the colon; `zfs:` is no host, and IPv6 addresses stand in brackets.

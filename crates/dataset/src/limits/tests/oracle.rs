@@ -83,6 +83,19 @@ impl History {
     }
 }
 
+/// What a receive that was cut off has brought beside the head: used until it goes on or is given up.
+fn received_beside(catalog: &Catalog, dataset: &Dataset) -> u64 {
+    let state = catalog.receive_state(dataset.id).unwrap();
+    let Some(state) = state.filter(|state| state.tree != dataset.record.head) else { return 0 };
+    let base = state.base.map(|base| {
+        let base = catalog.snapshot_by_id(base).unwrap();
+        blocks(&catalog.pool().view(base.record.root))
+    });
+    let base = base.unwrap_or_default();
+    let partial = blocks(&catalog.pool().tree(state.tree).unwrap().view());
+    sum(&partial, |place| !base.contains_key(place)).0
+}
+
 /// Compares everything that is shown with what is counted.
 pub(super) fn compare(datasets: &Datasets, when: &str) {
     datasets.pool().commit().unwrap();
@@ -111,7 +124,8 @@ pub(super) fn compare(datasets: &Datasets, when: &str) {
         compare_snapshots(&catalog, dataset, &history, when);
         let limits = catalog.limits_of(dataset.id).unwrap();
         let below: u64 = used.remove(&dataset.id.0).unwrap_or(0);
-        let total = mine.0 + held.0 + limits.refreservation.saturating_sub(fresh) + below;
+        let kept = limits.refreservation.saturating_sub(fresh);
+        let total = mine.0 + held.0 + kept + below + received_beside(&catalog, dataset);
         assert_eq!(totals.used, total, "used of {name}, {when}");
         *used.entry(dataset.record.parent.0).or_default() += total.max(limits.reservation);
         compare_table(datasets, dataset, total, fresh, when);

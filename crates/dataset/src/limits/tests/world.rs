@@ -19,6 +19,7 @@ use crate::ops::rename::RenameOptions;
 use crate::ops::rollback::RollbackOptions;
 use crate::receive::{Observer, ReceiveOptions};
 use crate::send::{SendFlags, SendPlan, Source};
+use crate::simulation::system_attributes;
 use crate::{CheckOptions, CleanOptions, Staging};
 
 const DATASETS: usize = 8;
@@ -145,7 +146,7 @@ impl World {
                 bonus_type: 44,
                 block_size,
                 slots: 1,
-                bonus: vec![0; 8],
+                bonus: system_attributes(8, 0),
             };
             head.create_at(&tx, object, new).unwrap();
             return format!("create {object}");
@@ -165,7 +166,7 @@ impl World {
             }
             3 => {
                 let tx = head.begin(Room::Write(4096)).unwrap();
-                let spill = (self.below(2) == 0).then(|| vec![7; 1024]);
+                let spill = (self.below(2) == 0).then(|| system_attributes(1024, 7));
                 head.set_spill(&tx, object, spill).unwrap();
                 format!("spill of {object}")
             }

@@ -1,0 +1,173 @@
+"""`serve rsync` from an index beside stock `rsync --daemon`: what a client costs that has all, or nearly all, already."""
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+
+PER_DIRECTORY = 16
+BEHIND = 100                # one file in so many has changed
+SUFFIXES = ('.dsc', '.debian.tar.xz', '.orig.tar.xz', '_amd64.deb', '_arm64.deb', '_i386.deb', '-dev_amd64.deb', '-doc_all.deb')
+MIB = 1 << 20
+
+
+def grow(root, files):
+    """A tree with names as a mirror of Debian has them; content is holes, of which lists know nothing."""
+    rng, made, paths = random.Random(7), 0, []
+    while made < files:
+        package = ''.join(rng.choice('abcdefghijklmnopqrstuvwxyz') for _ in range(rng.randint(4, 13)))
+        directory = os.path.join('pool', 'main', package[0], package)
+        os.makedirs(os.path.join(root, directory), exist_ok=True)
+        for at in range(min(PER_DIRECTORY, files - made)):
+            version = '%d.%d.%d-%d' % (rng.randrange(9), rng.randrange(30), at, rng.randrange(4))
+            path = os.path.join(directory, '%s_%s%s' % (package, version, SUFFIXES[at % len(SUFFIXES)]))
+            with open(os.path.join(root, path), 'wb') as file:
+                file.truncate(rng.randrange(1, 1 << 20))
+            when = rng.randrange(1_500_000_000, 1_700_000_000) * 10 ** 9 + rng.randrange(10 ** 9)
+            os.utime(os.path.join(root, path), ns=(when, when))
+            paths.append(path)
+            made += 1
+    return paths
+
+
+def drop_caches(bench):
+    """As after a reboot; not in CI, where others would pay for it."""
+    if not bench.quick:
+        os.sync()
+        with open('/proc/sys/vm/drop_caches', 'w') as file:
+            file.write('3')
+
+
+class Daemon:
+    """A server, and what it and its children have cost since it was asked last."""
+
+    def __init__(self, command, port=None, env=None):
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+        self.port = port or int(self.child.stdout.readline().rsplit(b':', 1)[1])
+        self.wait()
+        self.before = self.counters()
+
+    def wait(self):
+        """Until it takes connections."""
+        while True:
+            try:
+                return socket.create_connection(('127.0.0.1', self.port)).close()
+            except ConnectionRefusedError:
+                if self.child.poll() is not None:
+                    raise SystemExit('a server ended')
+                time.sleep(0.01)
+
+    def counters(self):
+        """CPU seconds, and bytes read from disks; of children that have ended, too."""
+        with open('/proc/%d/stat' % self.child.pid) as file:
+            ticks = file.read().rsplit(')', 1)[1].split()[11:15]
+        with open('/proc/%d/io' % self.child.pid) as file:
+            io = dict(line.split(': ') for line in file.read().splitlines())
+        return sum(map(int, ticks)) / os.sysconf('SC_CLK_TCK'), int(io['read_bytes'])
+
+    def spent(self):
+        before, self.before = self.before, self.counters()
+        return tuple(now - then for now, then in zip(self.before, before))
+
+    def resident(self):
+        """Bytes of its own, without the pages of its program."""
+        with open('/proc/%d/status' % self.child.pid) as file:
+            return next(int(line.split()[1]) for line in file if line.startswith('RssAnon')) << 10
+
+    def pull(self, *args):
+        """Wall seconds of one client."""
+        begun = time.monotonic()
+        subprocess.run(['rsync', '--port', str(self.port), *args], check=True, stdout=subprocess.DEVNULL)
+        return time.monotonic() - begun
+
+    def crowd(self, count):
+        """So many clients at once, that only list."""
+        command = ['rsync', '--port', str(self.port), '-r', '--list-only', 'localhost::m/']
+        clients = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)]
+        if any([client.wait() for client in clients]):
+            raise SystemExit('a client failed')
+
+    def close(self):
+        self.child.terminate()
+        self.child.wait()
+
+
+def free_port():
+    with socket.socket() as it:
+        it.bind(('127.0.0.1', 0))
+        return it.getsockname()[1]
+
+
+def measure(bench, files, clients):
+    if shutil.which('rsync') is None:
+        return print('indexes: rsync is not there')
+    top = os.path.join(bench.dir, 'indexes')
+    tree, index, config = (os.path.join(top, name) for name in ('tree', 'tree.index', 'rsyncd.conf'))
+    memory = '/dev/shm' if os.access('/dev/shm', os.W_OK) else bench.dir
+    target = os.path.join(memory, 'snowmelt-bench-%d' % os.getpid())     # what the client reads is not to be counted
+    os.makedirs(tree)
+    paths = grow(tree, files)
+    ours = stock = None
+    try:
+        subprocess.run(['cp', '-a', '--sparse=always', tree, target], check=True)
+        begun = time.monotonic()
+        subprocess.run([bench.binary, 'index', '-q', tree, index], check=True)
+        bench.row('index of %d files' % files, time.monotonic() - begun, 's')
+        bench.row('size of the index, a file', os.path.getsize(index) / files, 'bytes', limit=60, at_most=True)
+        module = 'use chroot = no\nuid = %d\ngid = %d\n[m]\npath = %s\n' % (os.getuid(), os.getgid(), tree)
+        for name, more in ((config, ''), (config + '.ours', 'index = %s\n' % index)):
+            with open(name, 'w') as file:
+                file.write(module + more)
+        port = free_port()
+        stock = Daemon(['rsync', '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port', str(port)], port)
+        ours = Daemon([bench.binary, 'serve', 'rsync', '--config', config + '.ours', '--address', '127.0.0.1', '--port', '0'])
+        bench.row('memory of the server, index loaded', ours.resident() / MIB, 'MiB', limit=12, at_most=True)
+        compare(bench, 'up to date', ours, stock, ['-an', 'localhost::m/', target], wall_max=1.5, read_max=0)
+        behind(tree, paths)
+        subprocess.run([bench.binary, 'index', '-q', tree, index], check=True)
+        # What is sent goes into a file, so that both servers meet the same client.
+        batch = ['-a', '--only-write-batch=%s.batch' % target, 'localhost::m/', target]
+        compare(bench, 'one in %d behind' % BEHIND, ours, stock, batch)
+        crowds(bench, ours, stock, clients)
+    finally:
+        for daemon in (ours, stock):
+            if daemon is not None:
+                daemon.close()
+        shutil.rmtree(target, ignore_errors=True)
+        for name in (target + '.batch', target + '.batch.sh'):
+            if os.path.exists(name):
+                os.remove(name)
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def behind(tree, paths):
+    """Some files change at the source; the client's tree is as it was."""
+    for path in paths[::BEHIND]:
+        with open(os.path.join(tree, path), 'wb') as file:
+            file.write(b'changed ' * 512)
+
+
+def compare(bench, what, ours, stock, args, wall_max=None, read_max=None):
+    """One client of each, with nothing cached of the tree."""
+    figures = []
+    for daemon in (ours, stock):
+        daemon.pull(*args)      # the programs themselves are there
+        drop_caches(bench)
+        daemon.spent()
+        wall = daemon.pull(*args)
+        figures.append((wall, *daemon.spent()))
+    (wall, cpu, read), (stock_wall, stock_cpu, stock_read) = figures
+    bench.row('a client %s, wall' % what, wall, 's', stock_wall, 's rsync', limit=wall_max, at_most=True, firm=False)
+    bench.row('a client %s, CPU of the server' % what, cpu, 's', stock_cpu, 's rsync')
+    bench.row('a client %s, read from disk' % what, read / MIB, 'MiB', stock_read / MIB, 'MiB rsync', limit=read_max, at_most=True)
+
+
+def crowds(bench, ours, stock, clients):
+    before = ours.resident()
+    ours.spent(), stock.spent()
+    ours.crowd(clients)
+    stock.crowd(clients)
+    (cpu, _), (stock_cpu, _) = ours.spent(), stock.spent()
+    bench.row('%d clients at once, CPU of the server each' % clients, cpu / clients, 's', stock_cpu / clients, 's rsync')
+    bench.row('memory kept after %d clients' % clients, (ours.resident() - before) / MIB, 'MiB')

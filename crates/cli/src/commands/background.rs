@@ -1,0 +1,87 @@
+//! Processes that stay in the background.
+//!
+//! A command starts this program again, detached, and ends when that one says on its standard output that it is ready; what
+//! it says before is passed on.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::process::{Command, Stdio};
+
+use crate::app::App;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// The last byte that a detached process writes, when it is ready.
+const READY: u8 = 0;
+/// Longest output of a detached process that is passed on.
+const OUTPUT_MAX: u64 = 1 << 20;
+
+/// Starts this program with these words, and waits until it is ready or ends.
+///
+/// # Errors
+/// When it cannot be started, or was killed.
+pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
+    let failed = |error: std::io::Error| CliError::failed("cannot start a process in the background", &error);
+    let mut child = Command::new("/proc/self/exe")
+        .args(words)
+        .current_dir(app.context.cwd())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(app.context.err.try_clone()?)
+        .spawn()
+        .map_err(failed)?;
+    let mut output = Vec::new();
+    let mut is_ready = false;
+    if let Some(stdout) = child.stdout.take() {
+        // It may be handed over to another process, and keep its end open: so the byte counts, not the end.
+        for byte in std::io::BufReader::new(stdout).take(OUTPUT_MAX).bytes() {
+            match byte.map_err(failed)? {
+                READY => {
+                    is_ready = true;
+                    break;
+                }
+                byte => output.push(byte),
+            }
+        }
+    }
+    app.context.out.write_all(&output)?;
+    if is_ready {
+        return Ok(Exit::Ok);
+    }
+    let status = child.wait().map_err(failed)?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(code) => Ok(Exit::of(code)),
+        None => Err(CliError::Failed(format!("the process in the background was killed: {status}"))),
+    }
+}
+
+/// The terminal's signals are not for this process any more. It fails where the session is ours already.
+pub fn leave_terminal() {
+    let _ = rustix::process::setsid();
+}
+
+/// Tells whoever started this process that it is ready, and lets go of its files.
+///
+/// # Errors
+/// When nobody listens.
+pub fn ready(app: &mut App<'_>) -> Result<()> {
+    app.context.out.write_all(&[READY])?;
+    app.context.out.flush()?;
+    let null = || File::options().read(true).write(true).open("/dev/null");
+    let (own, stdin, out, err) = (null()?, null()?, null()?, null()?);
+    app.context.stdin = stdin;
+    app.context.out = BufWriter::new(out);
+    app.context.err = err;
+    if app.is_served() {
+        // The files of this process are another command's.
+        return Ok(());
+    }
+    let replaced = rustix::stdio::dup2_stdin(&own)
+        .and_then(|()| rustix::stdio::dup2_stdout(&own))
+        .and_then(|()| rustix::stdio::dup2_stderr(&own));
+    replaced.map_err(std::io::Error::from)?;
+    // No other filesystem is kept busy by this process.
+    let _ = std::env::set_current_dir("/");
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! `serve`: the policy, all the time.
+//!
+//! The main loop takes and prunes snapshots. Each job that is due is run by a thread of its own, so that one which takes
+//! hours keeps nothing else waiting.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use snowmelt_policy::Config;
+use snowmelt_policy::plan::{Action, Plan};
+
+use super::act::{Runner, Tells, host};
+use super::books::Books;
+use super::load::load;
+use super::survey::survey;
+use crate::app::App;
+use crate::context::{Context, Surroundings};
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::signals;
+
+/// How soon a signal or the end of a job is seen.
+const TICK: Duration = Duration::from_millis(100);
+/// How long nothing is looked at, at most: there may be new datasets, or a pool may be full.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(15);
+
+/// Follows the policy in this file until it is interrupted.
+///
+/// # Errors
+/// When the policy cannot be read at first.
+pub(super) fn run(app: &mut App<'_>, path: &Path) -> Result<Exit> {
+    let mut config = Arc::new(load(path)?);
+    let books = Books::new(app.context);
+    let hung_up = signals::flag_on_hangup();
+    notify(app.context, "READY=1");
+    app.context.complain(format_args!("following {}", path.display()));
+    let mut standing = Standing::default();
+    while !app.context.is_cancelled() {
+        if hung_up.swap(false, Ordering::Relaxed) {
+            match load(path) {
+                Ok(read) => {
+                    config = Arc::new(read);
+                    app.context.complain(format_args!("read {} again", path.display()));
+                }
+                Err(error) => app.context.complain(format_args!("{error}\nthe policy stays as it was")),
+            }
+        }
+        let wake = pass(app, &config, &books, &mut standing);
+        wait(app.context, wake, &hung_up, &mut standing.jobs);
+    }
+    notify(app.context, "STOPPING=1");
+    // They have been asked to end too.
+    for job in standing.jobs {
+        let _ = job.thread.join();
+    }
+    Ok(Exit::Ok)
+}
+
+/// What lasts from pass to pass.
+#[derive(Default)]
+struct Standing {
+    jobs: Vec<Running>,
+    /// What the last pass did not do though it could seem due: that is told once.
+    notes: BTreeSet<String>,
+}
+
+struct Running {
+    name: String,
+    thread: std::thread::JoinHandle<()>,
+}
+
+/// Does what is due now; when to look again.
+fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut Standing) -> Timestamp {
+    let host = host();
+    let latest = Timestamp::now() + LOOK_AGAIN;
+    let lock = match books.lock(super::SNAPSHOTS) {
+        Ok(lock) => lock,
+        Err(error) => {
+            app.context.complain(error);
+            return latest;
+        }
+    };
+    let mut found = survey(app, config, books, &|_| false);
+    for complaint in &found.complaints {
+        app.context.complain(complaint);
+    }
+    let mut due: Vec<String> = Vec::new();
+    if lock.is_some() {
+        let taking = Runner::planner(config, app, &found.state, &host).take();
+        let mut runner = Runner::new(app, config, books, Tells::Log);
+        if !taking.actions.is_empty() {
+            runner.take(&taking);
+            found = survey(runner.app, config, books, &|_| false);
+        }
+        let planner = Runner::planner(config, runner.app, &found.state, &host);
+        let jobs = planner.jobs_due(&Plan::default());
+        due = jobs.iter().filter_map(Action::job).map(str::to_owned).collect();
+        // Jobs that begin now need what is there.
+        for name in &due {
+            if let Some(state) = found.state.jobs.get_mut(name) {
+                state.running = true;
+            }
+        }
+        let pruning = Runner::planner(config, runner.app, &found.state, &host).prune();
+        runner.prune(&pruning);
+        let notes: BTreeSet<String> = taking.notes.into_iter().chain(pruning.notes).collect();
+        notes.difference(&standing.notes).for_each(|note| runner.say(note));
+        standing.notes = notes;
+    }
+    drop(lock);
+    for name in due {
+        if !app.context.is_cancelled() && !standing.jobs.iter().any(|job| job.name == name) {
+            begin(app, config, books, &mut standing.jobs, name);
+        }
+    }
+    let next = Runner::planner(config, app, &found.state, &host).next_due();
+    next.map_or(latest, |next| next.min(latest))
+}
+
+/// Runs a job in the background, and prunes its ends after it.
+fn begin(app: &mut App<'_>, config: &Arc<Config>, books: &Books, jobs: &mut Vec<Running>, name: String) {
+    let mut context = match surroundings(app.context) {
+        Ok(context) => context,
+        Err(error) => return app.context.complain(CliError::failed(format!("job {name}"), &error)),
+    };
+    let (config, books, job) = (config.clone(), books.clone(), name.clone());
+    let (places, pool_dirs) = (app.places.clone(), app.pool_dirs().to_vec());
+    let thread = std::thread::spawn(move || {
+        let mut app = App::at_work(&mut context, places, pool_dirs);
+        let mut runner = Runner::new(&mut app, &config, &books, Tells::Log);
+        let done = match runner.replicate(&job) {
+            Ok(true) => super::prune_ends(&mut runner, &job),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            runner.complain(error);
+        }
+    });
+    jobs.push(Running { name, thread });
+}
+
+fn surroundings(context: &Context) -> std::io::Result<Context> {
+    Ok(Context::new(Surroundings {
+        args: Vec::new(),
+        stdin: std::fs::File::open("/dev/null")?.into(),
+        stdout: context.out.get_ref().as_fd().try_clone_to_owned()?,
+        stderr: context.err.as_fd().try_clone_to_owned()?,
+        cwd: context.cwd().to_owned(),
+        env: context.environment().to_vec(),
+        cancelled: context.cancelled.clone(),
+    }))
+}
+
+/// Waits until it is time, a signal has come or a job has ended. The clock may be set meanwhile: it is looked at all the time.
+fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, jobs: &mut Vec<Running>) {
+    let begun = Timestamp::now();
+    loop {
+        let now = Timestamp::now();
+        let is_set_back = now < begun - SignedDuration::from_secs(1);
+        if now >= wake || is_set_back || context.is_cancelled() || hung_up.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = jobs.len();
+        jobs.retain(|job| !job.thread.is_finished());
+        if jobs.len() < before {
+            return;
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Tells systemd (sd_notify(3)), if it is there.
+fn notify(context: &Context, what: &str) {
+    let Some(path) = context.env("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(path),
+    };
+    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+        // It is not needed for anything else.
+        let _ = socket.send_to_addr(what.as_bytes(), &address);
+    }
+}

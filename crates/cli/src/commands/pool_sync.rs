@@ -1,0 +1,36 @@
+//! `pool sync`.
+
+use crate::app::App;
+use crate::args::PoolSyncArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// Puts on disk what was written so far, of the pools named or of all.
+///
+/// # Errors
+/// When a pool is not there or cannot be written; the others are synced all the same.
+pub fn run(app: &mut App<'_>, args: &PoolSyncArgs) -> Result<Exit> {
+    let pools = match args.pools.is_empty() {
+        true => app.places.all().into_iter().map(|pool| pool.label.name).collect(),
+        false => args.pools.clone(),
+    };
+    let missing = |pool: &str| format!("cannot open '{pool}': no such pool");
+    let mut failed = false;
+    for pool in &app.own_share(&pools) {
+        let synced = app.on_pool(pool, missing, |_, session| {
+            let commit = session.datasets.pool().commit();
+            commit.map_err(|error| CliError::failed(format!("cannot sync '{pool}'"), &error))?;
+            Ok(Exit::Ok)
+        });
+        match synced {
+            Ok(exit) => failed |= exit != Exit::Ok,
+            Err(CliError::Reported) => failed = true,
+            Err(error @ CliError::Output(_)) => return Err(error),
+            Err(error) => {
+                app.context.complain(error);
+                failed = true;
+            }
+        }
+    }
+    Ok(Exit::unless(failed))
+}

@@ -1,0 +1,126 @@
+//! `salvage`.
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+
+use snowmelt_pool::{CheckOptions, LostState, Salvage};
+use snowmelt_store::Access;
+
+use crate::app::App;
+use crate::args::SalvageArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::{KnownPool, acquire_alone, acquire_lost};
+use crate::progress::Progress;
+use crate::report;
+
+/// States that are looked into. Each takes a walk over all metadata.
+const TRIED_MAX: usize = 64;
+
+/// A state, and how many errors a check of its metadata finds.
+struct Judged<'a> {
+    state: &'a LostState,
+    errors: u64,
+    datasets: usize,
+}
+
+/// Searches a pool's segments for its states, and takes it back to the newest that is whole.
+///
+/// # Errors
+/// When there is no such pool, it can be opened as it is, or nothing is found.
+pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
+    let name = &args.pool;
+    let attempt = format!("cannot salvage '{name}'");
+    let found =
+        if name.contains('/') { app.places.at(&app.context.path(name)) } else { app.places.find(name) };
+    let Some(pool) = found else {
+        return Err(CliError::Failed(format!(
+            "{attempt}: no such pool\na pool is known by its label; without one its path is no pool"
+        )));
+    };
+    // Whoever has it open can open it.
+    let store = snowmelt_store::open(&pool.location, Access::ReadWrite);
+    drop(store.map_err(|error| CliError::failed(&attempt, &error))?);
+    if acquire_alone(&pool.location, &attempt).is_ok() {
+        writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?;
+        return Ok(Exit::Ok);
+    }
+    let salvage = search(app, &pool, &attempt)?;
+    let out = &mut app.context.out;
+    writeln!(
+        out,
+        "found {} blocks and {} damaged ones, and the roots of {} txgs",
+        salvage.frames,
+        salvage.damaged,
+        salvage.states.len()
+    )?;
+    let Some(best) = best(app, &pool, &salvage)? else {
+        return Err(CliError::Failed(format!(
+            "{attempt}: none of the {} newest txgs has a meta tree that can be read\nnothing was changed",
+            salvage.states.len().min(TRIED_MAX)
+        )));
+    };
+    let (txg, is) = (best.state.txg(), if args.dry_run { "would be" } else { "is" });
+    if !args.dry_run {
+        let owner = acquire_lost(&pool.location, &attempt, &salvage, best.state, false)?;
+        // What is written now makes this state the newest.
+        let recorded = owner.session().datasets.record_history(&format!("snowmelt salvage {name}"));
+        recorded.map_err(report::failed(&attempt))?;
+        owner.close()?;
+    }
+    let wrong = match best.errors {
+        0 => "no errors in its metadata".to_owned(),
+        1 => "1 error in its metadata".to_owned(),
+        errors => format!("{errors} errors in its metadata"),
+    };
+    writeln!(
+        app.context.out,
+        "'{name}' {is} as of txg {txg}: {} datasets, {wrong}\na scrub should tell whether everything it has can be read",
+        best.datasets
+    )?;
+    Ok(Exit::unless(best.errors > 0))
+}
+
+fn search(app: &App<'_>, pool: &KnownPool, attempt: &str) -> Result<Salvage> {
+    let store = snowmelt_store::open(&pool.location, Access::ReadOnly);
+    let store = store.map_err(|error| CliError::failed(attempt, &error))?;
+    let progress = Progress::bytes(app.context, None);
+    let cancelled = app.context.cancelled.clone();
+    let found = Salvage::find(&*store, pool.label.guid, &mut |done, total| {
+        progress.expect(Some(total));
+        progress.set(done);
+        !cancelled.load(Ordering::Relaxed)
+    });
+    let found = found.map_err(|error| CliError::failed(attempt, &error))?;
+    found.ok_or_else(|| CliError::Failed(format!("{attempt}: interrupted; nothing was changed")))
+}
+
+/// The newest state without errors, or if there is none that with the fewest. A state of which only a part was found
+/// lacks what its accounts speak of, so it has errors.
+fn best<'a>(app: &App<'_>, pool: &KnownPool, salvage: &'a Salvage) -> Result<Option<Judged<'a>>> {
+    let mut best: Option<Judged<'a>> = None;
+    for state in salvage.states.iter().take(TRIED_MAX) {
+        if app.context.is_cancelled() {
+            return Err(CliError::Failed("interrupted; nothing was changed".to_owned()));
+        }
+        // What cannot even be opened is no candidate.
+        let Some(judged) = judge(pool, salvage, state) else { continue };
+        let whole = judged.errors == 0;
+        if best.as_ref().is_none_or(|best| judged.errors < best.errors) {
+            best = Some(judged);
+        }
+        if whole {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+fn judge<'a>(pool: &KnownPool, salvage: &Salvage, state: &'a LostState) -> Option<Judged<'a>> {
+    let owner = acquire_lost(&pool.location, "", salvage, state, true).ok()?;
+    let datasets = &owner.session().datasets;
+    let report = datasets.check(CheckOptions { data: false }, &mut |_| {}).ok()?;
+    let catalog = datasets.catalog();
+    let all = catalog.root().and_then(|root| catalog.descendants(root)).ok()?;
+    Some(Judged { state, errors: report.errors, datasets: all.len() })
+}

@@ -1,0 +1,172 @@
+//! `serve rsync`.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use snowmelt_dataset::{Datasets, Found, Name};
+use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown};
+use snowmelt_rsync::source::{DatasetSource, Source};
+
+use crate::app::{App, pool_of};
+use crate::args::ServeRsyncArgs;
+use crate::error::{CliError, Result, chain};
+use crate::exit::Exit;
+
+/// rsync's own port.
+const PORT: u16 = 873;
+/// How often it is looked at whether to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Serves modules until it is interrupted.
+///
+/// # Errors
+/// When the configuration is wrong, names datasets of several pools, or an address cannot be listened on.
+pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
+    let path = app.context.path(&args.config);
+    let config = Config::load(&path).map_err(|error| CliError::failed("cannot serve rsync", &error))?;
+    if config.modules.is_empty() {
+        return Err(CliError::Failed(format!("cannot serve rsync: {} has no modules", path.display())));
+    }
+    let datasets: Vec<String> = config
+        .modules
+        .iter()
+        .filter(|module| !module.is_directory())
+        .map(|module| module.path.clone())
+        .collect();
+    let Some(first) = datasets.first() else {
+        return serve(app, config, Box::new(NoPool), args);
+    };
+    let pool = pool_of(first);
+    if let Some(other) = datasets.iter().find(|path| pool_of(path) != pool) {
+        return Err(CliError::Failed(format!(
+            "cannot serve rsync: '{first}' and '{other}' are in different pools: serve each pool by itself"
+        )));
+    }
+    let missing = |pool: &str| format!("cannot open '{first}': no such pool '{pool}'");
+    app.on_pool(first, missing, |app, session| {
+        let catalog = session.datasets.catalog();
+        for path in &datasets {
+            let open = format!("cannot open '{path}'");
+            let name = path.strip_suffix('@').unwrap_or(path);
+            let name = super::names::parse(name, &open)?;
+            catalog.find(&name).map_err(crate::report::failed(&open))?;
+        }
+        serve(app, config, Box::new(PoolPaths { datasets: session.datasets.clone() }), args)
+    })
+}
+
+fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &ServeRsyncArgs) -> Result<Exit> {
+    let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
+    let log = Mutex::new(app.context.err.try_clone().map_err(failed)?);
+    let log = Box::new(move |line: &str| {
+        // There is nowhere to complain.
+        let _ = writeln!(log.lock(), "{line}");
+    });
+    if args.stdio {
+        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+        let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
+        let output: OwnedFd = copy(app.context.out.get_ref().as_fd()).map_err(failed)?;
+        let peer = rustix::net::getpeername(&input).ok().flatten();
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip());
+        let daemon = Arc::new(Daemon::new(config, paths, log));
+        // Only the index of the module that this client chooses is read.
+        let link = Link::new(File::from(input), File::from(output));
+        // A thread of its own: whoever it becomes to read a module, this one stays who it is.
+        let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
+        let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
+        served.map_err(|error| CliError::failed("cannot serve rsync", &error))?;
+        return Ok(Exit::Ok);
+    }
+    let (addresses, pid_file) = (addresses(&config, args)?, config.pid_file.clone());
+    let daemon = Arc::new(Daemon::new(config, paths, log));
+    daemon.load_indexes().map_err(|(module, error)| {
+        CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
+    })?;
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let listening = Listener::tcp(address);
+        listeners.push(
+            listening.map_err(|error| CliError::failed(format!("cannot listen on {address}"), &error))?,
+        );
+    }
+    let pid_file = pid_file.map(|file| app.context.path(file));
+    if let Some(file) = &pid_file {
+        std::fs::write(file, format!("{}\n", std::process::id())).map_err(failed)?;
+    }
+    for listener in &listeners {
+        writeln!(app.context.out, "serving rsync on {}", listener.address().map_err(failed)?)?;
+    }
+    app.context.out.flush()?;
+    let shutdown = Shutdown::new();
+    let served = std::thread::scope(|scope| {
+        let (stop, context) = (shutdown.clone(), &*app.context);
+        scope.spawn(move || {
+            while !stop.is_triggered() {
+                std::thread::sleep(TICK);
+                if context.is_cancelled() {
+                    stop.trigger();
+                }
+            }
+        });
+        let served = daemon.serve(&listeners, args.max_connections, &shutdown);
+        shutdown.trigger();
+        served
+    });
+    if let Some(file) = pid_file {
+        let _ = std::fs::remove_file(file);
+    }
+    served.map_err(failed)?;
+    Ok(Exit::Ok)
+}
+
+fn addresses(config: &Config, args: &ServeRsyncArgs) -> Result<Vec<SocketAddr>> {
+    let port = args.port.or(config.port).unwrap_or(PORT);
+    match args.address.as_ref().or(config.address.as_ref()) {
+        // One socket takes both kinds of addresses.
+        None => Ok(vec![SocketAddr::from(([0_u16; 8], port))]),
+        Some(text) => {
+            let resolved = (text.trim_matches(['[', ']']), port).to_socket_addrs();
+            Ok(resolved.map_err(|error| CliError::Usage(format!("--address {text}: {error}")))?.collect())
+        }
+    }
+}
+
+/// Without a pool there are no datasets.
+struct NoPool;
+
+impl OpenPath for NoPool {
+    fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
+        Err(format!("no pool holds {path}"))
+    }
+}
+
+/// The datasets of a pool.
+struct PoolPaths {
+    datasets: Arc<Datasets>,
+}
+
+impl OpenPath for PoolPaths {
+    fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
+        let told = |error: &(dyn std::error::Error + 'static)| chain(error);
+        let catalog = self.datasets.catalog();
+        let name = path.strip_suffix('@').unwrap_or(path);
+        let parsed = Name::parse(name).map_err(|error| told(&error))?;
+        let source = match catalog.find(&parsed).map_err(|error| told(&error))? {
+            Found::Dataset(dataset) if path.ends_with('@') => {
+                let newest = catalog.newest_snapshot(&dataset).map_err(|error| told(&error))?;
+                let newest = newest.ok_or_else(|| format!("{name} has no snapshot"))?;
+                DatasetSource::snapshot(&self.datasets, &newest)
+            }
+            Found::Dataset(dataset) => DatasetSource::head(&self.datasets, &dataset),
+            Found::Snapshot(snapshot) => DatasetSource::snapshot(&self.datasets, &snapshot),
+            _ => return Err(format!("{name} is neither a dataset nor a snapshot")),
+        };
+        Ok(Arc::new(source.map_err(|error| told(&error))?))
+    }
+}

@@ -1,0 +1,51 @@
+//! `heal`.
+
+use std::io::Write;
+
+use snowmelt_dataset::property::format_bytes;
+use snowmelt_replicate::heal::heal;
+
+use super::ends::{Peers, Reach, Unreached};
+use super::place::{self, Place, Remote};
+use crate::app::App;
+use crate::args::HealArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// Mends what is damaged of a dataset with what a copy of it has.
+///
+/// # Errors
+/// When a side cannot be reached, or is no dataset of snowmelt.
+pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
+    let (source, target) = (side(app, &args.source)?, side(app, &args.target)?);
+    let attempt = format!("cannot heal '{}' from '{}'", args.target, args.source);
+    if source == target {
+        return Err(CliError::Failed(format!("{attempt}: they are the same")));
+    }
+    let reach = Reach { rsh: &args.rsh, remote_command: &args.remote_command, level: 0 };
+    let peers = Peers::open(app, reach, &source, &target).map_err(|unreached| match unreached {
+        Unreached::Lost(why) | Unreached::Busy(why) => CliError::Failed(why),
+        Unreached::Failed(error) => error,
+    })?;
+    let healed = heal((&peers.source, &source.dataset), (&peers.target, &target.dataset));
+    peers.close();
+    let healed = healed.map_err(|failure| CliError::Failed(format!("{attempt}: {failure}")))?;
+    if args.verbose {
+        let (blocks, bytes) = (healed.blocks, format_bytes(healed.bytes));
+        writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", args.target)?;
+    }
+    if healed.damaged > 0 {
+        app.context.complain(format_args!(
+            "{attempt}: {} damaged blocks are left: metadata, or in no snapshot that both have, or damaged there too",
+            healed.damaged
+        ));
+    }
+    Ok(Exit::unless(healed.damaged > 0))
+}
+
+fn side(app: &App<'_>, text: &str) -> Result<Remote> {
+    match place::parse(app, text)? {
+        Place::Dataset(remote) if !remote.is_zfs && remote.path.is_none() => Ok(remote),
+        _ => Err(CliError::Failed(format!("'{text}' is no dataset of snowmelt"))),
+    }
+}

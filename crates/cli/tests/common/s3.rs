@@ -1,0 +1,235 @@
+//! A server that speaks as much of S3 as the store needs: atomic, in memory, and with faults on demand.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Keys in a page of a listing.
+const PAGE: usize = 1000;
+
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// `bucket/key`.
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Method and target of each request.
+    log: Mutex<Vec<String>>,
+    /// One request of so many goes wrong; none if 0.
+    one_in: AtomicU64,
+    seed: AtomicU64,
+    /// Answered with this status, all of them, if it is not 0.
+    refusing: AtomicU64,
+}
+
+struct Request {
+    method: String,
+    path: String,
+    query: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+}
+
+struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, shared) = (listener.local_addr().unwrap(), Arc::<Shared>::default());
+        let serving = shared.clone();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = serving.clone();
+                std::thread::spawn(move || shared.serve(&stream));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Has one request of `one_in` go wrong: lost before or after it took effect, or refused for a while.
+    pub fn set_faults(&self, one_in: u64) {
+        self.shared.one_in.store(one_in, Ordering::Relaxed);
+    }
+
+    /// Has every request answered with this status; 0 ends that.
+    pub fn refuse(&self, status: u16) {
+        self.shared.refusing.store(status.into(), Ordering::Relaxed);
+    }
+
+    /// How many requests with this method there were since the last call of this.
+    pub fn take_log(&self) -> Log {
+        Log(std::mem::take(&mut *self.shared.log.lock().unwrap()))
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.objects.lock().unwrap().keys().cloned().collect()
+    }
+}
+
+/// Requests.
+#[derive(Debug)]
+pub struct Log(Vec<String>);
+
+impl Log {
+    /// How many have this method.
+    pub fn count(&self, method: &str) -> usize {
+        self.0.iter().filter(|line| line.split(' ').next() == Some(method)).count()
+    }
+}
+
+impl Shared {
+    fn serve(&self, stream: &TcpStream) {
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = read_request(&mut reader) {
+            self.log.lock().unwrap().push(format!("{} {}", request.method, request.path));
+            let seed = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20;
+            let one_in = self.one_in.load(Ordering::Relaxed);
+            let fault = (one_in > 0 && mixed.is_multiple_of(one_in)).then(|| mixed / one_in % 3);
+            let answer = match (fault, self.refusing.load(Ordering::Relaxed)) {
+                (Some(0), _) => return,
+                (Some(1), _) => error(503, "SlowDown"),
+                (_, 0) => self.answer(&request),
+                (_, 403) => error(403, "AccessDenied"),
+                (_, status) => error(status as u16, "Refused"),
+            };
+            // The request took effect, and its answer is lost.
+            if fault == Some(2) || write_answer(stream, &answer).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Answer {
+        let path = request.path.trim_start_matches('/');
+        if path.starts_with("missing") {
+            return error(404, "NoSuchBucket");
+        }
+        let mut objects = self.objects.lock().unwrap();
+        match request.method.as_str() {
+            "GET" if request.query.contains_key("list-type") => list(&objects, path, &request.query),
+            "GET" => match objects.get(path) {
+                Some(bytes) => get(bytes, request.headers.get("range")),
+                None => error(404, "NoSuchKey"),
+            },
+            "PUT" if request.headers.contains_key("if-none-match") && objects.contains_key(path) => {
+                error(412, "PreconditionFailed")
+            }
+            "PUT" => {
+                objects.insert(path.to_owned(), request.body.clone());
+                done(200, Vec::new())
+            }
+            "DELETE" => {
+                objects.remove(path);
+                done(204, Vec::new())
+            }
+            _ => error(501, "NotImplemented"),
+        }
+    }
+}
+
+fn done(status: u16, body: Vec<u8>) -> Answer {
+    let headers =
+        vec![("ETag", "\"1\"".to_owned()), ("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT".to_owned())];
+    Answer { status, headers, body }
+}
+
+fn error(status: u16, code: &str) -> Answer {
+    let body =
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>by the test</Message></Error>");
+    Answer { status, headers: Vec::new(), body: body.into_bytes() }
+}
+
+fn get(bytes: &[u8], range: Option<&String>) -> Answer {
+    let Some(range) = range else { return done(200, bytes.to_vec()) };
+    let (start, last) = range.trim_start_matches("bytes=").split_once('-').unwrap();
+    let (start, last): (usize, usize) = (start.parse().unwrap(), last.parse().unwrap());
+    let Some(part) = bytes.get(start..(last + 1).min(bytes.len())) else { return error(416, "InvalidRange") };
+    let mut answer = done(206, part.to_vec());
+    let range = format!("bytes {start}-{}/{}", start + part.len() - 1, bytes.len());
+    answer.headers.push(("Content-Range", range));
+    answer
+}
+
+fn list(objects: &BTreeMap<String, Vec<u8>>, bucket: &str, query: &BTreeMap<String, String>) -> Answer {
+    let bucket = bucket.trim_end_matches('/');
+    let prefix = format!("{bucket}/{}", query.get("prefix").map_or("", String::as_str));
+    let after = query.get("continuation-token").map_or("", String::as_str);
+    let mut found = objects.iter().filter(|(key, _)| key.starts_with(&prefix) && key.as_str() > after);
+    let mut body = "<?xml version=\"1.0\"?><ListBucketResult>".to_owned();
+    let mut last = "";
+    for (key, bytes) in found.by_ref().take(PAGE) {
+        let name = key.strip_prefix(bucket).unwrap().trim_start_matches('/');
+        body.push_str(&format!(
+            "<Contents><Key>{name}</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified><ETag>\"1\"</ETag>\
+             <Size>{}</Size></Contents>",
+            bytes.len()
+        ));
+        last = key;
+    }
+    let more = found.next().is_some();
+    if more {
+        body.push_str(&format!("<NextContinuationToken>{last}</NextContinuationToken>"));
+    }
+    body.push_str(&format!("<IsTruncated>{more}</IsTruncated></ListBucketResult>"));
+    done(200, body.into_bytes())
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Request> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|&len| len > 0)?;
+    let mut words = line.split_whitespace();
+    let (method, target) = (words.next()?.to_owned(), words.next()?);
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let (path, query) = (unescape(path), query.to_owned());
+    let query = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let query = query.map(|(name, value)| (name.to_owned(), unescape(value))).collect();
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+    }
+    let len = headers.get("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; len];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request { method, path, query, headers, body })
+}
+
+/// Percent encoding undone.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = (byte == b'%').then(|| after.get(..2)).flatten();
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        rest = if code.is_some() { &after[2..] } else { after };
+        out.push(code.unwrap_or(byte));
+    }
+    String::from_utf8(out).unwrap()
+}
+
+fn write_answer(mut stream: &TcpStream, answer: &Answer) -> std::io::Result<()> {
+    let mut head = format!("HTTP/1.1 {} x\r\nContent-Length: {}\r\n", answer.status, answer.body.len());
+    for (name, value) in &answer.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(&answer.body)
+}

@@ -1,0 +1,300 @@
+//! Mirrors: made, degraded, brought up to date, and what `pool status` tells of them.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+
+/// Bytes that do not compress.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// A snapshot of a file of noise.
+fn fill(scratch: &Scratch, snapshot: &str, len: usize, seed: u64) {
+    let top = scratch.path().join("src");
+    fs::create_dir_all(&top).unwrap();
+    fs::write(top.join("file"), noise(len, seed)).unwrap();
+    scratch.ok(&format!("import src tank/home@{snapshot}"));
+}
+
+fn holds(scratch: &Scratch, snapshot: &str, len: usize, seed: u64) {
+    let out = scratch.to_file(&format!("cat tank/home@{snapshot}:/file"), "out");
+    assert!(fs::read(out).unwrap() == noise(len, seed), "other bytes in {snapshot}");
+}
+
+/// The lines of the configuration in `pool status`, without the heading, scratch's path taken out.
+fn config(scratch: &Scratch) -> Vec<String> {
+    let status = scratch.ok("pool status tank");
+    let at = status.find("\tNAME").unwrap_or_else(|| panic!("{status}"));
+    let lines = status[at..].lines().skip(1).take_while(|line| !line.is_empty());
+    let top = format!("{}/", scratch.path().canonicalize().unwrap().display());
+    lines
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.join(" ").replace(&top, "")
+        })
+        .collect()
+}
+
+/// Until the resilver in the background is over.
+fn settled(scratch: &Scratch) {
+    scratch.ok("pool resilver -w tank");
+    assert!(config(scratch).iter().all(|line| !line.contains("resilvering")));
+}
+
+fn check(scratch: &Scratch) {
+    scratch.ok("pool scrub -w tank");
+    let out = scratch.ok("check tank");
+    assert!(!out.contains("warning"), "{out}");
+}
+
+#[test]
+fn a_mirror_lives_through_the_loss_of_any_member() {
+    let scratch = Scratch::new();
+    let out = scratch.ok("pool create -n --size 96M tank mirror a b.img");
+    assert!(out.starts_with("would create 'tank' in a mirror of ") && out.contains(" and "), "{out}");
+    scratch.ok("pool create --size 96M tank mirror b.img c.img");
+    let health = |state: &str, lines: &[&str]| {
+        let first = [format!("tank {state} 0 0 0"), format!("mirror-0 {state} 0 0 0")];
+        first.into_iter().chain(lines.iter().map(|line| (*line).to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(config(&scratch), health("ONLINE", &["b.img ONLINE 0 0 0", "c.img ONLINE 0 0 0"]));
+    fill(&scratch, "one", 3_000_000, 1);
+    // Offline, written to, and back.
+    scratch.ok("pool offline tank c.img");
+    assert_eq!(config(&scratch), health("DEGRADED", &["b.img ONLINE 0 0 0", "c.img OFFLINE 0 0 0"]));
+    let status = scratch.ok("pool status -x");
+    assert!(status.contains("taken offline by the administrator"), "{status}");
+    assert_eq!(scratch.ok("pool list -H -o health").trim(), "DEGRADED");
+    let said = scratch.fails(1, "pool offline tank b.img");
+    assert!(said.contains("cannot offline b.img") && said.contains("no valid replicas"), "{said}");
+    fill(&scratch, "two", 5_000_000, 2);
+    scratch.ok("pool online tank c.img");
+    settled(&scratch);
+    let status = scratch.ok("pool status tank");
+    assert!(status.contains("  scan: resilvered ") && status.contains(" with 0 errors on "), "{status}");
+    assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
+    check(&scratch);
+    // One is gone: found by the other, degraded, and says so.
+    fs::create_dir(scratch.path().join("away")).unwrap();
+    fs::rename(scratch.path().join("b.img"), scratch.path().join("away/b.img")).unwrap();
+    holds(&scratch, "two", 5_000_000, 2);
+    let lines = config(&scratch);
+    assert!(lines[2].starts_with("b.img UNAVAIL 0 0 0 cannot open"), "{lines:?}");
+    let status = scratch.ok("pool status -x");
+    assert!(status.contains("One or more devices could not be opened."), "{status}");
+    // Replaced by a blank, which is given everything.
+    let said = scratch.fails(1, "pool replace tank nothing d");
+    assert!(said.contains("no such device in pool"), "{said}");
+    scratch.ok("pool replace -w --size 128M tank b.img d.img");
+    settled(&scratch);
+    assert_eq!(config(&scratch), health("ONLINE", &["c.img ONLINE 0 0 0", "d.img ONLINE 0 0 0"]));
+    check(&scratch);
+    // A third, then only that one.
+    scratch.ok("pool attach -w tank d.img third");
+    assert_eq!(config(&scratch).len(), 5);
+    scratch.ok("pool detach tank c.img");
+    scratch.ok("pool detach tank d.img");
+    let lines = config(&scratch);
+    assert_eq!(lines, ["tank ONLINE 0 0 0", "third ONLINE 0 0 0"]);
+    let said = scratch.fails(1, "pool detach tank third");
+    assert!(said.contains("only applicable to mirror"), "{said}");
+    holds(&scratch, "one", 3_000_000, 1);
+    holds(&scratch, "two", 5_000_000, 2);
+    check(&scratch);
+    // What was taken away is no pool any more.
+    assert!(scratch.run("pool import -d c.img").code != 0);
+    let history = scratch.ok("pool history tank");
+    for verb in ["offline", "online", "replace", "attach", "detach"] {
+        assert!(history.contains(&format!("pool {verb} ")), "{verb}: {history}");
+    }
+}
+
+#[test]
+fn a_pool_on_one_device_gets_a_second() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create tank one");
+    fill(&scratch, "a", 2_000_000, 7);
+    for line in ["pool detach tank one", "pool offline tank one"] {
+        let said = scratch.fails(1, line);
+        assert!(said.contains("only applicable to mirror and replacing vdevs"), "{said}");
+    }
+    let said = scratch.fails(1, "pool resilver -w tank");
+    assert!(said.contains("it is not mirrored"), "{said}");
+    let said = scratch.fails(1, "pool attach tank two three");
+    assert!(said.contains("no such device in pool"), "{said}");
+    scratch.ok("pool attach -w tank one two");
+    assert_eq!(config(&scratch)[1..], ["mirror-0 ONLINE 0 0 0", "one ONLINE 0 0 0", "two ONLINE 0 0 0"]);
+    check(&scratch);
+    fs::remove_dir_all(scratch.path().join("one")).unwrap();
+    holds(&scratch, "a", 2_000_000, 7);
+    // Found, exported and imported by what is left.
+    scratch.ok("pool export tank");
+    assert!(scratch.run("list tank").code != 0);
+    scratch.ok("pool import -d two tank");
+    holds(&scratch, "a", 2_000_000, 7);
+    scratch.ok("pool destroy tank");
+    assert!(!scratch.path().join("two/label").exists());
+}
+
+#[test]
+fn members_moved_together_are_found_and_apart_are_refused() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create tank mirror a b");
+    fill(&scratch, "a", 500_000, 3);
+    scratch.ok("pool export tank");
+    let at = |name: &str| scratch.path().join(name);
+    fs::create_dir(at("new")).unwrap();
+    for name in ["a", "b"] {
+        fs::rename(at(name), at("new").join(name)).unwrap();
+    }
+    scratch.ok("pool import -d new tank");
+    holds(&scratch, "a", 500_000, 3);
+    assert_eq!(config(&scratch)[2..], ["new/a ONLINE 0 0 0", "new/b ONLINE 0 0 0"]);
+    scratch.ok("pool export tank");
+    // Each written to without the other.
+    for (kept, away) in [("a", "b"), ("b", "a")] {
+        fs::rename(at("new").join(away), at(away)).unwrap();
+        scratch.ok("pool import -d new tank");
+        scratch.ok(&format!("create tank/{kept}"));
+        scratch.ok("pool export tank");
+        fs::rename(at(away), at("new").join(away)).unwrap();
+    }
+    let said = scratch.fails(1, "pool import -d new tank");
+    assert!(said.contains("were written to separately"), "{said}");
+    // Whoever takes one away has the other.
+    fs::remove_dir_all(at("new/a")).unwrap();
+    scratch.ok("pool import -d new tank");
+    scratch.ok("list tank/b");
+    holds(&scratch, "a", 500_000, 3);
+}
+
+#[test]
+fn vdevs_that_make_no_mirror_are_refused() {
+    let scratch = Scratch::new();
+    for (line, why) in [
+        ("pool create tank mirror", "mirror requires at least 2 devices"),
+        ("pool create tank mirror a", "mirror requires at least 2 devices"),
+        ("pool create tank a b", "'mirror' and their names"),
+        ("pool create tank mirror a b mirror c d", "one mirror at most"),
+        ("pool create tank mirror a a", "all of them different"),
+    ] {
+        let said = scratch.fails(1, line);
+        assert!(said.contains(why), "{line}: {said}");
+    }
+    fs::create_dir(scratch.path().join("full")).unwrap();
+    fs::write(scratch.path().join("full/x"), "mine").unwrap();
+    let said = scratch.fails(1, "pool create tank mirror a full");
+    assert!(said.contains("full"), "{said}");
+    // Nothing is left of the one that would have done.
+    scratch.ok("pool create tank mirror a b");
+    fill(&scratch, "a", 100_000, 1);
+    let small = scratch.fails(1, "pool attach --size 64M tank a c.img");
+    assert!(small.contains("device is too small"), "{small}");
+    assert!(!scratch.path().join("c.img").exists() || scratch.run("pool import -d c.img").code != 0);
+}
+
+/// Flips a bit of every file's first block in a member's segments that is 64 bytes of `content`.
+fn damage(member: &Path, content: &[u8]) {
+    let needle = &content[..64];
+    let mut pending = vec![member.to_owned()];
+    while let Some(path) = pending.pop() {
+        for entry in fs::read_dir(path).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(entry.path());
+                continue;
+            }
+            let mut bytes = fs::read(entry.path()).unwrap();
+            if let Some(at) = bytes.windows(needle.len()).position(|window| window == needle) {
+                bytes[at + 10] ^= 4;
+                fs::write(entry.path(), bytes).unwrap();
+                return;
+            }
+        }
+    }
+    panic!("no segment holds it");
+}
+
+#[test]
+fn what_is_wrong_in_one_member_is_healed_and_counted() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create tank mirror a b");
+    fill(&scratch, "a", 400_000, 9);
+    damage(&scratch.path().join("a"), &noise(400_000, 9));
+    let said = scratch.run("check tank");
+    assert!(said.code != 0 && format!("{said:?}").contains(" on "), "{said:?}");
+    let out = scratch.ok("pool scrub -w tank");
+    assert!(out.contains(" with 0 errors on ") && !out.contains("repaired 0B"), "{out}");
+    assert_eq!(config(&scratch)[2..], ["a ONLINE 0 0 1", "b ONLINE 0 0 0"]);
+    let status = scratch.ok("pool status -x");
+    assert!(status.contains("An\n\tattempt was made to correct the error."), "{status}");
+    check(&scratch);
+    scratch.ok("pool clear tank");
+    assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
+    // A read does the same.
+    damage(&scratch.path().join("b"), &noise(400_000, 9));
+    damage(&scratch.path().join("a"), &noise(400_000, 9)[131_072..]);
+    holds(&scratch, "a", 400_000, 9);
+    let json = scratch.ok("pool status -j tank");
+    assert!(
+        json.contains("\"vdev_type\": \"mirror\"") || json.contains("\"vdev_type\":\"mirror\""),
+        "{json}"
+    );
+    check(&scratch);
+}
+
+/// Bytes of all files below.
+fn size_below(top: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(top) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => size_below(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+#[test]
+fn a_resilver_that_is_killed_goes_on() {
+    const LEN: usize = 48 << 20;
+    let scratch = Scratch::new();
+    let at = |name: &str| scratch.path().join(name);
+    scratch.ok("pool create tank mirror one two");
+    // More than is brought at once when the pool is opened, while one member is away.
+    fs::create_dir(at("away")).unwrap();
+    fs::rename(at("two"), at("away/two")).unwrap();
+    fill(&scratch, "a", LEN, 5);
+    fs::rename(at("away/two"), at("two")).unwrap();
+    assert!(size_below(&at("two/segments")) < 1 << 20);
+    for part in [4 << 20, 20 << 20] {
+        let mut child = scratch.command("pool resilver -w tank").spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while size_below(&at("two/segments")) < part
+            && child.try_wait().unwrap().is_none()
+            && Instant::now() < deadline
+        {
+            std::thread::yield_now();
+        }
+        // In the midst of it, or after.
+        child.kill().unwrap();
+        child.wait().unwrap();
+        holds(&scratch, "a", LEN, 5);
+    }
+    settled(&scratch);
+    assert_eq!(config(&scratch)[1..], ["mirror-0 ONLINE 0 0 0", "one ONLINE 0 0 0", "two ONLINE 0 0 0"]);
+    check(&scratch);
+    // By itself the one that was away has everything.
+    fs::remove_dir_all(at("one")).unwrap();
+    holds(&scratch, "a", LEN, 5);
+}

@@ -1,0 +1,475 @@
+//! `policy` and the daemon: rules of TOML and of sanoid, both sides of a replication, hooks, locks, full pools.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Said, Scratch};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A pool with some datasets, and this policy where it is found without being named.
+fn with_policy(policy: &str) -> Scratch {
+    let scratch = Scratch::with_pool();
+    for line in ["create tank/home", "create tank/home/docs", "create -s -V 1M tank/vm"] {
+        scratch.ok(line);
+    }
+    write(&scratch, policy);
+    scratch
+}
+
+fn write(scratch: &Scratch, policy: &str) {
+    let directory = scratch.path().join("config/snowmelt");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("policy.toml"), policy).unwrap();
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// What stands after the last `_` in names of snapshots of a dataset.
+fn periods(scratch: &Scratch, dataset: &str) -> Vec<String> {
+    let names = scratch.ok(&format!("list -H -t snapshot -o name {dataset}"));
+    names.lines().map(|name| name.rsplit(['_', '@']).next().unwrap_or_default().to_owned()).collect()
+}
+
+fn actions(document: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = document["actions"].as_array().unwrap();
+    all.iter().map(|action| (text(&action["action"]), text(&action["what"]))).collect()
+}
+
+/// Snapshots by hand that look as if the policy had taken them, the oldest first.
+fn take_old(scratch: &Scratch, dataset: &str, period: &str, count: usize) {
+    take_old_from(scratch, dataset, period, 1..=count);
+}
+
+fn take_old_from(scratch: &Scratch, dataset: &str, period: &str, days: std::ops::RangeInclusive<usize>) {
+    for day in days {
+        scratch.ok(&format!("snapshot {dataset}@autosnap_2020-01-{day:02}_00:00:00_{period}"));
+    }
+}
+
+#[test]
+fn what_is_due_is_done_once() {
+    let scratch = with_policy("[dataset.\"tank/home\"]\nrecursive = true\nhourly = 36\ndaily = 30\n");
+    let checked = scratch.ok("policy check");
+    assert!(checked.contains("tank/home/docs  yes    yes     30 daily, 36 hourly"), "{checked}");
+    let planned = json(&scratch.ok("policy plan --json"));
+    assert_eq!(actions(&planned).len(), 4, "{planned}");
+    assert_eq!(planned["actions"][0]["reason"], "there is none yet");
+    let done = scratch.ok("policy run-once");
+    assert_eq!(done.lines().filter(|line| line.starts_with("took tank/home")).count(), 4, "{done}");
+    assert_eq!(periods(&scratch, "tank/home/docs"), ["daily", "hourly"]);
+    // All datasets at one moment.
+    let txgs = scratch.ok("get -H -o value -t snapshot -r createtxg tank/home");
+    let txgs: Vec<&str> = txgs.lines().collect();
+    assert_eq!((txgs[0], txgs[1]), (txgs[2], txgs[3]), "{txgs:?}");
+    assert_eq!(scratch.ok("policy run-once"), "");
+    assert_eq!(scratch.ok("policy plan"), "nothing is due\n");
+    let status = json(&scratch.ok("policy status --json"));
+    assert_eq!(status["datasets"][0]["there"], 1, "{status}");
+    assert!(status["datasets"][0]["next"].as_i64() > status["datasets"][0]["newest"].as_i64());
+    assert!(scratch.ok("pool history tank").contains("snowmelt snapshot tank/home@autosnap_"));
+    scratch.ok("check tank");
+}
+
+#[test]
+fn only_what_the_rules_are_about_goes() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\ncron.old = { at = \"0 0 1 1 *\", keep = 2 }\nprotect = [\"2020-01-02\"]\n",
+    );
+    take_old(&scratch, "tank/home", "old", 5);
+    scratch.ok("snapshot tank/home@by-hand");
+    scratch.ok("snapshot tank/home@autosnap_2020-01-01_00:00:00_other");
+    scratch.ok("hold mine tank/home@autosnap_2020-01-01_00:00:00_old");
+    let done = scratch.ok("policy run-once --json");
+    let left = scratch.ok("list -H -t snapshot -o name tank/home");
+    let left: Vec<&str> = left.lines().filter_map(|name| name.split('@').nth(1)).collect();
+    let expected = [
+        "autosnap_2020-01-01_00:00:00_old",
+        "autosnap_2020-01-02_00:00:00_old",
+        "autosnap_2020-01-04_00:00:00_old",
+        "autosnap_2020-01-05_00:00:00_old",
+        "by-hand",
+        "autosnap_2020-01-01_00:00:00_other",
+    ];
+    assert_eq!(left, expected, "{done}");
+    let done = json(&done);
+    assert!(done["actions"][0]["reason"].as_str().unwrap().starts_with("old 3 of 2, "), "{done}");
+}
+
+#[test]
+fn a_sanoid_conf_is_followed() {
+    let scratch = with_policy("");
+    let conf = scratch.path().join("sanoid.conf");
+    fs::write(scratch.path().join("sanoid.defaults.conf"), "[template_default]\nmonthly = 0\n").unwrap();
+    fs::write(
+        &conf,
+        "[tank/home]\n  use_template = production\n  recursive = zfs\n[tank/vm]\n  use_template = ignore\n\
+         [template_production]\n  hourly = 2\n  daily = 1\n[template_ignore]\n  autosnap = no\n  autoprune = no\n  monitor = no\n",
+    )
+    .unwrap();
+    let conf = conf.display();
+    take_old(&scratch, "tank/home", "weekly", 1);
+    scratch.ok(&format!("policy run-once --config {conf}"));
+    assert_eq!(periods(&scratch, "tank/home"), ["daily", "hourly"]);
+    assert_eq!(periods(&scratch, "tank/home/docs"), ["daily", "hourly"]);
+    assert_eq!(periods(&scratch, "tank/vm"), [] as [&str; 0]);
+    let said = scratch.ok(&format!("policy --monitor-snapshots --config {conf}"));
+    assert_eq!(said, "OK: all monitored datasets (tank/home, tank/home/docs) have fresh snapshots\n");
+    let health = scratch.ok(&format!("policy --monitor-health --config {conf}"));
+    assert!(health.starts_with("OK ZPOOL tank : ONLINE {Size:"), "{health}");
+    let capacity = scratch.run(&format!("policy --monitor-capacity --config {conf}"));
+    assert!(capacity.out.contains("ZPOOL tank : "), "{capacity:?}");
+    fs::write(scratch.path().join("sanoid.conf"), "[tank/gone]\nhourly = x\n").unwrap();
+    let wrong = scratch.fails(1, &format!("policy check --config {conf}"));
+    assert!(wrong.contains("sanoid.conf:2: [tank/gone]: hourly:"), "{wrong}");
+    let unknown = scratch.fails(3, &format!("policy --monitor-snapshots --config {conf}"));
+    assert!(unknown.starts_with("UNKNOWN: "), "{unknown}");
+}
+
+#[test]
+fn monitors_tell_what_is_missing() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 1\ncapacity_crit = 1\n[dataset.\"tank/gone\"]\ndaily = 1\n",
+    );
+    let said = scratch.run("policy --monitor-snapshots");
+    let expected = "CRIT: tank/gone does not exist, CRIT: tank/home has no hourly snapshots at all!\n";
+    assert_eq!((said.code, said.out.as_str()), (2, expected), "{said:?}");
+    write(&scratch, "[dataset.\"gone/x\"]\ndaily = 1\n");
+    let said = scratch.run("policy --monitor-health");
+    assert_eq!(said.code, 2);
+    assert_eq!(said.out, "*** CRITICAL *** CRITICAL ZPOOL {gone} does not exist and/or is not responding!\n");
+    let checked = scratch.run("policy check");
+    assert_eq!(checked.code, 1);
+    assert!(checked.err.contains("cannot open 'gone': no such pool"), "{checked:?}");
+}
+
+#[test]
+fn both_sides_are_pruned_and_the_base_stays() {
+    let scratch = with_policy(
+        r#"
+        [dataset."tank/home"]
+        cron.old = { at = "0 0 1 1 *", keep = 0 }
+        autosnap = false
+        [job.off]
+        source = "tank/home"
+        target = "back/home"
+        when = "hourly"
+        lag_warn = "1h"
+        prune_target = { cron.old = { at = "0 0 1 1 *", keep = 2 }, autosnap = false }
+        "#,
+    );
+    scratch.ok("pool create back");
+    take_old(&scratch, "tank/home", "old", 4);
+    // Nothing goes before it is there.
+    let planned = json(&scratch.ok("policy plan --json"));
+    assert_eq!(actions(&planned), [("replicate".to_owned(), "off".to_owned())], "{planned}");
+    let waiting = scratch.run("policy --monitor-replication");
+    assert_eq!((waiting.code, waiting.out.as_str()), (1, "WARN: job off has not run yet\n"), "{waiting:?}");
+    let done = scratch.ok("policy run-once");
+    assert!(done.contains("job off: 1 datasets up to date"), "{done}");
+    let left = |dataset: &str| scratch.ok(&format!("list -H -t snapshot -o name {dataset}"));
+    assert_eq!(left("tank/home"), "tank/home@autosnap_2020-01-04_00:00:00_old\n");
+    assert_eq!(left("back/home").lines().count(), 2);
+    assert_eq!(scratch.ok("policy --monitor-replication"), "OK: all replication jobs (off) are up to date\n");
+    let status = scratch.ok("policy status");
+    assert!(status.contains("off  ok     0s      "), "{status}");
+    // The next one is incremental from what stayed.
+    scratch.ok("snapshot tank/home@autosnap_2020-01-05_00:00:00_old");
+    fs::remove_dir_all(scratch.path().join("state")).unwrap();
+    let done = json(&scratch.ok("policy run-once --json"));
+    assert_eq!(done["actions"][0]["datasets"][0]["snapshot"], "autosnap_2020-01-05_00:00:00_old", "{done}");
+    assert_eq!(left("tank/home"), "tank/home@autosnap_2020-01-05_00:00:00_old\n");
+    assert_eq!(left("back/home").lines().count(), 2);
+    scratch.ok("check tank");
+    scratch.ok("check back");
+}
+
+#[test]
+fn the_other_end_of_a_job_is_pruned_where_it_is() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path().join("far");
+    fs::create_dir_all(home.join("bin")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_snowmelt"), home.join("bin/snowmelt")).unwrap();
+    let rsh = scratch.path().join("rsh");
+    let at_home = home.display();
+    let script = format!(
+        "#!/bin/sh\n[ -e {at_home}/down ] && exit 255\nexport HOME={at_home} XDG_DATA_HOME={at_home}/data XDG_CONFIG_HOME={at_home}/config \
+         XDG_RUNTIME_DIR={at_home} PATH={at_home}/bin:/usr/bin:/bin\nexec sh -c \"$2\"\n"
+    );
+    fs::write(&rsh, script).unwrap();
+    fs::set_permissions(&rsh, fs::Permissions::from_mode(0o755)).unwrap();
+    let far = |line: &str| {
+        let mut command = std::process::Command::new(&rsh);
+        command.args(["host", &format!("snowmelt {line}")]).env_clear();
+        Said::of(command).out
+    };
+    far("pool create far");
+    let keep = |count| format!("{{ cron.old = {{ at = \"0 0 1 1 *\", keep = {count} }} }}");
+    write(
+        &scratch,
+        &format!(
+            "[job.push]\nsource = \"tank/home\"\ntarget = \"host:far/home\"\nwhen = \"hourly\"\nrsh = \"{0}\"\n\
+             prune_target = {1}\n[job.pull]\nsource = \"host:far/data\"\ntarget = \"tank/data\"\nwhen = \"hourly\"\n\
+             rsh = \"{0}\"\nretries = 0\nprune_source = {2}\nprune_target = {1}\n",
+            rsh.display(),
+            keep(2),
+            keep(0)
+        ),
+    );
+    scratch.ok("create tank/home");
+    take_old(&scratch, "tank/home", "old", 4);
+    far("create far/data");
+    for day in 1..=3 {
+        far(&format!("snapshot far/data@autosnap_2020-01-0{day}_00:00:00_old"));
+    }
+    let done = scratch.ok("policy run-once");
+    assert!(done.contains("destroyed host:far/home@autosnap_2020-01-02_00:00:00_old: old 3 of 2"), "{done}");
+    assert_eq!(periods(&scratch, "tank/home").len(), 4);
+    assert_eq!(far("list -H -t snapshot -o name far/home").lines().count(), 2);
+    // What both have stays, though none is wanted there.
+    assert_eq!(far("list -H -t snapshot -o name far/data"), "far/data@autosnap_2020-01-03_00:00:00_old\n");
+    assert_eq!(periods(&scratch, "tank/data").len(), 2);
+    // An end that is not reached is told, and nothing that may be needed goes.
+    fs::write(home.join("down"), "").unwrap();
+    let planned = scratch.run("policy plan");
+    assert_eq!(planned.code, 1, "{planned:?}");
+    assert!(planned.err.contains("job pull: cannot reach 'host'"), "{planned:?}");
+}
+
+#[test]
+fn nothing_goes_while_a_target_is_not_there() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nautosnap = false\ncron.old = { at = \"0 0 1 1 *\", keep = 1 }\n\
+         [job.usb]\nsource = \"tank/home\"\ntarget = \"usb/home\"\nwhen = \"yearly\"\n",
+    );
+    scratch.ok("pool create usb");
+    take_old(&scratch, "tank/home", "old", 1);
+    // Brought there by somebody else: nothing is remembered of it, and nothing marked.
+    scratch.ok("sync --no-snapshot --identifier=mine tank/home usb/home");
+    let bookmarks = scratch.ok("list -H -t bookmark -o name");
+    bookmarks.lines().for_each(|name| drop(scratch.ok(&format!("destroy {name}"))));
+    let (pool, elsewhere) = (scratch.path().join("data/snowmelt/usb"), scratch.path().join("elsewhere"));
+    fs::rename(&pool, &elsewhere).unwrap();
+    take_old_from(&scratch, "tank/home", "old", 2..=4);
+    let said = scratch.run("policy run-once");
+    assert!(said.err.contains("cannot open 'usb'"), "{said:?}");
+    assert!(said.out.contains("tank/home: nothing is pruned until job usb has run"), "{said:?}");
+    assert_eq!(periods(&scratch, "tank/home").len(), 4);
+    // The next run brings what is new, from what stayed, and then the rest goes.
+    fs::rename(&elsewhere, &pool).unwrap();
+    fs::remove_dir_all(scratch.path().join("state")).unwrap();
+    scratch.ok("policy run-once");
+    assert_eq!((periods(&scratch, "tank/home").len(), periods(&scratch, "usb/home").len()), (1, 4));
+}
+
+#[test]
+fn a_job_that_fails_is_told_and_tried_again() {
+    let scratch = with_policy(
+        "[job.off]\nsource = \"tank/home\"\ntarget = \"gone/home\"\nwhen = \"hourly\"\nretry = \"1s\"\n\
+         post_replication_script = \"echo $SNOWMELT_JOB $SNOWMELT_STATUS >> said\"\n",
+    );
+    take_old(&scratch, "tank/home", "old", 1);
+    for _ in 0..2 {
+        let said = scratch.run("policy run-once");
+        assert!(said.err.contains("job off: ") && said.err.contains("gone"), "{said:?}");
+        assert_ne!(said.code, 0);
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    assert_eq!(fs::read_to_string(scratch.path().join("said")).unwrap(), "off 1\noff 1\n");
+    let told = scratch.run("policy --monitor-replication");
+    assert_eq!(told.code, 2, "{told:?}");
+    scratch.ok("pool create gone");
+    scratch.ok("policy run-once");
+    scratch.ok("policy --monitor-replication");
+}
+
+#[test]
+fn hooks_stand_before_and_after() {
+    let settings = "pre_snapshot_script = \"echo pre $SANOID_TARGETS $SANOID_TYPES >> said; exit $(cat status)\"\n\
+                    post_snapshot_script = \"echo $SANOID_SCRIPT $SANOID_PRE_FAILURE $SNOWMELT_TARGETS >> said\"\n";
+    let policy = |more: &str| {
+        format!(
+            "[template.t]\nhourly = 1\n{settings}{more}\n[dataset.\"tank/home\"]\nuse_template = \"t\"\n[dataset.zoo]\nuse_template = \"t\"\n"
+        )
+    };
+    let scratch = with_policy(&policy("no_inconsistent_snapshot = true"));
+    scratch.ok("pool create zoo");
+    let (status, said) = (scratch.path().join("status"), scratch.path().join("said"));
+    fs::write(&status, "1").unwrap();
+    let refused = scratch.run("policy run-once");
+    assert!(
+        refused.err.contains("pre_snapshot_script") && refused.err.contains("failed with status 1"),
+        "{refused:?}"
+    );
+    assert_eq!(periods(&scratch, "tank/home"), [] as [&str; 0]);
+    assert_eq!(fs::read_to_string(&said).unwrap(), "pre tank/home,zoo hourly\n");
+    // One hook before and one after, for both pools.
+    fs::write(&status, "0").unwrap();
+    scratch.ok("policy run-once");
+    assert_eq!(
+        fs::read_to_string(&said).unwrap(),
+        "pre tank/home,zoo hourly\npre tank/home,zoo hourly\npost 0 tank/home,zoo\n"
+    );
+    assert_eq!((periods(&scratch, "tank/home").len(), periods(&scratch, "zoo").len()), (1, 1));
+    // Without the rule snapshots are taken all the same, and the hook after runs if it is to.
+    fs::remove_file(&said).unwrap();
+    fs::write(&status, "1").unwrap();
+    write(&scratch, &policy("force_post_snapshot_script = true").replace("hourly = 1", "daily = 1"));
+    assert_eq!(scratch.run("policy run-once").code, 3);
+    assert_eq!(fs::read_to_string(&said).unwrap(), "pre tank/home,zoo daily\npost 1 tank/home,zoo\n");
+    assert_eq!(periods(&scratch, "zoo"), ["hourly", "daily"]);
+}
+
+#[test]
+fn a_hook_that_hangs_is_ended() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 1\npre_snapshot_script = \"sleep 1000\"\nscript_timeout = 1\n",
+    );
+    let begun = Instant::now();
+    let said = scratch.run("policy run-once");
+    assert!(said.err.contains("did not finish within 1 s"), "{said:?}");
+    assert!(begun.elapsed() < Duration::from_secs(100));
+    assert_eq!(periods(&scratch, "tank/home"), ["hourly"]);
+}
+
+#[test]
+fn pruning_hooks_can_refuse() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nautosnap = false\ncron.old = { at = \"0 0 1 1 *\", keep = 0 }\n\
+         pre_pruning_script = \"case $SANOID_SNAPNAME in *01-02*) exit 1;; esac\"\n\
+         pruning_script = \"echo $SANOID_SCRIPT $SANOID_TARGET@$SANOID_SNAPNAME >> said\"\n",
+    );
+    take_old(&scratch, "tank/home", "old", 3);
+    let said = scratch.run("policy run-once");
+    assert!(said.err.contains("autosnap_2020-01-02_00:00:00_old stays"), "{said:?}");
+    assert_eq!(periods(&scratch, "tank/home").len(), 1);
+    assert_eq!(
+        fs::read_to_string(scratch.path().join("said")).unwrap(),
+        "prune tank/home@autosnap_2020-01-01_00:00:00_old\nprune tank/home@autosnap_2020-01-03_00:00:00_old\n"
+    );
+}
+
+#[test]
+fn pruning_waits_until_the_pool_is_full_enough() {
+    let policy = "[dataset.\"tank/home\"]\nautosnap = false\ncron.old = { at = \"0 0 1 1 *\", keep = 0 }\nprune_defer = 100\n";
+    let scratch = with_policy(policy);
+    take_old(&scratch, "tank/home", "old", 2);
+    let said = scratch.ok("policy run-once");
+    assert!(said.contains("tank: 2 snapshots of 1 datasets could be pruned, but only"), "{said}");
+    assert_eq!(periods(&scratch, "tank/home").len(), 2);
+    write(&scratch, &policy.replace("100", "0"));
+    scratch.ok("policy run-once");
+    assert_eq!(periods(&scratch, "tank/home").len(), 0);
+}
+
+#[test]
+fn one_run_at_a_time_does_a_job() {
+    let scratch = with_policy(
+        "[job.off]\nsource = \"tank/home\"\ntarget = \"back/home\"\nwhen = \"hourly\"\nscript_timeout = 0\n\
+         pre_replication_script = \"touch began; while [ ! -e go ]; do sleep 0.05; done\"\n",
+    );
+    scratch.ok("pool create back");
+    take_old(&scratch, "tank/home", "old", 1);
+    let mut first = scratch.command("policy run-once").stdout(Stdio::null()).spawn().unwrap();
+    until(|| scratch.path().join("began").exists());
+    // It has begun and is not due; were it due again, it would be left to the other run.
+    fs::remove_file(scratch.path().join("state/snowmelt/policy/off.json")).unwrap();
+    let second = scratch.ok("policy run-once");
+    assert_eq!(second, "job off: another run is at it\n");
+    fs::write(scratch.path().join("go"), "").unwrap();
+    assert!(first.wait().unwrap().success());
+    assert_eq!(periods(&scratch, "back/home"), ["old"]);
+}
+
+#[test]
+fn an_interrupted_run_ends_cleanly() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 1\nscript_timeout = 0\nno_inconsistent_snapshot = true\n\
+         pre_snapshot_script = \"touch began; sleep 1000\"\n",
+    );
+    let mut run = scratch.command("policy run-once").stderr(Stdio::null()).spawn().unwrap();
+    until(|| scratch.path().join("began").exists());
+    signal(&run, Signal::TERM);
+    assert_eq!(run.wait().unwrap().code(), Some(1));
+    assert_eq!(periods(&scratch, "tank/home"), [] as [&str; 0]);
+    scratch.ok("check tank");
+}
+
+fn until(mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing happened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn the_daemon_does_what_is_due() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 2\n[job.off]\nsource = \"tank/home\"\ntarget = \"back/home\"\nwhen = \"after_snapshot\"\n",
+    );
+    scratch.ok("pool create back");
+    let mut daemon = scratch.command("serve").stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(daemon.stderr.take().unwrap()).lines();
+    let mut await_line = |part: &str| {
+        log.by_ref()
+            .map(|line| line.unwrap())
+            .find(|line| line.contains(part))
+            .unwrap_or_else(|| panic!("no {part}"))
+    };
+    await_line("following ");
+    await_line("took tank/home@autosnap_");
+    await_line("job off: 1 datasets up to date");
+    assert_eq!(periods(&scratch, "back/home"), ["hourly"]);
+    // Others can work meanwhile.
+    scratch.ok("create tank/other");
+    write(&scratch, "[dataset.tank]\nnonsense = 1\n");
+    signal(&daemon, Signal::HUP);
+    await_line("the policy stays as it was");
+    write(&scratch, "[dataset.\"tank/other\"]\ndaily = 2\n");
+    signal(&daemon, Signal::HUP);
+    await_line("took tank/other@autosnap_");
+    signal(&daemon, Signal::TERM);
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    scratch.ok("check tank");
+    let missing = Said::of(scratch.command("serve --config nowhere.toml"));
+    assert_eq!(missing.code, 1);
+    assert!(missing.err.contains("cannot read") && missing.err.contains("nowhere.toml"), "{missing:?}");
+}
+
+#[test]
+#[ignore = "needs systemd-analyze: .ci/run clients"]
+fn units_are_as_systemd_wants_them() {
+    let scratch = Scratch::new();
+    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    let mut units = Vec::new();
+    for entry in fs::read_dir(packaging).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "service" || extension == "timer") {
+            let unit = scratch.path().join(path.file_name().unwrap());
+            let content = fs::read_to_string(&path).unwrap();
+            fs::write(&unit, content.replace("/usr/bin/snowmelt", env!("CARGO_BIN_EXE_snowmelt"))).unwrap();
+            units.push(unit);
+        }
+    }
+    assert_eq!(units.len(), 3);
+    let mut verify = std::process::Command::new("systemd-analyze");
+    let said = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr);
+    // What it says of units of the machine itself is none of ours.
+    assert!(said.status.success() && !told.contains("snowmelt"), "{told}");
+}

@@ -1,0 +1,289 @@
+//! One run: operations in a random order, and what may be there after each of them.
+
+use snowmelt_store::FaultKind;
+use snowmelt_zpl::SourceError;
+
+use super::machine::Machine;
+use super::model::Model;
+use super::observe::observe;
+use super::replicate::HeldSend;
+use super::rng::Rng;
+use crate::error::{DatasetError, ReceiveError, SendError};
+use crate::{CheckOptions, Finding, Severity};
+
+/// A moment: the disk's log was so long when the pool was as the model says.
+struct Moment {
+    position: usize,
+    model: Model,
+    /// Whoever asked was told that it is done for good.
+    durable: bool,
+}
+
+/// How an operation ended.
+pub(super) enum Outcome {
+    /// It was done.
+    Done(Durable),
+    /// It cannot be done as things are, and nothing was.
+    Refused,
+    /// The disk failed.
+    Broken,
+}
+
+/// Whether what was done is on the disk for good.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durable {
+    Yes,
+    NotYet,
+}
+
+/// A run, and what is wrong with it if something is.
+pub(super) struct World {
+    pub(super) rng: Rng,
+    pub(super) machine: Machine,
+    /// What a process sees now.
+    pub(super) model: Model,
+    moments: Vec<Moment>,
+    pub(super) sends: Vec<HeldSend>,
+    names: u64,
+    /// What happened, for people and for comparing two runs.
+    pub(super) journal: Vec<String>,
+    pub(super) crashes: usize,
+    /// An operation found that the disk fails; nothing can be done before the next crash.
+    pub(super) broken: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let machine = Machine::new(&mut rng);
+        let model = observe(&machine.datasets()).expect("a new pool can be read");
+        let mut world = Self {
+            rng,
+            machine,
+            model,
+            moments: Vec::new(),
+            sends: Vec::new(),
+            names: 0,
+            journal: Vec::new(),
+            crashes: 0,
+            broken: false,
+        };
+        world.settled();
+        world
+    }
+
+    pub(super) fn name(&mut self, prefix: &str) -> String {
+        self.names += 1;
+        format!("{prefix}{}", self.names)
+    }
+
+    pub(super) fn run(&mut self, steps: usize) -> Result<(), String> {
+        for _ in 0..steps {
+            crate::random::simulated_time_passes(self.rng.below(1000));
+            self.step()?;
+        }
+        self.stop_cleanly()?;
+        self.finish_sends()
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        if self.rng.one_in(60) {
+            let (after, kind) = (self.rng.below(40), self.rng.below(4));
+            let kind = if kind == 0 { FaultKind::NoSpace } else { FaultKind::Write };
+            self.journal.push(format!("the disk will fail: {kind:?} after {after}"));
+            self.machine.store.fail_after(after, kind);
+        }
+        match self.rng.below(100) {
+            0..4 => self.power_failure(),
+            4..6 => self.kill(),
+            6..7 => self.stop_cleanly(),
+            _ => self.operate(),
+        }?;
+        if std::mem::take(&mut self.broken) {
+            return if self.rng.one_in(2) { self.kill() } else { self.power_failure() };
+        }
+        Ok(())
+    }
+
+    /// Enters what an operation did: `after` is how the pool is if it was done, `between` what may be seen on the way.
+    pub(super) fn done(
+        &mut self,
+        what: String,
+        outcome: Outcome,
+        between: Vec<Model>,
+        after: Model,
+    ) -> Result<(), String> {
+        let position = self.machine.position();
+        for model in between {
+            self.moments.push(Moment { position, model, durable: false });
+        }
+        match outcome {
+            Outcome::Done(durable) => {
+                self.journal.push(format!("{what} [{position}]"));
+                self.model = after;
+                let durable = durable == Durable::Yes;
+                self.moments.push(Moment { position, model: self.model.clone(), durable });
+                Ok(())
+            }
+            Outcome::Refused => {
+                self.journal.push(format!("{what}: refused [{position}]"));
+                // It may have committed on the way.
+                self.moments.push(Moment { position, model: self.model.clone(), durable: false });
+                Ok(())
+            }
+            Outcome::Broken => {
+                self.journal.push(format!("{what}: the disk failed [{position}]"));
+                self.moments.push(Moment { position, model: after, durable: false });
+                self.broken = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything so far is on the disk for good.
+    fn settled(&mut self) {
+        let (position, model) = (self.machine.position(), self.model.clone());
+        self.moments = vec![Moment { position, model, durable: true }];
+    }
+
+    /// The process is killed: what was written stays.
+    fn kill(&mut self) -> Result<(), String> {
+        self.sends.clear();
+        self.machine.kill();
+        self.journal.push("killed".to_owned());
+        self.restart(self.machine.position())
+    }
+
+    /// The power fails at some moment not long ago, and the disk may have lost what was not synced.
+    fn power_failure(&mut self) -> Result<(), String> {
+        self.sends.clear();
+        let back = (self.rng.below(6) as usize).min(self.moments.len() - 1);
+        let from = self.moments[self.moments.len() - 1 - back].position;
+        let now = self.machine.position();
+        let point = from + self.rng.below((now - from) as u64 + 1) as usize;
+        let variants = 6;
+        let variant = self.rng.below(variants) as usize;
+        let images = self.machine.store.crash_points(point..=point, variants as usize);
+        let image = images.into_iter().nth(variant).ok_or("no image of the crash")?;
+        self.journal.push(format!("power failure at {point} of {now}, variant {variant}"));
+        let seed = self.rng.next();
+        self.machine.replace_disk(seed, &image.store);
+        self.restart(point)
+    }
+
+    /// A new process finds what had been made durable before `point`, and nothing that came after it.
+    fn restart(&mut self, point: usize) -> Result<(), String> {
+        self.crashes += 1;
+        self.machine.start().map_err(|error| format!("the pool does not open: {error}"))?;
+        let first = self.moments.iter().rposition(|it| it.durable && it.position <= point).unwrap_or(0);
+        // What was under way at that point may have been done, too.
+        let under_way = self.moments.iter().map(|it| it.position).find(|position| *position > point);
+        let last = under_way.unwrap_or(point);
+        let found = self.look()?;
+        let allowed = || {
+            let moments = self.moments.iter().skip(first).filter(|it| it.position <= last);
+            moments.map(|it| &it.model)
+        };
+        if !allowed().any(|model| *model == found) {
+            let differences: Vec<String> = allowed().map(|model| model.difference(&found)).collect();
+            return Err(format!("after a crash, none of what may be there:\n  {}", differences.join("\n  ")));
+        }
+        self.model = found;
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// Commits and stops; everything is there when it starts again.
+    fn stop_cleanly(&mut self) -> Result<(), String> {
+        self.sends.iter_mut().try_for_each(HeldSend::finish)?;
+        let failed = self.machine.store.fault_happened();
+        self.machine.store.clear_faults();
+        let committed = self.machine.datasets().pool().commit();
+        if failed && committed.is_err() {
+            // The disk failed under something that was refused for another reason.
+            self.journal.push("the last commit: the disk failed".to_owned());
+            return self.kill();
+        }
+        self.machine.kill();
+        committed.map_err(|error| format!("the last commit: {error}"))?;
+        self.journal.push(format!("stopped [{}]", self.machine.position()));
+        self.machine.start().map_err(|error| format!("the pool does not open: {error}"))?;
+        let found = self.look()?;
+        if found != self.model {
+            return Err(format!("after a restart: {}", self.model.difference(&found)));
+        }
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// The log of a disk is only kept from here.
+    fn begin_anew(&mut self) {
+        let disk = self.machine.store.snapshot();
+        let seed = self.rng.next();
+        // What has the pool open goes on with the new log.
+        self.machine.replace_disk(seed, &disk);
+        self.machine.start().expect("the pool was opened a moment ago");
+        self.settled();
+    }
+
+    /// What is in the pool, every invariant of which holds.
+    fn look(&self) -> Result<Model, String> {
+        let datasets = self.machine.datasets();
+        let mut faults = Vec::new();
+        let mut report = |finding: Finding| {
+            // A crash leaves segments that the next commit removes.
+            if finding.severity == Severity::Error {
+                faults.push(format!("{}: {}", finding.place, finding.what));
+            }
+        };
+        let checked = datasets.check(CheckOptions { data: true }, &mut report);
+        checked.map_err(|error| format!("check: {error}"))?;
+        if !faults.is_empty() {
+            return Err(format!("check found:\n  {}", faults.join("\n  ")));
+        }
+        observe(&datasets).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn ended<T>(
+        &self,
+        outcome: Result<T, DatasetError>,
+        durable: Durable,
+    ) -> Result<Outcome, String> {
+        match outcome {
+            Ok(_) => Ok(Outcome::Done(durable)),
+            Err(DatasetError::Pool(error)) => self.broken(&error),
+            Err(error @ (DatasetError::Corrupt { .. } | DatasetError::Encrypted { .. })) => {
+                Err(error.to_string())
+            }
+            Err(_) => Ok(Outcome::Refused),
+        }
+    }
+
+    pub(super) fn received<T>(&self, outcome: Result<T, ReceiveError>) -> Result<Outcome, String> {
+        match outcome {
+            Err(ReceiveError::Dataset(error)) => self.ended::<T>(Err(error), Durable::Yes),
+            Err(_) => Ok(Outcome::Refused),
+            Ok(_) => Ok(Outcome::Done(Durable::Yes)),
+        }
+    }
+
+    pub(super) fn written<T>(&self, outcome: Result<T, SourceError>) -> Result<Outcome, String> {
+        match outcome {
+            Ok(_) => Ok(Outcome::Done(Durable::NotYet)),
+            Err(SourceError::QuotaExceeded) => Ok(Outcome::Refused),
+            Err(error) => self.broken(&error),
+        }
+    }
+
+    pub(super) fn sent<T>(&self, outcome: Result<T, SendError>) -> Result<T, String> {
+        outcome.map_err(|error| format!("a send failed: {error}"))
+    }
+
+    /// An error that only a failing disk explains.
+    fn broken(&self, error: &dyn std::error::Error) -> Result<Outcome, String> {
+        if self.machine.store.fault_happened() {
+            return Ok(Outcome::Broken);
+        }
+        Err(format!("failed on a sound disk: {error} ({:?})", error.source().map(ToString::to_string)))
+    }
+}

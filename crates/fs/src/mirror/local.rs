@@ -1,0 +1,151 @@
+//! What was changed in the directory by others since it was brought up to date.
+//!
+//! Only what is about to be changed is looked at. A file is as it was left if its type, size and mtime are those of
+//! the snapshot and its ctime is not after the record was written.
+
+use super::plan::{Plan, Planner, entries, join};
+use super::record::Stamp;
+use super::tree::{self, Path};
+use super::{Between, Mirror, MirrorError};
+use crate::error::FsError;
+use rustix::fs::Stat;
+use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp};
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+
+/// Conflicts that are told one by one.
+const TOLD_MAX: usize = 100;
+
+/// Something that others have changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Path below the target.
+    pub path: Vec<u8>,
+    /// What is the matter with it.
+    pub what: &'static str,
+}
+
+/// All of that.
+#[derive(Debug, Clone, Default)]
+pub struct Conflicts {
+    /// The first of them.
+    pub some: Vec<Conflict>,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl Conflicts {
+    pub(super) fn add(&mut self, path: Vec<u8>, what: &'static str) {
+        self.count += 1;
+        if self.some.len() < TOLD_MAX {
+            self.some.push(Conflict { path, what });
+        }
+    }
+}
+
+impl From<Conflicts> for MirrorError {
+    fn from(conflicts: Conflicts) -> Self {
+        Self::Conflicts { some: conflicts.some, count: conflicts.count }
+    }
+}
+
+pub(super) fn mtime(stat: &Stat) -> Timestamp {
+    #[allow(clippy::unnecessary_cast)]
+    Timestamp { seconds: stat.st_mtime as i64, nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0) }
+}
+
+pub(super) fn ctime(stat: &Stat) -> Stamp {
+    i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
+}
+
+pub(super) fn is_kind(stat: &Stat, attributes: &Attributes) -> bool {
+    stat.st_mode & 0o170_000 == attributes.kind().mode_bits()
+}
+
+/// Whether something has the type, size and mtime of a file in a snapshot.
+pub(super) fn is_like(stat: &Stat, attributes: &Attributes) -> bool {
+    let is_sized = attributes.kind() != FileKind::File || u64::try_from(stat.st_size) == Ok(attributes.size);
+    let is_timed = attributes.kind() == FileKind::Directory || mtime(stat) == attributes.mtime;
+    is_kind(stat, attributes) && is_sized && is_timed
+}
+
+/// As [`is_like`], and certain to be on disk as far as it was written before `distrusted`.
+pub(crate) fn holds(stat: &Stat, attributes: &Attributes, distrusted: Option<Stamp>) -> bool {
+    is_like(stat, attributes) && distrusted.is_none_or(|begun| ctime(stat) < begun)
+}
+
+/// What stands in the way of a plan.
+pub(super) fn conflicts<A: Objects, B: Objects>(
+    mirror: &Mirror,
+    between: &Between<'_, A, B>,
+    plan: &Plan,
+) -> Result<Conflicts, MirrorError> {
+    let old = between.old;
+    let mut found = Conflicts::default();
+    let mut finder = Planner::finder(between);
+    let local = |step| MirrorError::local(&mirror.path, step);
+    let look =
+        |path: &[Vec<u8>], name: &[u8]| mirror.tree.stat(path, name).map_err(local("look at what is there"));
+    let mut gone: HashSet<Path> = HashSet::new();
+    for listing in &plan.removed {
+        for entry in &listing.entries {
+            gone.insert(join(&listing.path, &entry.name));
+            let attributes = match plan.known.get(&entry.object).and_then(|known| known.old.clone()) {
+                Some(attributes) => attributes,
+                None => old.attributes(entry.object).map_err(FsError::zpl(&entry.name))?,
+            };
+            let told = || tree::shown(&listing.path, &entry.name);
+            match look(&listing.path, &entry.name)? {
+                None => found.add(told(), "it is gone"),
+                Some(stat) if is_changed(mirror, &stat, &attributes) => found.add(told(), "it was changed"),
+                Some(_) => {}
+            }
+            let stays = plan.known.get(&entry.object).is_none_or(super::plan::Known::stays);
+            if attributes.kind() == FileKind::Directory && !stays {
+                let known = entries(old, entry.object, false)?;
+                let path = join(&listing.path, &entry.name);
+                let Ok(directory) = mirror.tree.directory(&path) else { continue };
+                for name in tree::names(directory.as_fd()).map_err(local("read a directory"))? {
+                    if !known.contains_key(&name) {
+                        found.add(
+                            tree::shown(&path, &name),
+                            "it is new, in a directory that is to be removed",
+                        );
+                    }
+                }
+            }
+        }
+    }
+    for listing in &plan.added {
+        let directory = plan.known.get(&listing.directory);
+        // Where the directory is now; in one that is yet to be made nothing can be in the way.
+        let Some(before) = directory.filter(|known| known.stays()).and_then(|known| known.old.as_ref())
+        else {
+            continue;
+        };
+        let Some(path) = finder.old_path(before)? else { continue };
+        for entry in &listing.entries {
+            if !gone.contains(&join(&path, &entry.name)) && look(&path, &entry.name)?.is_some() {
+                found.add(tree::shown(&path, &entry.name), "it is new, and in the way");
+            }
+        }
+    }
+    for (object, _) in &plan.changed {
+        let Some(before) = plan.known.get(object).and_then(|known| known.old.as_ref()) else { continue };
+        let Some(path) = finder.old_path(before)?.filter(|path| !gone.contains(path)) else { continue };
+        let Some((name, directory)) = path.split_last() else { continue };
+        match look(directory, name)? {
+            None => found.add(tree::shown(directory, name), "it is gone"),
+            Some(stat) if is_changed(mirror, &stat, before) => {
+                found.add(tree::shown(directory, name), "it was changed");
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+fn is_changed(mirror: &Mirror, stat: &Stat, before: &Attributes) -> bool {
+    let is_later = mirror.stamp.is_some_and(|stamp| ctime(stat) > stamp);
+    !is_like(stat, before) || is_later && before.kind() != FileKind::Directory
+}

@@ -1,0 +1,428 @@
+//! Keeping a directory, or an image, equal to snapshots: the first time it is filled, then only what changed between the
+//! snapshot it holds and a newer one is done to it.
+//!
+//! - `record`: what the target holds, and how far a change of it has come
+//! - `plan`: from two snapshots to what has to change in a directory
+//! - `local`: what was changed in the directory meanwhile by others
+//! - `apply`: carries a plan out
+//! - `whole`: compares the whole directory with a snapshot instead
+//! - `tree`: the directory, as a tree of paths
+//! - `nested`: what is kept in it by syncs of their own
+//! - `volume`: the same for images and block devices
+//!
+//! # What an interruption leaves
+//!
+//! The record says that a change to a certain snapshot has begun before anything is touched. Then, in this order, each on disk
+//! before the next: *detach* takes names away (what only moves waits in the record's directory, under its object number),
+//! *attach* puts names, content and attributes where the newer snapshot has them, and the record says that the target
+//! holds that snapshot. Both steps can be done again from their beginning: what was done is found done. If the older
+//! snapshot is gone by then, the whole directory is compared with a newer one.
+//!
+//! Whoever reads the directory meanwhile sees a mixture of both snapshots; small files change at one stroke, large ones
+//! in place.
+
+mod apply;
+mod local;
+mod nested;
+mod plan;
+mod record;
+mod tree;
+mod volume;
+mod whole;
+
+pub use local::{Conflict, Conflicts};
+pub use record::Held;
+pub use volume::{Image, ImageChange};
+
+use crate::error::FsError;
+use crate::restore::{Observer, Owners, Summary};
+pub(crate) use local::holds;
+pub(crate) use nested::Nested;
+use record::{Phase, Progress, Record, Stamp};
+use rustix::fs::FlockOperation;
+use snowmelt_zpl::{Filesystem, Objects, SourceError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use tree::Tree;
+pub(crate) use tree::{names, open_up, remove_all, unlock};
+
+/// The directory in the target that the record is in.
+pub const RECORD_DIRECTORY: &str = ".snowmelt-sync";
+const RECORD: &str = "record";
+/// Where what moves waits, and new files are made.
+const STAGING: &str = "staging";
+
+/// Says what differs between two snapshots.
+pub trait Changes {
+    /// Numbers of objects that differ, ascending, from `from` on: as many as come in one piece; none when there are no more.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn objects(&self, from: u64) -> Result<Vec<u64>, SourceError>;
+
+    /// Ranges of bytes (offset, length) in which an object differs, ascending, from the offset `from` on: as many as come
+    /// in one piece; none when there are no more.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn blocks(&self, object: u64, from: u64) -> Result<Vec<(u64, u64)>, SourceError>;
+}
+
+/// Two snapshots of one filesystem, and what differs between them.
+pub struct Between<'f, A, B> {
+    /// The older one.
+    pub old: &'f Filesystem<A>,
+    /// The newer one.
+    pub new: &'f Filesystem<B>,
+    /// What differs.
+    pub changes: &'f dyn Changes,
+}
+
+/// Why a target cannot be brought up to date.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MirrorError {
+    /// The snapshots cannot be read.
+    #[error(transparent)]
+    Source(#[from] FsError),
+    /// The local system refused.
+    #[error("{}: cannot {step}: {source}", path.display())]
+    Local {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        step: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// There is something at the target, and no sync has put it there.
+    #[error("'{}' is not empty, and not from a sync", path.display())]
+    Foreign {
+        /// The target.
+        path: PathBuf,
+    },
+    /// The target is a copy of something else.
+    #[error("'{}' holds a copy of '{holds}', not of '{source_name}'", path.display())]
+    OtherSource {
+        /// The target.
+        path: PathBuf,
+        /// What it is a copy of.
+        holds: String,
+        /// What it was to be a copy of.
+        source_name: String,
+    },
+    /// The record of the target cannot be understood.
+    #[error("{}: the record of what is there is damaged, or of a later version", path.display())]
+    Record {
+        /// The record.
+        path: PathBuf,
+    },
+    /// Another process is at work on the target.
+    #[error("'{}' is being synced into by another process", path.display())]
+    Busy {
+        /// The target.
+        path: PathBuf,
+    },
+    /// What would be overwritten or removed was changed by others.
+    #[error("{count} names were changed there since the last sync")]
+    Conflicts {
+        /// Some of them.
+        some: Vec<Conflict>,
+        /// How many there are.
+        count: u64,
+    },
+    /// The snapshot has something where a dataset below it is kept.
+    #[error("it has something of its own at '{name}', where a dataset below it goes")]
+    Nested {
+        /// The name at the top of the directory.
+        name: String,
+    },
+    /// It was asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl MirrorError {
+    fn local(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Local { path, step, source }
+    }
+}
+
+/// How to bring a directory up to date.
+#[derive(Clone, Copy)]
+pub struct MirrorOptions<'a> {
+    /// What was changed there by others is overwritten and removed.
+    pub force: bool,
+    /// Whether owners are set.
+    pub owners: Owners,
+    /// Last parts of the names of datasets below, which are kept under these names at the top of the directory.
+    pub children: &'a [String],
+    /// Set from anywhere to stop.
+    pub cancelled: &'a AtomicBool,
+}
+
+impl MirrorOptions<'_> {
+    fn check(&self) -> Result<(), MirrorError> {
+        if self.cancelled.load(Ordering::Relaxed) { Err(MirrorError::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// A directory that is kept equal to snapshots.
+pub struct Mirror {
+    path: PathBuf,
+    tree: Tree,
+    record: Record,
+    /// When the record was written last: what changed later was changed by others.
+    stamp: Option<Stamp>,
+    /// Nothing was in the directory.
+    is_new: bool,
+    nested: Nested,
+    /// Held while at work.
+    _lock: OwnedFd,
+}
+
+impl Mirror {
+    /// Opens, or makes, a directory that is a copy of `source`, as the user calls it, or is to become one.
+    ///
+    /// # Errors
+    /// When it holds something else, unless `force` is set; when it is in use or cannot be opened.
+    pub fn open(path: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
+        let local = |step| MirrorError::local(path, step);
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            done => done.map_err(local("make the directory"))?,
+        }
+        let tree = Tree::open(path).map_err(local("open the directory"))?;
+        let names = tree::names(tree.top()).map_err(local("read the directory"))?;
+        let own = path.join(RECORD_DIRECTORY);
+        let is_ours = names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes());
+        let found = if is_ours { Record::load(&own.join(RECORD))? } else { None };
+        let is_new = names.iter().all(|name| name == RECORD_DIRECTORY.as_bytes());
+        if found.is_none() && !is_new && !force {
+            return Err(MirrorError::Foreign { path: path.to_owned() });
+        }
+        if !is_ours {
+            let made = rustix::fs::mkdirat(tree.top(), RECORD_DIRECTORY, rustix::fs::Mode::RWXU);
+            made.map_err(|error| local("make the record's directory")(error.into()))?;
+        }
+        let lock = tree.directory(&[RECORD_DIRECTORY.as_bytes().to_vec()]);
+        let lock = lock.map_err(local("open the record's directory"))?;
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(MirrorError::Busy { path: path.to_owned() });
+        }
+        // Again, now that nobody changes it.
+        let found = Record::load(&own.join(RECORD))?;
+        let inode = rustix::fs::fstat(&lock).map_err(|error| local("read the record")(error.into()))?.st_ino;
+        let (record, stamp) = match found {
+            Some((record, stamp)) => {
+                if record.source != source && !force {
+                    let (holds, source_name) = (record.source, source.to_owned());
+                    return Err(MirrorError::OtherSource { path: path.to_owned(), holds, source_name });
+                }
+                // Times of change in a copy say when it was copied.
+                let stamp = (record.inode == inode).then_some(stamp);
+                (Record { inode, source: source.to_owned(), ..record }, stamp)
+            }
+            None => {
+                let source = source.to_owned();
+                let record =
+                    Record { source, id: new_id(inode), inode, image: None, held: None, progress: None };
+                (record, None)
+            }
+        };
+        let nested = Nested::load(&own)?;
+        Ok(Self { path: path.to_owned(), tree, record, stamp, is_new, nested, _lock: lock })
+    }
+
+    /// From now on leaves alone what is kept at its top by syncs of datasets below, of which these are the last parts of the
+    /// names. One in whose place there is something yet is left to this directory for now.
+    ///
+    /// # Errors
+    /// When that cannot be noted.
+    pub fn nest(&mut self, children: &[String]) -> Result<(), MirrorError> {
+        self.nested.renew(&self.tree, &self.path.join(RECORD_DIRECTORY), children)
+    }
+
+    /// Tells this target from others, in the names of snapshots: a letter and eight letters or digits.
+    pub fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    /// The snapshot that the directory holds, but for changes that have begun.
+    pub fn held(&self) -> Option<&Held> {
+        self.record.held.as_ref()
+    }
+
+    /// The snapshot to which a change has begun and not ended.
+    pub fn unfinished(&self) -> Option<&Held> {
+        self.record.progress.as_ref().map(|progress| &progress.to)
+    }
+
+    /// Whether what has begun goes on from the snapshot that the directory held.
+    pub fn resumes_update(&self) -> bool {
+        self.record.held.is_some()
+            && self.record.progress.as_ref().is_some_and(|progress| progress.phase != Phase::Whole)
+    }
+
+    /// What the directory has that a change to another snapshot would overwrite or remove though others have changed it; and how
+    /// many names would go, come, and change.
+    ///
+    /// # Errors
+    /// When the snapshots or the directory cannot be read.
+    pub fn preview<A: Objects, B: Objects>(
+        &self,
+        between: &Between<'_, A, B>,
+        children: &[String],
+    ) -> Result<Preview, MirrorError> {
+        let plan = self.plan(between, children)?;
+        let conflicts = local::conflicts(self, between, &plan)?;
+        let count =
+            |listings: &[plan::Listing]| listings.iter().map(|listing| listing.entries.len() as u64).sum();
+        Ok(Preview {
+            conflicts,
+            gone: count(&plan.removed),
+            new: count(&plan.added),
+            changed: plan.changed.len() as u64,
+        })
+    }
+
+    /// Brings the directory from the snapshot it holds to the newer one, which is `to`.
+    ///
+    /// What cannot be done is told to `observer`; the next time goes on there.
+    ///
+    /// # Errors
+    /// [`MirrorError::Conflicts`] or [`MirrorError::Nested`], before anything is touched; when a snapshot cannot be read or the record not be written.
+    pub fn update<A: Objects, B: Objects>(
+        &mut self,
+        between: &Between<'_, A, B>,
+        to: &Held,
+        options: &MirrorOptions<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, MirrorError> {
+        let plan = self.plan(between, options.children)?;
+        let resumes = self.resumes_update() && self.unfinished() == Some(to);
+        if !resumes {
+            let conflicts = local::conflicts(self, between, &plan)?;
+            if conflicts.count > 0 {
+                return Err(conflicts.into());
+            }
+            self.begin(to, Phase::Detach)?;
+        }
+        let work = apply::Work { between, plan, options, resumes };
+        let summary = apply::Apply::new(self, &work, observer)?.run()?;
+        self.end(&summary)?;
+        Ok(summary)
+    }
+
+    /// Makes the whole directory equal to `new`, which is `to`. Files with the size and mtime that they have in the snapshot
+    /// are taken to be equal.
+    ///
+    /// # Errors
+    /// As [`Mirror::update`]; without `force`, [`MirrorError::Conflicts`] also for what is not in the snapshot.
+    pub fn fill<B: Objects>(
+        &mut self,
+        new: &Filesystem<B>,
+        to: &Held,
+        options: &MirrorOptions<'_>,
+        observer: &mut dyn Observer,
+    ) -> Result<Summary, MirrorError> {
+        self.nested.check(new, options.children)?;
+        if !self.is_new && !options.force {
+            let conflicts = whole::conflicts(self, new)?;
+            if conflicts.count > 0 {
+                return Err(conflicts.into());
+            }
+        }
+        let distrusted = self.record.progress.as_ref().filter(|progress| progress.boot != record::boot());
+        let distrusted = distrusted.map(|progress| progress.begun);
+        self.begin(to, Phase::Whole)?;
+        let summary = whole::fill(self, new, distrusted, options, observer)?;
+        self.end(&summary)?;
+        Ok(summary)
+    }
+
+    fn plan<A: Objects, B: Objects>(
+        &self,
+        between: &Between<'_, A, B>,
+        children: &[String],
+    ) -> Result<plan::Plan, MirrorError> {
+        self.nested.check(between.new, children)?;
+        let mut plan = plan::Planner::plan(between)?;
+        self.nested.spare(&mut plan);
+        Ok(plan)
+    }
+
+    fn record_path(&self) -> PathBuf {
+        self.path.join(RECORD_DIRECTORY).join(RECORD)
+    }
+
+    fn staging(&self) -> PathBuf {
+        self.path.join(RECORD_DIRECTORY).join(STAGING)
+    }
+
+    fn begin(&mut self, to: &Held, phase: Phase) -> Result<(), MirrorError> {
+        let begun = match &self.record.progress {
+            // What an earlier one did is not on disk for certain either.
+            Some(progress) => progress.begun,
+            None => self.record.store(&self.record_path())?,
+        };
+        self.record.progress = Some(Progress { to: to.clone(), phase, boot: record::boot(), begun });
+        self.record.store(&self.record_path())?;
+        Ok(())
+    }
+
+    /// All of the old names are out of the way, and that is on disk.
+    fn detached(&mut self) -> Result<(), MirrorError> {
+        self.tree.sync().map_err(MirrorError::local(&self.path, "sync"))?;
+        if let Some(progress) = &mut self.record.progress {
+            progress.phase = Phase::Attach;
+        }
+        self.record.store(&self.record_path())?;
+        Ok(())
+    }
+
+    /// Notes what the directory holds now, if everything was done that can be.
+    fn end(&mut self, summary: &Summary) -> Result<(), MirrorError> {
+        let cleared = tree::remove_all(
+            self.tree
+                .directory(&[RECORD_DIRECTORY.as_bytes().to_vec()])
+                .map_err(MirrorError::local(&self.path, "open the record's directory"))?
+                .as_fd(),
+            STAGING.as_bytes(),
+        );
+        cleared.map_err(MirrorError::local(&self.path, "clear what waited"))?;
+        if summary.failures > summary.unset {
+            return Ok(());
+        }
+        self.tree.sync().map_err(MirrorError::local(&self.path, "sync"))?;
+        if let Some(progress) = self.record.progress.take() {
+            self.record.held = Some(progress.to);
+        }
+        self.stamp = Some(self.record.store(&self.record_path())?);
+        self.is_new = false;
+        Ok(())
+    }
+}
+
+/// What bringing a directory up to date would do.
+#[derive(Debug, Clone, Default)]
+pub struct Preview {
+    /// What others have changed.
+    pub conflicts: Conflicts,
+    /// Names that would go.
+    pub gone: u64,
+    /// Names that would come.
+    pub new: u64,
+    /// Files and links that would change in themselves.
+    pub changed: u64,
+}
+
+/// Not for security: two targets of one source need different ones.
+fn new_id(inode: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let hash = blake3::hash(format!("{inode} {} {}", now.as_nanos(), std::process::id()).as_bytes());
+    format!("d{}", hash.to_hex().get(..8).unwrap_or("00000000"))
+}

@@ -1,0 +1,291 @@
+//! An image file or block device kept equal to snapshots of a volume.
+//!
+//! Changed blocks are written in place. If the change is cut off, the record tells to which snapshot it went: whatever differs
+//! between the one held before and that, or a later one, is written again. Without a snapshot to compare with, the image is
+//! read and compared with the volume.
+
+use super::apply::punch;
+use super::record::{Held, Phase, Progress, Record, boot};
+use super::{Changes, Conflict, MirrorError, new_id};
+use crate::error::FsError;
+use crate::read::VolumeInfo;
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use snowmelt_zpl::{Objects, SourceError, ZplError};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes read and compared at once.
+const CHUNK: u64 = 1 << 20;
+/// What differs is written in pieces of this size.
+const PIECE: usize = 4096;
+
+/// An image or block device.
+pub struct Image {
+    path: PathBuf,
+    record_path: PathBuf,
+    record: Record,
+    file: File,
+    is_device: bool,
+    is_new: bool,
+}
+
+/// What is to be written.
+#[derive(Clone, Copy)]
+pub enum ImageChange<'a> {
+    /// Whatever is not as in the snapshot.
+    Whole,
+    /// What changed since the snapshot that the image holds.
+    Since(&'a dyn Changes),
+}
+
+impl Image {
+    /// Opens, or makes, an image that is a copy of `source`, as the user calls it, or is to become one. Its record is the
+    /// file `record`.
+    ///
+    /// # Errors
+    /// When it holds something else, or was changed by others, unless `force` is set; when it cannot be opened.
+    pub fn open(path: &Path, record: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
+        let local = |step| MirrorError::local(path, step);
+        let found = rustix::fs::stat(path).ok();
+        let is_there = found.is_some();
+        let is_block =
+            |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+        // Of a device, that says that nothing of it is mounted.
+        let how = if found.is_some_and(is_block) { OFlags::EXCL } else { OFlags::CREATE };
+        let how = how | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let file = rustix::fs::open(path, how, Mode::RUSR | Mode::WUSR);
+        let mut file = File::from(file.map_err(|error| local("open the image")(error.into()))?);
+        let metadata = file.metadata().map_err(local("look at it"))?;
+        let is_device = metadata.file_type().is_block_device();
+        if !is_device && !metadata.is_file() {
+            return Err(local("open the image")(io::Error::other("it is neither a file nor a block device")));
+        }
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(MirrorError::Busy { path: path.to_owned() });
+        }
+        let size = file.seek(SeekFrom::End(0)).map_err(local("find its size"))?;
+        let is_new = !is_there || !is_device && size == 0;
+        let inode = if is_device { metadata.rdev() } else { metadata.ino() };
+        let found = Record::load(record)?.map(|(record, _)| record).filter(|record| record.inode == inode);
+        let record_of = match found {
+            Some(found) => {
+                if found.source != source && !force {
+                    let (holds, source_name) = (found.source, source.to_owned());
+                    return Err(MirrorError::OtherSource { path: path.to_owned(), holds, source_name });
+                }
+                let is_left = found.image.is_none_or(|left| left == left_as(&metadata, size));
+                if !is_device && !is_left && found.progress.is_none() {
+                    if !force {
+                        let what = "it was changed";
+                        let path = path.as_os_str().as_encoded_bytes().to_vec();
+                        return Err(MirrorError::Conflicts { some: vec![Conflict { path, what }], count: 1 });
+                    }
+                    // Then only all of it can be compared.
+                    Record { held: None, source: source.to_owned(), ..found }
+                } else {
+                    Record { source: source.to_owned(), ..found }
+                }
+            }
+            None if is_new || force => {
+                let source = source.to_owned();
+                Record { source, id: new_id(inode), inode, image: None, held: None, progress: None }
+            }
+            None => return Err(MirrorError::Foreign { path: path.to_owned() }),
+        };
+        let (path, record_path) = (path.to_owned(), record.to_owned());
+        Ok(Self { path, record_path, record: record_of, file, is_device, is_new })
+    }
+
+    /// As of [`super::Mirror::id`].
+    pub fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    /// As of [`super::Mirror::held`].
+    pub fn held(&self) -> Option<&Held> {
+        self.record.held.as_ref()
+    }
+
+    /// As of [`super::Mirror::unfinished`].
+    pub fn unfinished(&self) -> Option<&Held> {
+        self.record.progress.as_ref().map(|progress| &progress.to)
+    }
+
+    /// Makes the image hold the volume in `objects`, which is the snapshot `to`. Gives the bytes written.
+    ///
+    /// `progress` is told how far in the volume it is, in bytes.
+    ///
+    /// # Errors
+    /// When the volume cannot be read, the device is too small, or something cannot be written.
+    pub fn write<O: Objects>(
+        &mut self,
+        (objects, volume): (&O, VolumeInfo),
+        change: ImageChange<'_>,
+        to: &Held,
+        cancelled: &AtomicBool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64, MirrorError> {
+        let path = self.path.clone();
+        let local = |step| MirrorError::local(&path, step);
+        if self.is_device {
+            let size = self.file.seek(SeekFrom::End(0)).map_err(local("find the device's size"))?;
+            if size < volume.size {
+                let what = format!("it has {size} bytes, the volume {}", volume.size);
+                return Err(local("write to the device")(io::Error::new(io::ErrorKind::StorageFull, what)));
+            }
+        }
+        let phase = if matches!(change, ImageChange::Whole) { Phase::Whole } else { Phase::Attach };
+        self.record.progress = Some(Progress { to: to.clone(), phase, boot: boot(), begun: 0 });
+        self.record.store(&self.record_path)?;
+        if !self.is_device {
+            self.file.set_len(volume.size).map_err(local("set the image's size"))?;
+        }
+        let mut writer =
+            Writer { image: self, objects, volume, cancelled, progress, written: 0, local: &local };
+        match change {
+            ImageChange::Whole => writer.range(0, volume.size)?,
+            ImageChange::Since(changes) => {
+                let mut from = 0;
+                while from < volume.size {
+                    let page =
+                        changes.blocks(volume.object, from).map_err(|error| unreadable(volume, error))?;
+                    let Some((last, len)) = page.last().copied() else { break };
+                    for (offset, len) in page {
+                        writer.range(offset, offset.saturating_add(len).min(volume.size))?;
+                    }
+                    from = last.saturating_add(len);
+                }
+            }
+        }
+        let written = writer.written;
+        self.file.sync_all().map_err(local("sync the image"))?;
+        let metadata = self.file.metadata().map_err(local("look at it"))?;
+        self.record.image = (!self.is_device).then(|| left_as(&metadata, volume.size));
+        self.record.held = Some(to.clone());
+        self.record.progress = None;
+        self.record.store(&self.record_path)?;
+        self.is_new = false;
+        Ok(written)
+    }
+}
+
+fn left_as(metadata: &std::fs::Metadata, size: u64) -> (u64, i128) {
+    (size, i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
+}
+
+fn unreadable(volume: VolumeInfo, source: SourceError) -> MirrorError {
+    let source = ZplError::Source { object: volume.object, source };
+    FsError::Zpl { path: b"volume".to_vec(), source }.into()
+}
+
+struct Writer<'a, O, L> {
+    image: &'a Image,
+    objects: &'a O,
+    volume: VolumeInfo,
+    cancelled: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(u64),
+    written: u64,
+    local: &'a L,
+}
+
+impl<O: Objects, L, F> Writer<'_, O, L>
+where
+    L: Fn(&'static str) -> F,
+    F: FnOnce(io::Error) -> MirrorError,
+{
+    /// Makes the bytes from `at` to `to` those of the volume.
+    fn range(&mut self, mut at: u64, to: u64) -> Result<(), MirrorError> {
+        let (volume, object) = (self.volume, self.volume.object);
+        let source = |source| unreadable(volume, source);
+        while at < to {
+            let data = self.objects.next_data(object, at).map_err(source)?.unwrap_or(to).clamp(at, to);
+            self.hole(at, data)?;
+            let end = match data < to {
+                true => self.objects.next_hole(object, data).map_err(source)?.unwrap_or(to).min(to),
+                false => to,
+            };
+            if data < to && end <= data {
+                let error = io::Error::other("the volume's extents contradict themselves");
+                return Err((self.local)("read the volume")(error));
+            }
+            self.data(data, end)?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, at: u64) -> Result<(), MirrorError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(MirrorError::Interrupted);
+        }
+        (self.progress)(at);
+        Ok(())
+    }
+
+    fn data(&mut self, mut at: u64, end: u64) -> Result<(), MirrorError> {
+        let (mut wanted, mut found) = (Vec::new(), Vec::new());
+        while at < end {
+            self.check(at)?;
+            let len = (end - at).min(CHUNK) as usize;
+            wanted.resize(len, 0);
+            let object = self.volume.object;
+            self.objects.read(object, at, &mut wanted).map_err(|source| unreadable(self.volume, source))?;
+            match self.image.is_new {
+                true => self.put(&wanted, at)?,
+                false => {
+                    found.resize(len, 0);
+                    self.image.file.read_exact_at(&mut found, at).map_err((self.local)("read the image"))?;
+                    let pieces = wanted.chunks(PIECE).zip(found.chunks(PIECE)).enumerate();
+                    for (number, (wanted, found)) in pieces {
+                        if wanted != found {
+                            self.put(wanted, at + (number * PIECE) as u64)?;
+                        }
+                    }
+                }
+            }
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: &[u8], at: u64) -> Result<(), MirrorError> {
+        self.image.file.write_all_at(bytes, at).map_err((self.local)("write the image"))?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// A part that reads as zeros.
+    fn hole(&mut self, mut at: u64, end: u64) -> Result<(), MirrorError> {
+        if self.image.is_new && !self.image.is_device {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        while at < end {
+            self.check(at)?;
+            if !self.image.is_device {
+                // Where the image has a hole there is nothing to be read.
+                match rustix::fs::seek(&self.image.file, rustix::fs::SeekFrom::Data(at)) {
+                    Ok(data) => at = data.clamp(at, end),
+                    Err(rustix::io::Errno::NXIO) => return Ok(()),
+                    Err(_) => {}
+                }
+            }
+            let len = (end - at).min(CHUNK);
+            found.resize(len as usize, 0);
+            self.image.file.read_exact_at(&mut found, at).map_err((self.local)("read the image"))?;
+            if found.iter().any(|byte| *byte != 0) {
+                if self.image.is_device {
+                    found.fill(0);
+                    self.put(&found, at)?;
+                } else {
+                    punch(&self.image.file, at, len).map_err((self.local)("make a hole"))?;
+                }
+            }
+            at += len;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Restoring into a directory that holds something already, for [`crate::mirror`]: what is as in the snapshot stays, what is not in
+//! it goes, and single files are made elsewhere.
+
+use super::target::Target;
+use super::{Existing, Failure, Observer, Owners, Restore, RestoreOptions, Summary};
+use crate::error::FsError;
+use crate::mirror::{Nested, holds, remove_all};
+use crate::walk::{Node, Walk};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use snowmelt_zpl::{FileKind, Filesystem, Objects};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A directory being filled is to hold nothing else in the end.
+pub(super) struct Update<'r> {
+    /// Files changed since then, in nanoseconds since 1970, may not be on disk.
+    distrusted: Option<i128>,
+    nested: &'r Nested,
+    cancelled: &'r AtomicBool,
+    /// Of each directory on the way down, its names in the snapshot.
+    levels: Vec<Level>,
+}
+
+#[derive(Default)]
+struct Level {
+    names: HashSet<Vec<u8>>,
+    /// Not all of its names could be read.
+    is_partial: bool,
+}
+
+/// How a directory is filled that holds something.
+#[derive(Clone, Copy)]
+pub(crate) struct Refill<'r> {
+    pub(crate) owners: Owners,
+    /// Files changed since then, in nanoseconds since 1970, may not be on disk.
+    pub(crate) distrusted: Option<i128>,
+    /// What is kept in it by others.
+    pub(crate) nested: &'r Nested,
+    pub(crate) cancelled: &'r AtomicBool,
+}
+
+/// Makes the directory `path` hold the root directory of `fs`, and nothing else but the record of syncs and what is kept there by
+/// others. `false` says that it was cancelled.
+pub(crate) fn refill<O: Objects>(
+    fs: &Filesystem<O>,
+    path: &Path,
+    how: Refill<'_>,
+    observer: &mut dyn Observer,
+) -> Result<(Summary, bool), Failure> {
+    let walk = Walk::new(fs, fs.root())?;
+    let target = Target::open(path).map_err(|source| {
+        let path = path.as_os_str().as_encoded_bytes().to_vec();
+        Failure::Local { path, step: "open the target directory", source }
+    })?;
+    let Refill { owners, distrusted, nested, cancelled } = how;
+    let mut restore = Restore::new(fs, target, options(owners), observer);
+    restore.update = Some(Update { distrusted, nested, cancelled, levels: Vec::new() });
+    restore.run(walk, b"");
+    Ok((restore.summary, !cancelled.load(Ordering::Relaxed)))
+}
+
+fn options(owners: Owners) -> RestoreOptions {
+    RestoreOptions { owners, existing: Existing::Replace, sync: false }
+}
+
+impl Update<'_> {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note(&mut self, name: &[u8]) {
+        if let Some(level) = self.levels.last_mut() {
+            level.names.insert(name.to_vec());
+        }
+    }
+
+    pub(super) fn enter(&mut self) {
+        self.levels.push(Level::default());
+    }
+
+    /// Something could not be read; of which directory it was is not known.
+    pub(super) fn failed(&mut self) {
+        for level in &mut self.levels {
+            level.is_partial = true;
+        }
+    }
+}
+
+impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
+    /// For making single files in the directory `path`, without the inode flags that would keep them there.
+    pub(crate) fn staging(
+        fs: &'f Filesystem<O>,
+        path: &Path,
+        owners: Owners,
+        observer: &'r mut dyn Observer,
+    ) -> io::Result<Self> {
+        let mut restore = Self::new(fs, Target::open(path)?, options(owners), observer);
+        restore.defers_flags = true;
+        Ok(restore)
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    pub(crate) fn summary_mut(&mut self) -> &mut Summary {
+        &mut self.summary
+    }
+
+    pub(crate) fn progress(&mut self, path: &[u8]) {
+        self.observer.progress(path, &self.summary);
+    }
+
+    /// Makes a file, link or special node under this name.
+    pub(crate) fn make(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        match node.attributes.kind() {
+            FileKind::File => self.file(node, name),
+            FileKind::Symlink => self.symlink(node, name),
+            _ => self.special(node, name),
+        }
+    }
+
+    /// Gives a file that has its place now the inode flags that keep it there.
+    pub(crate) fn lock_up(&mut self, node: &Node, directory: BorrowedFd<'_>, name: &[u8]) {
+        if node.attributes.kind() != FileKind::File || node.attributes.flags.fs_ioc_flags() == 0 {
+            return;
+        }
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let steps = match rustix::fs::openat(directory, name, how, Mode::empty()) {
+            Ok(file) => match self.wanted(node) {
+                Ok(wanted) => wanted.apply_flags(std::os::fd::AsFd::as_fd(&file)),
+                Err(error) => return self.report(error.into()),
+            },
+            Err(error) => vec![("open the file", error.into())],
+        };
+        self.report_steps(node, steps);
+    }
+
+    /// Makes an open file or directory look as `node` does, whatever it looked like.
+    pub(crate) fn dress(&mut self, node: &Node, file: BorrowedFd<'_>) {
+        match self.wanted(node) {
+            Ok(wanted) => {
+                let mut steps = wanted.strip(file);
+                steps.extend(wanted.apply(file));
+                self.report_steps(node, steps);
+            }
+            Err(error) => self.report(error.into()),
+        }
+    }
+
+    /// The same for what cannot be opened.
+    pub(crate) fn dress_at(&mut self, node: &Node, directory: BorrowedFd<'_>, name: &[u8]) {
+        match self.wanted(node) {
+            Ok(wanted) => {
+                let steps = wanted.apply_at(directory, name);
+                self.report_steps(node, steps);
+            }
+            Err(error) => self.report(error.into()),
+        }
+    }
+
+    /// Whether what is called so can stay as it is but for its attributes, which it gets. What cannot is made way of, if it is a
+    /// directory.
+    pub(super) fn keeps(&mut self, node: &Node, name: &[u8]) -> Result<bool, Failure> {
+        let Some(update) = &self.update else { return Ok(false) };
+        let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
+        let here = self.target.here().map_err(failed("open the directory"))?;
+        let stat = match rustix::fs::statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(_) => return Ok(false),
+        };
+        let attributes = &node.attributes;
+        #[allow(clippy::unnecessary_cast)]
+        let links = stat.st_nlink as u64;
+        let mut is_kept = holds(&stat, attributes, update.distrusted) && links == attributes.links;
+        if is_kept && attributes.kind() == FileKind::Symlink {
+            let found = rustix::fs::readlinkat(here, name, Vec::new()).unwrap_or_default();
+            is_kept = self.fs.readlink(node.object).map_err(FsError::zpl(&node.path))? == found.as_bytes();
+        }
+        if is_kept && matches!(attributes.kind(), FileKind::BlockDevice | FileKind::CharDevice) {
+            let (major, minor) = attributes.rdev.unwrap_or((0, 0));
+            is_kept = stat.st_rdev == rustix::fs::makedev(major, minor);
+        }
+        if !is_kept {
+            if attributes.kind() != FileKind::File || !holds(&stat, attributes, None) || links > 1 {
+                remove_all(here, name).map_err(failed("replace it"))?;
+            }
+            return Ok(false);
+        }
+        self.dress_in_place(node, name)?;
+        self.summary.kept += 1;
+        Ok(true)
+    }
+
+    fn dress_in_place(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
+        let here = self.target.here().map_err(failed("open the directory"))?;
+        let here = here.try_clone_to_owned().map_err(failed("open the directory"))?;
+        let here = std::os::fd::AsFd::as_fd(&here);
+        if node.attributes.kind() != FileKind::File {
+            self.dress_at(node, here, name);
+            return Ok(());
+        }
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut file = rustix::fs::openat(here, name, how, Mode::empty());
+        if file.is_err() {
+            crate::mirror::open_up(here, name).map_err(failed("open the file"))?;
+            file = rustix::fs::openat(here, name, how, Mode::empty());
+        }
+        let file = file.map_err(|error| failed("open the file")(error.into()))?;
+        self.dress(node, std::os::fd::AsFd::as_fd(&file));
+        Ok(())
+    }
+
+    /// Makes way for a directory, and for what is to change in it.
+    pub(super) fn make_way(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
+        if self.update.is_none() {
+            return Ok(());
+        }
+        let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
+        let here = self.target.here().map_err(failed("open the directory"))?;
+        let Ok(stat) = rustix::fs::statat(here, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
+        if stat.st_mode & 0o170_000 != FileKind::Directory.mode_bits() {
+            return remove_all(here, name).map_err(failed("replace it"));
+        }
+        let is_open = Mode::from_raw_mode(stat.st_mode).contains(Mode::RWXU);
+        if !is_open && !rustix::process::geteuid().is_root() {
+            crate::mirror::open_up(here, name).map_err(failed("open the directory"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a node is not the snapshot's to be restored, since the record of syncs is there, or another target.
+    pub(super) fn is_reserved(&self, node: &Node) -> bool {
+        self.update.as_ref().is_some_and(|update| update.nested.reserves(&node.path))
+    }
+
+    /// Removes what is not in the snapshot from the directory we are in.
+    pub(super) fn sweep(&mut self, node: &Node) {
+        let Some(level) = self.update.as_mut().and_then(|update| update.levels.pop()) else { return };
+        if level.is_partial {
+            return;
+        }
+        let nested = self.update.as_ref().map(|update| update.nested).filter(|_| node.path == b".");
+        let result = (|| {
+            let here = self.target.here()?;
+            crate::mirror::unlock(here)?;
+            for name in crate::mirror::names(here)? {
+                let is_reserved = nested.is_some_and(|nested| nested.reserves(&name));
+                if !is_reserved && !level.names.contains(&name) {
+                    remove_all(here, &name)?;
+                    self.summary.removed += 1;
+                }
+            }
+            Ok(())
+        })();
+        self.local(&node.path, "remove what is not in the snapshot", result);
+    }
+}

@@ -1,0 +1,103 @@
+//! What holds for each dataset that there is.
+
+use std::collections::BTreeMap;
+
+use super::rules::Rules;
+use super::settings::{Recursion, Settings};
+use super::{Config, Section};
+use crate::state::{State, is_below, pool_of};
+
+/// Rules by dataset.
+pub type Effective = BTreeMap<String, Rules>;
+
+/// A dataset on the way to its rules.
+#[derive(Clone)]
+struct Begun {
+    settings: Settings,
+    follows: Option<String>,
+}
+
+impl Config {
+    /// What holds for each of these datasets, as far as anything is wanted of it. Sections apply in their order, each
+    /// laid over what was there; one that reaches what is below gives that all it has itself (`init` of sanoid).
+    pub fn rules<'a>(&self, datasets: impl IntoIterator<Item = &'a str>) -> Effective {
+        let datasets: Vec<&str> = datasets.into_iter().collect();
+        let mut begun: BTreeMap<&str, Begun> = BTreeMap::new();
+        for section in &self.sections {
+            let Some(name) = datasets.iter().copied().find(|name| *name == section.dataset) else { continue };
+            let own =
+                begun.entry(name).or_insert_with(|| Begun { settings: self.defaults.clone(), follows: None });
+            own.settings.lay(&section.settings);
+            let own = own.clone();
+            for below in datasets.iter().copied().filter(|below| is_below(below, name)) {
+                match (section.skips_children, section.recursion) {
+                    (true, _) => drop(begun.remove(below)),
+                    (false, Recursion::None) => {}
+                    (false, recursion) => {
+                        let mut child = own.clone();
+                        // What only the section's own dataset is kept out of.
+                        child.settings.process_children_only = None;
+                        child.follows = match recursion {
+                            Recursion::Together => {
+                                Some(own.follows.clone().unwrap_or_else(|| name.to_owned()))
+                            }
+                            _ => own.follows.clone(),
+                        };
+                        begun.insert(below, child);
+                    }
+                }
+            }
+        }
+        begun
+            .into_iter()
+            .map(|(name, begun)| (name.to_owned(), Rules::new(&begun.settings, begun.follows)))
+            .collect()
+    }
+
+    /// Datasets that sections are about and that are not there, as far as Nagios is to be told of them.
+    pub fn absent<'a>(&'a self, state: &State) -> Vec<&'a str> {
+        let sections = self.sections.iter().filter(|section| state.dataset(&section.dataset).is_none());
+        let watched = sections.filter(|section| {
+            let mut settings = self.defaults.clone();
+            settings.lay(&section.settings);
+            Rules::new(&settings, None).monitor.enabled
+        });
+        watched.map(|section| section.dataset.as_str()).collect()
+    }
+
+    /// Datasets that have to be looked at, each with whether those below it have to be too; none is below another.
+    pub fn roots(&self) -> Vec<(&str, bool)> {
+        let mut roots: Vec<(&str, bool)> = Vec::new();
+        let mut sections: Vec<&Section> = self.sections.iter().collect();
+        sections.sort_by(|a, b| a.dataset.cmp(&b.dataset));
+        for section in sections {
+            let recursive = section.recursion != Recursion::None;
+            let above = roots
+                .iter_mut()
+                .find(|(root, _)| *root == section.dataset || is_below(&section.dataset, root));
+            match above {
+                Some((root, reaches)) => *reaches |= recursive || *root != section.dataset,
+                None => roots.push((&section.dataset, recursive)),
+            }
+        }
+        roots
+    }
+
+    /// Pools that sections are about, with what Nagios is told of how full they are: what the section of the pool itself
+    /// says, or the first one in it.
+    pub fn pools(&self) -> BTreeMap<&str, super::Monitor> {
+        let mut pools = BTreeMap::new();
+        for section in &self.sections {
+            let pool = pool_of(&section.dataset);
+            let mut settings = self.defaults.clone();
+            settings.lay(&section.settings);
+            let monitor = Rules::new(&settings, None).monitor;
+            if section.dataset == pool {
+                pools.insert(pool, monitor);
+            } else {
+                pools.entry(pool).or_insert(monitor);
+            }
+        }
+        pools
+    }
+}

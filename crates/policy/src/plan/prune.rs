@@ -1,0 +1,152 @@
+//! Snapshots that go.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::bases::Unknown;
+use super::{Action, Before, Destroying, Plan, Planner};
+use crate::config::{Hooks, Rules};
+use crate::retention::Verdict;
+use crate::state::{Dataset, Snapshot, pool_of};
+
+/// Datasets whose snapshots are looked through, and what is told of them all at once.
+#[derive(Default)]
+struct Pruning<'a> {
+    plan: Plan,
+    /// Datasets of which something is needed that is not known, by what that is.
+    undecided: BTreeMap<Unknown<'a>, Vec<String>>,
+    /// How many snapshots of how many datasets could go, by pool, percent in use and limit.
+    deferred: BTreeMap<(&'a str, u8, u8), (usize, usize)>,
+}
+
+/// A dataset that is to be pruned.
+struct Subject<'a> {
+    /// The job at whose end it is, if no section is about it.
+    job: Option<&'a str>,
+    place: &'a str,
+    dataset: &'a Dataset,
+    rules: &'a Rules,
+}
+
+impl Planner<'_> {
+    /// Snapshots that go, as things are.
+    pub fn prune(&self) -> Plan {
+        self.prune_with(&Before::default())
+    }
+
+    /// Snapshots that go when something has been done before.
+    pub(super) fn prune_with(&self, before: &Before<'_>) -> Plan {
+        let mut pruning = Pruning::default();
+        let mut done: HashSet<(&str, &str)> = HashSet::new();
+        // What a section is about is its own, also where it says that nothing is pruned.
+        for (dataset, rules) in self.ruled() {
+            done.insert(("", &dataset.name));
+            self.prune_one(&mut pruning, &Subject { job: None, place: "", dataset, rules }, before);
+        }
+        for (name, job) in &self.config.jobs {
+            let Some(state) = self.state.jobs.get(name) else { continue };
+            for (rules, side) in [(&job.prune_source, &state.source), (&job.prune_target, &state.target)] {
+                let (Some(rules), Some(datasets)) = (rules, &side.datasets) else { continue };
+                let place = side.place.as_str();
+                let fresh = datasets.iter().filter(|dataset| done.insert((place, &dataset.name)));
+                let fresh: Vec<&Dataset> = fresh.collect();
+                if fresh.len() < datasets.len() {
+                    pruning.plan.notes.push(format!(
+                        "job {name}: {} datasets of {place}{} are pruned as their own sections or other jobs say",
+                        datasets.len() - fresh.len(),
+                        side.root
+                    ));
+                }
+                for dataset in fresh {
+                    self.prune_one(&mut pruning, &Subject { job: Some(name), place, dataset, rules }, before);
+                }
+            }
+        }
+        pruning.told()
+    }
+
+    fn prune_one<'s>(&'s self, pruning: &mut Pruning<'s>, subject: &Subject<'s>, before: &Before<'_>) {
+        let Subject { job, place, dataset, rules } = *subject;
+        if !rules.autoprune {
+            return;
+        }
+        let verdicts = match self.verdicts(subject, before) {
+            Ok(verdicts) => verdicts,
+            Err(unknown) => {
+                let name = format!("{place}{}", dataset.name);
+                return pruning.undecided.entry(unknown).or_default().push(name);
+            }
+        };
+        let mut going =
+            dataset.snapshots.iter().zip(verdicts).filter_map(|(snapshot, verdict)| match verdict {
+                Verdict::Destroy(reason) => Some((snapshot, reason)),
+                _ => None,
+            });
+        if let Some(used) = self.deferred(subject) {
+            let count = going.count();
+            if count > 0 {
+                let key = (pool_of(&dataset.name), used, rules.prune_defer);
+                let deferred = pruning.deferred.entry(key).or_default();
+                *deferred = (deferred.0 + count, deferred.1 + 1);
+            }
+            return;
+        }
+        let hooks = Hooks { pre_snapshot: None, post_snapshot: None, ..rules.hooks.clone() };
+        pruning.plan.actions.extend(going.by_ref().map(|(snapshot, reason)| {
+            Action::Destroy(Destroying {
+                job: job.map(str::to_owned),
+                place: place.to_owned(),
+                dataset: dataset.name.clone(),
+                snapshot: snapshot.name.clone(),
+                guid: snapshot.guid,
+                hooks: hooks.clone(),
+                reason,
+            })
+        }));
+    }
+
+    /// What becomes of each snapshot, or why that cannot be known now.
+    fn verdicts(&self, subject: &Subject<'_>, before: &Before<'_>) -> Result<Vec<Verdict>, Unknown<'_>> {
+        let Subject { place, dataset, rules, .. } = *subject;
+        let facts = self.copies.facts(place, dataset, &before.jobs)?;
+        let taken = before.taken.get(&dataset.name).filter(|_| place.is_empty());
+        let all: Vec<Snapshot> =
+            dataset.snapshots.iter().chain(taken.into_iter().flatten()).cloned().collect();
+        let mut verdicts = rules.retention.judge(&all, &facts, self.now.as_second());
+        verdicts.truncate(dataset.snapshots.len());
+        Ok(verdicts)
+    }
+
+    /// The percentage of its pool in use, if that is too little for anything to be pruned. How full a pool of another machine
+    /// is, is not known, and does not count.
+    fn deferred(&self, subject: &Subject<'_>) -> Option<u8> {
+        let limit = subject.rules.prune_defer;
+        let pool = pool_of(&subject.dataset.name);
+        let used = self.state.pools.get(pool).copied().filter(|_| subject.place.is_empty())?;
+        (limit > 0 && used <= limit).then_some(used)
+    }
+}
+
+impl Pruning<'_> {
+    /// With what is not done.
+    fn told(mut self) -> Plan {
+        for (unknown, names) in self.undecided {
+            let what = match names.as_slice() {
+                [only] => only.clone(),
+                [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+                [] => continue,
+            };
+            let until = match unknown {
+                Unknown::NotUnderstood(job) => format!("as long as job {job} is not understood"),
+                Unknown::NotSeen(job) => format!("until job {job} has run"),
+            };
+            self.plan.notes.push(format!("{what}: nothing is pruned {until}: what both ends have must stay"));
+        }
+        for ((pool, used, limit), (snapshots, datasets)) in self.deferred {
+            self.plan.notes.push(format!(
+                "{pool}: {snapshots} snapshots of {datasets} datasets could be pruned, but only {used} % of the pool is in use \
+                 (prune_defer = {limit})"
+            ));
+        }
+        self.plan
+    }
+}

@@ -1,0 +1,148 @@
+//! Which snapshots of a dataset stay, and why.
+//!
+//! Snapshots that the policy did not take, by their names, are none of its business. Of the others one goes only if some rule
+//! is about it and none wants it to stay.
+
+mod grid;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use regex_lite::Regex;
+
+pub use grid::{Grid, GridError};
+
+use crate::duration::short;
+use crate::name;
+use crate::state::Snapshot;
+
+/// The rules of a dataset.
+#[derive(Debug, Clone, Default)]
+pub struct Retention {
+    /// What the names of its snapshots begin with.
+    pub prefix: String,
+    /// How many of each period stay at least, and up to what age in seconds all of them do.
+    pub counts: BTreeMap<String, (usize, Option<i64>)>,
+    /// By age.
+    pub grid: Option<Grid>,
+    /// The newest of all periods.
+    pub last: Option<usize>,
+    /// Those that some target has not got yet.
+    pub keep_not_replicated: bool,
+    /// Those whose names match.
+    pub protect: Vec<Regex>,
+}
+
+/// What there is to know besides the snapshots themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Guids of the newest snapshots that copies have too.
+    pub bases: HashSet<u64>,
+    /// The newest snapshot by its `createtxg` that every target has; `None` if some target has none, or there are no targets.
+    pub replicated: Option<u64>,
+    /// There are targets.
+    pub has_targets: bool,
+    /// Some target is being brought up to date.
+    pub is_running: bool,
+}
+
+/// What becomes of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The policy did not take it, or no rule is about it.
+    Foreign,
+    /// It stays, and why.
+    Keep(String),
+    /// It goes, and why.
+    Destroy(String),
+}
+
+impl Retention {
+    /// What becomes of each snapshot, given in the order in which they came.
+    pub fn judge(&self, snapshots: &[Snapshot], facts: &Facts, now: i64) -> Vec<Verdict> {
+        let owned: Vec<(usize, &Snapshot, &str)> = snapshots
+            .iter()
+            .enumerate()
+            .filter_map(|(at, snapshot)| Some((at, snapshot, name::period(&self.prefix, &snapshot.name)?)))
+            .collect();
+        let mut verdicts = vec![Verdict::Foreign; snapshots.len()];
+        let newest_first = owned.iter().rev();
+        let last: HashSet<usize> = newest_first.take(self.last.unwrap_or(0)).map(|(at, ..)| *at).collect();
+        let gridded = self.grid.as_ref().map(|grid| {
+            let creations: Vec<i64> = owned.iter().map(|(_, snapshot, _)| snapshot.creation).collect();
+            grid.keeps(&creations, now)
+        });
+        // Those of each period, counted from the newest.
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        for (nth, (at, snapshot, period)) in owned.iter().enumerate().rev() {
+            let place = places.entry(*period).or_default();
+            *place += 1;
+            let count = self.counts.get(*period);
+            if count.is_none() && gridded.is_none() && self.last.is_none() {
+                continue;
+            }
+            let in_grid = gridded.as_ref().is_some_and(|kept| kept.get(nth).copied().unwrap_or(true));
+            let wanted = wanted(period, *place, count, now.saturating_sub(snapshot.creation));
+            let keep = self
+                .unmovable(snapshot, facts)
+                .or(wanted)
+                .or_else(|| in_grid.then(|| "in the grid".to_owned()))
+                .or_else(|| last.contains(at).then(|| format!("one of the last {}", last.len())));
+            if let Some(verdict) = verdicts.get_mut(*at) {
+                *verdict = match keep {
+                    Some(reason) => Verdict::Keep(reason),
+                    None => Verdict::Destroy(self.why_not(
+                        period,
+                        *place,
+                        count,
+                        now.saturating_sub(snapshot.creation),
+                    )),
+                };
+            }
+        }
+        verdicts
+    }
+
+    /// Why it stays whatever is counted.
+    fn unmovable(&self, snapshot: &Snapshot, facts: &Facts) -> Option<String> {
+        if facts.bases.contains(&snapshot.guid) {
+            return Some("the newest that a copy has too".to_owned());
+        }
+        if snapshot.holds > 0 {
+            return Some("held".to_owned());
+        }
+        if snapshot.has_clones {
+            return Some("has clones".to_owned());
+        }
+        if (self.keep_not_replicated || facts.is_running)
+            && facts.has_targets
+            && facts.replicated.is_none_or(|replicated| snapshot.createtxg > replicated)
+        {
+            return Some("not replicated yet".to_owned());
+        }
+        let protects = |pattern: &&Regex| pattern.is_match(&snapshot.name);
+        self.protect.iter().find(protects).map(|pattern| format!("protected by {pattern}"))
+    }
+
+    fn why_not(&self, period: &str, place: usize, count: Option<&(usize, Option<i64>)>, age: i64) -> String {
+        let age = short(age.max(0));
+        match count {
+            Some((0, _)) => format!("no {period} snapshots are wanted"),
+            Some((count, _)) => format!("{period} {place} of {count}, {age} old"),
+            None => format!("outside of what is kept, {age} old"),
+        }
+    }
+}
+
+/// Whether the count of its period wants a snapshot: those that are not too old, and never fewer than so many.
+fn wanted(period: &str, place: usize, count: Option<&(usize, Option<i64>)>, age: i64) -> Option<String> {
+    let (count, age_max) = *count?;
+    if place <= count {
+        return Some(format!("{period} {place} of {count}"));
+    }
+    age_max
+        .filter(|max| count > 0 && age <= *max)
+        .map(|max| format!("{period}, not older than {}", short(max)))
+}
+
+#[cfg(test)]
+mod tests;

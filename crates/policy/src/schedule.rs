@@ -1,0 +1,154 @@
+//! Moments at which something is due.
+//!
+//! A moment is one on the wall clock of a time zone, found as an instant. Where the clock is set forward, what falls into the
+//! gap is due when the gap is over, unless it is due every hour: there was no such hour. Where the clock is set back, what is
+//! due at one time of the day is due the first time the clock shows it, and what is due every hour, both times.
+
+use croner::Cron;
+use croner::parser::CronParser;
+use jiff::civil::{Date, DateTime, Time, Weekday};
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp, ToSpan};
+
+/// A schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Schedule {
+    /// Every hour, at these minutes.
+    Hourly(Vec<i8>),
+    /// Every day.
+    Daily(Time),
+    /// Every week, on this day.
+    Weekly(Weekday, Time),
+    /// Every month, on this day, or on the last one of shorter months.
+    Monthly(i8, Time),
+    /// Every year, in this month, on this day or its last one.
+    Yearly(i8, i8, Time),
+    /// When a cron expression matches.
+    Cron(Box<Cron>),
+}
+
+/// How long before and after a moment hours are looked at: longer than any change of summer time.
+const HOURS_AROUND: i64 = 4;
+
+impl Schedule {
+    /// A cron expression of five fields.
+    ///
+    /// # Errors
+    /// What is wrong with it; also when it never matches.
+    pub fn cron(text: &str) -> Result<Self, String> {
+        let words = text.split_whitespace().count();
+        if words != 5 && !text.trim().starts_with('@') {
+            return Err(format!("'{text}' has {words} fields, not minute, hour, day, month, weekday"));
+        }
+        let cron = CronParser::new().parse(text).map_err(|error| format!("'{text}': {error}"))?;
+        // Any day does: what never comes in the years after it never comes.
+        let begin = Date::constant(2024, 1, 1).to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
+        match cron.find_next_occurrence(&begin, true) {
+            Ok(_) => Ok(Self::Cron(Box::new(cron))),
+            Err(_) => Err(format!("'{text}' never comes")),
+        }
+    }
+
+    /// The newest moment that is not after `now`.
+    pub fn last(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        match self {
+            Self::Cron(cron) => {
+                let found = cron.find_previous_occurrence(&now.to_zoned(zone.clone()), true).ok()?;
+                Some(found.timestamp())
+            }
+            _ => self.around(now, zone).into_iter().filter(|moment| *moment <= now).max(),
+        }
+    }
+
+    /// The first moment after `now`.
+    pub fn next(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+        match self {
+            Self::Cron(cron) => {
+                let found = cron.find_next_occurrence(&now.to_zoned(zone.clone()), false).ok()?;
+                Some(found.timestamp())
+            }
+            _ => self.around(now, zone).into_iter().filter(|moment| *moment > now).min(),
+        }
+    }
+
+    /// The same with every moment `delay` seconds later.
+    pub fn last_delayed(&self, now: Timestamp, zone: &TimeZone, delay: i64) -> Option<Timestamp> {
+        let delay = SignedDuration::from_secs(delay);
+        self.last(now.checked_sub(delay).ok()?, zone)?.checked_add(delay).ok()
+    }
+
+    /// The same with every moment `delay` seconds later.
+    pub fn next_delayed(&self, now: Timestamp, zone: &TimeZone, delay: i64) -> Option<Timestamp> {
+        let delay = SignedDuration::from_secs(delay);
+        self.next(now.checked_sub(delay).ok()?, zone)?.checked_add(delay).ok()
+    }
+
+    /// Moments near `now`, at least one before and one after.
+    fn around(&self, now: Timestamp, zone: &TimeZone) -> Vec<Timestamp> {
+        let local = now.to_zoned(zone.clone()).datetime();
+        match self {
+            Self::Hourly(minutes) => hours(local, minutes, zone),
+            Self::Daily(time) => {
+                let days = (-3..=3).filter_map(|days| local.date().checked_add(days.days()).ok());
+                days.filter_map(|date| instant(date.to_datetime(*time), zone)).collect()
+            }
+            Self::Weekly(weekday, time) => {
+                let days = (-15..=15).filter_map(|days| local.date().checked_add(days.days()).ok());
+                days.filter(|date| date.weekday() == *weekday)
+                    .filter_map(|date| instant(date.to_datetime(*time), zone))
+                    .collect()
+            }
+            Self::Monthly(day, time) => {
+                let months = (-2..=2)
+                    .filter_map(|months| local.date().first_of_month().checked_add(months.months()).ok());
+                months.filter_map(|month| instant(clamped(month, *day)?.to_datetime(*time), zone)).collect()
+            }
+            Self::Yearly(month, day, time) => {
+                let years = (-2..=2).filter_map(|years| local.year().checked_add(years));
+                years
+                    .filter_map(|year| clamped(Date::new(year, *month, 1).ok()?, *day))
+                    .filter_map(|date| instant(date.to_datetime(*time), zone))
+                    .collect()
+            }
+            Self::Cron(_) => Vec::new(),
+        }
+    }
+}
+
+/// The day of a month, or its last one.
+fn clamped(month: Date, day: i8) -> Option<Date> {
+    Date::new(month.year(), month.month(), day.min(month.days_in_month())).ok()
+}
+
+/// When the clock shows this: the first time, or if it never does, when it shows as much more as was left out.
+fn instant(shown: DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    zone.to_ambiguous_zoned(shown).compatible().ok().map(|zoned| zoned.timestamp())
+}
+
+/// Every time the clock shows one of these minutes, in the hours around.
+fn hours(local: DateTime, minutes: &[i8], zone: &TimeZone) -> Vec<Timestamp> {
+    let mut found = Vec::new();
+    let Ok(hour) = local.date().at(local.hour(), 0, 0, 0).checked_sub(HOURS_AROUND.hours()) else {
+        return found;
+    };
+    for ahead in 0..=2 * HOURS_AROUND {
+        let Ok(hour) = hour.checked_add(ahead.hours()) else { continue };
+        for minute in minutes {
+            let Ok(shown) = hour.checked_add(i64::from(*minute).minutes()) else { continue };
+            let both = match zone.to_ambiguous_timestamp(shown).offset() {
+                AmbiguousOffset::Unambiguous { offset } => [Some(offset), None],
+                // There was no such hour, or the clock left out but a part of it.
+                AmbiguousOffset::Gap { before, after } => {
+                    let is_part = after.seconds() - before.seconds() < 3600;
+                    [is_part.then_some(before), None]
+                }
+                AmbiguousOffset::Fold { before, after } => [Some(before), Some(after)],
+            };
+            found.extend(both.into_iter().flatten().filter_map(|offset| offset.to_timestamp(shown).ok()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

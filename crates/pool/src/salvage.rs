@@ -1,0 +1,196 @@
+//! Finding the states of a pool with no uberblock, by the nodes of the meta tree that lie in its segments.
+//!
+//! Every txg writes the root of the meta tree anew, and it is the only node of its level. So of the nodes of that tree
+//! that were born in one txg the one of the highest level is the root, if it is still there; if it is not, what
+//! stands in its place is a part of the tree. Nothing here can tell the two apart: whoever opens a state found so has
+//! to check it, and to try an older one (`docs/format/pool.md`, "Salvage").
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use snowmelt_store::{SegmentId, Store};
+
+use crate::error::{PoolError, Result};
+use crate::io::Io;
+use crate::pool::property_key;
+use crate::prefix;
+use crate::ptr::{StoredPtr, Txg};
+use crate::scan::{Frame, scan};
+use crate::segment::{COMMIT_ALIGN, Kind, frame_len};
+use crate::space::SegmentRecord;
+use crate::tree::{Tree, TreeId, TreeRecord, TreeStats};
+use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
+
+/// States kept of those that are found, newest first. Older ones will have lost segments.
+const STATES_MAX: usize = 4096;
+
+/// A state of the pool of which at least a part of the meta tree was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostState {
+    root: StoredPtr,
+    level: u64,
+}
+
+impl LostState {
+    /// The txg.
+    pub fn txg(&self) -> Txg {
+        self.root.birth
+    }
+}
+
+/// What was found in the segments of a pool.
+#[derive(Clone, Debug, Default)]
+pub struct Salvage {
+    /// States, newest first.
+    pub states: Vec<LostState>,
+    /// Frames whose header and payload hold.
+    pub frames: u64,
+    /// Frames of which only the header holds.
+    pub damaged: u64,
+    pub(crate) guid: u64,
+    /// The newest birth of any frame.
+    pub(crate) newest: Txg,
+    /// Above all trees that own a frame.
+    next_tree: u64,
+    /// Where the last frame of each segment ends.
+    ends: BTreeMap<SegmentId, u64>,
+    /// How long the store says each is.
+    lens: BTreeMap<SegmentId, u64>,
+}
+
+impl Salvage {
+    /// Goes through all segments of the pool with this guid; `progress` is told bytes done and bytes in all, and says
+    /// whether to go on: if not, there is nothing.
+    ///
+    /// # Errors
+    /// When the segments cannot be listed. A segment that cannot be read is left out from there on.
+    pub fn find(
+        store: &dyn Store,
+        guid: u64,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<Self>> {
+        let segments = store.segments().map_err(PoolError::store("listing the segments"))?;
+        let total = segments.iter().map(|info| info.len).sum();
+        let mut found = Self { guid, next_tree: 1, ..Self::default() };
+        let mut roots: BTreeMap<Txg, LostState> = BTreeMap::new();
+        let mut done = 0;
+        for info in segments {
+            found.lens.insert(info.id, info.len);
+            let mut frames = 0u64;
+            for frame in scan(store, info) {
+                // What the store cannot read is as good as overwritten.
+                let Ok(frame) = frame else { break };
+                frames += 1;
+                if frames.is_multiple_of(1024) && !progress(done + u64::from(frame.offset), total) {
+                    return Ok(None);
+                }
+                if frame.header.pool == guid {
+                    found.add(&frame, &mut roots);
+                }
+            }
+            done += info.len;
+            if !progress(done, total) {
+                return Ok(None);
+            }
+        }
+        found.states = roots.into_values().rev().collect();
+        Ok(Some(found))
+    }
+
+    fn add(&mut self, frame: &Frame, roots: &mut BTreeMap<Txg, LostState>) {
+        let header = &frame.header;
+        let end = u64::from(frame.offset) + frame_len(header.psize);
+        let last = self.ends.entry(frame.segment).or_default();
+        *last = end.max(*last);
+        self.newest = self.newest.max(header.birth);
+        self.next_tree = self.next_tree.max(header.owner.0.saturating_add(1));
+        if frame.payload.is_none() {
+            self.damaged += 1;
+            return;
+        }
+        self.frames += 1;
+        if header.kind != Kind::Node || header.owner != TreeId::META {
+            return;
+        }
+        let root = StoredPtr {
+            segment: frame.segment,
+            offset: frame.offset,
+            psize: header.psize,
+            lsize: header.lsize,
+            compression: header.compression,
+            birth: header.birth,
+            hash: header.hash,
+        };
+        let state = LostState { root, level: header.object };
+        let known = roots.entry(header.birth).or_insert_with(|| state.clone());
+        if known.level < state.level {
+            *known = state;
+        }
+        if roots.len() > STATES_MAX {
+            roots.pop_first();
+        }
+    }
+
+    /// The uberblock that a state had, but for what only it knew: when that was, and of whom.
+    ///
+    /// # Errors
+    /// `Corrupt` when a part of the meta tree is damaged or missing.
+    pub(crate) fn uberblock(&self, io: &std::sync::Arc<Io>, state: &LostState) -> Result<Uberblock> {
+        let record = TreeRecord { root: Some(state.root.clone()), ..TreeRecord::default() };
+        let tree = Tree::new(TreeId::META, io.clone(), record);
+        let view = tree.view();
+        let (mut stats, mut lens) = (TreeStats::default(), BTreeMap::new());
+        let mut holding = BTreeSet::from([state.root.segment]);
+        for ptr in view.nodes_since(0) {
+            let ptr = ptr?;
+            stats.physical += ptr.asize();
+            stats.logical += u64::from(ptr.lsize);
+            holding.insert(ptr.segment);
+        }
+        for item in view.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])) {
+            let (key, entry) = item?;
+            let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+            let Some(id) = id else {
+                return Err(PoolError::record("segment record", "key of a wrong length"));
+            };
+            lens.insert(SegmentId(id), SegmentRecord::decode(&entry.value)?);
+        }
+        // A segment may have grown after its record was written, with nodes of the meta tree.
+        let mut ends = Vec::new();
+        for id in lens.keys().copied().chain(holding).collect::<BTreeSet<_>>() {
+            let Some(&end) = self.ends.get(&id) else { continue };
+            let known = lens.get(&id);
+            if known.is_none_or(|record| record.len < end) {
+                // It ends with the padding of a commit, unless it was full before.
+                let len = end.next_multiple_of(COMMIT_ALIGN).min(self.lens.get(&id).copied().unwrap_or(end));
+                ends.push(SegmentEnd { id, kind: known.map_or(Kind::Node, |it| it.kind), open: false, len });
+            }
+        }
+        if ends.len() > ENDS_MAX {
+            return Err(PoolError::record("segment records", format!("{} are out of date", ends.len())));
+        }
+        let mut next_tree = self.next_tree;
+        for item in view.range(&[prefix::TREE], Some(&[prefix::TREE + 1])) {
+            let (key, _) = item?;
+            let id = key.get(1..).and_then(|id| id.try_into().ok()).map_or(0, u64::from_be_bytes);
+            next_tree = next_tree.max(id.saturating_add(1));
+        }
+        let outside = view.get(&property_key("outside"))?.is_some();
+        Ok(Uberblock {
+            features: Features {
+                incompat: if outside { Features::OUTSIDE } else { 0 },
+                ..Features::default()
+            },
+            guid: self.guid,
+            txg: state.txg(),
+            time: 0,
+            epoch: 0,
+            base: 0,
+            nonce: [0; 16],
+            next_tree,
+            next_segment: 1,
+            allocated: lens.values().map(|record| record.live).sum::<u64>() + stats.physical,
+            meta: TreeRecord { root: Some(state.root.clone()), stats, ..TreeRecord::default() },
+            ends,
+        })
+    }
+}

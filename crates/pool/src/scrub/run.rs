@@ -1,0 +1,302 @@
+//! Beginning, doing, pausing and giving up a scrub.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::batch::Batch;
+use super::gather::Gather;
+use super::record::{KEY, Position, ScrubRecord, ScrubState, Stage};
+use super::{MetaScan, ScrubOptions, ScrubRefused, ScrubRoots, ScrubStatus};
+use crate::damage::Log;
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+use crate::txg::Hold;
+
+/// With a limited rate, seconds that a batch should take.
+const BATCH_SECONDS: u64 = 4;
+/// With a limited rate, a batch is no smaller than this, unless it was asked for.
+const BATCH_BYTES_MIN: u64 = 1 << 20;
+/// How soon a scrub that waits for its rate notices that it is to leave off.
+const NAP: Duration = Duration::from_millis(50);
+/// How often progress is told.
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Pool {
+    /// Does a scrub: the one that is under way, from where it is, or a new one. Returns when all is read, or when
+    /// [paused](Self::pause_scrub), [given up](Self::stop_scrub) or cancelled, with how it stands then. `begun` is called
+    /// once it is known that the scrub is this call's. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// [`ScrubRefused::Running`] when another thread is at it; when the pool cannot be read or written. What was done by
+    /// then stays done.
+    pub fn scrub(
+        &self,
+        roots: &dyn ScrubRoots,
+        options: &ScrubOptions<'_>,
+        begun: &mut dyn FnMut(&ScrubStatus),
+    ) -> Result<ScrubStatus> {
+        let _alone = loop {
+            if let Some(alone) = self.scrubber.try_lock_for(NAP) {
+                break alone;
+            }
+            // One that was paused or given up is about to leave off.
+            if self.scrub_record()?.is_none_or(|record| record.state == ScrubState::Scanning) {
+                return Err(ScrubRefused::Running.into());
+            }
+        };
+        self.begin_scrub()?;
+        self.scrubbing.is_running.store(true, Ordering::Release);
+        begun(&self.last_scrub()?);
+        let done = self.scrub_all(roots, options);
+        self.scrubbing.is_running.store(false, Ordering::Release);
+        self.forget_batch();
+        done?;
+        self.last_scrub()
+    }
+
+    fn last_scrub(&self) -> Result<ScrubStatus> {
+        self.scrub_status()?.ok_or(PoolError::Misuse("a scrub left no record"))
+    }
+
+    /// The last scrub; `None` if there was none. While it runs in this process, it is as of this moment.
+    ///
+    /// # Errors
+    /// When the meta tree cannot be read.
+    pub fn scrub_status(&self) -> Result<Option<ScrubStatus>> {
+        let Some(record) = self.scrub_record()? else { return Ok(None) };
+        let live = &self.scrubbing;
+        let scanned = record.issued.saturating_add(live.scanned.load(Ordering::Relaxed));
+        Ok(Some(ScrubStatus {
+            state: record.state,
+            is_running: live.is_running.load(Ordering::Acquire),
+            started: record.started,
+            ended: record.ended,
+            worked: record.worked.saturating_add(live.worked.load(Ordering::Relaxed)),
+            total: record.total,
+            scanned,
+            issued: record.issued.saturating_add(live.issued.load(Ordering::Relaxed)).min(scanned),
+            repaired: record.repaired,
+            errors: record.errors,
+        }))
+    }
+
+    /// Pauses the scrub that is under way; it keeps its place.
+    ///
+    /// # Errors
+    /// `ScrubRefused`; as [`commit`](Self::commit).
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.change_scrub(|record, now| match record.state {
+            ScrubState::Scanning => {
+                record.state = ScrubState::Paused;
+                record.ended = now;
+                Ok(())
+            }
+            ScrubState::Paused => Err(ScrubRefused::Paused.into()),
+            ScrubState::Finished | ScrubState::Canceled => Err(ScrubRefused::NotRunning.into()),
+        })
+    }
+
+    /// Gives up the scrub that is under way or paused.
+    ///
+    /// # Errors
+    /// `ScrubRefused`; as [`commit`](Self::commit).
+    pub fn stop_scrub(&self) -> Result<()> {
+        self.change_scrub(|record, now| {
+            if !record.state.is_under_way() {
+                return Err(ScrubRefused::NotRunning.into());
+            }
+            record.state = ScrubState::Canceled;
+            record.ended = now;
+            Ok(())
+        })
+    }
+
+    fn change_scrub(&self, change: impl FnOnce(&mut ScrubRecord, u64) -> Result<()>) -> Result<()> {
+        self.sync_task(|hold| {
+            let mut record = self.scrub_record()?.ok_or(ScrubRefused::NotRunning)?;
+            change(&mut record, (self.options.clock)())?;
+            self.put_scrub(hold, &record)
+        })?;
+        self.scrubbing.interrupt.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn scrub_record(&self) -> Result<Option<ScrubRecord>> {
+        self.meta().get(&KEY)?.map(|entry| ScrubRecord::decode(&entry.value)).transpose()
+    }
+
+    fn put_scrub(&self, hold: &Hold<'_>, record: &ScrubRecord) -> Result<()> {
+        self.meta().insert(hold, &KEY, &record.encode()).map(drop)
+    }
+
+    fn begin_scrub(&self) -> Result<()> {
+        let total = self.space()?.allocated;
+        self.sync_task(|hold| {
+            let now = (self.options.clock)();
+            let record = match self.scrub_record()? {
+                Some(record) if record.state.is_under_way() => {
+                    ScrubRecord { state: ScrubState::Scanning, ended: 0, ..record }
+                }
+                _ => {
+                    self.begin_log(hold)?;
+                    ScrubRecord {
+                        state: ScrubState::Scanning,
+                        started: now,
+                        ended: 0,
+                        worked: 0,
+                        max_txg: hold.txg(),
+                        frozen_until: 0,
+                        total,
+                        issued: 0,
+                        repaired: 0,
+                        errors: 0,
+                        position: Position::start(Stage::Meta),
+                    }
+                }
+            };
+            self.put_scrub(hold, &record)
+        })
+    }
+
+    fn scrub_all(&self, roots: &dyn ScrubRoots, options: &ScrubOptions<'_>) -> Result<()> {
+        let mut pace = Pace::new(options);
+        loop {
+            self.scrubbing.interrupt.store(false, Ordering::Release);
+            let record = self.scrub_record()?;
+            let Some(record) = record.filter(|record| record.state == ScrubState::Scanning) else {
+                return Ok(());
+            };
+            if (options.cancelled)() {
+                return Ok(());
+            }
+            self.scrub_batch(roots, options, record, &mut pace)?;
+            (options.progress)(&self.last_scrub()?);
+        }
+    }
+
+    /// Reads a batch and commits what came of it.
+    fn scrub_batch(
+        &self,
+        roots: &dyn ScrubRoots,
+        options: &ScrubOptions<'_>,
+        mut record: ScrubRecord,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        let began = Instant::now();
+        let freed = self.io().watch_frees();
+        let stop = || (options.cancelled)() || self.scrubbing.interrupt.load(Ordering::Acquire);
+        let (txg, view, _) = self.capture()?;
+        if view.root_ptr().is_none() {
+            return Err(PoolError::Misuse("the meta tree was committed and is not on disk"));
+        }
+        let meta = MetaScan { io: self.io(), root: view.root_ptr() };
+        let frozen_until = if record.frozen_until > 0 { record.frozen_until } else { txg };
+        let plan = roots.plan(&meta, frozen_until)?;
+        let mut gather = Gather { pool: self, roots, meta, plan, max_txg: record.max_txg, stop: &stop };
+        let mut batch = Batch::new(pace.batch_bytes(), (self.options.clock)());
+        gather.fill(&mut record, &mut batch, txg)?;
+        let scanned = batch.scanned();
+        self.scrubbing.scanned.store(scanned, Ordering::Relaxed);
+        self.scrubbing.issued.store(batch.read, Ordering::Relaxed);
+        let mut told = Instant::now();
+        let mut tell = |bytes| {
+            pace.wait(bytes, &stop);
+            self.scrubbing.worked.store(began.elapsed().as_secs(), Ordering::Relaxed);
+            if told.elapsed() >= TELL_INTERVAL {
+                told = Instant::now();
+                if let Ok(status) = self.last_scrub() {
+                    (options.progress)(&status);
+                }
+            }
+            !stop()
+        };
+        let whole = tell(batch.read) && batch.verify(self, &self.scrubbing, &mut tell)?;
+        if whole && record.position.stage == Stage::Done {
+            batch.healed += self.io().repair_store(self.options.clock, &mut || !stop())?;
+        }
+        if whole {
+            record.issued = record.issued.saturating_add(scanned);
+            record.worked = record.worked.saturating_add(pace.seconds(began.elapsed()));
+            self.sync_task(|hold| self.end_batch(hold, record, &mut batch, &freed))?;
+        }
+        self.io().unwatch_frees(freed);
+        self.forget_batch();
+        Ok(())
+    }
+
+    fn forget_batch(&self) {
+        for counter in [&self.scrubbing.scanned, &self.scrubbing.issued, &self.scrubbing.worked] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// In one txg: what was mended, what was found, and where to go on.
+    fn end_batch(
+        &self,
+        hold: &Hold<'_>,
+        mut record: ScrubRecord,
+        batch: &mut Batch,
+        freed: &crate::io::Freed,
+    ) -> Result<()> {
+        let Some(now) = self.scrub_record()? else { return Ok(()) };
+        if !now.state.is_under_way() || now.started != record.started || now.max_txg != record.max_txg {
+            return Ok(());
+        }
+        (record.state, record.ended) = (now.state, now.ended);
+        let repaired = batch.healed.saturating_add(batch.mend(self, hold, freed)?);
+        record.repaired = record.repaired.saturating_add(repaired);
+        // What was freed while it was being read is of no concern to anybody.
+        batch.damaged.retain(|(damage, _)| !freed.has((damage.segment, damage.offset)));
+        record.errors = record.errors.saturating_add(batch.damaged.len() as u64);
+        self.log_damage(hold, Log::Scrub, &batch.damaged)?;
+        if record.position.stage == Stage::Done {
+            record.state = ScrubState::Finished;
+            record.ended = (self.options.clock)();
+            self.rotate_logs(hold)?;
+        }
+        self.put_scrub(hold, &record)
+    }
+}
+
+/// Keeps to a rate.
+struct Pace {
+    rate: Option<u64>,
+    batch_bytes: u64,
+    began: Instant,
+    read: u64,
+    /// What is left of a second over, of batches so far.
+    rest: Duration,
+}
+
+impl Pace {
+    fn new(options: &ScrubOptions<'_>) -> Self {
+        let rate = options.rate.map(|rate| rate.max(1));
+        Pace { rate, batch_bytes: options.batch_bytes, began: Instant::now(), read: 0, rest: Duration::ZERO }
+    }
+
+    fn batch_bytes(&self) -> u64 {
+        let by_rate = self.rate.map(|rate| rate.saturating_mul(BATCH_SECONDS).max(BATCH_BYTES_MIN));
+        by_rate.map_or(self.batch_bytes, |by_rate| by_rate.min(self.batch_bytes))
+    }
+
+    /// Waits until `bytes` more may have been read.
+    fn wait(&mut self, bytes: u64, stop: &dyn Fn() -> bool) {
+        let Some(rate) = self.rate else { return };
+        self.read = self.read.saturating_add(bytes);
+        let due = Duration::from_secs_f64(self.read as f64 / rate as f64);
+        while let Some(left) = due.checked_sub(self.began.elapsed()).filter(|left| !left.is_zero()) {
+            if stop() {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    /// Whole seconds, so that many short batches add up to the time they took.
+    fn seconds(&mut self, more: Duration) -> u64 {
+        self.rest += more;
+        let whole = self.rest.as_secs();
+        self.rest -= Duration::from_secs(whole);
+        whole
+    }
+}

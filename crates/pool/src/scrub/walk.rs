@@ -1,0 +1,158 @@
+//! Going through a tree from some key on, past what cannot be read.
+
+use std::sync::Arc;
+
+use crate::error::{PoolError, Result};
+use crate::io::Io;
+use crate::ptr::{StoredPtr, Txg};
+use crate::tree::{Entry, Key, Link, Node};
+
+/// Which part of a tree to go through.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Nodes that begin before this key were looked at earlier, and entries below it.
+    pub(crate) from: Key,
+    /// Where to end.
+    pub(crate) to: Option<Key>,
+    /// What was born up to this txg belongs to another root.
+    pub(crate) since: Txg,
+}
+
+/// A node on the way, with what its parent says of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) ptr: StoredPtr,
+    level: Option<u8>,
+    /// Its lower bound.
+    pub(crate) low: Key,
+    /// Its upper bound.
+    pub(crate) high: Option<Key>,
+}
+
+/// What a walk meets.
+pub(crate) trait Visitor {
+    /// A node; `fresh` if no earlier part of the walk has had it. Gives the node, or tells that it cannot be read.
+    ///
+    /// # Errors
+    /// What ends the walk. What is only damaged is noted, and the node passed over with `None`.
+    fn node(&mut self, step: &Step, fresh: bool) -> Result<Option<Arc<Node>>>;
+
+    /// An entry of a leaf.
+    ///
+    /// # Errors
+    /// What ends the walk.
+    fn entry(&mut self, key: &Key, entry: &Entry, leaf: &Step) -> Result<()>;
+}
+
+/// A walk that can be left after any node and gone on with later.
+pub(crate) struct Walk {
+    part: Part,
+    pending: Vec<Step>,
+}
+
+impl Walk {
+    pub(crate) fn new(root: Option<&StoredPtr>, part: Part) -> Self {
+        let step = |ptr: &StoredPtr| Step { ptr: ptr.clone(), level: None, low: Key::empty(), high: None };
+        let pending = root.filter(|root| root.birth > part.since).map(step).into_iter().collect();
+        Walk { part, pending }
+    }
+
+    /// What was born up to this txg is left out.
+    pub(crate) fn since(&self) -> Txg {
+        self.part.since
+    }
+
+    /// The lower bound of the node that comes next; `None` at the end. All nodes before it begin below that key.
+    pub(crate) fn next_key(&self) -> Option<&Key> {
+        self.pending.last().map(|step| &step.low)
+    }
+
+    /// Looks at nodes down to the next leaf. `false` at the end.
+    pub(crate) fn leaf(&mut self, visitor: &mut dyn Visitor) -> Result<bool> {
+        while let Some(step) = self.pending.pop() {
+            let fresh = self.part.from.len() == 0 || step.low >= self.part.from;
+            let Some(node) = visitor.node(&step, fresh)? else { continue };
+            if step.level.is_some_and(|level| level != node.level()) {
+                // The hash holds, so it was written so; `check` names it.
+                continue;
+            }
+            match &*node {
+                Node::Inner(inner) => {
+                    for (at, child) in inner.entries.iter().enumerate().rev() {
+                        let high = inner.entries.get(at + 1).map(|next| next.key.clone());
+                        let high = high.or_else(|| step.high.clone());
+                        let is_before = high.as_ref().is_some_and(|high| *high <= self.part.from);
+                        let is_behind = self.part.to.as_ref().is_some_and(|to| child.key >= *to);
+                        let Link::Disk(ptr) = &child.link else { continue };
+                        if is_before || is_behind || ptr.birth <= self.part.since {
+                            continue;
+                        }
+                        let (ptr, low) = (ptr.clone(), child.key.clone());
+                        self.pending.push(Step { ptr, level: inner.level.checked_sub(1), low, high });
+                    }
+                }
+                Node::Leaf(leaf) => {
+                    let within = leaf.entries.iter().filter(|entry| entry.key >= self.part.from);
+                    for entry in within.take_while(|e| self.part.to.as_ref().is_none_or(|to| e.key < *to)) {
+                        visitor.entry(&entry.key, &Entry::from(entry), &step)?;
+                    }
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Entries of the meta tree, past what of it cannot be read.
+pub struct MetaScan<'a> {
+    pub(crate) io: &'a Arc<Io>,
+    pub(crate) root: Option<StoredPtr>,
+}
+
+impl MetaScan<'_> {
+    /// Gives the entries whose keys lie in `[from, to)`, in order.
+    ///
+    /// # Errors
+    /// What `each` returns; when the store fails.
+    pub fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        each: &mut dyn FnMut(&[u8], &Entry) -> Result<()>,
+    ) -> Result<()> {
+        struct Reader<'r, 'a> {
+            io: &'a Arc<Io>,
+            each: &'r mut dyn FnMut(&[u8], &Entry) -> Result<()>,
+        }
+        impl Visitor for Reader<'_, '_> {
+            fn node(&mut self, step: &Step, _: bool) -> Result<Option<Arc<Node>>> {
+                passable(self.io.node(&step.ptr, None, true))
+            }
+            fn entry(&mut self, key: &Key, entry: &Entry, _: &Step) -> Result<()> {
+                (self.each)(key.as_slice(), entry)
+            }
+        }
+        let part = Part { from: Key::from(from), to: Some(Key::from(to)), since: 0 };
+        let mut walk = Walk::new(self.root.as_ref(), part);
+        let mut reader = Reader { io: self.io, each };
+        while walk.leaf(&mut reader)? {}
+        Ok(())
+    }
+}
+
+/// `None` for what is damaged.
+pub(super) fn passable<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl PoolError {
+    /// Whether it is of the block alone: wrong bytes, or none to be had there.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.is_corruption() || matches!(self, PoolError::Store { .. })
+    }
+}

@@ -1,0 +1,63 @@
+//! What went wrong with a target, and what can be done about it.
+
+use snowmelt_fs::mirror::MirrorError;
+
+use crate::error::{Failure, FailureKind, chain};
+
+/// Conflicts that are named.
+const NAMED_MAX: usize = 20;
+
+/// Why a directory or image, a copy of `source` in the user's words, cannot be brought up to date.
+pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
+    let (kind, text) = match error {
+        MirrorError::Interrupted => (FailureKind::Interrupted, "interrupted".to_owned()),
+        MirrorError::Foreign { .. } => (
+            FailureKind::Diverged,
+            format!(
+                "there is something at the target, and no sync has put it there\n\
+                 with --force it becomes a copy of '{source}', and whatever else is in it is removed"
+            ),
+        ),
+        MirrorError::OtherSource { holds, .. } => (
+            FailureKind::Diverged,
+            format!(
+                "the target is a copy of '{holds}'\n\
+                 with --force it becomes one of '{source}', and whatever else is in it is removed"
+            ),
+        ),
+        MirrorError::Record { path } => (
+            FailureKind::Other,
+            format!(
+                "{error}\nremove '{}' and sync with --force: everything is compared then",
+                path.display()
+            ),
+        ),
+        MirrorError::Busy { .. } => {
+            (FailureKind::Busy, "another sync is at work at the target: wait until that has ended".to_owned())
+        }
+        MirrorError::Nested { name } => (
+            FailureKind::Other,
+            format!(
+                "{error}\nwhere that one is mounted, this is hidden: move '{name}' of '{source}' elsewhere, or rename the \
+                 dataset (or, if that is no more, what the target has there)"
+            ),
+        ),
+        MirrorError::Conflicts { some, count } => {
+            let mut text = format!("the target was changed by others in {count} places");
+            for conflict in some.iter().take(NAMED_MAX) {
+                text.push_str(&format!("\n  {}: {}", String::from_utf8_lossy(&conflict.path), conflict.what));
+            }
+            let more = count.saturating_sub(some.len().min(NAMED_MAX) as u64);
+            if more > 0 {
+                text.push_str(&format!("\n  and {more} more"));
+            }
+            text.push_str(
+                "\nkeep elsewhere what you want to keep, and sync with --force: that makes the target what the snapshot holds, \
+                 and removes everything else",
+            );
+            (FailureKind::Diverged, text)
+        }
+        other => (FailureKind::Other, chain(other)),
+    };
+    Failure::new(kind, text)
+}

@@ -1,0 +1,88 @@
+//! Targets that are no datasets: directories, images and block devices, files with a stream.
+//!
+//! Directories and images remember which snapshot they hold (`snowmelt_fs::mirror`); the source keeps that one for them, so that
+//! the next sync finds what changed. Whoever has the target looks up what differs, and asks for that.
+//!
+//! - `here`: what is on this machine
+//! - `opened`: a directory or an image at work
+//! - `stream_file`: a file with a stream
+//! - `there`: what is at the other side of a connection
+//! - `server`: that other side
+//! - `explain`: what went wrong, for people
+
+mod explain;
+mod here;
+mod opened;
+mod server;
+mod stream_file;
+mod there;
+
+pub use here::{Here, is_stream};
+pub use server::{Teller, serve_target};
+pub use stream_file::copy;
+pub use there::There;
+
+use crate::end::Source;
+use crate::error::Failure;
+use crate::objects::RemoteSnapshot;
+use crate::request::{Bring, Brought, OpenTarget, TargetState};
+
+/// A directory, an image or device, or a file with a stream; or a tree of such.
+pub trait Target {
+    /// Opens it, or what is below it; what was opened before is let go.
+    ///
+    /// # Errors
+    /// When it holds something else or is in use; when it cannot be opened.
+    fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure>;
+
+    /// Brings what was opened to a snapshot.
+    ///
+    /// # Errors
+    /// When it was changed by others; when something cannot be read or written. What was done stays, and the next time goes on
+    /// there.
+    fn bring(
+        &mut self,
+        how: &Bring,
+        material: Material,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Brought, Failure>;
+
+    /// Whether the connection to it is gone.
+    fn is_lost(&self) -> bool {
+        false
+    }
+}
+
+/// What a target is made from.
+pub enum Material {
+    /// The snapshot, and the one that the target holds.
+    Snapshots {
+        /// The snapshot.
+        new: RemoteSnapshot,
+        /// The one that the target holds.
+        old: Option<RemoteSnapshot>,
+    },
+    /// A stream of the snapshot.
+    Stream(Box<dyn Source>),
+}
+
+/// Hears of what goes on.
+pub trait Watcher {
+    /// One name has been dealt with.
+    fn item(&mut self) {}
+
+    /// So many bytes there are in all.
+    fn expect(&mut self, _bytes: u64) {}
+
+    /// So far it has come, in bytes.
+    fn at(&mut self, _bytes: u64) {}
+
+    /// So many bytes have come, or are to go, over: they may be held up.
+    fn pass(&mut self, _bytes: usize) {}
+
+    /// Something could not be done; the rest goes on.
+    fn failure(&mut self, what: &str);
+
+    /// Whether it is to stop.
+    fn is_cancelled(&self) -> bool;
+}

@@ -1,0 +1,139 @@
+//! Where frames go out.
+//!
+//! One thread writes them, so that nobody else waits for the other side's kernel: a connection that is found dead is dead for
+//! everybody at once, also while a write to it hangs.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::WireError;
+use super::frame::{Greeting, Kind, encode_frame};
+use super::pack::Packer;
+
+/// Bytes that wait to be written before those who have more are made to wait.
+const QUEUE_MAX: usize = 1024 * 1024;
+
+pub(super) struct Sender {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// How DATA is packed; not at all without.
+    level: Option<u8>,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// Nothing more will come.
+    closed: bool,
+    /// Everything that came has been written, and the output is closed.
+    written: bool,
+    /// Why nothing more can be written.
+    dead: Option<WireError>,
+}
+
+impl Sender {
+    /// Begins to write to `output`, as both sides have agreed.
+    pub(super) fn new(output: impl Write + Send + 'static, agreed: Greeting) -> Arc<Self> {
+        let level = (agreed.packs && agreed.level > 0).then_some(agreed.level);
+        let sender = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), level });
+        let writer = sender.clone();
+        std::thread::spawn(move || writer.write(output));
+        sender
+    }
+
+    /// Takes frames and forgets them.
+    pub(super) fn nowhere() -> Arc<Self> {
+        Self::new(std::io::sink(), Greeting::default())
+    }
+
+    /// What packs the DATA of one stream, if it is to be packed.
+    pub(super) fn packer(&self) -> Option<Packer> {
+        self.level.map(Packer::new)
+    }
+
+    fn write(&self, mut output: impl Write) {
+        loop {
+            let mut queue = self.queue.lock();
+            while queue.frames.is_empty() && !queue.closed && queue.dead.is_none() {
+                self.changed.wait(&mut queue);
+            }
+            let next = queue.frames.pop_front().filter(|_| queue.dead.is_none());
+            let Some(frame) = next else { break };
+            drop(queue);
+            let written = output.write_all(&frame).and_then(|()| output.flush());
+            self.queue.lock().bytes -= frame.len();
+            if let Err(error) = written {
+                self.kill(error.into());
+            }
+            self.changed.notify_all();
+        }
+        // The other side reads the end before anybody here hears of it.
+        drop(output);
+        self.queue.lock().written = true;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn send(&self, kind: Kind, channel: u32, payload: &[u8]) -> Result<(), WireError> {
+        let frame = encode_frame(kind, channel, payload)?;
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(dead) = &queue.dead {
+                return Err(dead.clone());
+            }
+            if queue.closed {
+                return Err(WireError::Closed);
+            }
+            if queue.bytes == 0 || queue.bytes + frame.len() <= QUEUE_MAX {
+                break;
+            }
+            self.changed.wait(&mut queue);
+        }
+        queue.bytes += frame.len();
+        queue.frames.push_back(frame);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Says that this side is there, unless more than that waits to be said.
+    pub(super) fn show_life(&self) {
+        let mut queue = self.queue.lock();
+        if queue.frames.is_empty()
+            && queue.dead.is_none()
+            && !queue.closed
+            && let Ok(frame) = encode_frame(Kind::Alive, 0, &[])
+        {
+            queue.bytes += frame.len();
+            queue.frames.push_back(frame);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Nothing more can be written, whatever waits.
+    pub(super) fn kill(&self, why: WireError) {
+        self.queue.lock().dead.get_or_insert(why);
+        self.changed.notify_all();
+    }
+
+    /// Nothing more comes: the output is closed when what waits has been written.
+    pub(super) fn close(&self) {
+        self.queue.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Closes, and waits for so long at most.
+    pub(super) fn finish(&self, most: Duration) {
+        self.close();
+        let end = Instant::now() + most;
+        let mut queue = self.queue.lock();
+        while !queue.written && queue.dead.is_none() {
+            if self.changed.wait_until(&mut queue, end).timed_out() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Passwords: the client answers a challenge with a digest over its password and the challenge.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use md4::Md4;
+use md5::{Digest, Md5};
+use sha1::Sha1;
+use sha2::{Sha256, Sha512};
+
+use super::config::{AuthUser, Module};
+use crate::filter::matches;
+
+/// Random bytes of a challenge.
+const CHALLENGE_LEN: usize = 48;
+/// Longest file of secrets.
+const SECRETS_MAX: u64 = 1 << 20;
+
+/// How an answer is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AuthDigest {
+    Sha512,
+    Sha256,
+    Sha1,
+    Md5,
+    Md4,
+}
+
+impl AuthDigest {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Sha512, "sha512"),
+        (Self::Sha256, "sha256"),
+        (Self::Sha1, "sha1"),
+        (Self::Md5, "md5"),
+        (Self::Md4, "md4"),
+    ];
+
+    /// All names, as they are told in the greeting.
+    pub fn names() -> String {
+        Self::ALL.map(|(_, name)| name).join(" ")
+    }
+
+    /// The first of the client's that is known; of one that names none, what all of version 30 and later use.
+    pub fn choose<'n>(names: impl Iterator<Item = &'n str>) -> Option<Self> {
+        let mut names = names.peekable();
+        if names.peek().is_none() {
+            return Some(Self::Md5);
+        }
+        names.find_map(|name| Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest))
+    }
+
+    fn answer(self, password: &[u8], challenge: &str) -> String {
+        fn digest<D: Digest>(password: &[u8], challenge: &str) -> Vec<u8> {
+            D::new().chain_update(password).chain_update(challenge).finalize().to_vec()
+        }
+        base64(&match self {
+            Self::Sha512 => digest::<Sha512>(password, challenge),
+            Self::Sha256 => digest::<Sha256>(password, challenge),
+            Self::Sha1 => digest::<Sha1>(password, challenge),
+            Self::Md5 => digest::<Md5>(password, challenge),
+            // The older form begins with the seed, which is zero here.
+            Self::Md4 => digest::<Md4>(&[&[0; 4], password].concat(), challenge),
+        })
+    }
+}
+
+/// Base 64 without what fills it up.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let group =
+            three.iter().fold(0_u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+        for digit in 0..=three.len() {
+            text.push(char::from(DIGITS[(group >> (18 - 6 * digit)) as usize & 63]));
+        }
+    }
+    text
+}
+
+/// A challenge that nobody has seen.
+///
+/// # Errors
+/// When the machine has no randomness.
+pub fn challenge() -> io::Result<String> {
+    let mut bytes = [0; CHALLENGE_LEN];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(base64(&bytes))
+}
+
+/// Looks at an answer, "name digest"; the name, if it is right.
+///
+/// # Errors
+/// What is to be logged, and not told to the client.
+pub fn check(module: &Module, digest: AuthDigest, challenge: &str, answer: &str) -> Result<String, String> {
+    let (name, answer) = answer.split_once(' ').ok_or("an answer without a digest")?;
+    let user = module.auth_users.iter().find(|user| is_like(user, name)).ok_or("no such user")?;
+    if user.denied {
+        return Err("denied by auth users".to_owned());
+    }
+    let file = module.secrets_file.as_deref().ok_or("no secrets file")?;
+    let text = secrets(file, module.strict_modes)?;
+    let mut is_known = false;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if let Some((_, password)) = line.split_once(':').filter(|(user, _)| *user == name) {
+            is_known = true;
+            if is_equal(digest.answer(password.as_bytes(), challenge).as_bytes(), answer.as_bytes()) {
+                return Ok(name.to_owned());
+            }
+        }
+    }
+    Err(if is_known { "password mismatch" } else { "no secret" }.to_owned())
+}
+
+fn is_like(user: &AuthUser, name: &str) -> bool {
+    matches(user.name.as_bytes(), name.as_bytes())
+}
+
+/// Takes as long whatever the difference.
+fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+fn secrets(file: &Path, strict: bool) -> Result<String, String> {
+    let metadata = std::fs::metadata(file).map_err(|error| format!("secrets file: {error}"))?;
+    if strict && metadata.mode() & 0o006 != 0 {
+        return Err("secrets file must not be other-accessible (see strict modes option)".to_owned());
+    }
+    if strict && rustix::process::geteuid().is_root() && metadata.uid() != 0 {
+        return Err("secrets file must be owned by root when running as root (see strict modes)".to_owned());
+    }
+    if metadata.len() > SECRETS_MAX {
+        return Err("secrets file is too long".to_owned());
+    }
+    std::fs::read_to_string(file).map_err(|error| format!("secrets file: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_those_of_rsync() {
+        // As stock rsync 3.5 answered for the password "pw".
+        let challenge =
+            "eD+3fAwGbph+Ct+sGml1/+MdWjTiyfIAlyZ/F00c45O8Pxc2qI3uTAt2WYlFkKREqLVU+hr0WDRGfVPxzBgrxA";
+        assert_eq!(
+            AuthDigest::Sha512.answer(b"pw", challenge),
+            "EVLKIFWgm9+wxCUnfEt8upfuR1jp/a+5MUfOcIJNXbLXsVEIdyf+i6GAYf6j2CG2Rf+tGWIEA+f1sd8HDMbaPQ"
+        );
+        assert_eq!(AuthDigest::choose("x sha1 md5".split(' ')), Some(AuthDigest::Sha1));
+        assert_eq!(AuthDigest::choose(std::iter::empty()), Some(AuthDigest::Md5));
+    }
+
+    #[test]
+    fn base64_needs_no_filling() {
+        assert_eq!((base64(b"f"), base64(b"fo"), base64(b"foo")), ("Zg".into(), "Zm8".into(), "Zm9v".into()));
+    }
+}

@@ -1,0 +1,468 @@
+//! `rsyncd.conf`: what is served, to whom (rsyncd.conf(5)).
+
+use std::path::{Path, PathBuf};
+
+use super::access::HostList;
+use super::log::LogFormat;
+use crate::filter::Filter;
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is wrong.
+    #[error("{}, line {line}: {what}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A whole configuration.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// Told to everybody who connects.
+    pub motd_file: Option<PathBuf>,
+    /// Where to listen, if the command line does not say.
+    pub address: Option<String>,
+    /// Likewise.
+    pub port: Option<u16>,
+    /// The process number is written there.
+    pub pid_file: Option<PathBuf>,
+    /// In the order of the file.
+    pub modules: Vec<Module>,
+}
+
+/// Somebody who may log in, and as what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthUser {
+    /// May have wildcards.
+    pub name: String,
+    /// May not.
+    pub denied: bool,
+}
+
+/// Who the server is while it reads a module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Id {
+    /// As the manual says: nobody, if the server is root.
+    Default,
+    /// By name or number.
+    Named(String),
+}
+
+/// A module.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, clippy::struct_excessive_bools)]
+pub struct Module {
+    pub name: String,
+    /// A directory ("/srv/a") or a dataset or snapshot ("tank/a", "tank/a@monday", "tank/a@" for the newest one).
+    pub path: String,
+    /// Files are listed by this index of the directory, which nothing else is then read for.
+    pub index: Option<PathBuf>,
+    /// Where the files of an index are, if not at the path.
+    pub real_path: Option<PathBuf>,
+    /// The path is of a tree of attributes, as rsync-huai has it; the files are there.
+    pub real_file_prefix: Option<PathBuf>,
+    pub comment: String,
+    pub list: bool,
+    /// 0 is no limit.
+    pub max_connections: usize,
+    /// A negative limit: nobody may connect.
+    pub is_disabled: bool,
+    pub hosts_allow: Option<HostList>,
+    pub hosts_deny: Option<HostList>,
+    pub auth_users: Vec<AuthUser>,
+    pub secrets_file: Option<PathBuf>,
+    pub strict_modes: bool,
+    pub uid: Id,
+    pub gid: Id,
+    pub numeric_ids: bool,
+    pub munge_symlinks: bool,
+    pub ignore_errors: bool,
+    pub timeout_seconds: u32,
+    pub refuse_options: Vec<String>,
+    pub hidden: Filter,
+    pub transfer_logging: bool,
+    pub log_format: LogFormat,
+}
+
+impl Module {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            path: String::new(),
+            index: None,
+            real_path: None,
+            real_file_prefix: None,
+            comment: String::new(),
+            list: true,
+            max_connections: 0,
+            is_disabled: false,
+            hosts_allow: None,
+            hosts_deny: None,
+            auth_users: Vec::new(),
+            secrets_file: None,
+            strict_modes: true,
+            uid: Id::Default,
+            gid: Id::Default,
+            numeric_ids: false,
+            munge_symlinks: false,
+            ignore_errors: false,
+            timeout_seconds: 0,
+            refuse_options: Vec::new(),
+            hidden: Filter::default(),
+            transfer_logging: false,
+            log_format: LogFormat::default(),
+        }
+    }
+
+    /// Where the files of a tree of attributes are: below the root that a path with `/./` tells, or else that of this machine.
+    pub fn real_files(&self) -> Option<PathBuf> {
+        let prefix = self.real_file_prefix.as_ref()?;
+        let root = self.path.split_once("/./").map_or("/", |(root, _)| root);
+        Some(Path::new(root).join(prefix.strip_prefix("/").unwrap_or(prefix)))
+    }
+
+    /// Whether it is a directory of this machine.
+    pub fn is_directory(&self) -> bool {
+        self.path.starts_with('/')
+    }
+}
+
+/// Rules in the order in which they count, whatever that of the lines: as the manual has it.
+#[derive(Debug, Default)]
+struct Rules {
+    filter: Vec<String>,
+    include_from: Option<PathBuf>,
+    include: Vec<String>,
+    exclude_from: Option<PathBuf>,
+    exclude: Vec<String>,
+}
+
+type Value<T> = std::result::Result<T, String>;
+
+fn boolean(text: &str) -> Value<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "true" | "1" | "on" => Ok(true),
+        "no" | "false" | "0" | "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither yes nor no")),
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
+    text.parse().map_err(|_| format!("'{text}' is no number that can be used here"))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', '\t', ',']).filter(|word| !word.is_empty())
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a line is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a file, which `path` names in errors.
+    ///
+    /// # Errors
+    /// When a line is wrong, or names a file that cannot be read.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        // What stands before the first module is what modules begin as.
+        let mut defaults = (Module::new(""), Rules::default());
+        let mut current: Option<(Module, Rules)> = None;
+        for (line, text) in logical_lines(text) {
+            let wrong = |what: String| ConfigError::Line { path: path.to_owned(), line, what };
+            if let Some(name) = text.strip_prefix('[') {
+                let name = name.strip_suffix(']').map(str::trim).filter(|name| is_module_name(name));
+                let name = name.ok_or_else(|| wrong("this is no module's name".to_owned()))?;
+                if let Some(done) = current.take() {
+                    config.finish(done, &defaults.1).map_err(wrong)?;
+                }
+                let module = Module { name: name.to_owned(), ..defaults.0.clone() };
+                if config.modules.iter().any(|other| other.name == module.name) {
+                    return Err(wrong(format!("module '{name}' is there twice")));
+                }
+                current = Some((module, Rules::default()));
+                continue;
+            }
+            let (key, value) = text.split_once('=').ok_or_else(|| wrong("a '=' is missing".to_owned()))?;
+            let key: String = key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
+            let value = value.trim();
+            let is_global = current.is_none() && config.global(&key, value).map_err(wrong)?;
+            if !is_global {
+                let (module, rules) = current.as_mut().unwrap_or(&mut defaults);
+                set(module, rules, &key, value).map_err(wrong)?;
+            }
+        }
+        let line = text.lines().count();
+        if let Some(done) = current.take() {
+            let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
+            config.finish(done, &defaults.1).map_err(wrong)?;
+        }
+        Ok(config)
+    }
+
+    fn global(&mut self, key: &str, value: &str) -> Value<bool> {
+        match key {
+            "motdfile" => self.motd_file = Some(value.into()),
+            "address" => self.address = Some(value.to_owned()),
+            "port" => self.port = Some(number(value)?),
+            "pidfile" => self.pid_file = Some(value.into()),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finish(&mut self, (mut module, rules): (Module, Rules), defaults: &Rules) -> Value<()> {
+        if module.path.is_empty() {
+            return Err(format!("module '{}' has no path", module.name));
+        }
+        if !module.auth_users.is_empty() && module.secrets_file.is_none() {
+            return Err(format!("module '{}' has auth users and no secrets file", module.name));
+        }
+        if !module.is_directory() && (module.uid != Id::Default || module.gid != Id::Default) {
+            return Err(format!(
+                "module '{}': uid and gid are of directories only: of a dataset everything is served",
+                module.name
+            ));
+        }
+        if module.index.is_some() && !module.is_directory() {
+            return Err(format!("module '{}': a dataset needs no index", module.name));
+        }
+        if module.real_file_prefix.is_some() && (module.index.is_some() || !module.is_directory()) {
+            return Err(format!(
+                "module '{}': 'real file prefix' is of trees of attributes only",
+                module.name
+            ));
+        }
+        if module.real_path.is_some() && module.index.is_none() {
+            return Err(format!("module '{}': 'real path' is of what has an index only", module.name));
+        }
+        for rules in [&rules, defaults] {
+            add_rules(&mut module.hidden, rules)?;
+        }
+        if module.hidden.has_merges() {
+            return Err(format!("module '{}': rules in files of directories are clients' only", module.name));
+        }
+        self.modules.push(module);
+        Ok(())
+    }
+
+    /// A module by name.
+    pub fn module(&self, name: &[u8]) -> Option<&Module> {
+        self.modules.iter().find(|module| module.name.as_bytes() == name)
+    }
+}
+
+fn is_module_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', ']', '[', '\n'])
+}
+
+/// Lines that say something, with their numbers; a backslash at the end goes on with the next one.
+fn logical_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if !goes_on && (line.is_empty() || line.starts_with(['#', ';'])) {
+            continue;
+        }
+        let (part, more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
+        match lines.last_mut().filter(|_| goes_on) {
+            Some((_, before)) => {
+                before.push_str(part);
+            }
+            None => lines.push((at + 1, part.to_owned())),
+        }
+        goes_on = more;
+    }
+    lines
+}
+
+fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<()> {
+    let hosts = |value: &str| HostList::parse(words(value)).map(Some);
+    match key {
+        "path" => module.path = trimmed_path(value),
+        "index" => module.index = Some(value.into()),
+        "realpath" => module.real_path = Some(value.into()),
+        "realfileprefix" => module.real_file_prefix = Some(value.into()),
+        // Clients are known by their addresses only.
+        "reverselookup" if !boolean(value)? => {}
+        "comment" => module.comment = value.to_owned(),
+        "list" => module.list = boolean(value)?,
+        "maxconnections" => {
+            let count: i64 = number(value)?;
+            module.is_disabled = count < 0;
+            module.max_connections = usize::try_from(count).unwrap_or(0);
+        }
+        "hostsallow" => module.hosts_allow = hosts(value)?,
+        "hostsdeny" => module.hosts_deny = hosts(value)?,
+        "authusers" => module.auth_users = words(value).map(auth_user).collect::<Value<_>>()?,
+        "secretsfile" => module.secrets_file = Some(value.into()),
+        "strictmodes" => module.strict_modes = boolean(value)?,
+        "uid" => module.uid = Id::Named(value.to_owned()),
+        "gid" => module.gid = Id::Named(value.to_owned()),
+        "numericids" => module.numeric_ids = boolean(value)?,
+        "mungesymlinks" => module.munge_symlinks = boolean(value)?,
+        "ignoreerrors" => module.ignore_errors = boolean(value)?,
+        "timeout" => module.timeout_seconds = number(value)?,
+        "refuseoptions" => module.refuse_options = words(value).map(str::to_owned).collect(),
+        "transferlogging" => module.transfer_logging = boolean(value)?,
+        "logformat" => module.log_format = LogFormat::parse(value)?,
+        "filter" => rules.filter.push(value.to_owned()),
+        "exclude" => rules.exclude.extend(words(value).map(str::to_owned)),
+        "include" => rules.include.extend(words(value).map(str::to_owned)),
+        "excludefrom" => rules.exclude_from = Some(value.into()),
+        "includefrom" => rules.include_from = Some(value.into()),
+        // What is read-only can be nothing else here.
+        "readonly" if boolean(value)? => {}
+        "readonly" => return Err("nothing is received here: 'read only' can only be yes".to_owned()),
+        "writeonly" if !boolean(value)? => {}
+        // Every module ends at its root, with or without chroot(2).
+        "usechroot" => drop(boolean(value)?),
+        // No compressor changes its level from file to file, as in rsync 3.5.
+        "dontcompress" => {}
+        // Connections are counted in this one process.
+        "lockfile" => {}
+        _ => return Err(format!("the parameter '{key}' is not known here")),
+    }
+    Ok(())
+}
+
+fn trimmed_path(path: &str) -> String {
+    match path.trim_end_matches('/') {
+        "" => path.to_owned(),
+        trimmed => trimmed.to_owned(),
+    }
+}
+
+fn auth_user(text: &str) -> Value<AuthUser> {
+    let (name, what) = text.split_once(':').unwrap_or((text, "ro"));
+    if name.starts_with('@') {
+        return Err(format!("'{text}': groups of users are not known here"));
+    }
+    let denied = match what {
+        "deny" => true,
+        "ro" | "rw" => false,
+        _ => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
+    };
+    Ok(AuthUser { name: name.to_owned(), denied })
+}
+
+fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
+    for text in &rules.filter {
+        // Several rules may stand on one line, each beginning with its kind.
+        let mut rest = text.trim();
+        while !rest.is_empty() {
+            let (kind, after) =
+                rest.split_once([' ', '_']).ok_or_else(|| format!("'{rest}' is no filter rule"))?;
+            let after = after.trim_start();
+            let (pattern, after) = after.split_once(' ').unwrap_or((after, ""));
+            hidden.add(format!("{kind} {pattern}").as_bytes()).map_err(|error| error.to_string())?;
+            rest = after.trim_start();
+        }
+    }
+    for (file, patterns, include) in
+        [(&rules.include_from, &rules.include, true), (&rules.exclude_from, &rules.exclude, false)]
+    {
+        if let Some(file) = file {
+            let text =
+                std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+            for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+                match line {
+                    [] | [b'#' | b';', ..] => {}
+                    [b'+' | b'-', b' ', ..] => hidden.add(line).map_err(|error| error.to_string())?,
+                    _ => hidden.add_pattern(line, include),
+                }
+            }
+        }
+        for pattern in patterns {
+            hidden.add_pattern(pattern.as_bytes(), include);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Subject;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("rsyncd.conf"))
+    }
+
+    #[test]
+    fn modules_begin_as_what_stands_before_them() {
+        let config = parse(
+            "# all\nport = 8873\nmax connections = 4\nexclude = *.tmp\n[a]\n path = /srv/a/\n comment = the \\\n   a\n\
+             [b]\n  Path=tank/b@\n  list = no\n hosts allow = 10.0.0.0/8, ::1\nexclude = /x\n",
+        )
+        .unwrap();
+        assert_eq!(config.port, Some(8873));
+        let [a, b] = config.modules.as_slice() else { panic!() };
+        assert_eq!((a.path.as_str(), a.comment.as_str(), a.max_connections), ("/srv/a", "the a", 4));
+        assert!(a.is_directory() && !b.is_directory() && !b.list && b.hosts_allow.is_some());
+        let hides = |module: &Module, path: &[u8]| {
+            module.hidden.excludes(Subject { path, full: path, is_dir: false }, None)
+        };
+        assert!(hides(a, b"d/c.tmp") && !hides(a, b"x") && hides(b, b"x") && hides(b, b"c.tmp"));
+    }
+
+    #[test]
+    fn trees_of_attributes_are_where_rsync_huai_has_them() {
+        let text = "reverse lookup = no\n[foo]\npath = /storage/./mirror-attrs/foo\nreal file prefix = /mirrors/foo\n\
+                    [bar]\npath = /attrs/bar\nreal file prefix = /mirrors/bar\n[baz]\npath = /baz\n";
+        let config = parse(text).unwrap();
+        let files: Vec<_> = config.modules.iter().map(Module::real_files).collect();
+        assert_eq!(files, [Some("/storage/mirrors/foo".into()), Some("/mirrors/bar".into()), None]);
+        for more in ["index = /i", "path = tank/a"] {
+            let text = format!("[foo]\npath = /a\nreal file prefix = /b\n{more}\n");
+            assert!(matches!(parse(&text), Err(ConfigError::Line { .. })), "{more}");
+        }
+        assert!(parse("[a]\npath = /a\nreal path = /b\n").is_err());
+        assert!(parse("[a]\npath = tank/a\nindex = /b\n").is_err());
+    }
+
+    #[test]
+    fn wrong_lines_are_told_with_their_number() {
+        for (text, line) in [
+            ("[a]\npath = /a\nread only = no\n", 3),
+            ("[a]\npath = /a\nfrobnicate = 1", 3),
+            ("[a]\nlist = yes", 2),
+            ("[a]\npath = /a\n[a]\npath = /b", 3),
+            ("[a/b]\n", 1),
+            ("[a]\npath = tank/a\nuid = root\n", 3),
+            ("[a]\npath = /a\nlist = maybe\n", 3),
+            ("[a]\npath = /a\nauth users = joe\n", 3),
+            ("[a]\npath = /a\nfilter = : .rules\n", 3),
+            ("[a]\npath = /a\nfilter = - a ? b\n", 3),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                matches!(error, ConfigError::Line { line: found, .. } if found == line),
+                "{text}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The indexes that modules have: each is in memory once, for all clients, and read again when another file is in its place.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::index::{Index, IndexError};
+
+/// What tells one file at a path from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    len: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let it = std::fs::metadata(path)?;
+        Ok(Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) })
+    }
+}
+
+/// An index as it was last read.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Of the file that was read, or tried, last.
+    identity: Option<Identity>,
+    index: Option<Arc<Index>>,
+}
+
+/// The indexes of a daemon, by the paths of their files.
+#[derive(Debug, Default)]
+pub struct Indexes(Mutex<HashMap<PathBuf, Arc<Mutex<Slot>>>>);
+
+impl Indexes {
+    /// The index at a path, as it is now. If a new one there cannot be used, the one before is, and `say` is told, once.
+    ///
+    /// # Errors
+    /// When there is none that can be used, nor was.
+    pub fn get(&self, path: &Path, say: impl Fn(&IndexError)) -> Result<Arc<Index>, IndexError> {
+        let slot = self.0.lock().entry(path.to_owned()).or_default().clone();
+        // Held while it is read: those who come meanwhile wait for it instead of reading it too.
+        let mut slot = slot.lock();
+        let found = Identity::of(path);
+        if let (Some(index), Ok(identity)) = (&slot.index, &found)
+            && slot.identity == Some(*identity)
+        {
+            return Ok(index.clone());
+        }
+        let identity = found.as_ref().ok().copied();
+        let loaded = match found {
+            Ok(_) => Index::load(path),
+            Err(source) => Err(IndexError::Io { path: path.to_owned(), source }),
+        };
+        let is_news = slot.identity != identity;
+        match (loaded, &slot.index) {
+            (Ok(index), _) => {
+                let index = Arc::new(index);
+                *slot = Slot { identity, index: Some(index.clone()) };
+                Ok(index)
+            }
+            (Err(error), Some(before)) => {
+                let before = before.clone();
+                if is_news {
+                    say(&error);
+                }
+                slot.identity = identity;
+                Ok(before)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Replacement, scan};
+    use crate::source::Time;
+
+    fn make(tree: &Path, file: &Path) {
+        let (builder, unread) = scan(tree, 2).unwrap();
+        assert!(unread.is_empty());
+        Replacement::begin(file).unwrap().commit(&builder.finish(Time::default()).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn one_copy_is_shared_until_another_file_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, file) = (dir.path().join("tree"), dir.path().join("index"));
+        std::fs::create_dir(&tree).unwrap();
+        let indexes = Indexes::default();
+        let said = std::cell::RefCell::new(Vec::new());
+        let get = || indexes.get(&file, |error| said.borrow_mut().push(error.to_string()));
+        assert!(matches!(get(), Err(IndexError::Io { .. })));
+        make(&tree, &file);
+        let (first, again) = (get().unwrap(), get().unwrap());
+        assert!(Arc::ptr_eq(&first, &again) && first.files() == 0);
+        std::fs::write(tree.join("a"), b"x").unwrap();
+        make(&tree, &file);
+        let second = get().unwrap();
+        assert_eq!((first.files(), second.files()), (0, 1));
+        // A damaged one takes nobody's place, and is told of once.
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[100] ^= 1;
+        Replacement::begin(&file).unwrap().commit(&bytes).unwrap();
+        assert!(Arc::ptr_eq(&get().unwrap(), &second) && Arc::ptr_eq(&get().unwrap(), &second));
+        std::fs::remove_file(&file).unwrap();
+        assert!(Arc::ptr_eq(&get().unwrap(), &second) && Arc::ptr_eq(&get().unwrap(), &second));
+        let said = said.borrow();
+        assert!(
+            said.len() == 2 && said[0].contains("damaged") && said[1].contains("No such file"),
+            "{said:?}"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! Taking connections.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::{Daemon, Link, Shutdown};
+
+/// How often it is looked at whether to end.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A place where clients come.
+pub struct Listener {
+    socket: TcpListener,
+}
+
+impl Listener {
+    /// Listens on an address.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpListener::bind(address)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the socket is broken.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+impl Daemon {
+    /// Takes connections until it is told to end, at most so many at once; those under way are finished or cut off with the
+    /// process.
+    ///
+    /// # Errors
+    /// When no thread can be had to listen with.
+    pub fn serve(
+        self: &Arc<Self>,
+        listeners: &[Listener],
+        max_connections: usize,
+        shutdown: &Shutdown,
+    ) -> io::Result<()> {
+        let connections = Arc::new(AtomicUsize::new(0));
+        while !shutdown.is_triggered() {
+            let mut is_idle = true;
+            for listener in listeners {
+                match listener.socket.accept() {
+                    Ok((stream, peer)) => {
+                        is_idle = false;
+                        self.take(stream, peer, max_connections, &connections);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // Of the one connection, or of a moment without descriptors.
+                    Err(error) => self.say(format!("accept: {error}")),
+                }
+            }
+            if is_idle {
+                std::thread::sleep(TICK);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        most: usize,
+        connections: &Arc<AtomicUsize>,
+    ) {
+        if connections.fetch_add(1, Ordering::AcqRel) >= most {
+            connections.fetch_sub(1, Ordering::AcqRel);
+            return self.say(format!("{}: more than {most} connections", peer.ip()));
+        }
+        let (daemon, count) = (self.clone(), connections.clone());
+        let work = move || {
+            let served = Link::tcp(stream).map_err(|error| error.to_string());
+            if let Err(error) = served.map(|link| daemon.serve_link(link, peer.ip())) {
+                daemon.say(format!("{}: {error}", peer.ip()));
+            }
+            count.fetch_sub(1, Ordering::AcqRel);
+        };
+        if let Err(error) = std::thread::Builder::new().name("rsync".to_owned()).spawn(work) {
+            connections.fetch_sub(1, Ordering::AcqRel);
+            self.say(format!("no thread for {}: {error}", peer.ip()));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The daemon: greeting, modules, who may read them, and a thread for each connection.
+
+mod access;
+mod auth;
+mod config;
+mod connection;
+mod indexes;
+mod listener;
+mod log;
+
+pub use config::{AuthUser, Config, ConfigError, Id, Module};
+pub use connection::Link;
+pub use listener::Listener;
+pub use log::LogFormat;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::index::IndexError;
+use crate::names::Names;
+use crate::source::Source;
+
+/// Opens what is no directory of this machine: datasets.
+pub trait OpenPath: Send + Sync {
+    /// The tree at a module's path, as it is now.
+    ///
+    /// # Errors
+    /// When there is none; told in the log, not to the client.
+    fn open(&self, path: &str) -> Result<Arc<dyn Source>, String>;
+}
+
+/// Time for a client to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Is told what the daemon has to say, a line at a time.
+pub type Log = dyn Fn(&str) + Send + Sync;
+
+/// What all connections share.
+pub struct Daemon {
+    config: Config,
+    datasets: Box<dyn OpenPath>,
+    names: Names,
+    log: Box<Log>,
+    patience: Duration,
+    indexes: indexes::Indexes,
+    /// Connections to each module.
+    connected: Mutex<HashMap<String, usize>>,
+}
+
+/// Ends a server, from wherever.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown(Arc<AtomicBool>);
+
+impl Shutdown {
+    /// One that nobody has triggered.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// No connections are taken any more.
+    pub fn trigger(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether that was done.
+    pub fn is_triggered(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Daemon {
+    /// A daemon with this configuration.
+    pub fn new(config: Config, datasets: Box<dyn OpenPath>, log: Box<Log>) -> Self {
+        let names = Names::of_this_machine();
+        let indexes = indexes::Indexes::default();
+        Self { config, datasets, names, log, patience: PATIENCE, indexes, connected: Mutex::default() }
+    }
+
+    /// Gives clients so much time to say what they want, instead of a minute.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reads the indexes of all modules, so that no client waits for that.
+    ///
+    /// # Errors
+    /// When one cannot be used: the name of its module, and why.
+    pub fn load_indexes(&self) -> Result<(), (String, IndexError)> {
+        for module in &self.config.modules {
+            if let Some(path) = &module.index {
+                let loaded = self.indexes.get(path, |_| {});
+                loaded.map_err(|error| (module.name.clone(), error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&self, text: impl AsRef<str>) {
+        (self.log)(text.as_ref());
+    }
+
+    /// Counts a connection to a module for as long as what is returned lives; `None` when there are too many.
+    fn enter(&self, module: &Module) -> Option<Counted<'_>> {
+        let mut connected = self.connected.lock();
+        let count = connected.entry(module.name.clone()).or_default();
+        if module.is_disabled || module.max_connections > 0 && *count >= module.max_connections {
+            return None;
+        }
+        *count += 1;
+        Some(Counted { daemon: self, module: module.name.clone() })
+    }
+}
+
+/// A connection that counts.
+struct Counted<'d> {
+    daemon: &'d Daemon,
+    module: String,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if let Some(count) = self.daemon.connected.lock().get_mut(&self.module) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Finding in a file the blocks that the receiver has.
+
+use std::io::{self, Read};
+
+use crate::checksum::{DIGEST_MAX, FileSum, Rolling, Seeded};
+use crate::error::{Result, RsyncError};
+use crate::token::LITERAL_MAX;
+use crate::wire::{ReadWire, WriteWire};
+
+/// Longest block that rsync makes.
+const BLOCK_MAX: usize = 1 << 17;
+/// Most bytes of digests that one request may make us keep: blocks of a file of 2 TiB.
+const SUMS_MAX: usize = 512 << 20;
+/// Bytes of a file read at once.
+const CHUNK: usize = 256 << 10;
+/// Blocks of one rolling sum that are looked at: a receiver may claim that all have the same.
+const CHAIN_MAX: usize = 64;
+/// No block.
+const NONE: u32 = u32::MAX;
+
+/// The blocks of a file that the receiver has.
+#[derive(Debug, Default)]
+pub struct Sums {
+    /// How many.
+    pub count: usize,
+    /// Bytes of each but the last.
+    pub block_len: usize,
+    /// Bytes of each digest.
+    pub digest_len: usize,
+    /// Bytes of the last one, if it is shorter.
+    pub remainder: usize,
+    rolling: Vec<u32>,
+    digests: Vec<u8>,
+}
+
+impl Sums {
+    /// Reads the head, and the sums unless the file is only appended to, which does without.
+    ///
+    /// # Errors
+    /// When the numbers cannot be, or the connection fails.
+    pub fn read(from: &mut impl Read, with_sums: bool) -> Result<Self> {
+        let mut number = |what: &str, most: usize| -> Result<usize> {
+            let value = from.read_i32()?;
+            usize::try_from(value)
+                .ok()
+                .filter(|value| *value <= most)
+                .ok_or_else(|| RsyncError::protocol(format!("a {what} of {value}")))
+        };
+        let count = number("number of blocks", i32::MAX as usize)?;
+        let block_len = number("block length", BLOCK_MAX)?;
+        let digest_len = number("digest length", DIGEST_MAX)?;
+        let remainder = number("last block's length", block_len)?;
+        let mut sums = Self { count, block_len, digest_len, remainder, ..Self::default() };
+        if count == 0 {
+            return Ok(sums);
+        }
+        if block_len == 0 || with_sums && count.saturating_mul(digest_len + 12) > SUMS_MAX {
+            return Err(RsyncError::protocol(format!("{count} blocks of {block_len} bytes")));
+        }
+        if with_sums {
+            // Grows as it arrives: who claims much has to send much.
+            for _ in 0..count {
+                sums.rolling.push(from.read_i32()?.cast_unsigned());
+                let at = sums.digests.len();
+                sums.digests.resize(at + digest_len, 0);
+                from.read_exact(&mut sums.digests[at..])?;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Writes the head back, which begins the answer.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn write_head(&self, to: &mut impl io::Write) -> io::Result<()> {
+        for value in [self.count, self.block_len, self.digest_len, self.remainder] {
+            to.write_i32(value as i32)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that the receiver's file has.
+    pub fn basis_len(&self) -> u64 {
+        let short = if self.remainder == 0 { 0 } else { self.block_len - self.remainder };
+        (self.count as u64 * self.block_len as u64).saturating_sub(short as u64)
+    }
+
+    fn len_of(&self, index: usize) -> usize {
+        if index + 1 == self.count && self.remainder > 0 { self.remainder } else { self.block_len }
+    }
+}
+
+/// The sums, to be found by their rolling part.
+struct Table {
+    heads: Vec<u32>,
+    next: Vec<u32>,
+    shift: u32,
+}
+
+impl Table {
+    fn new(sums: &Sums) -> Self {
+        let bits = (usize::BITS - sums.rolling.len().leading_zeros()).clamp(10, 24) + 1;
+        let mut table =
+            Self { heads: vec![NONE; 1 << bits], next: vec![NONE; sums.rolling.len()], shift: 32 - bits };
+        // From the last, so that chains begin with the first.
+        for (index, rolling) in sums.rolling.iter().enumerate().rev() {
+            let slot = table.slot(*rolling);
+            table.next[index] = std::mem::replace(&mut table.heads[slot], index as u32);
+        }
+        table
+    }
+
+    fn slot(&self, rolling: u32) -> usize {
+        (rolling.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
+    }
+}
+
+/// What a file consists of.
+pub enum Piece<'a> {
+    /// Data that the receiver lacks.
+    Literal(&'a [u8]),
+    /// A block it has, by number, and its content.
+    Block(u32, &'a [u8]),
+}
+
+/// A file that is read from front to back, with a window into it.
+struct Window<'r> {
+    read: &'r mut dyn Read,
+    buffer: Vec<u8>,
+    /// Where in the buffer what is not yet told begins, and the window.
+    told: usize,
+    at: usize,
+    is_end: bool,
+}
+
+impl Window<'_> {
+    /// Has `len` bytes from the window's beginning on, or all there are.
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        if self.is_end || self.buffer.len() - self.at >= len {
+            return Ok(());
+        }
+        self.buffer.drain(..self.told);
+        self.at -= self.told;
+        self.told = 0;
+        while !self.is_end && self.buffer.len() - self.at < len {
+            let end = self.buffer.len();
+            self.buffer.resize(end + CHUNK, 0);
+            let read = self.read.read(&mut self.buffer[end..])?;
+            self.buffer.truncate(end + read);
+            self.is_end = read == 0;
+        }
+        Ok(())
+    }
+
+    fn tell_literal(&mut self, sum: &mut FileSum, each: &mut EachPiece<'_>) -> Result<()> {
+        let literal = &self.buffer[self.told..self.at];
+        if !literal.is_empty() {
+            sum.update(literal);
+            each(Piece::Literal(literal))?;
+        }
+        self.told = self.at;
+        Ok(())
+    }
+}
+
+/// Is told the pieces of a file, in order.
+pub type EachPiece<'a> = dyn FnMut(Piece<'_>) -> Result<()> + 'a;
+
+/// How blocks are found.
+#[derive(Debug, Clone, Copy)]
+pub struct Matching {
+    /// Digests of blocks.
+    pub seeded: Seeded,
+    /// The receiver writes into the very file that it has the blocks of: those before what is being written are gone.
+    pub in_place: bool,
+}
+
+/// Reads a file to its end, tells its pieces, and adds its content to `sum`.
+///
+/// # Errors
+/// When the file cannot be read, and whatever `each` fails with.
+pub fn find(
+    read: &mut dyn Read,
+    sums: &Sums,
+    matching: Matching,
+    sum: &mut FileSum,
+    each: &mut EachPiece<'_>,
+) -> Result<()> {
+    let mut window = Window { read, buffer: Vec::new(), told: 0, at: 0, is_end: false };
+    if sums.rolling.is_empty() {
+        return whole(&mut window, sum, each);
+    }
+    let table = Table::new(sums);
+    let mut done = 0_u64;
+    let mut wanted = 0_u32;
+    let mut rolling = None;
+    loop {
+        window.fill(sums.block_len + 1)?;
+        let rest = &window.buffer[window.at..];
+        let len = rest.len().min(sums.block_len);
+        // Only the last block can be shorter.
+        if len == 0 || len < sums.len_of(sums.count - 1).min(sums.block_len) {
+            break;
+        }
+        let data = &rest[..len];
+        let now = *rolling.get_or_insert_with(|| Rolling::new(data));
+        let position = done + (window.at - window.told) as u64;
+        match block_like(sums, &table, matching, now, data, position, wanted) {
+            Some(index) => {
+                done = position + len as u64;
+                window.tell_literal(sum, each)?;
+                let data = &window.buffer[window.at..window.at + len];
+                sum.update(data);
+                each(Piece::Block(index, data))?;
+                window.at += len;
+                window.told = window.at;
+                wanted = index + 1;
+                rolling = None;
+            }
+            None => {
+                let next = now.pop(rest[0], len);
+                rolling = Some(rest.get(len).map_or(next, |byte| next.push(*byte)));
+                window.at += 1;
+                if window.at - window.told >= LITERAL_MAX {
+                    done += (window.at - window.told) as u64;
+                    window.tell_literal(sum, each)?;
+                }
+            }
+        }
+    }
+    window.at = window.buffer.len();
+    window.tell_literal(sum, each)
+}
+
+/// The receiver has nothing: all is literal.
+fn whole(window: &mut Window<'_>, sum: &mut FileSum, each: &mut EachPiece<'_>) -> Result<()> {
+    loop {
+        window.fill(1)?;
+        if window.buffer.len() == window.at {
+            return Ok(());
+        }
+        window.at = window.buffer.len();
+        window.tell_literal(sum, each)?;
+    }
+}
+
+/// The block that `data` is, preferably the one that follows the one before.
+fn block_like(
+    sums: &Sums,
+    table: &Table,
+    matching: Matching,
+    rolling: Rolling,
+    data: &[u8],
+    position: u64,
+    wanted: u32,
+) -> Option<u32> {
+    let value = rolling.value();
+    let mut digest = None;
+    let mut is_like = |index: u32| {
+        let at = index as usize;
+        if sums.rolling.get(at) != Some(&value) || sums.len_of(at) != data.len() {
+            return false;
+        }
+        if matching.in_place && at as u64 * (sums.block_len as u64) < position {
+            return false;
+        }
+        let len = sums.digest_len.min(matching.seeded.algorithm.len());
+        let digest = digest.get_or_insert_with(|| matching.seeded.block(data));
+        sums.digests[at * sums.digest_len..][..len] == digest[..len]
+    };
+    if is_like(wanted) {
+        return Some(wanted);
+    }
+    let mut index = table.heads[table.slot(value)];
+    for _ in 0..CHAIN_MAX {
+        if index == NONE {
+            break;
+        }
+        if is_like(index) {
+            return Some(index);
+        }
+        index = table.next[index as usize];
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::Algorithm;
+
+    const SEEDED: Seeded = Seeded { algorithm: Algorithm::Xxh128, seed: 99, seed_first: true };
+
+    fn sums_of(basis: &[u8], block_len: usize) -> Sums {
+        let mut wire = Vec::new();
+        let count = basis.len().div_ceil(block_len);
+        for value in [count, block_len, 16, basis.len() % block_len] {
+            wire.write_i32(value as i32).unwrap();
+        }
+        for block in basis.chunks(block_len) {
+            wire.write_i32(Rolling::new(block).value().cast_signed()).unwrap();
+            wire.extend(&SEEDED.block(block)[..16]);
+        }
+        Sums::read(&mut wire.as_slice(), true).unwrap()
+    }
+
+    /// What the receiver would make of it, and how much of it was literal.
+    fn rebuilt(basis: &[u8], new: &[u8], block_len: usize, in_place: bool) -> (Vec<u8>, usize) {
+        let sums = sums_of(basis, block_len);
+        assert_eq!(sums.basis_len(), basis.len() as u64);
+        let (mut out, mut literal) = (Vec::new(), 0);
+        let mut sum = FileSum::new(Algorithm::Md5);
+        let matching = Matching { seeded: SEEDED, in_place };
+        find(&mut &new[..], &sums, matching, &mut sum, &mut |piece| {
+            match piece {
+                Piece::Literal(data) => {
+                    literal += data.len();
+                    out.extend_from_slice(data);
+                }
+                Piece::Block(index, data) => {
+                    let from = index as usize * block_len;
+                    assert!(!in_place || from >= out.len());
+                    assert_eq!(&basis[from..from + data.len()], data);
+                    out.extend_from_slice(data);
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+        let mut whole = FileSum::new(Algorithm::Md5);
+        whole.update(new);
+        assert_eq!(sum.finish(), whole.finish());
+        (out, literal)
+    }
+
+    #[test]
+    fn blocks_are_found_wherever_they_are() {
+        let mut state = 1_u64;
+        let mut noise = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        let basis: Vec<u8> = (0..100_050).map(|_| noise()).collect();
+        let mut new = basis.clone();
+        new.insert(40_000, 7);
+        assert_eq!(rebuilt(&basis, &basis, 700, false), (basis.clone(), 0));
+        let (out, literal) = rebuilt(&basis, &new, 700, false);
+        assert!(out == new && literal <= 701, "{literal}");
+        let turned = [&basis[50_000..], &basis[..50_000]].concat();
+        let (out, literal) = rebuilt(&basis, &turned, 700, false);
+        assert!(out == turned && literal < 1500, "{literal}");
+        let (out, literal) = rebuilt(&basis, &turned, 700, true);
+        assert!(out == turned && literal >= 49_000, "{literal}");
+        for short in [0, 1, 699, 700, 701] {
+            let (out, _) = rebuilt(&basis, &basis[..short], 700, false);
+            assert_eq!(out, basis[..short]);
+        }
+    }
+
+    #[test]
+    fn impossible_sums_are_refused() {
+        for head in [
+            [-1, 700, 16, 0],
+            [1, 1 << 18, 16, 0],
+            [1, 700, 40, 0],
+            [1, 700, 16, 701],
+            [1, 0, 16, 0],
+            [i32::MAX, 700, 16, 0],
+        ] {
+            let wire: Vec<u8> = head.iter().flat_map(|number: &i32| number.to_le_bytes()).collect();
+            assert!(
+                matches!(Sums::read(&mut wire.as_slice(), true), Err(RsyncError::Protocol { .. })),
+                "{head:?}"
+            );
+        }
+    }
+}

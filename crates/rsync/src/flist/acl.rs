@@ -1,0 +1,140 @@
+//! POSIX ACLs in file lists: each different one is sent once, and told by number from then on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+
+use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl, Tag};
+
+use crate::wire::WriteWire;
+
+const USER_OBJ: u8 = 1;
+const GROUP_OBJ: u8 = 2;
+const MASK_OBJ: u8 = 4;
+const OTHER_OBJ: u8 = 8;
+const NAMED: u8 = 16;
+/// Bits below a named entry's permissions.
+const NAME_FOLLOWS: u32 = 1;
+const IS_USER: u32 = 2;
+const PERMISSIONS_SHIFT: u32 = 2;
+
+/// An ACL as it is sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct WireAcl {
+    user: Option<u8>,
+    group: Option<u8>,
+    mask: Option<u8>,
+    other: Option<u8>,
+    /// Number, whether it is a user's, permissions.
+    named: Vec<(u32, bool, u8)>,
+}
+
+impl WireAcl {
+    fn new(acl: &PosixAcl) -> Self {
+        let mut wire = Self::default();
+        let (mut users, mut groups) = (Vec::new(), Vec::new());
+        for entry in &acl.entries {
+            let permissions = entry.permissions;
+            match entry.tag {
+                Tag::UserObj => wire.user = Some(permissions),
+                Tag::GroupObj => wire.group = Some(permissions),
+                Tag::Mask => wire.mask = Some(permissions),
+                Tag::Other => wire.other = Some(permissions),
+                Tag::User(id) => users.push((id, true, permissions)),
+                Tag::Group(id) => groups.push((id, false, permissions)),
+            }
+        }
+        wire.named = [users, groups].concat();
+        wire
+    }
+
+    /// Leaves out what the mode says anyway. Beside a mask, the group's own permissions are in no mode.
+    fn without_mode(mut self, mode: u32) -> Self {
+        let of_group = (mode >> 3 & 7) as u8;
+        (self.user, self.other) = (None, None);
+        if self.mask.is_none() {
+            self.group = None;
+        }
+        if !self.named.is_empty() && self.mask == Some(of_group) {
+            self.mask = None;
+        }
+        self
+    }
+
+    fn write(
+        &self,
+        out: &mut impl Write,
+        mut name: impl FnMut(u32, bool) -> Option<Vec<u8>>,
+    ) -> io::Result<()> {
+        let parts =
+            [(USER_OBJ, self.user), (GROUP_OBJ, self.group), (MASK_OBJ, self.mask), (OTHER_OBJ, self.other)];
+        let mut flags = if self.named.is_empty() { 0 } else { NAMED };
+        parts.iter().filter(|(_, part)| part.is_some()).for_each(|(flag, _)| flags |= flag);
+        out.write_u8(flags)?;
+        for permissions in parts.iter().filter_map(|(_, part)| *part) {
+            out.write_varint(u32::from(permissions))?;
+        }
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        out.write_varint(self.named.len() as u32)?;
+        for (id, is_user, permissions) in &self.named {
+            let name = name(*id, *is_user);
+            let bits = u32::from(*permissions) << PERMISSIONS_SHIFT
+                | if *is_user { IS_USER } else { 0 }
+                | if name.is_some() { NAME_FOLLOWS } else { 0 };
+            out.write_varint(*id)?;
+            out.write_varint(bits)?;
+            if let Some(name) = name {
+                out.write_u8(name.len() as u8)?;
+                out.write_all(&name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ACLs sent so far.
+#[derive(Debug, Default)]
+pub(super) struct AclCache {
+    access: HashMap<WireAcl, u32>,
+    default: HashMap<WireAcl, u32>,
+}
+
+impl AclCache {
+    /// Writes a file's ACLs, which are among its extended attributes; one that cannot be understood is as none.
+    pub(super) fn write(
+        &mut self,
+        mode: u32,
+        is_dir: bool,
+        attributes: &BTreeMap<Vec<u8>, Vec<u8>>,
+        out: &mut impl Write,
+        mut name: impl FnMut(u32, bool) -> Option<Vec<u8>>,
+    ) -> io::Result<()> {
+        let find = |attribute: &str| {
+            attributes.get(attribute.as_bytes()).and_then(|value| PosixAcl::decode(value).ok())
+        };
+        let access = find(ACCESS).map(|acl| WireAcl::new(&acl).without_mode(mode)).unwrap_or_default();
+        write_or_refer(&mut self.access, access, out, &mut name)?;
+        if is_dir {
+            let default = find(DEFAULT).map(|acl| WireAcl::new(&acl)).unwrap_or_default();
+            write_or_refer(&mut self.default, default, out, &mut name)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_or_refer(
+    sent: &mut HashMap<WireAcl, u32>,
+    acl: WireAcl,
+    out: &mut impl Write,
+    name: &mut impl FnMut(u32, bool) -> Option<Vec<u8>>,
+) -> io::Result<()> {
+    if let Some(number) = sent.get(&acl) {
+        return out.write_varint(number + 1);
+    }
+    out.write_varint(0)?;
+    acl.write(out, name)?;
+    let number = sent.len() as u32;
+    sent.insert(acl, number);
+    Ok(())
+}

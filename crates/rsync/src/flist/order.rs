@@ -1,0 +1,95 @@
+//! The order of a list, which indices count in, on both sides.
+
+use std::cmp::Ordering;
+
+use super::Entry;
+
+/// The first of a path's names and whether what it names here is a directory.
+struct Head<'a> {
+    name: &'a [u8],
+    rest: Option<&'a [u8]>,
+    is_dir: bool,
+}
+
+fn head(path: &[u8], is_dir: bool) -> Head<'_> {
+    match path.iter().position(|byte| *byte == b'/') {
+        Some(at) => Head { name: &path[..at], rest: Some(&path[at + 1..]), is_dir: true },
+        None => Head { name: path, rest: None, is_dir },
+    }
+}
+
+/// "." first; in each directory all that is none before the directories; a directory before what is in it. Names of
+/// directories are compared as if they ended with a slash.
+pub fn compare(a: &Entry, b: &Entry) -> Ordering {
+    let is_root = |entry: &Entry| entry.name == b".";
+    match (is_root(a), is_root(b)) {
+        (true, true) => return Ordering::Equal,
+        (true, false) => return Ordering::Less,
+        (false, true) => return Ordering::Greater,
+        _ => {}
+    }
+    let (mut left, mut right) = (Some(a.name.as_slice()), Some(b.name.as_slice()));
+    loop {
+        let (Some(one), Some(other)) = (left, right) else {
+            return left.is_some().cmp(&right.is_some());
+        };
+        let (one, other) = (head(one, a.metadata.is_dir()), head(other, b.metadata.is_dir()));
+        let by_kind = one.is_dir.cmp(&other.is_dir);
+        let by_name = match one.is_dir {
+            true => one.name.iter().chain(b"/").cmp(other.name.iter().chain(b"/")),
+            false => one.name.cmp(other.name),
+        };
+        match by_kind.then(by_name) {
+            Ordering::Equal => (left, right) = (one.rest, other.rest),
+            different => return different,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Metadata, kind};
+
+    #[test]
+    fn files_come_before_directories() {
+        let in_order = [
+            "./",
+            "a",
+            "comp",
+            "link",
+            "foo.b/",
+            "foo.b/z",
+            "foo/",
+            "foo/y",
+            "foo/a/",
+            "sub/",
+            "sub/hl",
+            "sub/deep/",
+            "sub/deep/f",
+            "t1/",
+        ];
+        let entries: Vec<Entry> = in_order
+            .iter()
+            .map(|text| {
+                let name = text.trim_end_matches('/');
+                let mode = if name == *text { kind::FILE } else { kind::DIRECTORY };
+                Entry {
+                    name: name.as_bytes().to_vec(),
+                    root: b"".as_slice().into(),
+                    metadata: Metadata { mode, ..Metadata::default() },
+                    is_top: false,
+                    has_content: false,
+                    followed: false,
+                    target: None,
+                    digest: None,
+                }
+            })
+            .collect();
+        for (at, a) in entries.iter().enumerate() {
+            for (other, b) in entries.iter().enumerate() {
+                assert_eq!(compare(a, b), at.cmp(&other), "{} {}", in_order[at], in_order[other]);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Entries for fuzzing: what arrives is any bytes, what is served a small tree in memory.
+
+use std::collections::BTreeMap;
+use std::io::{self, Cursor, Read};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Names;
+use crate::daemon::{Config, Daemon, Link, OpenPath};
+use crate::filter::Filter;
+use crate::index::changed_paths;
+use crate::options::Options;
+use crate::scan::View;
+use crate::session::{Surroundings, serve};
+use crate::source::{Content, IndexedSource, Metadata, Source, kind};
+
+/// Files of an index that are looked for by name.
+const LOOKED_AT_MAX: usize = 10_000;
+
+/// "a" and "d/b", of a few bytes each.
+struct Tree;
+
+fn metadata_of(path: &[u8]) -> io::Result<Metadata> {
+    let mode = match path {
+        b"" | b"d" => kind::DIRECTORY | 0o755,
+        b"a" | b"d/b" => kind::FILE | 0o644,
+        b"l" => kind::SYMLINK | 0o777,
+        _ => return Err(rustix::io::Errno::NOENT.into()),
+    };
+    Ok(Metadata { mode, size: 5000, links: 2, id: (0, u64::from(path == b"d")), ..Metadata::default() })
+}
+
+impl Source for Tree {
+    fn metadata(&self, path: &[u8], _follow: bool) -> io::Result<Metadata> {
+        metadata_of(path)
+    }
+
+    fn read_dir(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, io::Result<Metadata>)>> {
+        let names: &[&[u8]] = match path {
+            b"" => &[b"a", b"d", b"l"],
+            b"d" => &[b"b"],
+            _ => return Err(rustix::io::Errno::NOTDIR.into()),
+        };
+        let full = |name: &[u8]| if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
+        Ok(names.iter().map(|name| (name.to_vec(), metadata_of(&full(name)))).collect())
+    }
+
+    fn read_link(&self, _path: &[u8]) -> io::Result<Vec<u8>> {
+        Ok(b"../a".to_vec())
+    }
+
+    fn open(&self, path: &[u8], _follow: bool) -> io::Result<Box<dyn Content>> {
+        metadata_of(path)?;
+        Ok(Box::new(Bytes(Cursor::new(b"hello".repeat(1000)))))
+    }
+
+    fn xattrs(&self, _path: &[u8], _follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let acl = [2_u8, 0, 0, 0, 1, 0, 7, 0, 0xff, 0xff, 0xff, 0xff];
+        Ok([(b"user.a".to_vec(), vec![7; 40]), (b"system.posix_acl_access".to_vec(), acl.to_vec())].into())
+    }
+}
+
+struct Bytes(Cursor<Vec<u8>>);
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Content for Bytes {
+    fn size(&self) -> u64 {
+        self.0.get_ref().len() as u64
+    }
+
+    fn seek_to(&mut self, offset: u64) -> io::Result<()> {
+        self.0.set_position(offset);
+        Ok(())
+    }
+}
+
+impl OpenPath for Tree {
+    fn open(&self, _path: &str) -> Result<Arc<dyn Source>, String> {
+        Ok(Arc::new(Tree))
+    }
+}
+
+/// A client of the daemon, from its greeting on.
+pub fn connection(data: &[u8]) {
+    let text = "[m]\npath = tank/a\nexclude = /x\nrefuse options = hard-links\n[s]\npath = tank/b\nauth users = joe\nsecrets file = /none\n";
+    let Ok(config) = Config::parse(text, Path::new("rsyncd.conf")) else { return };
+    let daemon = Daemon::new(config, Box::new(Tree), Box::new(|_| {}));
+    let _ =
+        daemon.serve_link(Link::new(Cursor::new(data.to_vec()), io::sink()), IpAddr::V4(Ipv4Addr::LOCALHOST));
+}
+
+/// A client whose arguments are known, from the negotiation on. What it sends in messages is any bytes: the first two say
+/// which options it has.
+pub fn session(data: &[u8]) {
+    let Some(([first, second], rest)) = data.split_first_chunk::<2>().map(|(head, rest)| (*head, rest))
+    else {
+        return;
+    };
+    let args = [
+        &b"--server"[..],
+        b"--sender",
+        if first & 1 == 0 { b"-logDtpre.iLsfxCIvu" } else { b"-HAXlogDtprUe.LfxC" },
+        if first & 2 == 0 { b"--checksum-choice=md5" } else { b"--checksum-choice=xxh128" },
+        if first & 4 == 0 { b"--inplace" } else { b"--append" },
+        if first & 8 == 0 { b"--compress-choice=zlib" } else { b"--compress-choice=none" },
+        if first & 16 == 0 { b"--partial" } else { b"--files-from=-" },
+        b".",
+        b"m/",
+    ];
+    let (options, failure) = Options::parse(&args.map(<[u8]>::to_vec));
+    // As messages of data, of the length that the second byte says.
+    let mut wire = Vec::new();
+    for piece in rest.chunks(usize::from(second) + 1) {
+        wire.extend((piece.len() as u32 | 7 << 24).to_le_bytes());
+        wire.extend(piece);
+    }
+    let (names, hidden) = (Names::default(), Filter::default());
+    let surroundings = Surroundings {
+        view: View { source: &Tree, hidden: &hidden, name: "m", munged: true },
+        names,
+        paths: vec![Vec::new()],
+        timeout_seconds: 0,
+        seed: 7,
+        on_file: &mut |_, _| {},
+    };
+    let _ = serve(32, (wire.as_slice(), io::sink()), (&options, failure), surroundings);
+}
+
+/// An index, whose digest is taken to be right, is checked; if it passes, all of it can be read.
+pub fn index(data: &[u8]) {
+    let Ok(index) = crate::index::parse_unchecked(data.to_vec()) else { return };
+    let source = IndexedSource::new(Arc::new(index), "/nonexistent");
+    let mut left = vec![Vec::new()];
+    let mut looked_at = 0;
+    while let Some(path) = left.pop().filter(|_| looked_at < LOOKED_AT_MAX) {
+        for (name, metadata) in source.read_dir(&path).unwrap_or_default() {
+            looked_at += 1;
+            let path = if path.is_empty() { name } else { [&path[..], b"/", &name].concat() };
+            let (found, metadata) = (source.metadata(&path, false).ok(), metadata.ok());
+            assert_eq!(found, metadata, "what is listed is found by its name");
+            let _ = (source.xattrs(&path, true), source.read_link(&path), source.metadata(&path, true));
+            if metadata.is_some_and(|metadata| metadata.is_dir()) {
+                left.push(path);
+            }
+        }
+    }
+}
+
+/// A line of a log.
+pub fn changed(data: &[u8]) {
+    assert!(changed_paths(data).iter().all(|path| path.len() <= data.len()), "paths are parts of the line");
+}
+
+/// A configuration.
+pub fn config(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        // Files that it names are not to be read here.
+        if !text.to_lowercase().contains("from") {
+            let _ = Config::parse(text, Path::new("rsyncd.conf"));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The index of a directory: all that a file list is made of, in one small file, so that serving a list reads nothing of the
+//! tree. The bytes are those of docs/format/index.md.
+//!
+//! An index is checked as a whole when it is loaded, is never changed, and is shared by all who read it: a new one takes its
+//! place for those who come later.
+
+mod builder;
+mod changes;
+mod cursor;
+mod error;
+mod listing;
+mod record;
+mod replace;
+mod scan;
+mod tables;
+mod tree;
+mod update;
+
+pub use builder::Builder;
+pub use changes::changed_paths;
+pub use error::IndexError;
+pub use replace::Replacement;
+pub use scan::{Unread, scan};
+pub use update::update;
+
+pub(crate) use record::{Record, Special};
+pub(crate) use tables::XattrSet;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use self::cursor::Cursor;
+use self::listing::{Context, Listing};
+use self::record::Before;
+use self::tables::Shared;
+use crate::source::Time;
+
+const MAGIC: [u8; 8] = *b"snowindx";
+const VERSION: u32 = 1;
+const HEADER_LEN: usize = 72;
+const DIGEST_LEN: usize = blake3::OUT_LEN;
+const SLOT_LEN: usize = 8;
+/// The directory that is indexed.
+pub(crate) const ROOT: u32 = 0;
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+/// What an index begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    len: u64,
+    made: Time,
+    directories: u32,
+    files: u64,
+    shared: u64,
+    sets: u64,
+    slots: u64,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Result<Self, IndexError> {
+        let mut cursor = Cursor::new(bytes, 0);
+        if cursor.array().ok() != Some(MAGIC) {
+            return Err(IndexError::NotAnIndex);
+        }
+        let (version, features) = (cursor.u32()?, cursor.u32()?);
+        if version != VERSION || features != 0 {
+            return Err(IndexError::Unsupported { version, features });
+        }
+        let len = cursor.u64()?;
+        let made = Time { seconds: cursor.u64()?.cast_signed(), nanoseconds: cursor.u32()? };
+        let directories = cursor.u32()?;
+        let [files, shared, sets, slots] = [cursor.u64()?, cursor.u64()?, cursor.u64()?, cursor.u64()?];
+        Ok(Self { len, made, directories, files, shared, sets, slots })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&0_u32.to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.made.seconds.to_le_bytes());
+        out.extend_from_slice(&self.made.nanoseconds.to_le_bytes());
+        out.extend_from_slice(&self.directories.to_le_bytes());
+        for number in [self.files, self.shared, self.sets, self.slots] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out
+    }
+}
+
+/// An index in memory.
+pub struct Index {
+    bytes: Vec<u8>,
+    header: Header,
+    root: Record,
+    shared: Vec<Shared>,
+    /// Where each set of extended attributes begins.
+    sets: Vec<usize>,
+    /// Where the directory table begins.
+    slots: usize,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// Reads a file and checks it.
+    ///
+    /// # Errors
+    /// When it cannot be read, is of a format not known here, or damaged.
+    pub fn load(path: &Path) -> Result<Self, IndexError> {
+        let io = |error| IndexError::io(path)(error);
+        let mut file = File::open(path).map_err(io)?;
+        let found = file.metadata().map_err(io)?.len();
+        let mut bytes = vec![0; HEADER_LEN.min(usize::try_from(found).unwrap_or(HEADER_LEN))];
+        file.read_exact(&mut bytes).map_err(io)?;
+        let header = Header::read(&bytes)?;
+        let expected = header.len;
+        let len = usize::try_from(expected).ok().filter(|_| expected == found);
+        let len = len.ok_or(IndexError::Length { expected, found })?;
+        bytes.try_reserve_exact(len.saturating_sub(bytes.len())).map_err(|error| io(error.into()))?;
+        file.take(found.saturating_sub(bytes.len() as u64)).read_to_end(&mut bytes).map_err(io)?;
+        Self::parse(bytes)
+    }
+
+    /// Checks the bytes of a file.
+    ///
+    /// # Errors
+    /// When they are of a format not known here, or damaged.
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, IndexError> {
+        let header = Header::read(&bytes)?;
+        let found = bytes.len() as u64;
+        let len = bytes.len().checked_sub(DIGEST_LEN).filter(|_| header.len == found);
+        let len = len.ok_or(IndexError::Length { expected: header.len, found })?;
+        let (content, digest) = bytes.split_at(len);
+        if blake3::hash(content).as_bytes() != digest {
+            return Err(IndexError::Digest);
+        }
+        Self::parse_content(bytes, header, len)
+    }
+
+    fn parse_content(bytes: Vec<u8>, header: Header, len: usize) -> Result<Self, IndexError> {
+        let corrupt = |offset, what| IndexError::Corrupt { offset, what };
+        let offset =
+            |number: u64| usize::try_from(number).map_err(|_| corrupt(HEADER_LEN, "an offset too large"));
+        let [shared_at, sets_at, slots_at] =
+            [offset(header.shared)?, offset(header.sets)?, offset(header.slots)?];
+        let table_len = (header.directories as usize).checked_mul(SLOT_LEN);
+        let is_whole = HEADER_LEN <= shared_at
+            && shared_at <= sets_at
+            && sets_at <= slots_at
+            && table_len.and_then(|table| slots_at.checked_add(table)) == Some(len);
+        if !is_whole || header.directories == 0 || header.made.nanoseconds > 999_999_999 {
+            return Err(corrupt(HEADER_LEN, "its parts do not fit"));
+        }
+        let part = |from, to: usize| Cursor::new(bytes.get(..to).unwrap_or_default(), from);
+        let shared = tables::read_shared(part(shared_at, sets_at), sets_at)?;
+        let sets = tables::read_sets(part(sets_at, slots_at), slots_at)?;
+        let (mut cursor, mut before) = (part(HEADER_LEN, shared_at), Before::default());
+        record::read_name(&mut cursor, &mut before)?;
+        let root =
+            record::read_fields(&mut cursor, &mut before, &shared, sets.len())?.to_record(&before.name);
+        if root.directory() != Some(ROOT) || !root.name.is_empty() {
+            return Err(cursor.corrupt("the root is none"));
+        }
+        let first = cursor.at();
+        let index = Self { root, shared, sets, slots: slots_at, header, bytes };
+        index.check(first, shared_at)?;
+        Ok(index)
+    }
+
+    /// Listings follow one another in the order of their directories' numbers; each directory is in one other, with a lower
+    /// number: so they are a tree.
+    fn check(&self, first: usize, end: usize) -> Result<(), IndexError> {
+        let corrupt = |offset, what| IndexError::Corrupt { offset, what };
+        let count = self.header.directories;
+        let mut is_named = vec![false; count as usize];
+        if let Some(root) = is_named.first_mut() {
+            *root = true;
+        }
+        let (mut at, mut files) = (first, 0_u64);
+        for number in 0..count {
+            let is_used = is_named.get(number as usize).is_some_and(|is_named| *is_named);
+            let slot = self.slot(number)?;
+            if slot != if is_used { at } else { 0 } {
+                return Err(corrupt(
+                    self.slots,
+                    "a listing that no directory has, or a directory without one",
+                ));
+            }
+            if !is_used {
+                continue;
+            }
+            let listing =
+                Listing::open(Cursor::new(self.bytes.get(..end).unwrap_or_default(), at), self.context())?;
+            files = files.saturating_add(listing.count.into());
+            at = listing.check(|child| {
+                let named = is_named.get_mut(child as usize).filter(|named| child > number && !**named);
+                *named.ok_or_else(|| corrupt(at, "a directory that cannot be there"))? = true;
+                Ok(())
+            })?;
+        }
+        if at != end || files != self.header.files {
+            return Err(corrupt(at, "listings of another length"));
+        }
+        Ok(())
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { shared: &self.shared, set_count: self.sets.len() }
+    }
+
+    fn slot(&self, directory: u32) -> Result<usize, IndexError> {
+        let at = self.slots.saturating_add(directory as usize * SLOT_LEN);
+        let mut cursor = Cursor::new(&self.bytes, at);
+        usize::try_from(cursor.u64()?).map_err(|_| cursor.corrupt("an offset too large"))
+    }
+
+    /// A directory's listing; `None` if no directory has that number.
+    pub(crate) fn listing(&self, directory: u32) -> Result<Option<Listing<'_>>, IndexError> {
+        if directory >= self.header.directories {
+            return Ok(None);
+        }
+        match self.slot(directory)? {
+            0 => Ok(None),
+            at => Listing::open(Cursor::new(&self.bytes, at), self.context()).map(Some),
+        }
+    }
+
+    /// The directory that is indexed.
+    pub(crate) fn root(&self) -> &Record {
+        &self.root
+    }
+
+    /// A set of extended attributes.
+    pub(crate) fn xattrs(&self, number: u32) -> Result<XattrSet, IndexError> {
+        let at = self.sets.get(number as usize).copied();
+        let at = at.ok_or(IndexError::Corrupt { offset: 0, what: "no such extended attributes" })?;
+        tables::read_set(&mut Cursor::new(&self.bytes, at))
+    }
+
+    /// When it was made.
+    pub fn made(&self) -> Time {
+        self.header.made
+    }
+
+    /// Files and directories in it, without the one that is indexed.
+    pub fn files(&self) -> u64 {
+        self.header.files
+    }
+
+    /// Bytes that it takes, on disk and in memory.
+    pub fn size(&self) -> u64 {
+        let tables = self.shared.len() * size_of::<Shared>() + self.sets.len() * size_of::<usize>();
+        self.header.len + tables as u64
+    }
+}
+
+/// An index whose digest is taken to be right, for fuzzing.
+pub(crate) fn parse_unchecked(mut bytes: Vec<u8>) -> Result<Index, IndexError> {
+    bytes.extend_from_slice(&[0; DIGEST_LEN]);
+    let header = Header { len: bytes.len() as u64, ..Header::read(&bytes)? };
+    let len = bytes.len() - DIGEST_LEN;
+    Index::parse_content(bytes, header, len)
+}
+
+#[cfg(test)]
+mod tests;

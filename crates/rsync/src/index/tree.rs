@@ -1,0 +1,91 @@
+//! The tree that is indexed, as it is now. No symbolic link is followed, so that whatever changes meanwhile, nothing outside
+//! is looked at.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
+
+use super::IndexError;
+use super::builder::Seen;
+use super::record::{NAME_MAX, Record, Special};
+use crate::source::directory::{attributes_at, metadata_of};
+
+/// A directory and what is below.
+pub struct Tree {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Tree {
+    /// Opens it.
+    pub fn open(path: &Path) -> Result<Self, IndexError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty());
+        let root = root.map_err(|error| IndexError::io(path)(error.into()))?;
+        // Extended attributes are had by names in there; without it all files would seem to be gone.
+        let proc = Path::new("/proc/self/fd");
+        std::fs::metadata(proc).map_err(IndexError::io(proc))?;
+        Ok(Self { root, path: path.to_owned() })
+    }
+
+    /// The directory itself.
+    pub fn root(&self) -> Result<Seen, IndexError> {
+        let see = || {
+            let stat = rustix::fs::statx(&self.root, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+            let xattrs = attributes_at(format!("/proc/self/fd/{}", self.root.as_raw_fd()).as_bytes(), true)?;
+            let special = Special::Directory(super::ROOT);
+            Ok(Seen {
+                record: Record { name: Vec::new(), metadata: metadata_of(&stat), special, xattrs: None },
+                xattrs,
+            })
+        };
+        see().map_err(IndexError::io(&self.path))
+    }
+
+    /// Opens a directory below.
+    pub fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)?)
+    }
+
+    /// What is in a directory; what vanishes meanwhile is left out.
+    pub fn list(&self, path: &[u8]) -> io::Result<Vec<Seen>> {
+        let directory = self.directory(path)?;
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                found.extend(see(&directory, name)?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What a directory's name stands for; `None` if it has none such.
+pub fn see(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<Seen>> {
+    match look(directory, name) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOENT.raw_os_error()) => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+fn look(directory: &OwnedFd, name: &[u8]) -> io::Result<Seen> {
+    if name.len() > NAME_MAX {
+        return Err(rustix::io::Errno::NAMETOOLONG.into());
+    }
+    let stat = rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?;
+    let metadata = metadata_of(&stat);
+    let special = match metadata.is_symlink() {
+        true => Special::Target(rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes()),
+        false => Special::Nothing,
+    };
+    let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
+    let xattrs = attributes_at(&path, false)?;
+    Ok(Seen { record: Record { name: name.to_vec(), metadata, special, xattrs: None }, xattrs })
+}

@@ -1,0 +1,30 @@
+//! rsync's protocol, versions 30 to 32: a daemon, and a sender for anything that can be read like a tree of files.
+//!
+//! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
+//! `delta`, `token`), trees that are served ([`source`]), rules (`filter`), file lists (`flist`), a client's wishes
+//! (`options`), the sender, a session from its arguments on, and the [`daemon`]. The bytes are those of
+//! docs/format/rsync.md.
+//!
+//! Everything that a client sends is taken to be hostile: lengths, counts and depths are bounded, paths end at the module's
+//! root, and what is kept for a connection grows only with what was sent on it.
+
+mod checksum;
+pub mod daemon;
+mod delta;
+mod error;
+mod filter;
+mod flist;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod index;
+mod names;
+mod options;
+mod scan;
+mod sender;
+mod session;
+pub mod source;
+mod token;
+mod wire;
+
+pub use error::{ExitCode, Result, RsyncError};
+pub use names::Names;

@@ -1,0 +1,99 @@
+//! Names of users and groups, from `/etc/passwd` and `/etc/group`.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Names by number, and numbers by name.
+#[derive(Debug, Default, Clone)]
+pub struct Names {
+    users: Table,
+    groups: Table,
+    /// Users' own groups.
+    primary: HashMap<Vec<u8>, u32>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Table {
+    names: HashMap<u32, Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u32>,
+}
+
+/// Longest name that the protocol has room for.
+const NAME_MAX: usize = 255;
+
+impl Table {
+    fn add(&mut self, name: &[u8], number: u32) {
+        if !name.is_empty() && name.len() <= NAME_MAX {
+            self.names.entry(number).or_insert_with(|| name.to_vec());
+            self.numbers.entry(name.to_vec()).or_insert(number);
+        }
+    }
+}
+
+fn number(field: Option<&&[u8]>) -> Option<u32> {
+    std::str::from_utf8(field?).ok()?.parse().ok()
+}
+
+impl Names {
+    /// Reads this machine's files; what cannot be read has no names.
+    pub fn of_this_machine() -> Self {
+        let read = |path: &str| std::fs::read(Path::new(path)).unwrap_or_default();
+        Self::parse(&read("/etc/passwd"), &read("/etc/group"))
+    }
+
+    /// From the files' contents.
+    pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
+        let mut names = Self::default();
+        for (text, is_user) in [(passwd, true), (group, false)] {
+            for line in text.split(|byte| *byte == b'\n') {
+                let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+                let (Some(name), Some(id)) = (fields.first(), number(fields.get(2))) else { continue };
+                let table = if is_user { &mut names.users } else { &mut names.groups };
+                table.add(name, id);
+                if let Some(primary) = number(fields.get(3)).filter(|_| is_user) {
+                    names.primary.entry(name.to_vec()).or_insert(primary);
+                }
+            }
+        }
+        names
+    }
+
+    /// A user's name.
+    pub fn user(&self, uid: u32) -> Option<&[u8]> {
+        self.users.names.get(&uid).map(Vec::as_slice)
+    }
+
+    /// A group's name.
+    pub fn group(&self, gid: u32) -> Option<&[u8]> {
+        self.groups.names.get(&gid).map(Vec::as_slice)
+    }
+
+    /// A user's number, by name or number.
+    pub fn uid(&self, name: &str) -> Option<u32> {
+        name.parse().ok().or_else(|| self.users.numbers.get(name.as_bytes()).copied())
+    }
+
+    /// A group's number, by name or number.
+    pub fn gid(&self, name: &str) -> Option<u32> {
+        name.parse().ok().or_else(|| self.groups.numbers.get(name.as_bytes()).copied())
+    }
+
+    /// The group that a user logs in with.
+    pub fn primary_gid(&self, user: &str) -> Option<u32> {
+        self.primary.get(user.as_bytes()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_both_ways() {
+        let names = Names::parse(b"root:x:0:0::/:\njoe:x:7:9::/:\nbad\n+::::\n", b"wheel:x:0:\ng:x:9:joe\n");
+        assert_eq!(names.user(7), Some(&b"joe"[..]));
+        assert_eq!(names.group(0), Some(&b"wheel"[..]));
+        assert_eq!((names.uid("joe"), names.uid("12"), names.uid("x")), (Some(7), Some(12), None));
+        assert_eq!((names.gid("g"), names.primary_gid("joe")), (Some(9), Some(9)));
+    }
+}

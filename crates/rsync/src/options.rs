@@ -1,0 +1,394 @@
+//! The arguments that a client sends: which side the server is, what to send and how.
+
+use crate::checksum::Algorithm;
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::token::Compressor;
+
+/// What a client asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, clippy::struct_excessive_bools)]
+pub struct Options {
+    /// The server is the sender.
+    pub sender: bool,
+    /// Letters after `-e.`: what the client can do.
+    pub abilities: Vec<u8>,
+    pub recursive: bool,
+    /// `-d`: directories are listed, not descended into.
+    pub dirs: bool,
+    pub links: bool,
+    pub copy_links: bool,
+    pub copy_unsafe_links: bool,
+    pub safe_links: bool,
+    pub copy_dirlinks: bool,
+    pub owner: bool,
+    pub group: bool,
+    pub devices: bool,
+    pub specials: bool,
+    pub times: bool,
+    pub atimes: bool,
+    pub perms: bool,
+    pub hard_links: bool,
+    pub acls: bool,
+    pub xattrs: bool,
+    pub checksum: bool,
+    pub compress: bool,
+    pub relative: bool,
+    pub dry_run: bool,
+    pub one_file_system: u8,
+    pub prune_empty_dirs: bool,
+    pub cvs_exclude: bool,
+    pub numeric_ids: bool,
+    pub inplace: bool,
+    /// 1: `--append`; 2: `--append-verify`.
+    pub append: u8,
+    pub ignore_errors: bool,
+    /// `--ignore-missing-args`, `--delete-missing-args`.
+    pub ignore_missing_args: bool,
+    pub from0: bool,
+    /// `-`: the client sends the names; else a file here.
+    pub files_from: Option<Vec<u8>>,
+    /// Arguments follow in the protocol.
+    pub secluded_args: bool,
+    pub timeout_seconds: u32,
+    /// Bytes a second; 0 is no limit.
+    pub bandwidth: u64,
+    pub checksum_choice: Option<(Algorithm, Algorithm)>,
+    pub compress_choice: Option<Compressor>,
+    pub compress_level: Option<i32>,
+    pub checksum_seed: Option<u32>,
+    /// What follows ".": the module's name and paths in it.
+    pub paths: Vec<Vec<u8>>,
+    /// Names of options as given, for `refuse options`.
+    pub given: Vec<String>,
+}
+
+fn refused(message: String) -> RsyncError {
+    RsyncError::refused(ExitCode::Syntax, message)
+}
+
+fn number(name: &str, value: &[u8]) -> Result<u64> {
+    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or_else(|| {
+        refused(format!(
+            "rsync: on remote machine: --{name}={}: invalid numeric value",
+            String::from_utf8_lossy(value)
+        ))
+    })
+}
+
+/// Options that a sender need not know of, because they are the receiver's business or about what is shown.
+const OTHERS_BUSINESS: &[&str] = &[
+    "list-only",
+    "log-format",
+    "out-format",
+    "partial",
+    "partial-dir",
+    "delete",
+    "delete-before",
+    "delete-during",
+    "delete-delay",
+    "delete-after",
+    "delete-excluded",
+    "force",
+    "existing",
+    "ignore-existing",
+    "ignore-non-existing",
+    "update",
+    "size-only",
+    "ignore-times",
+    "modify-window",
+    "max-delete",
+    "max-alloc",
+    "compare-dest",
+    "copy-dest",
+    "link-dest",
+    "fuzzy",
+    "sparse",
+    "preallocate",
+    "delay-updates",
+    "temp-dir",
+    "backup",
+    "backup-dir",
+    "suffix",
+    "super",
+    "no-super",
+    "fsync",
+    "info",
+    "debug",
+    "stats",
+    "progress",
+    "itemize-changes",
+    "verbose",
+    "quiet",
+    "msgs2stderr",
+    "no-msgs2stderr",
+    "outbuf",
+    "human-readable",
+    "no-human-readable",
+    "usermap",
+    "groupmap",
+    "chown",
+    "chmod",
+    "skip-compress",
+    "open-noatime",
+    "no-open-noatime",
+    "no-W",
+    "whole-file",
+    "no-whole-file",
+    "keep-dirlinks",
+    "omit-dir-times",
+    "omit-link-times",
+    "no-omit-dir-times",
+    "executability",
+    "no-r",
+    "no-inc-recursive",
+    "no-i-r",
+    "inc-recursive",
+    "i-r",
+    "mkpath",
+    "no-mkpath",
+    "blocking-io",
+    "8-bit-output",
+    "bs",
+    "trust-sender",
+    "no-implied-dirs",
+    "block-size",
+    "no-iconv",
+    "new-compress-level",
+];
+
+/// Options whose value may be the next argument.
+const WITH_VALUE: &[&str] = &[
+    "backup-dir",
+    "block-size",
+    "bwlimit",
+    "checksum-choice",
+    "checksum-seed",
+    "chmod",
+    "chown",
+    "compare-dest",
+    "compress-choice",
+    "compress-level",
+    "copy-dest",
+    "debug",
+    "files-from",
+    "groupmap",
+    "info",
+    "link-dest",
+    "log-format",
+    "max-alloc",
+    "max-delete",
+    "modify-window",
+    "out-format",
+    "outbuf",
+    "partial-dir",
+    "skip-compress",
+    "suffix",
+    "temp-dir",
+    "timeout",
+    "usermap",
+];
+
+impl Options {
+    /// Takes the arguments apart, `--server` among them. With what could be understood comes, in rsync's own words, what is
+    /// not known or not done here: the client is told once it can be.
+    pub fn parse(args: &[Vec<u8>]) -> (Self, Option<RsyncError>) {
+        let mut options = Self::default();
+        let mut failure = None;
+        let mut left = args.iter();
+        let mut is_server = false;
+        while let Some(arg) = left.next() {
+            match arg.as_slice() {
+                b"." => {
+                    options.paths = left.by_ref().cloned().collect();
+                }
+                b"--server" => is_server = true,
+                [b'-', b'-', long @ ..] => {
+                    let is_alone = WITH_VALUE.iter().any(|name| name.as_bytes() == long);
+                    let value = if is_alone { left.next() } else { None };
+                    let whole = value.map(|value| [long, b"=", value].concat());
+                    failure = failure.or(options.long(whole.as_deref().unwrap_or(long)).err());
+                }
+                [b'-', short @ ..] if !short.is_empty() => failure = failure.or(options.short(short).err()),
+                // Without a ".", the names follow at once.
+                _ => options.paths.push(arg.clone()),
+            }
+        }
+        if !is_server {
+            failure = failure.or(Some(refused("rsync: on remote machine: --server was expected".to_owned())));
+        }
+        (options, failure)
+    }
+
+    fn short(&mut self, letters: &[u8]) -> Result<()> {
+        for (at, letter) in letters.iter().enumerate() {
+            self.given.push(char::from(*letter).to_string());
+            let set = |flag: &mut bool| *flag = true;
+            match letter {
+                b'r' => set(&mut self.recursive),
+                b'd' => set(&mut self.dirs),
+                b'l' => set(&mut self.links),
+                b'L' => set(&mut self.copy_links),
+                b'k' => set(&mut self.copy_dirlinks),
+                b'o' => set(&mut self.owner),
+                b'g' => set(&mut self.group),
+                b'D' => (self.devices, self.specials) = (true, true),
+                b't' => set(&mut self.times),
+                b'U' => set(&mut self.atimes),
+                b'p' => set(&mut self.perms),
+                b'H' => set(&mut self.hard_links),
+                b'A' => (self.acls, self.perms) = (true, true),
+                b'X' => set(&mut self.xattrs),
+                b'c' => set(&mut self.checksum),
+                b'z' => set(&mut self.compress),
+                b'R' => set(&mut self.relative),
+                b'n' => set(&mut self.dry_run),
+                b'm' => set(&mut self.prune_empty_dirs),
+                b'C' => set(&mut self.cvs_exclude),
+                b's' => set(&mut self.secluded_args),
+                b'0' => set(&mut self.from0),
+                b'x' => self.one_file_system = self.one_file_system.saturating_add(1),
+                b'e' => {
+                    // The rest is ".LsfxCIvu", with a version before the dot from test builds.
+                    let rest = &letters[at + 1..];
+                    let dot = rest.iter().position(|byte| *byte == b'.').map_or(0, |dot| dot + 1);
+                    self.abilities = rest[dot..].to_vec();
+                    return Ok(());
+                }
+                // A length of blocks, which is the receiver's business.
+                b'B' => return Ok(()),
+                // Of the receiver, or of what is shown.
+                b'v' | b'q' | b'S' | b'u' | b'b' | b'E' | b'I' | b'i' | b'K' | b'O' | b'J' | b'W' | b'y'
+                | b'h' | b'P' | b'V' => {}
+                other => {
+                    return Err(refused(format!(
+                        "rsync: on remote machine: -{}: unknown option",
+                        char::from(*other).escape_default()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn long(&mut self, text: &[u8]) -> Result<()> {
+        let (name, value) = match text.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&text[..at], Some(&text[at + 1..])),
+            None => (text, None),
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        self.given.push(name.clone());
+        let some = value.unwrap_or_default();
+        match name.as_str() {
+            "sender" => self.sender = true,
+            "copy-unsafe-links" => self.copy_unsafe_links = true,
+            "safe-links" => self.safe_links = true,
+            "copy-links" => self.copy_links = true,
+            "copy-dirlinks" => self.copy_dirlinks = true,
+            "devices" => self.devices = true,
+            "no-devices" => self.devices = false,
+            "specials" => self.specials = true,
+            "no-specials" => self.specials = false,
+            "numeric-ids" => self.numeric_ids = true,
+            "no-numeric-ids" => self.numeric_ids = false,
+            "inplace" => self.inplace = true,
+            "append" => self.append = (self.append + 1).min(2),
+            "append-verify" => self.append = 2,
+            "ignore-errors" => self.ignore_errors = true,
+            "ignore-missing-args" | "delete-missing-args" => self.ignore_missing_args = true,
+            "from0" => self.from0 = true,
+            "files-from" => self.files_from = Some(some.to_vec()),
+            "dirs" => self.dirs = true,
+            "no-dirs" => self.dirs = false,
+            "relative" => self.relative = true,
+            "no-relative" => self.relative = false,
+            "prune-empty-dirs" => self.prune_empty_dirs = true,
+            "secluded-args" | "protect-args" => self.secluded_args = true,
+            "timeout" => self.timeout_seconds = number(&name, some)?.try_into().unwrap_or(u32::MAX),
+            "bwlimit" => self.bandwidth = number(&name, some)?.saturating_mul(1024),
+            "checksum-seed" => self.checksum_seed = Some(number(&name, some)? as u32),
+            "compress-level" => {
+                let level = std::str::from_utf8(some).ok().and_then(|text| text.parse().ok());
+                self.compress_level = Some(level.unwrap_or(6));
+            }
+            "compress-choice" | "zc" => self.choose_compressor(some)?,
+            "new-compress" => self.choose_compressor(b"zlibx")?,
+            "old-compress" => self.choose_compressor(b"zlib")?,
+            "checksum-choice" | "cc" => self.choose_checksum(some)?,
+            "remove-source-files" | "remove-sent-files" => {
+                return Err(refused(format!("ERROR: --{name} cannot be used with a read-only module")));
+            }
+            name if OTHERS_BUSINESS.contains(&name) => {}
+            _ => return Err(refused(format!("rsync: on remote machine: --{name}: unknown option"))),
+        }
+        Ok(())
+    }
+
+    fn choose_compressor(&mut self, name: &[u8]) -> Result<()> {
+        let known = Compressor::named(name);
+        let shown = String::from_utf8_lossy(name);
+        self.compress_choice =
+            Some(known.ok_or_else(|| refused(format!("rsync: unknown compress name: {shown}")))?);
+        self.compress = true;
+        Ok(())
+    }
+
+    fn choose_checksum(&mut self, names: &[u8]) -> Result<()> {
+        let named = |name: &[u8]| {
+            let shown = String::from_utf8_lossy(name).into_owned();
+            Algorithm::named(name).ok_or_else(|| refused(format!("rsync: unknown checksum name: {shown}")))
+        };
+        if names == b"auto" {
+            return Ok(());
+        }
+        self.checksum_choice = Some(match names.iter().position(|byte| *byte == b',') {
+            Some(at) => (named(&names[..at])?, named(&names[at + 1..])?),
+            None => (named(names)?, named(names)?),
+        });
+        Ok(())
+    }
+
+    /// Whether the client has told that it can do this.
+    pub fn can(&self, ability: u8) -> bool {
+        self.abilities.contains(&ability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Options> {
+        let words: Vec<_> = text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let (options, failure) = Options::parse(&words);
+        failure.map_or(Ok(options), Err)
+    }
+
+    #[test]
+    fn what_stock_rsync_sends_is_understood() {
+        let options = parse("--server --sender -vvnlHogDtprze.iLsfxCIvu --timeout=9 --bwlimit=100 --append --append --numeric-ids . m/a m/b").unwrap();
+        assert!(
+            options.sender && options.recursive && options.hard_links && options.dry_run && options.compress
+        );
+        assert!(options.can(b'i') && options.can(b'u') && !options.can(b'q'));
+        assert_eq!((options.append, options.timeout_seconds, options.bandwidth), (2, 9, 102_400));
+        assert_eq!(options.paths, [b"m/a".to_vec(), b"m/b".to_vec()]);
+        let options =
+            parse("--server --sender -re.iLsfxCIvu --backup-dir q --files-from /a --list-only . m/").unwrap();
+        assert_eq!((options.files_from, options.paths), (Some(b"/a".to_vec()), vec![b"m/".to_vec()]));
+        // What it makes of --zc=zlibx, without a "z".
+        let options = parse("--server --sender -re.iLsfxCIvu --new-compress . m/").unwrap();
+        assert!(options.compress && options.compress_choice == Some(Compressor::Zlibx));
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_in_rsyncs_words() {
+        for (text, message) in [
+            ("--server --nonsense . m", "rsync: on remote machine: --nonsense: unknown option"),
+            ("--server -lZ . m", "rsync: on remote machine: -Z: unknown option"),
+            ("--server --checksum-choice=crc . m", "rsync: unknown checksum name: crc"),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), message);
+        }
+        assert!(parse("--sender . m").is_err());
+    }
+}

@@ -1,0 +1,509 @@
+//! Finding the files that a client asked for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::filter::{Filter, Scope, Subject, base_name, matches};
+use crate::flist::Entry;
+use crate::options::Options;
+use crate::source::{Metadata, Source};
+use crate::wire::Tag;
+
+/// Something could not be read.
+pub const IO_ERROR_GENERAL: u32 = 1;
+/// A file was there in the list, and is not there now.
+pub const IO_ERROR_VANISHED: u32 = 2;
+/// Deepest directory: a tree that links to itself has no bottom.
+const DEPTH_MAX: usize = 1024;
+/// What stands before the targets of symbolic links that were made harmless (`munge symlinks`).
+const MUNGED: &[u8] = b"/rsyncd-munged/";
+
+/// What is sent, and what is told meanwhile.
+pub struct Scan<'a> {
+    source: &'a dyn Source,
+    options: &'a Options,
+    /// The client's rules.
+    filter: &'a Filter,
+    /// The module's.
+    hidden: &'a Filter,
+    /// Of the module.
+    name: &'a str,
+    munged: bool,
+    /// What failed, as bits.
+    pub io_error: u32,
+    /// To be told the client.
+    pub reports: Vec<(Tag, String)>,
+    /// The filesystem that the first argument is on, for `-x`.
+    device: Option<u64>,
+}
+
+/// A directory to be listed.
+#[derive(Debug, Clone)]
+pub struct Below {
+    /// The directory.
+    pub entry: Entry,
+    scope: Option<Arc<Scope>>,
+    device: u64,
+}
+
+/// A module's tree, and what is hidden in it.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The tree.
+    pub source: &'a dyn Source,
+    /// What is not there for clients.
+    pub hidden: &'a Filter,
+    /// The module's name, as it is told in messages.
+    pub name: &'a str,
+    /// Targets of symbolic links are told as they were before they were made harmless.
+    pub munged: bool,
+}
+
+/// A failure as rsync words it: `Permission denied (13)`.
+pub fn error_text(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = error.to_string();
+            let end = format!(" (os error {number})");
+            format!("{} ({number})", text.strip_suffix(&end).unwrap_or(&text))
+        }
+        None => error.to_string(),
+    }
+}
+
+/// Without empty names and "."; ".." leads to the top at most. Says whether the path can only be a directory's.
+pub fn clean(path: &[u8]) -> (Vec<u8>, bool) {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in path.split(|byte| *byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            _ => names.push(name),
+        }
+    }
+    let as_directory = matches!(base_name(path), b"" | b"." | b"..");
+    (names.join(&b'/'), as_directory)
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    match directory {
+        b"" | b"." => name.to_vec(),
+        _ => [directory, b"/", name].concat(),
+    }
+}
+
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Whether a link leads out of the tree that it is in.
+fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
+    if target.is_empty() || target.starts_with(b"/") {
+        return true;
+    }
+    let mut depth =
+        name.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).count() as i64 - 1;
+    for part in target.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+        if depth < 0 {
+            return true;
+        }
+    }
+    false
+}
+
+impl<'a> Scan<'a> {
+    /// For one connection.
+    pub fn new(view: View<'a>, options: &'a Options, filter: &'a Filter) -> Self {
+        let View { source, hidden, name, munged } = view;
+        let reports = Vec::new();
+        Self { source, options, filter, hidden, name, munged, io_error: 0, reports, device: None }
+    }
+
+    /// A path as it is told in messages: `"a/b" (in module)`.
+    pub fn shown(&self, path: &[u8]) -> String {
+        format!("\"{}\" (in {})", String::from_utf8_lossy(path), self.name)
+    }
+
+    fn failed(&mut self, what: &str, path: &[u8], error: &io::Error) {
+        let text = format!("rsync: [sender] {what} {} failed: {}\n", self.shown(path), error_text(error));
+        self.reports.push((Tag::ErrorXfer, text));
+    }
+
+    /// The paths that a pattern of the client's stands for; itself if there is none.
+    pub fn expand(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        if !path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[')) {
+            return vec![path.to_vec()];
+        }
+        let mut found: Vec<Vec<u8>> = vec![Vec::new()];
+        let absolute = path.ends_with(b"/");
+        let (path, _) = clean(path);
+        for part in path.split(|byte| *byte == b'/') {
+            let is_pattern = part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+            found = found.iter().flat_map(|directory| self.expand_one(directory, part, is_pattern)).collect();
+        }
+        found.sort();
+        if found.is_empty() {
+            return vec![path];
+        }
+        if absolute {
+            found.iter_mut().for_each(|path| path.push(b'/'));
+        }
+        found
+    }
+
+    fn expand_one(&self, directory: &[u8], part: &[u8], is_pattern: bool) -> Vec<Vec<u8>> {
+        if !is_pattern {
+            let path = join(directory, part);
+            return if self.source.metadata(&path, false).is_ok() { vec![path] } else { Vec::new() };
+        }
+        let Ok(names) = self.source.read_dir(directory) else { return Vec::new() };
+        let is_like =
+            |name: &[u8]| (!name.starts_with(b".") || part.starts_with(b".")) && matches(part, name);
+        let wanted = names.into_iter().filter(|(name, _)| is_like(name));
+        let paths = wanted.map(|(name, metadata)| (join(directory, &name), metadata));
+        let is_dir = |metadata: &io::Result<Metadata>| metadata.as_ref().is_ok_and(Metadata::is_dir);
+        let seen = paths.filter(|(path, metadata)| !self.is_hidden(path, is_dir(metadata)));
+        seen.map(|(path, _)| path).collect()
+    }
+
+    /// What one argument stands for: entries, and the directories among them whose content is to follow.
+    ///
+    /// # Errors
+    /// None of single files: they are told.
+    pub fn argument(&mut self, path: &[u8], entries: &mut Vec<Entry>, below: &mut Vec<Below>) -> Result<()> {
+        if self.options.relative || self.options.files_from.is_some() {
+            return self.relative(path, entries, below);
+        }
+        let (path, as_directory) = clean(path);
+        let (root, name) = match as_directory || path.is_empty() {
+            true => (path.as_slice(), &b"."[..]),
+            false => split(&path),
+        };
+        // It is sent whatever the rules in directories say; they say what of its content is.
+        let before = below.len();
+        self.top(root.into(), name, None, (entries, below));
+        if let Some(directory) = below.get_mut(before) {
+            directory.scope = self.filter.enter_above(self.source, &path)?;
+        }
+        Ok(())
+    }
+
+    /// `around` are the rules of where it is; those that what is in it begins with are to be added.
+    fn top(
+        &mut self,
+        root: Arc<[u8]>,
+        name: &[u8],
+        around: Option<&Arc<Scope>>,
+        (entries, below): (&mut Vec<Entry>, &mut Vec<Below>),
+    ) {
+        let as_directory = name == b".";
+        let path = if as_directory { root.to_vec() } else { join(&root, name) };
+        let follow = as_directory || self.options.copy_links;
+        let mut followed = follow;
+        let found = self.source.metadata(&path, follow).map(|found| {
+            let is_link = found.is_symlink() && self.options.copy_dirlinks;
+            match self.source.metadata(&path, true) {
+                Ok(target) if is_link && target.is_dir() => {
+                    followed = true;
+                    target
+                }
+                _ => found,
+            }
+        });
+        let metadata = match found {
+            Ok(metadata) if !self.is_hidden(&path, metadata.is_dir()) => metadata,
+            Ok(_) => return self.missing(&path, &io::Error::from_raw_os_error(2)),
+            Err(error) => return self.missing(&path, &error),
+        };
+        if metadata.is_dir()
+            && !self.options.recursive
+            && !self.options.dirs
+            && self.options.files_from.is_none()
+        {
+            let text = format!("skipping directory {}\n", String::from_utf8_lossy(name));
+            return self.reports.push((Tag::Info, text));
+        }
+        if !as_directory
+            && self.filter.excludes(Subject { path: name, full: &path, is_dir: metadata.is_dir() }, around)
+        {
+            return;
+        }
+        let has_content = metadata.is_dir() && (self.options.recursive || as_directory);
+        let Some(entry) = self.entry(name.to_vec(), root, metadata, followed) else { return };
+        let device = *self.device.get_or_insert(entry.metadata.id.0);
+        // One that is sent for itself is as those in a listing: the receiver would take it for one on the way to another.
+        let is_top = has_content || self.options.relative || self.options.files_from.is_some();
+        let entry = Entry { is_top, has_content, ..entry };
+        if has_content {
+            below.push(Below { entry: entry.clone(), scope: None, device });
+        }
+        entries.push(entry);
+    }
+
+    fn missing(&mut self, path: &[u8], error: &io::Error) {
+        if !(self.options.ignore_missing_args && error.raw_os_error() == Some(2)) {
+            self.failed("link_stat", path, error);
+        }
+    }
+
+    /// `--relative`, `--files-from`: the path is kept, with the directories on the way.
+    fn relative(&mut self, path: &[u8], entries: &mut Vec<Entry>, below: &mut Vec<Below>) -> Result<()> {
+        let marker = path.windows(3).position(|three| three == b"/./");
+        let (root, path) = match marker {
+            Some(at) => (&path[..at], &path[at + 3..]),
+            None => (&b""[..], path),
+        };
+        let (root, _) = clean(root);
+        let (name, as_directory) = clean(path);
+        let root: Arc<[u8]> = root.into();
+        let before = (entries.len(), below.len());
+        if name.is_empty() {
+            self.top(root.clone(), b".", None, (entries, below));
+            if let Some(directory) = below.get_mut(before.1) {
+                directory.scope = self.filter.enter_above(self.source, &root)?;
+            }
+            return Ok(());
+        }
+        let around = self.on_the_way(None, &root, &name)?;
+        self.top(root.clone(), &name, around.as_ref(), (entries, below));
+        if entries.len() == before.0 {
+            return Ok(());
+        }
+        if let Some(entry) = entries.last_mut()
+            && entry.metadata.is_dir()
+            && !entry.has_content
+            && as_directory
+        {
+            entry.has_content = true;
+            let device = entry.metadata.id.0;
+            below.push(Below { entry: entry.clone(), scope: None, device });
+        }
+        if let Some(directory) = below.get_mut(before.1) {
+            let above = self.filter.enter_above(self.source, &join(&root, b"."))?;
+            directory.scope = self.on_the_way(above, &root, &name)?;
+        }
+        // With --no-implied-dirs too: the receiver knows what not to take of them.
+        let ends = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for end in ends {
+            let name = &name[..end];
+            if let Ok(metadata) = self.source.metadata(&join(&root, name), true) {
+                let entry = self.entry(name.to_vec(), root.clone(), metadata, true);
+                entries.extend(entry.map(|entry| Entry { is_top: true, ..entry }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The rules in the directories that lead from the transfer's root to a name; those of `--files-from` are sent whatever they say.
+    fn on_the_way(&self, above: Option<Arc<Scope>>, root: &[u8], name: &[u8]) -> Result<Option<Arc<Scope>>> {
+        let mut scope = above;
+        if self.options.files_from.is_some() {
+            return Ok(scope);
+        }
+        for end in name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at) {
+            scope = self.filter.enter(scope.as_ref(), self.source, &join(root, &name[..end]))?;
+        }
+        Ok(scope)
+    }
+
+    /// Whether the module's own rules hide a path, or a directory on the way to it.
+    pub fn is_hidden(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.hidden.is_empty() || path.is_empty() {
+            return false;
+        }
+        // A file in a directory that is hidden is hidden too.
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.map(|end| (&path[..end], true))
+            .chain([(path, is_dir)])
+            .any(|(path, is_dir)| self.hidden.excludes(Subject { path, full: path, is_dir }, None))
+    }
+
+    fn entry(&mut self, name: Vec<u8>, root: Arc<[u8]>, metadata: Metadata, followed: bool) -> Option<Entry> {
+        let mut entry = Entry {
+            name,
+            root,
+            metadata,
+            is_top: false,
+            has_content: false,
+            followed,
+            target: None,
+            digest: None,
+        };
+        if !metadata.is_symlink() {
+            return Some(entry);
+        }
+        let path = entry.path();
+        match self.source.read_link(&path) {
+            Ok(target) => {
+                let target = match target.strip_prefix(MUNGED).filter(|_| self.munged) {
+                    Some(original) => original.to_vec(),
+                    None => target,
+                };
+                if self.options.copy_unsafe_links && is_unsafe(&target, &entry.name) {
+                    entry.followed = true;
+                    entry.metadata = self.referent(&path)?;
+                } else {
+                    // The length that goes with the entry is that of what is told.
+                    entry.metadata.size = target.len() as u64;
+                    entry.target = Some(target);
+                }
+                Some(entry)
+            }
+            Err(error) => {
+                self.io_error |= IO_ERROR_GENERAL;
+                self.failed("readlink_stat", &path, &error);
+                None
+            }
+        }
+    }
+
+    fn referent(&mut self, path: &[u8]) -> Option<Metadata> {
+        match self.source.metadata(path, true) {
+            Ok(metadata) => Some(metadata),
+            Err(_) => {
+                self.io_error |= IO_ERROR_GENERAL;
+                let text = format!("symlink has no referent: {}\n", self.shown(path));
+                self.reports.push((Tag::ErrorXfer, text));
+                None
+            }
+        }
+    }
+
+    /// Lists a directory, sorted by nothing: what is in it, and those of it that are directories.
+    ///
+    /// # Errors
+    /// When its own rules are none. What cannot be read is told.
+    pub fn list(
+        &mut self,
+        directory: &Below,
+        entries: &mut Vec<Entry>,
+        below: &mut Vec<Below>,
+    ) -> Result<()> {
+        let (at, full) = (&directory.entry, directory.entry.path());
+        if at.name.iter().filter(|byte| **byte == b'/').count() > DEPTH_MAX {
+            self.io_error |= IO_ERROR_GENERAL;
+            self.failed("opendir", &full, &rustix::io::Errno::LOOP.into());
+            return Ok(());
+        }
+        let names = match self.source.read_dir(&full) {
+            Ok(names) => names,
+            Err(error) if error.raw_os_error() == Some(2) => {
+                self.io_error |= IO_ERROR_VANISHED;
+                let text = format!("directory has vanished: {}\n", self.shown(&full));
+                self.reports.push((Tag::Warning, text));
+                return Ok(());
+            }
+            Err(error) => {
+                self.io_error |= IO_ERROR_GENERAL;
+                self.failed("opendir", &full, &error);
+                return Ok(());
+            }
+        };
+        let scope = self.filter.enter(directory.scope.as_ref(), self.source, &full)?;
+        for (name, metadata) in names {
+            let path = join(&full, &name);
+            let name = join(&at.name, &name);
+            let (metadata, followed) = match metadata {
+                Ok(metadata) if metadata.is_symlink() => match self.followed(&path, metadata) {
+                    Some(found) => found,
+                    None => continue,
+                },
+                Ok(metadata) => (metadata, false),
+                Err(error) => {
+                    self.io_error |=
+                        if error.raw_os_error() == Some(2) { IO_ERROR_VANISHED } else { IO_ERROR_GENERAL };
+                    self.failed("readlink_stat", &path, &error);
+                    continue;
+                }
+            };
+            let is_dir = metadata.is_dir();
+            if self.filter.excludes(Subject { path: &name, full: &path, is_dir }, scope.as_ref())
+                || self.is_hidden(&path, is_dir)
+            {
+                continue;
+            }
+            let is_elsewhere =
+                is_dir && metadata.id.0 != directory.device && self.options.one_file_system > 0;
+            if is_elsewhere && self.options.one_file_system > 1 {
+                continue;
+            }
+            let Some(entry) = self.entry(name, at.root.clone(), metadata, followed) else { continue };
+            let is_dir = entry.metadata.is_dir();
+            let has_content = is_dir && self.options.recursive && !is_elsewhere;
+            let entry = Entry { has_content, ..entry };
+            if has_content {
+                let (scope, device) = (scope.clone(), directory.device);
+                below.push(Below { entry: entry.clone(), scope, device });
+            }
+            entries.push(entry);
+        }
+        Ok(())
+    }
+
+    /// A file's attributes that are to be sent, and its ACLs.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn attributes(&self, entry: &Entry) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut found = self.source.xattrs(&entry.path(), entry.followed)?;
+        found.retain(|name, _| name.starts_with(b"system.") || !self.filter.excludes_xattr(name));
+        Ok(found)
+    }
+
+    /// A link, or what it leads to where links are followed.
+    fn followed(&mut self, path: &[u8], link: Metadata) -> Option<(Metadata, bool)> {
+        if self.options.copy_links {
+            return self.referent(path).map(|metadata| (metadata, true));
+        }
+        if self.options.copy_dirlinks
+            && let Ok(metadata) = self.source.metadata(path, true)
+            && metadata.is_dir()
+        {
+            return Some((metadata, true));
+        }
+        Some((link, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_end_at_the_top() {
+        for (path, clean_path, is_dir) in [
+            ("", "", true),
+            ("a//b/./c", "a/b/c", false),
+            ("../../etc/passwd", "etc/passwd", false),
+            ("a/..", "", true),
+            ("a/b/", "a/b", true),
+            ("a/../../b", "b", false),
+            ("/", "", true),
+        ] {
+            assert_eq!(clean(path.as_bytes()), (clean_path.as_bytes().to_vec(), is_dir), "{path}");
+        }
+    }
+
+    #[test]
+    fn links_out_of_the_tree_are_unsafe() {
+        for (target, name, is_out) in [
+            ("a", "b", false),
+            ("../a", "b", true),
+            ("../a", "d/b", false),
+            ("/a", "b", true),
+            ("a/../../c", "b", true),
+        ] {
+            assert_eq!(is_unsafe(target.as_bytes(), name.as_bytes()), is_out, "{target}");
+        }
+    }
+}

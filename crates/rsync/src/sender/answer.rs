@@ -1,0 +1,198 @@
+//! What requests are answered with: attributes, and the content of files.
+
+use std::io::{Read, Write};
+
+use super::request::{BASIS_ITSELF, Request, item};
+use super::{CHUNK, Sender};
+use crate::checksum::FileSum;
+use crate::delta::{self, Matching, Piece, Sums};
+use crate::error::{Result, RsyncError};
+use crate::flist::{Entry, XATTR_SENT_WHOLE, wire_attributes};
+use crate::scan::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, error_text};
+use crate::source::Content;
+use crate::wire::{Ndx, Tag, WriteWire};
+
+/// What an earlier transfer left (`FNAMECMP_PARTIAL_DIR`), which is written in place (compatibility flag `I`).
+const BASIS_PARTIAL: u8 = 0x81;
+
+impl<R: Read, W: Write> Sender<'_, R, W> {
+    pub(super) fn answer(&mut self, request: Request) -> Result<()> {
+        let entry = self.entry(request.index)?;
+        if request.flags & item::TRANSFER == 0 || self.options.dry_run {
+            return self.write_head(&request, entry.as_ref());
+        }
+        let entry = entry.filter(|entry| entry.metadata.is_file());
+        let entry = entry.ok_or_else(|| {
+            RsyncError::protocol(format!("a request of the content of {}, which is no file", request.index))
+        })?;
+        let sums = Sums::read(self.reader, self.options.append == 0)?;
+        let path = entry.path();
+        let mut content = match self.view.source.open(&path, entry.followed) {
+            Ok(content) => content,
+            Err(error) => return self.not_sent(&request, &path, &error),
+        };
+        self.write_head(&request, Some(&entry))?;
+        sums.write_head(self.writer)?;
+        let before = self.writer.total();
+        self.send_content(&request, &path, &sums, content.as_mut())?;
+        self.summary.files += 1;
+        let sent = self.writer.total() - before;
+        (self.on_file)(&entry, sent);
+        Ok(())
+    }
+
+    fn not_sent(&mut self, request: &Request, path: &[u8], error: &std::io::Error) -> Result<()> {
+        let shown = self.scan.shown(path);
+        if error.raw_os_error() == Some(2) {
+            self.scan.io_error |= IO_ERROR_VANISHED;
+            self.writer.message(Tag::Warning, format!("file has vanished: {shown}\n").as_bytes())?;
+        } else if error.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) {
+            // Of an index: what the list says is of a file that is there no more.
+            self.scan.io_error |= IO_ERROR_VANISHED;
+            let text = format!("file has changed since it was indexed: {shown}\n");
+            self.writer.message(Tag::Warning, text.as_bytes())?;
+        } else {
+            self.scan.io_error |= IO_ERROR_GENERAL;
+            let text = format!("rsync: [sender] send_files failed to open {shown}: {}\n", error_text(error));
+            self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
+        }
+        self.writer.message_number(Tag::NoSend, request.index)?;
+        Ok(())
+    }
+
+    /// What answers a request begins with.
+    fn write_head(&mut self, request: &Request, entry: Option<&Entry>) -> Result<()> {
+        self.answers.write(Ndx::File(request.index), self.writer)?;
+        self.writer.write_u16(request.flags)?;
+        if request.flags & item::BASIS_FOLLOWS != 0 {
+            self.writer.write_u8(request.basis)?;
+        }
+        if request.flags & item::NAME_FOLLOWS != 0 {
+            self.writer.write_vstring(&request.name)?;
+        }
+        if self.asks_xattrs(request.flags) {
+            self.send_xattrs(request, entry)?;
+        }
+        Ok(())
+    }
+
+    /// The values that were too long for the list.
+    fn send_xattrs(&mut self, request: &Request, entry: Option<&Entry>) -> Result<()> {
+        let mut previous = 0;
+        if let Some(entry) = entry.filter(|_| !request.xattrs.is_empty()) {
+            let attributes = self.scan.attributes(entry).unwrap_or_default();
+            let values: Vec<&Vec<u8>> = wire_attributes(&attributes).map(|(_, value)| value).collect();
+            for number in &request.xattrs {
+                let value = values.get(*number as usize - 1).filter(|value| value.len() > XATTR_SENT_WHOLE);
+                let value = value.map_or(&[][..], |value| value.as_slice());
+                self.writer.write_varint(number - previous)?;
+                self.writer.write_varint(value.len() as u32)?;
+                self.writer.write_all(value)?;
+                previous = *number;
+            }
+        }
+        Ok(self.writer.write_u8(0)?)
+    }
+
+    fn send_content(
+        &mut self,
+        request: &Request,
+        path: &[u8],
+        sums: &Sums,
+        content: &mut dyn Content,
+    ) -> Result<()> {
+        let algorithm = self.agreed.sums.algorithm;
+        let mut sum = FileSum::new(algorithm);
+        let mut failure = None;
+        if self.options.append > 0 {
+            let result = self.skip_to_append(sums, content, &mut sum);
+            failure = self.note_failure(result)?;
+        }
+        let in_place = match request.basis {
+            BASIS_ITSELF => self.options.inplace,
+            basis => basis == BASIS_PARTIAL,
+        };
+        let matching = Matching { seeded: self.agreed.sums, in_place };
+        self.tokens.begin();
+        let (tokens, writer) = (&mut self.tokens, &mut *self.writer);
+        // What is appended while it is read is left for the next time; so the end is known in advance.
+        let left = content.size().saturating_sub(if self.options.append > 0 { sums.basis_len() } else { 0 });
+        let mut limited = Reading { content: &mut *content, left, failure: None };
+        let found = delta::find(&mut limited, sums, matching, &mut sum, &mut |piece| {
+            match piece {
+                Piece::Literal(data) => tokens.literal(data, writer)?,
+                Piece::Block(index, data) => tokens.block(index, data, writer)?,
+            }
+            Ok(())
+        });
+        failure = failure.or(limited.failure);
+        found?;
+        self.tokens.end(self.writer)?;
+        let mut digest = sum.finish();
+        if let Some(error) = failure {
+            // The receiver is not to take it for the file that it is not.
+            digest.iter_mut().for_each(|byte| *byte = !*byte);
+            self.scan.io_error |= IO_ERROR_GENERAL;
+            let shown = self.scan.shown(path);
+            let text = format!("rsync: [sender] read errors mapping {shown}: {}\n", error_text(&error));
+            self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
+        }
+        self.writer.write_all(&digest)?;
+        Ok(())
+    }
+
+    /// Of what fails, a failure of the connection ends everything.
+    fn note_failure(
+        &mut self,
+        result: std::result::Result<(), std::io::Error>,
+    ) -> Result<Option<std::io::Error>> {
+        self.writer.keep_alive()?;
+        Ok(result.err())
+    }
+
+    /// The receiver has the beginning; only `--append-verify` has it summed up.
+    fn skip_to_append(
+        &mut self,
+        sums: &Sums,
+        content: &mut dyn Content,
+        sum: &mut FileSum,
+    ) -> std::io::Result<()> {
+        let have = sums.basis_len();
+        if self.options.append < 2 {
+            return content.seek_to(have);
+        }
+        let mut buffer = vec![0; CHUNK];
+        let mut left = have;
+        while left > 0 {
+            let len = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let read = content.read(&mut buffer[..len])?;
+            if read == 0 {
+                break;
+            }
+            sum.update(&buffer[..read]);
+            left -= read as u64;
+            self.writer.keep_alive()?;
+        }
+        Ok(())
+    }
+}
+
+/// A file read up to the length that it had when it was opened, or to what cannot be read.
+struct Reading<'c> {
+    content: &'c mut dyn Content,
+    left: u64,
+    failure: Option<std::io::Error>,
+}
+
+impl Read for Reading<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let len = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = self.content.read(&mut buffer[..len]).unwrap_or_else(|error| {
+            self.failure = Some(error);
+            self.left = 0;
+            0
+        });
+        self.left = self.left.saturating_sub(read as u64);
+        Ok(read)
+    }
+}

@@ -1,0 +1,96 @@
+//! What the receiver asks for.
+
+use std::io::{Read, Write};
+
+use super::Sender;
+use crate::error::{Result, RsyncError};
+use crate::wire::{Ndx, ReadWire, WriteWire};
+
+/// Attribute sets a request may ask values of are no larger.
+const REQUESTED_MAX: u32 = 1 << 16;
+/// Longest name that goes with a request.
+const NAME_MAX: usize = 4096;
+
+/// Bits of a request.
+pub(super) mod item {
+    pub const XATTRS: u16 = 1 << 8;
+    pub const BASIS_FOLLOWS: u16 = 1 << 11;
+    pub const NAME_FOLLOWS: u16 = 1 << 12;
+    pub const LOCAL_CHANGE: u16 = 1 << 14;
+    pub const TRANSFER: u16 = 1 << 15;
+}
+
+/// The receiver's own file of that name is the basis (`FNAMECMP_FNAME`).
+pub(super) const BASIS_ITSELF: u8 = 0x80;
+
+/// One request.
+pub(super) struct Request {
+    pub(super) index: u32,
+    pub(super) flags: u16,
+    pub(super) basis: u8,
+    pub(super) name: Vec<u8>,
+    pub(super) xattrs: Vec<u32>,
+}
+
+impl<R: Read, W: Write> Sender<'_, R, W> {
+    fn wait(&mut self) -> Result<()> {
+        if !self.reader.has_buffered() {
+            self.writer.flush()?;
+        }
+        Ok(())
+    }
+
+    /// `None` at the end of a list or phase.
+    pub(super) fn next_request(&mut self) -> Result<Option<Request>> {
+        loop {
+            self.wait()?;
+            match self.requests.read(self.reader)? {
+                Ndx::Done => return Ok(None),
+                Ndx::DelStats => {
+                    // Goes back to the other half of the receiver.
+                    self.answers.write(Ndx::DelStats, self.writer)?;
+                    for _ in 0..5 {
+                        let count = self.reader.read_varint()?;
+                        self.writer.write_varint(count.cast_unsigned())?;
+                    }
+                }
+                Ndx::File(index) => return self.request(index).map(Some),
+                other => return Err(RsyncError::protocol(format!("a request of {other:?}"))),
+            }
+        }
+    }
+
+    fn request(&mut self, index: u32) -> Result<Request> {
+        let flags = self.reader.read_u16()?;
+        let mut request = Request { index, flags, basis: BASIS_ITSELF, name: Vec::new(), xattrs: Vec::new() };
+        if flags & item::BASIS_FOLLOWS != 0 {
+            request.basis = self.reader.read_u8()?;
+        }
+        if flags & item::NAME_FOLLOWS != 0 {
+            request.name = self.reader.read_vstring(NAME_MAX)?;
+        }
+        if self.asks_xattrs(flags) {
+            let mut number = 0_u32;
+            loop {
+                let by = self.reader.read_varint()?.cast_unsigned();
+                if by == 0 {
+                    break;
+                }
+                number = number.saturating_add(by);
+                if number > REQUESTED_MAX {
+                    return Err(RsyncError::protocol(format!("a request of attribute {number}")));
+                }
+                request.xattrs.push(number);
+            }
+        }
+        Ok(request)
+    }
+
+    pub(super) fn asks_xattrs(&self, flags: u16) -> bool {
+        let local = item::NAME_FOLLOWS | item::LOCAL_CHANGE;
+        self.options.xattrs
+            && !self.options.dry_run
+            && flags & item::XATTRS != 0
+            && !(self.agreed.xattr_shortcut && flags & local == local)
+    }
+}

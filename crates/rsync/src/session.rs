@@ -1,0 +1,216 @@
+//! From the arguments on: what both sides can do, what is used, then the transfer (docs/format/rsync.md, "Setup").
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use crate::checksum::{Algorithm, Seeded};
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::filter::Filter;
+use crate::flist::ListForm;
+use crate::names::Names;
+use crate::options::Options;
+use crate::scan::View;
+use crate::sender::{Agreed, OnFile, Sender, Summary};
+use crate::token::{Compressor, TokenWriter};
+use crate::wire::{MuxReader, MuxWriter, ReadWire, Tag, WriteWire};
+
+/// Newest version of the protocol, of rsync 3.4 and later.
+pub const PROTOCOL_MAX: u8 = 32;
+/// Oldest one, of rsync 3.0.
+pub const PROTOCOL_MIN: u8 = 30;
+/// Longest list of names of algorithms.
+const NAMES_MAX: usize = 1024;
+
+/// Compatibility flags, in the order of what clients name them by after `-e.`.
+mod compat {
+    pub const INCREMENTAL: u32 = 1 << 0;
+    pub const SYMLINK_TIMES: u32 = 1 << 1;
+    pub const SAFE_LIST: u32 = 1 << 3;
+    pub const NO_XATTR_SHORTCUT: u32 = 1 << 4;
+    pub const SEED_FIRST: u32 = 1 << 5;
+    pub const INPLACE_PARTIAL: u32 = 1 << 6;
+    pub const VARINT_FLAGS: u32 = 1 << 7;
+    pub const ZERO_NAMES: u32 = 1 << 8;
+}
+
+/// What a session has besides the client's options.
+pub struct Surroundings<'a> {
+    /// What is served.
+    pub view: View<'a>,
+    /// Names of owners.
+    pub names: Names,
+    /// Paths in the tree that were asked for.
+    pub paths: Vec<Vec<u8>>,
+    /// The timeout that this side has, seconds; 0 is none.
+    pub timeout_seconds: u32,
+    /// The connection's random number.
+    pub seed: u32,
+    /// Is told of each file that was sent.
+    pub on_file: &'a mut OnFile<'a>,
+}
+
+fn flags(options: &Options, incremental: bool) -> u32 {
+    let mut flags = if incremental { compat::INCREMENTAL } else { 0 };
+    for (ability, flag) in [
+        (b'L', compat::SYMLINK_TIMES),
+        (b'f', compat::SAFE_LIST),
+        (b'x', compat::NO_XATTR_SHORTCUT),
+        (b'C', compat::SEED_FIRST),
+        (b'I', compat::INPLACE_PARTIAL),
+        (b'v', compat::VARINT_FLAGS),
+        (b'u', compat::ZERO_NAMES),
+    ] {
+        flags |= if options.can(ability) { flag } else { 0 };
+    }
+    flags
+}
+
+/// Whether the lists of directories come one by one: with several arguments, or one that stands for several, directories
+/// of one name would have several contents.
+fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
+    let is_plain = |path: &Vec<u8>| !path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    options.can(b'i')
+        && options.recursive
+        && !options.relative
+        && options.files_from.is_none()
+        && paths.len() == 1
+        && paths.iter().all(is_plain)
+}
+
+/// The first of the client's names that is known here.
+fn choose<T>(theirs: &[u8], known: impl Fn(&[u8]) -> Option<T>, what: &str) -> Result<T> {
+    theirs.split(|byte| *byte == b' ').find_map(known).ok_or_else(|| {
+        let message = format!("rsync: failed to negotiate a {what} choice.");
+        RsyncError::refused(ExitCode::Unsupported, message)
+    })
+}
+
+fn negotiate(
+    options: &Options,
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+) -> Result<((Algorithm, Algorithm), Compressor)> {
+    let with_names = options.can(b'v');
+    let asks_sum = with_names && options.checksum_choice.is_none();
+    let asks_compressor = with_names && options.compress && options.compress_choice.is_none();
+    if asks_sum {
+        writer.write_vstring(Algorithm::ALL.map(Algorithm::name).join(" ").as_bytes())?;
+    }
+    if asks_compressor {
+        writer.write_vstring(Compressor::ALL.map(Compressor::name).join(" ").as_bytes())?;
+    }
+    writer.flush()?;
+    let sums = match options.checksum_choice {
+        Some(chosen) => chosen,
+        None if asks_sum => {
+            let chosen = choose(&reader.read_vstring(NAMES_MAX)?, Algorithm::named, "checksum")?;
+            (chosen, chosen)
+        }
+        None => (Algorithm::Md5, Algorithm::Md5),
+    };
+    let compressor = match options.compress_choice {
+        _ if !options.compress => Compressor::None,
+        Some(chosen) => chosen,
+        None if asks_compressor => choose(&reader.read_vstring(NAMES_MAX)?, Compressor::named, "compress")?,
+        None => Compressor::Zlib,
+    };
+    Ok((sums, compressor))
+}
+
+/// Serves a client whose arguments have been read. `failure` is what was wrong with them, to be told when it can be.
+///
+/// # Errors
+/// When the connection fails, or the client breaks the rules; it is told the reason, where it can be.
+pub fn serve(
+    protocol: u8,
+    (mut reader, mut writer): (impl Read, impl Write),
+    (options, failure): (&Options, Option<RsyncError>),
+    surroundings: Surroundings<'_>,
+) -> Result<Summary> {
+    let incremental = is_incremental(options, &surroundings.paths);
+    writer.write_varint(flags(options, incremental))?;
+    let negotiated = negotiate(options, &mut reader, &mut writer);
+    let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(surroundings.seed);
+    writer.write_i32(seed.cast_signed())?;
+    writer.flush()?;
+    let (mut reader, mut writer) = (MuxReader::new(reader), MuxWriter::new(writer));
+    let result = negotiated.and_then(|((sum, list_sum), compressor)| {
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let form = ListForm {
+            protocol,
+            varint_flags: options.can(b'v'),
+            error_end: options.can(b'f') || protocol >= 31,
+            incremental,
+            owner: options.owner,
+            group: options.group,
+            links: options.links,
+            devices: options.devices,
+            specials: options.specials,
+            hard_links: options.hard_links,
+            atimes: options.atimes,
+            acls: options.acls,
+            xattrs: options.xattrs,
+            numeric_ids: options.numeric_ids,
+            zero_names: options.can(b'u'),
+        };
+        let agreed = Agreed {
+            protocol,
+            incremental,
+            form,
+            sums: Seeded { algorithm: sum, seed, seed_first: options.can(b'C') },
+            list_sum,
+            xattr_shortcut: protocol >= 31 && !options.can(b'x'),
+        };
+        let tokens = TokenWriter::new(compressor, options.compress_level)?;
+        transfer((&mut reader, &mut writer), options, agreed, tokens, surroundings)
+    });
+    if let Err(error) = &result {
+        // The connection may be what failed.
+        let _ = tell(error, protocol, &mut writer);
+    }
+    result
+}
+
+fn transfer<R: Read, W: Write>(
+    (reader, writer): (&mut MuxReader<R>, &mut MuxWriter<W>),
+    options: &Options,
+    agreed: Agreed,
+    tokens: TokenWriter,
+    surroundings: Surroundings<'_>,
+) -> Result<Summary> {
+    writer.limit(options.bandwidth);
+    let timeout = match (options.timeout_seconds, surroundings.timeout_seconds) {
+        (0, ours) => ours,
+        (theirs, 0) => theirs,
+        (theirs, ours) => theirs.min(ours),
+    };
+    let seconds = Duration::from_secs(u64::from(timeout));
+    writer.set_peer_timeout((timeout > 0).then_some(seconds));
+    if agreed.protocol >= 31 && surroundings.timeout_seconds > 0 {
+        writer.message_number(Tag::IoTimeout, surroundings.timeout_seconds)?;
+    }
+    let mut filter = Filter::receive(reader)?;
+    if options.cvs_exclude {
+        filter.add_cvs();
+    }
+    let Surroundings { view, names, paths, on_file, .. } = surroundings;
+    let sender = Sender::new((reader, writer), view, (options, &filter), agreed, (names, tokens), on_file);
+    sender.run(&paths)
+}
+
+/// Tells the client why it ends.
+fn tell<W: Write>(error: &RsyncError, protocol: u8, writer: &mut MuxWriter<W>) -> Result<()> {
+    if matches!(error, RsyncError::PeerExit { .. }) {
+        return Ok(());
+    }
+    let code = error.code();
+    let last = format!("rsync error: {} (code {}) [sender=snowmelt]\n", code.meaning(), code as u8);
+    writer.message(Tag::Error, format!("{error}\n").as_bytes())?;
+    writer.message(Tag::Error, last.as_bytes())?;
+    if protocol >= 31 {
+        writer.message_number(Tag::ErrorExit, u32::from(code as u8))?;
+    }
+    Ok(writer.flush()?)
+}

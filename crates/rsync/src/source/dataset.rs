@@ -1,0 +1,191 @@
+//! A filesystem dataset: its head, or a snapshot.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use snowmelt_dataset::{Dataset, Datasets, Snapshot};
+use snowmelt_fs::vfs::{Atime, SnapDir, Stat, Vfs, VfsError, VfsOptions, Who};
+use snowmelt_zpl::acl;
+
+use super::{Content, Metadata, Source, Time};
+
+/// Symbolic links followed on the way to a file, as Linux has it.
+const LINKS_MAX: usize = 40;
+/// Names of a directory asked for at once.
+const NAMES: usize = 1024;
+const ROOT: Who = Who { uid: 0, gid: 0, umask: 0o022 };
+
+/// A dataset or snapshot. Whoever may connect sees all of it: the permissions of files are not looked at.
+pub struct DatasetSource {
+    vfs: Arc<Vfs>,
+}
+
+fn options() -> VfsOptions {
+    // Reading through a server leaves no trace, ACLs are there to be sent, and a module shows no other snapshots.
+    let snapdir = SnapDir::Disabled;
+    VfsOptions { read_only: true, atime: Atime::Off, snapdir, posix_acl: true, ..VfsOptions::default() }
+}
+
+impl DatasetSource {
+    /// The present content of a dataset, whatever it is at the time of reading.
+    ///
+    /// # Errors
+    /// When it cannot be read here.
+    pub fn head(datasets: &Arc<Datasets>, dataset: &Dataset) -> Result<Self, VfsError> {
+        Ok(Self { vfs: Arc::new(Vfs::open(datasets.clone(), dataset, options())?) })
+    }
+
+    /// A snapshot.
+    ///
+    /// # Errors
+    /// When it cannot be read here.
+    pub fn snapshot(datasets: &Arc<Datasets>, snapshot: &Snapshot) -> Result<Self, VfsError> {
+        let vfs = Vfs::open_snapshot(datasets.clone(), snapshot, options())?;
+        Ok(Self { vfs: Arc::new(vfs) })
+    }
+
+    fn stat(&self, number: u64) -> io::Result<Stat> {
+        self.vfs.stat(number).map_err(failure)
+    }
+
+    fn child(&self, parent: u64, name: &[u8]) -> io::Result<Stat> {
+        let stat = self.vfs.lookup(parent, name).map_err(failure)?;
+        // Nothing is unlinked here, so that nothing needs to be kept.
+        self.vfs.forget(stat.ino, 1);
+        Ok(stat)
+    }
+
+    fn resolve(&self, path: &[u8], follow: bool) -> io::Result<Stat> {
+        let mut here = self.stat(self.vfs.root().map_err(failure)?)?;
+        let root = here.ino;
+        let mut way = Vec::new();
+        let mut left: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            if name.is_empty() || name == b"." {
+                continue;
+            }
+            if name == b".." {
+                here = self.stat(way.pop().unwrap_or(root))?;
+                continue;
+            }
+            let next = self.child(here.ino, &name)?;
+            let is_link = metadata_of(&next).is_symlink();
+            if is_link && (follow || left.iter().any(|name| !name.is_empty())) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(rustix::io::Errno::LOOP.into());
+                }
+                let target = self.vfs.readlink(next.ino).map_err(failure)?;
+                if target.starts_with(b"/") {
+                    way.clear();
+                    here = self.stat(root)?;
+                }
+                left.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+                continue;
+            }
+            way.push(here.ino);
+            here = next;
+        }
+        Ok(here)
+    }
+}
+
+fn metadata_of(stat: &Stat) -> Metadata {
+    let it = &stat.attributes;
+    let time = |time: snowmelt_zpl::Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
+    Metadata {
+        mode: it.mode & 0o7777 | it.kind().mode_bits(),
+        uid: it.uid,
+        gid: it.gid,
+        size: it.size,
+        mtime: time(it.mtime),
+        atime: time(it.atime),
+        rdev: it.rdev.unwrap_or_default(),
+        links: it.links,
+        id: (0, stat.ino),
+    }
+}
+
+/// A failure with the number that Linux has for it.
+fn failure(error: VfsError) -> io::Error {
+    tracing::debug!(%error, "reading a dataset");
+    io::Error::from_raw_os_error(error.errno())
+}
+
+impl Source for DatasetSource {
+    fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata> {
+        Ok(metadata_of(&self.resolve(path, follow)?))
+    }
+
+    fn read_dir(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, io::Result<Metadata>)>> {
+        let directory = self.resolve(path, true)?;
+        let (mut found, mut from) = (Vec::new(), 0);
+        loop {
+            let entries = self.vfs.read_dir(directory.ino, from, NAMES).map_err(failure)?;
+            let Some(last) = entries.last() else { return Ok(found) };
+            from = last.next;
+            for entry in entries {
+                if matches!(entry.name.as_slice(), b"." | b"..") {
+                    continue;
+                }
+                let metadata = self.stat(entry.ino).map(|stat| metadata_of(&stat));
+                found.push((entry.name, metadata));
+            }
+        }
+    }
+
+    fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        self.vfs.readlink(self.resolve(path, false)?.ino).map_err(failure)
+    }
+
+    fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
+        let stat = self.resolve(path, follow)?;
+        if !metadata_of(&stat).is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let size = stat.attributes.size;
+        Ok(Box::new(OpenFile { vfs: self.vfs.clone(), number: stat.ino, size, at: 0 }))
+    }
+
+    fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let number = self.resolve(path, follow)?.ino;
+        let mut found = BTreeMap::new();
+        for name in self.vfs.xattr_names(number, ROOT).map_err(failure)? {
+            let is_acl = name == acl::ACCESS.as_bytes() || name == acl::DEFAULT.as_bytes();
+            if is_acl || !name.starts_with(b"system.") {
+                let value = self.vfs.xattr(number, &name).map_err(failure)?;
+                found.insert(name, value);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A file of a dataset.
+struct OpenFile {
+    vfs: Arc<Vfs>,
+    number: u64,
+    size: u64,
+    at: u64,
+}
+
+impl Read for OpenFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.vfs.read(self.number, self.at, buffer).map_err(failure)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Content for OpenFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn seek_to(&mut self, offset: u64) -> io::Result<()> {
+        self.at = offset;
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! A directory of this machine, which nothing leads out of: as in a `chroot`, links and ".." end at its root
+//! (`openat2(2)`, `RESOLVE_IN_ROOT`).
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+use super::{Content, Metadata, Source, Time};
+
+/// Longest list of names of extended attributes, and longest value, that Linux has.
+const XATTR_MAX: usize = 64 << 10;
+
+/// A directory.
+#[derive(Debug)]
+pub struct DirectorySource {
+    root: OwnedFd,
+}
+
+impl DirectorySource {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When it is none, or there is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { root: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Ok(rustix::fs::openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    }
+
+    /// What is there, whatever it is, for looking at only.
+    fn handle(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        self.open_at(path, OFlags::PATH | nofollow)
+    }
+}
+
+pub(crate) fn metadata_of(stat: &Statx) -> Metadata {
+    let time = |time: rustix::fs::StatxTimestamp| Time { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+    Metadata {
+        mode: u32::from(stat.stx_mode),
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        mtime: time(stat.stx_mtime),
+        atime: time(stat.stx_atime),
+        rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        links: u64::from(stat.stx_nlink),
+        id: (u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor), stat.stx_ino),
+    }
+}
+
+/// Which symbolic links on the way to a file are followed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Links {
+    /// The path has none.
+    None,
+    /// Those that end in the tree, the last name being one too if it says so.
+    Inside {
+        /// Whether it does.
+        last: bool,
+    },
+}
+
+impl DirectorySource {
+    /// Opens a regular file that is as it was when its size and time were noted.
+    ///
+    /// # Errors
+    /// `ESTALE` if something else is there by now.
+    pub(super) fn open_known(
+        &self,
+        path: &[u8],
+        known: &Metadata,
+        links: Links,
+    ) -> io::Result<Box<dyn Content>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let (flags, resolve) = match links {
+            Links::None => (flags | OFlags::NOFOLLOW, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS),
+            Links::Inside { last: false } => (flags | OFlags::NOFOLLOW, ResolveFlags::IN_ROOT),
+            Links::Inside { last: true } => (flags, ResolveFlags::IN_ROOT),
+        };
+        let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
+        let stale = io::Error::from(Errno::STALE);
+        let fd = match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+            // A link, a socket, or something on the way that is no directory any more.
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => return Err(stale),
+            opened => opened?,
+        };
+        let stat = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        let found = metadata_of(&stat);
+        if !found.is_file() || (found.size, found.mtime) != (known.size, known.mtime) {
+            return Err(stale);
+        }
+        Ok(Box::new(OpenFile { size: found.size, file: File::from(fd) }))
+    }
+}
+
+impl Source for DirectorySource {
+    fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata> {
+        let handle = self.handle(path, follow)?;
+        let stat = rustix::fs::statx(&handle, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        Ok(metadata_of(&stat))
+    }
+
+    fn read_dir(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, io::Result<Metadata>)>> {
+        let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&fd)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            let stat = rustix::fs::statx(&fd, name, flags, StatxFlags::BASIC_STATS);
+            found.push((
+                name.to_bytes().to_vec(),
+                stat.map(|stat| metadata_of(&stat)).map_err(io::Error::from),
+            ));
+        }
+        Ok(found)
+    }
+
+    fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let handle = self.handle(path, false)?;
+        Ok(rustix::fs::readlinkat(handle, c"", Vec::new())?.into_bytes())
+    }
+
+    fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
+        // A fifo would be waited for, were it there by now.
+        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow)?;
+        let file = File::from(fd);
+        let size = file.metadata()?;
+        if !size.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Box::new(OpenFile { size: size.len(), file }))
+    }
+
+    fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let handle = self.handle(path, follow)?;
+        // Attributes of what is open for looking only are had by its name in /proc.
+        let fd = handle.as_fd().as_raw_fd();
+        let stat = rustix::fs::statx(&handle, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+        if metadata_of(&stat).is_symlink() {
+            // The name leads through the link: its own attributes are those of its name in its directory.
+            return self.link_xattrs(path);
+        }
+        attributes_at(&format!("/proc/self/fd/{fd}").into_bytes(), true)
+    }
+}
+
+impl DirectorySource {
+    fn link_xattrs(&self, path: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b""[..], path),
+        };
+        let parent = self.handle(parent, true)?;
+        let path = [format!("/proc/self/fd/{}/", parent.as_raw_fd()).as_bytes(), name].concat();
+        attributes_at(&path, false)
+    }
+}
+
+/// All extended attributes of what is at a path.
+pub(crate) fn attributes_at(path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let path = CString::new(path)?;
+    let mut buffer = Vec::with_capacity(XATTR_MAX);
+    let listed = match follow {
+        true => rustix::fs::listxattr(&path, rustix::buffer::spare_capacity(&mut buffer)),
+        false => rustix::fs::llistxattr(&path, rustix::buffer::spare_capacity(&mut buffer)),
+    };
+    match listed {
+        Ok(_) => {}
+        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error.into()),
+    }
+    let mut found = BTreeMap::new();
+    let mut value = Vec::with_capacity(XATTR_MAX);
+    for name in buffer.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        value.clear();
+        let spare = rustix::buffer::spare_capacity(&mut value);
+        let got = match follow {
+            true => rustix::fs::getxattr(&path, name, spare),
+            false => rustix::fs::lgetxattr(&path, name, spare),
+        };
+        match got {
+            Ok(_) => drop(found.insert(name.to_vec(), value.clone())),
+            // Removed meanwhile.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// An open file of this machine.
+struct OpenFile {
+    file: File,
+    size: u64,
+}
+
+impl Read for OpenFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
+impl Content for OpenFile {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn seek_to(&mut self, offset: u64) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(offset)).map(drop)
+    }
+}

@@ -1,0 +1,210 @@
+//! Integers and strings of the protocol.
+
+use std::io::{self, Read, Write};
+
+/// Bytes that follow a variable integer's first byte: as many as it has leading ones.
+fn extra_bytes(first: u8) -> usize {
+    first.leading_ones().min(6) as usize
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Reading the protocol's forms.
+pub trait ReadWire: Read {
+    /// One byte.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn read_u8(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        self.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// Two bytes, little-endian.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    fn read_u16(&mut self) -> io::Result<u16> {
+        let mut bytes = [0; 2];
+        self.read_exact(&mut bytes)?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    /// Four bytes, little-endian, signed.
+    ///
+    /// # Errors
+    /// When there are fewer.
+    fn read_i32(&mut self) -> io::Result<i32> {
+        let mut bytes = [0; 4];
+        self.read_exact(&mut bytes)?;
+        Ok(i32::from_le_bytes(bytes))
+    }
+
+    /// A *varint*: the ones that the first byte begins with count the bytes that follow, little-endian; what is left of
+    /// the first byte are the highest bits.
+    ///
+    /// # Errors
+    /// When it is longer than 32 bits.
+    fn read_varint(&mut self) -> io::Result<i32> {
+        let first = self.read_u8()?;
+        let extra = extra_bytes(first);
+        if extra > 4 {
+            return Err(invalid("a varint of more than 32 bits"));
+        }
+        let mut bytes = [0; 8];
+        self.read_exact(&mut bytes[..extra])?;
+        bytes[extra] = if extra < 7 { first & (0x7f_u8 >> extra) } else { 0 };
+        let value = u64::from_le_bytes(bytes);
+        u32::try_from(value).map(u32::cast_signed).map_err(|_| invalid("a varint of more than 32 bits"))
+    }
+
+    /// As many bytes as asked for, up to a bound.
+    ///
+    /// # Errors
+    /// When `len` is beyond `most`, or there are fewer bytes.
+    fn read_bytes(&mut self, len: usize, most: usize) -> io::Result<Vec<u8>> {
+        if len > most {
+            return Err(invalid("a string longer than anything has use for"));
+        }
+        let mut bytes = vec![0; len];
+        self.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A *vstring*: a length in one byte, or in two of which the first has its highest bit set, and the bytes.
+    ///
+    /// # Errors
+    /// When it is longer than `most`.
+    fn read_vstring(&mut self, most: usize) -> io::Result<Vec<u8>> {
+        let first = self.read_u8()?;
+        let len = match first & 0x80 {
+            0 => usize::from(first),
+            _ => usize::from(first & 0x7f) << 8 | usize::from(self.read_u8()?),
+        };
+        self.read_bytes(len, most)
+    }
+}
+
+impl<R: Read + ?Sized> ReadWire for R {}
+
+/// Writing the protocol's forms.
+pub trait WriteWire: Write {
+    /// One byte.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_u8(&mut self, value: u8) -> io::Result<()> {
+        self.write_all(&[value])
+    }
+
+    /// Two bytes, little-endian.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_u16(&mut self, value: u16) -> io::Result<()> {
+        self.write_all(&value.to_le_bytes())
+    }
+
+    /// Four bytes, little-endian.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_i32(&mut self, value: i32) -> io::Result<()> {
+        self.write_all(&value.to_le_bytes())
+    }
+
+    /// A varint: see [`ReadWire::read_varint`].
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_varint(&mut self, value: u32) -> io::Result<()> {
+        self.write_varlong(u64::from(value), 1)
+    }
+
+    /// As a varint, of at least `min` bytes (`varlong`).
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_varlong(&mut self, value: u64, min: usize) -> io::Result<()> {
+        let bytes = value.to_le_bytes();
+        let used = (8 - value.leading_zeros() as usize / 8).max(min);
+        let extra = used - min;
+        // The highest byte goes into the first one, beside the ones that count, if it fits there.
+        let highest = bytes[used - 1];
+        let mut out = [0; 10];
+        let (count, first) = match highest.checked_shr(7 - extra as u32) {
+            Some(0) if extra < 7 => (used - 1, ones(extra) | highest),
+            _ => (used, ones(extra + 1)),
+        };
+        out[0] = first;
+        out[1..=count].copy_from_slice(&bytes[..count]);
+        self.write_all(&out[..=count])
+    }
+
+    /// A vstring: see [`ReadWire::read_vstring`].
+    ///
+    /// # Errors
+    /// When it is longer than 32767 bytes, or the writer fails.
+    fn write_vstring(&mut self, value: &[u8]) -> io::Result<()> {
+        match u16::try_from(value.len()) {
+            Ok(len @ 0..=0x7f) => self.write_u8(len as u8)?,
+            Ok(len @ 0x80..=0x7fff) => self.write_all(&[(len >> 8) as u8 | 0x80, len as u8])?,
+            _ => return Err(invalid("a string too long to be sent")),
+        }
+        self.write_all(value)
+    }
+}
+
+impl<W: Write + ?Sized> WriteWire for W {}
+
+/// A byte that begins with `count` ones.
+fn ones(count: usize) -> u8 {
+    !(0xff_u8.checked_shr(count as u32).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn varlong(value: u64, min: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.write_varlong(value, min).unwrap();
+        out
+    }
+
+    #[test]
+    fn varints_are_read_as_written() {
+        for value in [0, 1, 0x7f, 0x80, 0x1ff, 0x3fff, 0x4000, 0x1f_ffff, 0x20_0000, 0x0fff_ffff, u32::MAX] {
+            let mut out = Vec::new();
+            out.write_varint(value).unwrap();
+            assert_eq!(out.as_slice().read_varint().unwrap().cast_unsigned(), value, "{out:x?}");
+        }
+    }
+
+    /// As stock rsync 3.5 was seen to write them.
+    #[test]
+    fn forms_are_those_of_rsync() {
+        assert_eq!(varlong(0x1ff, 1), [0x81, 0xff]);
+        assert_eq!(varlong(0x2c01, 1), [0xac, 0x01]);
+        assert_eq!(varlong(4096, 3), [0, 0, 0x10]);
+        assert_eq!(varlong(200_000, 3), [3, 0x40, 0x0d]);
+        assert_eq!(varlong(0x6bc0_f804, 4), [0x6b, 0x04, 0xf8, 0xc0]);
+        assert_eq!(varlong(0x25c4_3a22, 1), [0xf0, 0x22, 0x3a, 0xc4, 0x25]);
+    }
+
+    #[test]
+    fn long_forms_have_room_for_all_bits() {
+        assert_eq!(varlong(u64::MAX, 3), [&[0xfc_u8][..], &[0xff; 8]].concat());
+        assert_eq!(varlong(1 << 24, 3), [0x81, 0, 0, 0]);
+    }
+
+    #[test]
+    fn too_long_ones_are_refused() {
+        assert!([0xff_u8; 9].as_slice().read_varint().is_err());
+        assert!([0xf7_u8, 1, 1, 1, 1].as_slice().read_varint().is_err());
+        assert!([0x81_u8, 0].as_slice().read_vstring(100).is_err());
+    }
+}

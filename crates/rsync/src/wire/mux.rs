@@ -1,0 +1,303 @@
+//! Messages: data and everything else, interleaved on one connection.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use super::ReadWire;
+use crate::error::RsyncError;
+
+/// What a message's tag is raised by on the wire.
+const BASE: u32 = 7;
+/// Bytes of data in one message.
+const DATA_MAX: usize = 32 << 10;
+/// Bytes of a message that is no data.
+const OTHER_MAX: usize = 16 << 10;
+const HEADER_LEN: usize = 4;
+/// Bytes read at once.
+const READ_LEN: usize = 64 << 10;
+
+/// What a message is. Numbers are those of the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    /// The protocol's own bytes.
+    Data = 0,
+    /// Something could not be transferred: the client goes on, and ends with 23.
+    ErrorXfer = 1,
+    /// For people.
+    Info = 2,
+    /// An error, for people.
+    Error = 3,
+    /// A warning, for people.
+    Warning = 4,
+    /// What failed so far, as bits.
+    IoError = 22,
+    /// The timeout that this side has, seconds.
+    IoTimeout = 33,
+    /// Nothing, so that the peer sees that somebody is there.
+    Noop = 42,
+    /// This side ends, with an exit code.
+    ErrorExit = 86,
+    /// A file that was asked for will not come.
+    NoSend = 102,
+}
+
+/// Takes the data out of what arrives.
+pub struct MuxReader<R> {
+    inner: R,
+    buffer: Box<[u8]>,
+    at: usize,
+    end: usize,
+    /// Bytes of data left in the message.
+    left: usize,
+    /// Bytes that arrived.
+    total: u64,
+}
+
+impl<R: Read> MuxReader<R> {
+    /// Reads messages from `inner`.
+    pub fn new(inner: R) -> Self {
+        Self { inner, buffer: vec![0; READ_LEN].into(), at: 0, end: 0, left: 0, total: 0 }
+    }
+
+    /// Bytes that arrived, messages' headers included.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether something is there without waiting for it.
+    pub fn has_buffered(&self) -> bool {
+        self.at < self.end
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        if self.at == self.end {
+            self.at = 0;
+            self.end = self.inner.read(&mut self.buffer)?;
+            self.total += self.end as u64;
+            if self.end == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn raw(&mut self, mut out: &mut [u8]) -> io::Result<()> {
+        while !out.is_empty() {
+            self.fill()?;
+            let len = out.len().min(self.end - self.at);
+            let (now, later) = out.split_at_mut(len);
+            now.copy_from_slice(&self.buffer[self.at..self.at + len]);
+            self.at += len;
+            out = later;
+        }
+        Ok(())
+    }
+
+    /// Reads messages up to one with data.
+    fn next_data(&mut self) -> io::Result<()> {
+        while self.left == 0 {
+            let mut header = [0; HEADER_LEN];
+            self.raw(&mut header)?;
+            let header = u32::from_le_bytes(header);
+            let len = (header & 0x00ff_ffff) as usize;
+            let tag = (header >> 24).checked_sub(BASE).ok_or_else(|| bad("a message of no kind"))?;
+            if tag == u32::from(Tag::Data as u8) {
+                self.left = len;
+                continue;
+            }
+            if len > OTHER_MAX {
+                return Err(bad("a message too long"));
+            }
+            let mut body = vec![0; len];
+            self.raw(&mut body)?;
+            if tag == u32::from(Tag::ErrorExit as u8) {
+                let code = body.as_slice().read_i32().unwrap_or(0).cast_unsigned();
+                return Err(io::Error::other(RsyncError::PeerExit { code }));
+            }
+            // What a receiver tells of itself is nothing to a sender.
+        }
+        Ok(())
+    }
+}
+
+fn bad(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl<R: Read> Read for MuxReader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        self.next_data()?;
+        self.fill()?;
+        let len = out.len().min(self.left).min(self.end - self.at);
+        out[..len].copy_from_slice(&self.buffer[self.at..self.at + len]);
+        self.at += len;
+        self.left -= len;
+        Ok(len)
+    }
+}
+
+/// Puts data and messages onto a connection.
+pub struct MuxWriter<W> {
+    inner: W,
+    /// Room for a header, then data not yet sent.
+    buffer: Vec<u8>,
+    total: u64,
+    last_sent: Instant,
+    /// Time that a peer may hear nothing, half of its timeout.
+    quiet_max: Option<Duration>,
+    pace: Option<Pace>,
+}
+
+/// A limit of bytes by time.
+struct Pace {
+    bytes_per_second: u64,
+    began: Instant,
+    sent: u64,
+}
+
+/// What was not sent while there was nothing to send is not made up for beyond this.
+const BURST: Duration = Duration::from_millis(250);
+
+impl Pace {
+    fn wait(&mut self, len: usize) {
+        self.sent += len as u64;
+        let due = Duration::from_secs_f64(self.sent as f64 / self.bytes_per_second as f64);
+        let elapsed = self.began.elapsed();
+        match due.checked_sub(elapsed) {
+            Some(early) => std::thread::sleep(early),
+            None if elapsed - due > BURST => (self.began, self.sent) = (Instant::now(), 0),
+            None => {}
+        }
+    }
+}
+
+impl<W: Write> MuxWriter<W> {
+    /// Writes messages to `inner`.
+    pub fn new(inner: W) -> Self {
+        let mut buffer = Vec::with_capacity(HEADER_LEN + DATA_MAX);
+        buffer.resize(HEADER_LEN, 0);
+        Self { inner, buffer, total: 0, last_sent: Instant::now(), quiet_max: None, pace: None }
+    }
+
+    /// Sends no more than this many bytes a second; 0 is no limit.
+    pub fn limit(&mut self, bytes_per_second: u64) {
+        self.pace = (bytes_per_second > 0).then(|| Pace { bytes_per_second, began: Instant::now(), sent: 0 });
+    }
+
+    /// The peer gives up when it hears nothing for so long.
+    pub fn set_peer_timeout(&mut self, timeout: Option<Duration>) {
+        self.quiet_max = timeout.map(|timeout| timeout / 2);
+    }
+
+    /// Bytes sent, messages' headers included.
+    pub fn total(&self) -> u64 {
+        self.total + (self.buffer.len() - HEADER_LEN) as u64
+    }
+
+    fn send(&mut self, tag: Tag, len: usize) -> io::Result<()> {
+        let header = (BASE + u32::from(tag as u8)) << 24 | len as u32;
+        self.buffer[..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
+        if let Some(pace) = &mut self.pace {
+            pace.wait(self.buffer.len());
+        }
+        self.inner.write_all(&self.buffer)?;
+        self.total += self.buffer.len() as u64;
+        self.buffer.truncate(HEADER_LEN);
+        self.last_sent = Instant::now();
+        Ok(())
+    }
+
+    fn send_data(&mut self) -> io::Result<()> {
+        match self.buffer.len() - HEADER_LEN {
+            0 => Ok(()),
+            len => self.send(Tag::Data, len),
+        }
+    }
+
+    /// Sends a message, after all data before it.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn message(&mut self, tag: Tag, body: &[u8]) -> io::Result<()> {
+        self.send_data()?;
+        let body = &body[..body.len().min(OTHER_MAX / 4)];
+        self.buffer.extend_from_slice(body);
+        self.send(tag, body.len())
+    }
+
+    /// Sends a message that is a number.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn message_number(&mut self, tag: Tag, number: u32) -> io::Result<()> {
+        self.message(tag, &number.to_le_bytes())
+    }
+
+    /// To be called in long work: lets the peer know that this side is alive.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn keep_alive(&mut self) -> io::Result<()> {
+        if self.quiet_max.is_some_and(|most| self.last_sent.elapsed() >= most) {
+            if self.buffer.len() > HEADER_LEN {
+                self.send_data()?;
+            } else {
+                self.message(Tag::Noop, &[])?;
+            }
+            self.inner.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Write for MuxWriter<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let room = DATA_MAX + HEADER_LEN - self.buffer.len();
+        let len = data.len().min(room);
+        self.buffer.extend_from_slice(&data[..len]);
+        if len == room {
+            self.send_data()?;
+        }
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_data()?;
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_read_as_written_whatever_is_between() {
+        let mut wire = Vec::new();
+        let mut writer = MuxWriter::new(&mut wire);
+        let data: Vec<u8> = (0..100_000_u32).map(|i| i as u8).collect();
+        writer.write_all(&data[..70_000]).unwrap();
+        writer.message(Tag::Info, b"hello\n").unwrap();
+        writer.write_all(&data[70_000..]).unwrap();
+        writer.flush().unwrap();
+        let total = writer.total();
+        drop(writer);
+        assert_eq!(total, wire.len() as u64);
+        let mut read = vec![0; data.len()];
+        let mut reader = MuxReader::new(wire.as_slice());
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(read, data);
+        assert_eq!(reader.total(), total);
+    }
+
+    #[test]
+    fn impossible_messages_are_refused() {
+        for wire in [&[0, 0, 0, 1][..], &[0xff, 0xff, 0xff, 9], &[1, 0, 0, 7], &[4, 0, 0, 93, 7, 0, 0, 0]] {
+            assert!(MuxReader::new(wire).read_u8().is_err(), "{wire:x?}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Indices of files, sent as differences from the one before.
+
+use std::io::{self, Read, Write};
+
+use super::{ReadWire, WriteWire};
+
+/// `NDX_DONE`, ends a phase.
+const DONE: i32 = -1;
+/// `NDX_FLIST_EOF`: no more lists.
+const FLIST_EOF: i32 = -2;
+/// `NDX_DEL_STATS`: five counts of what was deleted.
+const DEL_STATS: i32 = -3;
+/// `NDX_FLIST_OFFSET`: the list of directory 0; of directory 1 it is one less.
+const FLIST_OFFSET: i32 = -101;
+
+/// What stands where a file's index may stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ndx {
+    /// A file.
+    File(u32),
+    /// The end of a list or phase.
+    Done,
+    /// No more file lists.
+    FlistEof,
+    /// Counts of deleted files follow.
+    DelStats,
+    /// The list of this directory follows.
+    Flist(u32),
+    /// What no version of the protocol has.
+    Unknown(i32),
+}
+
+impl Ndx {
+    fn from_raw(raw: i32) -> Self {
+        match raw {
+            0.. => Self::File(raw.cast_unsigned()),
+            DONE => Self::Done,
+            FLIST_EOF => Self::FlistEof,
+            DEL_STATS => Self::DelStats,
+            ..=FLIST_OFFSET => Self::Flist(FLIST_OFFSET.abs_diff(raw)),
+            _ => Self::Unknown(raw),
+        }
+    }
+
+    fn raw(self) -> i32 {
+        match self {
+            Self::File(index) => index.cast_signed(),
+            Self::Done => DONE,
+            Self::FlistEof => FLIST_EOF,
+            Self::DelStats => DEL_STATS,
+            Self::Flist(directory) => FLIST_OFFSET.wrapping_sub_unsigned(directory),
+            Self::Unknown(raw) => raw,
+        }
+    }
+}
+
+/// What came before, of each sign.
+#[derive(Debug)]
+struct Previous {
+    positive: i32,
+    negative: i32,
+}
+
+impl Default for Previous {
+    fn default() -> Self {
+        Self { positive: -1, negative: 1 }
+    }
+}
+
+/// Reads indices.
+#[derive(Debug, Default)]
+pub struct NdxReader(Previous);
+
+impl NdxReader {
+    /// The next index.
+    ///
+    /// # Errors
+    /// When it is none, or there is none.
+    pub fn read(&mut self, from: &mut impl Read) -> io::Result<Ndx> {
+        let mut byte = from.read_u8()?;
+        if byte == 0 {
+            return Ok(Ndx::Done);
+        }
+        let negative = byte == 0xff;
+        if negative {
+            byte = from.read_u8()?;
+        }
+        let previous = if negative { &mut self.0.negative } else { &mut self.0.positive };
+        let value = match byte {
+            0xfe => {
+                let high = from.read_u8()?;
+                if high & 0x80 != 0 {
+                    let mut low = [0; 3];
+                    from.read_exact(&mut low)?;
+                    Some(i32::from_le_bytes([low[0], low[1], low[2], high & 0x7f]))
+                } else {
+                    previous.checked_add(i32::from(high) << 8 | i32::from(from.read_u8()?))
+                }
+            }
+            difference => previous.checked_add(i32::from(difference)),
+        };
+        let value = value.filter(|value| *value >= 0);
+        let value =
+            value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an index out of range"))?;
+        *previous = value;
+        Ok(Ndx::from_raw(if negative { -value } else { value }))
+    }
+}
+
+/// Writes indices.
+#[derive(Debug, Default)]
+pub struct NdxWriter(Previous);
+
+impl NdxWriter {
+    /// Writes an index.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    pub fn write(&mut self, ndx: Ndx, to: &mut impl Write) -> io::Result<()> {
+        if ndx == Ndx::Done {
+            return to.write_u8(0);
+        }
+        let raw = ndx.raw();
+        let (value, previous) = match raw {
+            0.. => (raw, &mut self.0.positive),
+            _ => {
+                to.write_u8(0xff)?;
+                (raw.wrapping_neg(), &mut self.0.negative)
+            }
+        };
+        let difference = i64::from(value) - i64::from(*previous);
+        *previous = value;
+        match difference {
+            1..0xfe => to.write_u8(difference as u8),
+            0 | 0xfe..=0x7fff => to.write_all(&[0xfe, (difference >> 8) as u8, difference as u8]),
+            _ => {
+                let [a, b, c, high] = value.to_le_bytes();
+                to.write_all(&[0xfe, high | 0x80, a, b, c])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_read_as_written() {
+        let all = [
+            Ndx::File(0),
+            Ndx::File(1),
+            Ndx::Done,
+            Ndx::File(300),
+            Ndx::File(300),
+            Ndx::File(70_000),
+            Ndx::File(5),
+            Ndx::Flist(0),
+            Ndx::Flist(1),
+            Ndx::Flist(90_000),
+            Ndx::FlistEof,
+            Ndx::DelStats,
+            Ndx::File(i32::MAX as u32),
+        ];
+        let (mut out, mut writer) = (Vec::new(), NdxWriter::default());
+        all.iter().for_each(|ndx| writer.write(*ndx, &mut out).unwrap());
+        let (mut from, mut reader) = (out.as_slice(), NdxReader::default());
+        for ndx in all {
+            assert_eq!(reader.read(&mut from).unwrap(), ndx);
+        }
+        assert!(from.is_empty());
+    }
+
+    #[test]
+    fn forms_are_those_of_rsync() {
+        let mut out = Vec::new();
+        let mut writer = NdxWriter::default();
+        for ndx in [Ndx::Flist(1), Ndx::Flist(2), Ndx::FlistEof] {
+            writer.write(ndx, &mut out).unwrap();
+        }
+        assert_eq!(out, *b"\xffe\xff\x01\xff\xfe\x80\x02\0\0");
+    }
+
+    #[test]
+    fn what_overflows_is_refused() {
+        let mut reader = NdxReader::default();
+        assert!(reader.read(&mut &b"\xfe\xff\xff\xff\xff"[..]).is_ok());
+        assert!(reader.read(&mut &b"\x7f"[..]).is_err());
+    }
+}

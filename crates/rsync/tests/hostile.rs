@@ -1,0 +1,210 @@
+//! Clients that mean no good, or mean nothing at all: each ends its own connection, and the daemon serves the next one.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::symlink;
+use std::time::{Duration, Instant};
+
+use common::Server;
+use common::trees::Random;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A module that may be connected to once at a time.
+fn server(patience: Duration) -> (tempfile::TempDir, Server) {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/f"), vec![7; 100_000]).unwrap();
+    fs::write(dir.path().join("outside"), b"outside").unwrap();
+    symlink("../outside", source.join("near")).unwrap();
+    symlink("/etc/hostname", source.join("far")).unwrap();
+    symlink("..", source.join("d/up")).unwrap();
+    symlink("../..", source.join("d/out")).unwrap();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let path = source.display();
+    let config = format!("[m]\npath = {path}\nuid = {uid}\ngid = {gid}\nmax connections = 1\ntimeout = 20\n");
+    let server = Server::patient(&config, patience);
+    (dir, server)
+}
+
+fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", server.port)).unwrap()
+}
+
+/// Reads to the end, which comes: from a connection that is given up at the other side too.
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut read = Vec::new();
+    let _ = stream.read_to_end(&mut read);
+    read
+}
+
+/// Everything up to the arguments, which are given.
+fn hello(args: &[&str]) -> Vec<u8> {
+    let mut said = b"@RSYNCD: 31.0 md5\nm\n".to_vec();
+    args.iter().for_each(|arg| said.extend([arg.as_bytes(), b"\0"].concat()));
+    said.push(0);
+    said
+}
+
+/// A message of data.
+fn message(data: &[u8]) -> Vec<u8> {
+    [&(data.len() as u32 | 7 << 24).to_le_bytes()[..], data].concat()
+}
+
+const ARGS: &[&str] = &["--server", "--sender", "-logDtpre.iLsfxCIvu", ".", "m/"];
+
+/// Nobody is in the module any more, and a client that asks properly for its list of files gets it.
+fn assert_served(server: &Server) {
+    // The one place in the module is free as soon as whoever had it is gone.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut stream = connect(server);
+        stream.write_all(&hello(ARGS)).unwrap();
+        // Its choice of a checksum, no rules, then nothing: the lists come first.
+        stream.write_all(b"\x03md5").unwrap();
+        stream.write_all(&message(&[0; 4])).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let read = rest(&mut stream);
+        let has = |part: &[u8]| read.windows(part.len()).any(|window| window == part);
+        if !has(b"@ERROR: max connections") {
+            assert!(has(b"@RSYNCD: OK\n") && has(b"near"), "{}", String::from_utf8_lossy(&read));
+            return;
+        }
+        assert!(Instant::now() < deadline, "the module is never free");
+    }
+}
+
+#[test]
+fn garbage_ends_a_connection_and_nothing_else() {
+    let (_dir, server) = server(MINUTE);
+    let mut random = Random(5);
+    for begin in [vec![], b"@RSYNCD: 31.0 md5\n".to_vec(), b"@RSYNCD: 31.0 md5\nm\n".to_vec(), hello(ARGS)] {
+        for len in [0, 1, 100, 200_000] {
+            let mut stream = connect(&server);
+            // It may be gone before it has taken all.
+            let _ = stream.write_all(&[&begin[..], &random.bytes(len)].concat());
+            let _ = stream.shutdown(Shutdown::Write);
+            rest(&mut stream);
+        }
+    }
+    // In messages, from the rules on.
+    for round in 0..40 {
+        let mut stream = connect(&server);
+        let _ = stream.write_all(&[hello(ARGS), b"\x03md5".to_vec()].concat());
+        for _ in 0..4 {
+            let len = random.below(300) as usize;
+            let mut data = random.bytes(len);
+            if round % 2 == 0 {
+                data.splice(..0, [0; 4]);
+            }
+            let _ = stream.write_all(&message(&data));
+        }
+        let _ = stream.shutdown(Shutdown::Write);
+        rest(&mut stream);
+    }
+    assert_served(&server);
+}
+
+#[test]
+fn floods_are_cut_off() {
+    let (_dir, server) = server(MINUTE);
+    let line = vec![b'a'; 8 << 20];
+    let args = [b"@RSYNCD: 31.0 md5\nm\n".to_vec(), b"-v\0".repeat(4 << 20)].concat();
+    let long = [b"@RSYNCD: 31.0 md5\nm\n".to_vec(), vec![b'-'; 8 << 20]].concat();
+    // A rule of 2 GiB, rules without end, a message that is no data of 16 MiB.
+    let to_rules = [hello(ARGS), b"\x03md5".to_vec()].concat();
+    let rule = [to_rules.clone(), message(&i32::MAX.to_le_bytes())].concat();
+    let rules =
+        [to_rules.clone(), message(&[&3_i32.to_le_bytes()[..], b"- a"].concat()).repeat(300_000)].concat();
+    let note =
+        [to_rules.clone(), (0xff_ffff_u32 | 9 << 24).to_le_bytes().to_vec(), vec![b'x'; 1 << 20]].concat();
+    // A request for the file of index 4 with sums of 2^31 blocks.
+    let ask = [&[0; 4][..], &[3, 0, 0x80], &i32::MAX.to_le_bytes(), &[0, 4, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]]
+        .concat();
+    let sums = [to_rules, message(&ask)].concat();
+    for flood in [line, args, long, rule, rules, note, sums] {
+        let mut stream = connect(&server);
+        let mut writer = stream.try_clone().unwrap();
+        // Neither side is to wait for the other: what is sent may be more than anybody takes.
+        let sending = std::thread::spawn(move || {
+            let _ = writer.write_all(&flood);
+            let _ = writer.shutdown(Shutdown::Write);
+        });
+        rest(&mut stream);
+        sending.join().unwrap();
+    }
+    assert_served(&server);
+}
+
+#[test]
+fn who_says_nothing_keeps_nobody_else_waiting() {
+    let (_dir, server) = server(MINUTE);
+    // Each at another point of the greeting, none in the module; then one that leaves, with its half of the connection open.
+    let begin = hello(ARGS);
+    let silent: Vec<TcpStream> = [0, 1, 10, 18]
+        .map(|len| {
+            let mut stream = connect(&server);
+            stream.write_all(&begin[..len]).unwrap();
+            stream
+        })
+        .into();
+    assert_served(&server);
+    let mut stream = connect(&server);
+    stream.write_all(&begin).unwrap();
+    stream.shutdown(Shutdown::Read).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_served(&server);
+    drop(silent);
+}
+
+/// Who sends a byte now and then is no quicker than who sends none.
+#[test]
+fn slow_greetings_are_cut_off() {
+    let (_dir, server) = server(Duration::from_secs(3));
+    let mut stream = connect(&server);
+    let mut writer = stream.try_clone().unwrap();
+    let dripping = std::thread::spawn(move || {
+        let mut sent = 0;
+        // It ends when the server does not take any more.
+        while writer.write_all(b"@").is_ok() && sent < 900 {
+            sent += 1;
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        sent
+    });
+    rest(&mut stream);
+    drop(stream);
+    assert!(dripping.join().unwrap() < 900);
+    assert_served(&server);
+}
+
+#[test]
+fn paths_lead_nowhere_else() {
+    let (_dir, server) = server(MINUTE);
+    for path in [
+        "m/../outside",
+        "m/d/../../outside",
+        "m/d/out/outside",
+        "m/d/up/../../outside",
+        "m/near",
+        "m/far/",
+        "m//etc/hostname",
+        "../outside",
+        "/etc/hostname",
+        "n/d/f",
+    ] {
+        let mut stream = connect(&server);
+        // -L: links are followed.
+        stream.write_all(&hello(&["--server", "--sender", "-Lre.LsfxCIvu", ".", path])).unwrap();
+        stream.write_all(b"\x03md5").unwrap();
+        stream.write_all(&message(&[0; 4])).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let read = String::from_utf8_lossy(&rest(&mut stream)).into_owned();
+        assert!(read.contains("failed: No such file") || read.contains("no referent"), "{path}: {read}");
+    }
+}

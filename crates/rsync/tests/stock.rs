@@ -1,0 +1,312 @@
+//! Stock rsync as the client: whatever it is asked to do, trees end identical.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use common::trees::{assert_same, assert_same_but_for_nanoseconds, disturb, grow, manifest, set_time};
+use common::{Server, text};
+
+const EVERYTHING: &[&str] = &["-aHAX", "--delete"];
+
+/// How to compare what was had with some options.
+fn assert_same_for(args: &[&str]) -> fn(&Path, &Path, &str) {
+    if args.contains(&"--protocol=30") { assert_same_but_for_nanoseconds } else { assert_same }
+}
+
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn trees_end_identical_whatever_the_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    grow(&source, 1);
+    let server = Server::of(&source, "");
+    let variants: &[&[&str]] = &[
+        &[],
+        &["--no-inc-recursive"],
+        &["--numeric-ids"],
+        &["-z"],
+        &["--zc=lz4"],
+        &["--zc=zlibx"],
+        &["--zc=zlib"],
+        &["-zz"],
+        &["--zc=zstd", "--zl=9"],
+        &["-c"],
+        &["--cc=md5"],
+        &["--cc=md4"],
+        &["--cc=sha1"],
+        &["--cc=xxh64"],
+        &["--cc=xxh3", "-c"],
+        &["--cc=xxh128", "--no-inc-recursive"],
+        &["--inplace"],
+        &["--inplace", "--no-W"],
+        &["-W"],
+        &["-S"],
+        &["--partial"],
+        &["--partial-dir=.p"],
+        &["--protocol=30"],
+        &["--protocol=31"],
+        &["--protocol=30", "-z"],
+        &["--protocol=30", "--no-inc-recursive", "-c"],
+        &["-U"],
+        &["--delay-updates"],
+        &["-s"],
+        &["-B", "700"],
+        &["--bwlimit=100m"],
+        &["--delete-after"],
+        &["--timeout=20"],
+        &["-y"],
+        &["--checksum-seed=77"],
+    ];
+    for (at, variant) in variants.iter().enumerate() {
+        let target = dir.path().join(format!("target{at}"));
+        let args = [EVERYTHING, variant].concat();
+        server.pull(&args, "m/", &target);
+        assert_same_for(variant)(&source, &target, &format!("{variant:?}, new"));
+        disturb(&target, at as u64);
+        server.pull(&args, "m/", &target);
+        assert_same_for(variant)(&source, &target, &format!("{variant:?}, again"));
+        fs::remove_dir_all(&target).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn random_trees_end_identical() {
+    for seed in 2..8 {
+        let dir = tempfile::tempdir().unwrap();
+        let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+        grow(&source, seed);
+        let server = Server::of(&source, "");
+        server.pull(EVERYTHING, "m/", &target);
+        assert_same(&source, &target, &format!("seed {seed}"));
+        disturb(&target, seed);
+        server.pull(EVERYTHING, "m", &target);
+        assert_same(&source, &target, &format!("seed {seed}, again"));
+        // Nothing is left to be done.
+        let output = server.rsync(&["-aHAXi", "--delete"], "m/", &target);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    }
+}
+
+/// Stands between a client and the server, and has the client seem to be able to do only what is told.
+fn with_abilities(server: &Server, abilities: &'static str) -> (u16, JoinHandle<()>) {
+    let (listener, to) = (TcpListener::bind("127.0.0.1:0").unwrap(), server.port);
+    let port = listener.local_addr().unwrap().port();
+    let work = move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(("127.0.0.1", to)).unwrap();
+        let (mut answers, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let back = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut answers, &mut to_client);
+            let _ = to_client.shutdown(Shutdown::Write);
+        });
+        // Two lines, which are waited for, and arguments, which end with an empty one.
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        for _ in 0..2 {
+            while !head.ends_with(b"\n") && client.read(&mut byte).unwrap() > 0 {
+                head.push(byte[0]);
+            }
+            server.write_all(&std::mem::take(&mut head)).unwrap();
+        }
+        while !head.ends_with(b"\0\0") && client.read(&mut byte).unwrap() > 0 {
+            head.push(byte[0]);
+        }
+        let text = String::from_utf8(head).unwrap();
+        assert!(text.contains("LsfxCIvu\0"), "{text}");
+        server.write_all(text.replace("LsfxCIvu\0", &format!("{abilities}\0")).as_bytes()).unwrap();
+        let _ = std::io::copy(&mut client, &mut server);
+        let _ = server.shutdown(Shutdown::Write);
+        back.join().unwrap();
+    };
+    (port, std::thread::spawn(work))
+}
+
+/// What is sent depends on what clients have told they can do: those of rsync 3.0 and 3.1 know less.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn clients_that_can_do_less_are_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    grow(&source, 9);
+    let server = Server::of(&source, "");
+    let cases: &[(&str, &[&str])] = &[
+        ("Lsf", &["--protocol=30", "--no-inc-recursive"]),
+        ("Lsf", &["--protocol=30", "-z"]),
+        ("Lsf", &["--protocol=30", "-c", "--no-inc-recursive"]),
+        ("Lsfx", &["--protocol=31", "--numeric-ids"]),
+        ("LsfxC", &["-z"]),
+        ("LsfxC", &["--protocol=31", "-c"]),
+    ];
+    for (at, (abilities, more)) in cases.iter().enumerate() {
+        let target = dir.path().join(format!("target{at}"));
+        for round in ["new", "again"] {
+            let (port, proxy) = with_abilities(&server, abilities);
+            let port = port.to_string();
+            let mut command = Command::new("timeout");
+            command.args(["60", "rsync", "--port", &port]).args(EVERYTHING).args(*more);
+            let output = command.arg("localhost::m/").arg(&target).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{abilities} {more:?}: {output:?}");
+            proxy.join().unwrap();
+            assert_same_for(more)(&source, &target, &format!("{abilities} {more:?}, {round}"));
+            disturb(&target, at as u64);
+        }
+    }
+}
+
+/// A directory with thousands of files in hundreds of directories, so that lists come one after another.
+#[test]
+#[ignore = "needs rsync and root"]
+fn large_trees_come_list_by_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    for a in 0..40 {
+        for b in 0..20 {
+            let directory = source.join(format!("{a}/{b}/empty"));
+            fs::create_dir_all(&directory).unwrap();
+            for c in 0..5 {
+                fs::write(source.join(format!("{a}/{b}/{c}")), format!("{a} {b} {c}")).unwrap();
+            }
+        }
+    }
+    fs::hard_link(source.join("1/1/1"), source.join("38/link")).unwrap();
+    for directory in ["many", "more"] {
+        fs::create_dir(source.join(directory)).unwrap();
+        (0..3000).for_each(|at| fs::write(source.join(directory).join(at.to_string()), b"").unwrap());
+    }
+    // Not of this very second, in which the client writes too.
+    manifest(&source).keys().for_each(|path| set_time(&source.join(path), 1_600_000_000, 7));
+    let server = Server::of(&source, "");
+    for args in [&["-aH"][..], &["-aH", "--no-inc-recursive"], &["-aH", "--delete", "-c"]] {
+        server.pull(args, "m/", &target);
+        assert_same(&source, &target, &format!("{args:?}"));
+    }
+}
+
+#[test]
+#[ignore = "needs rsync and root"]
+fn failures_are_told_as_stock_rsync_tells_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("closed")).unwrap();
+    fs::create_dir_all(source.join("hidden/sub")).unwrap();
+    for (path, mode) in [("open", 0o644), ("secret", 0o600), ("closed/f", 0o644), ("hidden/sub/f", 0o644)] {
+        fs::write(source.join(path), path).unwrap();
+        fs::set_permissions(source.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let secrets = dir.path().join("secrets");
+    fs::write(&secrets, "# who\njoe:pw\nann:x y\n").unwrap();
+    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(dir.path().join("motd"), "welcome\n").unwrap();
+    let (path, at) = (source.display(), dir.path().display());
+    let server = Server::new(&format!(
+        "motd file = {at}/motd\n[m]\npath = {path}\ncomment = a module\nexclude = /hidden\nrefuse options = checksum zip* hard-links\n\
+         [secret]\npath = {path}\nauth users = joe ann bad:deny\nsecrets file = {secrets}\nlist = no\nuid = 0\ngid = 0\n\
+         [closed]\npath = {path}\nhosts deny = *\n[gone]\npath = {path}/none\n[off]\npath = {path}\nmax connections = -1\n\
+         [logged]\npath = {path}/open\n",
+        secrets = secrets.display()
+    ));
+    let target = dir.path().join("target");
+    // Lists.
+    let (stdout, _, code) = text(
+        &Command::new("rsync").args(["--port", &server.port.to_string(), "localhost::"]).output().unwrap(),
+    );
+    assert_eq!((stdout.as_str(), code), ("welcome\nm              \ta module\nclosed         \t\ngone           \t\noff            \t\nlogged         \t\n".replace("closed         \t\n", "").as_str(), Some(0)));
+    // Files that cannot be read; those that can are there.
+    let (_, stderr, code) = text(&server.rsync(&["-a"], "m/", &target));
+    assert_eq!(code, Some(23), "{stderr}");
+    assert!(
+        stderr.contains("rsync: [sender] opendir \"closed\" (in m) failed: Permission denied (13)"),
+        "{stderr}"
+    );
+    assert!(
+        stderr
+            .contains("rsync: [sender] send_files failed to open \"secret\" (in m): Permission denied (13)"),
+        "{stderr}"
+    );
+    assert!(
+        target.join("open").is_file() && !target.join("secret").exists() && !target.join("hidden").exists()
+    );
+    // What failed is not deleted at the receiver.
+    fs::write(target.join("kept"), b"x").unwrap();
+    let (stdout, stderr, code) = text(&server.rsync(&["-a", "--delete-after"], "m/", &target));
+    assert_eq!(code, Some(23), "{stderr}");
+    assert!(target.join("kept").exists() && stdout.contains("IO error encountered"), "{stdout} {stderr}");
+    for (args, from, code, message) in [
+        (&["-a"][..], "none/", 5, "@ERROR: Unknown module 'none'"),
+        (&["-a"], "closed/", 5, "@ERROR: access denied to closed from "),
+        (&["-a"], "gone/", 5, "@ERROR: chdir failed"),
+        (&["-a"], "off/", 5, "@ERROR: module is disabled"),
+        (
+            &["-a"],
+            "m/missing",
+            23,
+            "rsync: [sender] link_stat \"missing\" (in m) failed: No such file or directory (2)",
+        ),
+        (
+            &["-a"],
+            "m/hidden/sub",
+            23,
+            "link_stat \"hidden/sub\" (in m) failed: No such file or directory (2)",
+        ),
+        (
+            &["-a"],
+            "m/../../etc/passwd",
+            23,
+            "link_stat \"etc/passwd\" (in m) failed: No such file or directory (2)",
+        ),
+        (&["-ac"], "m/", 4, "The server is configured to refuse -c"),
+        (&["-aH"], "m/", 4, "The server is configured to refuse -H"),
+        (&["-M--frobnicate", "-a"], "m/", 1, "rsync: on remote machine: --frobnicate: unknown option"),
+        (&["-a", "--remove-source-files"], "m/open", 1, "cannot be used with a read-only module"),
+        (&["-a", "--protocol=29"], "m/", 5, "@ERROR: protocol version mismatch"),
+        (&["-a"], "secret/", 5, "@ERROR: auth failed on module secret"),
+    ] {
+        let mut command = Command::new("timeout");
+        command.env("RSYNC_PASSWORD", "wrong").env("USER", "joe").args([
+            "60",
+            "rsync",
+            "--port",
+            &server.port.to_string(),
+        ]);
+        let output = command.args(args).arg(format!("localhost::{from}")).arg(&target).output().unwrap();
+        let (_, stderr, found) = text(&output);
+        assert!(found == Some(code) && stderr.contains(message), "{args:?} {from}: {found:?} {stderr}");
+    }
+    for (user, password, is_right) in [
+        ("joe", "pw", true),
+        ("ann", "x y", true),
+        ("ann", "pw", false),
+        ("bad", "pw", false),
+        ("who", "", false),
+    ] {
+        let mut command = Command::new("timeout");
+        command.env("RSYNC_PASSWORD", password).args([
+            "60",
+            "rsync",
+            "--port",
+            &server.port.to_string(),
+            "-a",
+        ]);
+        let output = command
+            .arg(format!("{user}@localhost::secret/open"))
+            .arg(dir.path().join("got"))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.success(), is_right, "{user}: {output:?}");
+    }
+    // A push is refused, not silently ignored.
+    let mut command = Command::new("timeout");
+    command.args(["60", "rsync", "-a", "--port", &server.port.to_string()]).arg(&secrets);
+    let (_, stderr, code) = text(&command.arg("localhost::m/").output().unwrap());
+    assert!(code == Some(1) && stderr.contains("ERROR: module is read only"), "{code:?} {stderr}");
+}

@@ -1,0 +1,231 @@
+//! Members that come and go while the mirror is open.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use super::member::{Member, MirrorMember};
+use super::missing::Missing;
+use super::open;
+use super::{MirrorStore, State};
+use crate::codec;
+use crate::label::{MEMBERS_MAX, MirrorLabel};
+use crate::{Result, Store, StoreError};
+
+impl MirrorStore {
+    /// The pool's guid.
+    #[must_use]
+    pub fn pool_guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// A guid that no member has had.
+    #[must_use]
+    pub fn new_guid(&self) -> u64 {
+        let sequence = self.published.lock().sequence;
+        let state = self.state.read();
+        member_guid(self.guid, sequence.wrapping_add(1), state.members.len() as u64)
+    }
+
+    /// What the label of each member says of all.
+    pub(super) fn labels(state: &State) -> Vec<(u64, PathBuf)> {
+        state.members.iter().map(|member| (member.guid, member.path.clone())).collect()
+    }
+
+    pub(super) fn write_labels(&self) -> Result<()> {
+        let state = self.state.read();
+        let members = Self::labels(&state);
+        for member in &state.members {
+            if let Some(store) = member.active() {
+                store.set_mirror(Some(&MirrorLabel { member: member.guid, members: members.clone() }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a member, which is to be given everything by a [`resilver`](Self::resilver); `replaces` is the guid of the one
+    /// that goes then. Its store must be empty.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too small, or there are too many already; when labels or the publication cannot be written.
+    pub fn attach(&self, member: MirrorMember, replaces: Option<u64>) -> Result<()> {
+        self.gate.check()?;
+        let capacity = self.segment_capacity();
+        let (needed, longest) = {
+            let segments = self.segments()?;
+            (segments.len() as u64, segments.iter().map(|info| info.len).max().unwrap_or(0))
+        };
+        {
+            let Ok(store) = &member.store else {
+                return Err(invalid(member.path, "it could not be opened"));
+            };
+            if store.segment_capacity() < capacity.max(longest) {
+                return Err(invalid(member.path, "its segments are shorter than those of the pool"));
+            }
+            let own = store.capacity()?;
+            let slots = own.total.map(|total| total / store.segment_capacity().max(1));
+            if slots.is_some_and(|slots| slots < needed) {
+                return Err(invalid(member.path, "device is too small"));
+            }
+        }
+        {
+            let _writing = self.writing.write();
+            let mut state = self.state.write();
+            if state.members.len() >= MEMBERS_MAX {
+                return Err(invalid(member.path, "the mirror has as many members as it can"));
+            }
+            let mut new = Member::new(member);
+            let end = self.next_id.load(Ordering::Acquire);
+            *new.lack.get_mut() = super::member::Lack::of(Missing::everything(end));
+            new.replaces = replaces;
+            state.members.push(new);
+        }
+        self.write_labels()?;
+        self.begin_scan();
+        self.publish_again()
+    }
+
+    /// What follows is a resilver of its own.
+    fn begin_scan(&self) {
+        self.published.lock().scan = Default::default();
+    }
+
+    /// Takes a member away for good; its store is wiped, if it is there.
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such member, or no other has everything.
+    pub fn detach(&self, guid: u64) -> Result<()> {
+        self.gate.check()?;
+        let sequence = self.published.lock().sequence;
+        let gone = {
+            let _writing = self.writing.write();
+            let mut state = self.state.write();
+            let place = Self::dispensable(&state, guid)?;
+            let gone = state.members.remove(place);
+            for member in &mut state.members {
+                member.replaces = member.replaces.filter(|&old| old != guid);
+            }
+            state.next_generation(sequence);
+            gone
+        };
+        self.publish_again()?;
+        self.write_labels()?;
+        if let Some(store) = gone.store {
+            // It is no member any more, whether or not its label can be wiped.
+            let _ = store.destroy();
+        }
+        Ok(())
+    }
+
+    /// The place of a member without which there is another that has everything.
+    fn dispensable(state: &State, guid: u64) -> Result<usize> {
+        let place = state.place_of(guid);
+        let place = place.ok_or_else(|| invalid(path_at(state, 0), "no such device in pool"))?;
+        let is_needed =
+            !state.members.iter().enumerate().any(|(at, member)| at != place && member.is_whole());
+        match is_needed {
+            true => Err(invalid(path_at(state, place), "no valid replicas")),
+            false => Ok(place),
+        }
+    }
+
+    /// Writes no more to a member until it is [`online`](Self::online) again, and lets go of its store.
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach).
+    pub fn offline(&self, guid: u64) -> Result<()> {
+        self.gate.check()?;
+        let (sequence, txg) = {
+            let published = self.published.lock();
+            (published.sequence, published.last.as_ref().map_or(0, |last| last.txg))
+        };
+        {
+            let _writing = self.writing.write();
+            let mut state = self.state.write();
+            let place = Self::dispensable(&state, guid)?;
+            let next_id = self.next_id.load(Ordering::Acquire);
+            let was_written = state.members.get(place).is_some_and(|member| member.written);
+            state.leave_out(place, &self.volatile.lock(), next_id, txg);
+            if let Some(member) = state.members.get_mut(place) {
+                member.offline = true;
+                member.store = None;
+            }
+            if was_written {
+                state.next_generation(sequence);
+            }
+        }
+        self.publish_again()
+    }
+
+    /// Writes to a member again that was left out: offline, faulted, or not there. `store` is to be the member's own.
+    /// What it missed is brought by a [`resilver`](Self::resilver).
+    ///
+    /// # Errors
+    /// `Invalid` when there is no such member; `SplitBrain`; when it cannot be read or written.
+    pub fn online(&self, guid: u64, path: PathBuf, store: Box<dyn Store>) -> Result<()> {
+        self.gate.check()?;
+        {
+            let _writing = self.writing.write();
+            let published = self.published.lock();
+            let mut state = self.state.write();
+            let Some(place) = state.place_of(guid) else {
+                return Err(invalid(path, "no such device in pool"));
+            };
+            let newest = self.entries(&state)?;
+            let record = state.record(published.sequence, published.scan);
+            let last = open::entries(store.uberblocks()?).into_iter().max_by_key(open::Entry::place);
+            let known = record.members.get(place);
+            if known.is_none_or(|known| !open::follows(last.as_ref(), known, &record, &newest)) {
+                return Err(StoreError::SplitBrain { newest: path_at(&state, 0), other: path });
+            }
+            if let Some(member) = state.members.get_mut(place) {
+                if member.active().is_some() {
+                    return Ok(());
+                }
+                member.store = Some(store);
+                member.path = path;
+                member.why = None;
+                if let Some(last) = &last {
+                    member.has(last);
+                }
+            }
+            state.take_in(place, self.next_id.load(Ordering::Acquire))?;
+            self.note_open(&state, place);
+            self.verify_rings(&state, true, false)?;
+        }
+        self.write_labels()?;
+        self.begin_scan();
+        self.publish_again()
+    }
+
+    /// Segments that are open are not open in a member that was just taken in.
+    fn note_open(&self, state: &State, place: usize) {
+        let Some(member) = state.members.get(place) else { return };
+        for &id in self.open.lock().keys() {
+            if !member.lacks(id) {
+                member.note_missing(id, 0);
+            }
+        }
+    }
+
+    /// Where the member is, or was last seen.
+    #[must_use]
+    pub fn path_of(&self, guid: u64) -> Option<PathBuf> {
+        let state = self.state.read();
+        state.place_of(guid).map(|place| path_at(&state, place))
+    }
+}
+
+fn path_at(state: &State, place: usize) -> PathBuf {
+    state.members.get(place).map(|member| member.path.clone()).unwrap_or_default()
+}
+
+fn invalid(path: PathBuf, why: &str) -> StoreError {
+    StoreError::Invalid { path, why: why.to_owned() }
+}
+
+/// A member's guid follows from when it came, so that it takes no source of randomness.
+pub(super) fn member_guid(pool: u64, sequence: u64, place: u64) -> u64 {
+    let parts = [pool.to_le_bytes(), sequence.to_le_bytes(), place.to_le_bytes()].concat();
+    let sum = codec::sum(&[b"mirror member", &parts]);
+    codec::u64_at(&sum, 0).unwrap_or_default().max(1)
+}

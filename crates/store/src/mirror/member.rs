@@ -1,0 +1,264 @@
+//! A member of a mirror, as its process sees it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::{Result, SegmentId, Store, StoreError};
+
+use super::missing::Missing;
+use super::open::Entry;
+use super::record::{MemberErrors, MemberRecord};
+
+/// A store that is to be, or was, a member of a mirror.
+#[derive(Debug)]
+pub struct MirrorMember {
+    /// Its guid.
+    pub guid: u64,
+    /// Where it is, or was last seen.
+    pub path: PathBuf,
+    /// The store; or why it could not be opened.
+    pub store: Result<Box<dyn Store>, String>,
+}
+
+/// How a member is, in ZFS's words (zpoolconcepts(7), "Device Failure and Recovery").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberState {
+    /// It is written to, and has everything or is being given it.
+    Online,
+    /// Somebody took it offline.
+    Offline,
+    /// It could not be opened.
+    Unavailable,
+    /// It failed, and is not written to any more.
+    Faulted,
+}
+
+impl fmt::Display for MemberState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Online => "ONLINE",
+            Self::Offline => "OFFLINE",
+            Self::Unavailable => "UNAVAIL",
+            Self::Faulted => "FAULTED",
+        })
+    }
+}
+
+/// A member, for who wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its guid.
+    pub guid: u64,
+    /// Where it is, or was last seen.
+    pub path: PathBuf,
+    /// How it is.
+    pub state: MemberState,
+    /// Why it is not online, where that is known.
+    pub why: Option<String>,
+    /// Whether it lacks something.
+    pub is_stale: bool,
+    /// The member that goes when this one has everything.
+    pub replaces: Option<u64>,
+    /// Reads that failed, since that was cleared.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Blocks of which this copy was wrong.
+    pub checksum_errors: u64,
+}
+
+/// What a copy did wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    Read,
+    Write,
+    Checksum,
+}
+
+/// What a member lacks.
+#[derive(Debug, Default)]
+pub(super) struct Lack {
+    /// At this moment.
+    pub(super) now: Missing,
+    /// By what is known to be durable on it: what a publication says.
+    pub(super) durable: Missing,
+}
+
+impl Lack {
+    /// Something that is lacking at this moment, and durably.
+    pub(super) fn of(missing: Missing) -> Self {
+        Self { now: missing.clone(), durable: missing }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) guid: u64,
+    pub(super) path: PathBuf,
+    pub(super) store: Option<Box<dyn Store>>,
+    pub(super) why: Option<String>,
+    pub(super) written: bool,
+    pub(super) offline: bool,
+    pub(super) replaces: Option<u64>,
+    /// That of the last publication that it is known to have.
+    pub(super) generation: AtomicU64,
+    /// That of the last publication that was sent to it: it may have that one.
+    pub(super) sent: AtomicU64,
+    pub(super) since: u64,
+    pub(super) lack: Mutex<Lack>,
+    /// It has failed, and will be left out as soon as nobody uses the state.
+    pub(super) failed: AtomicBool,
+    /// How it first failed.
+    pub(super) failure: Mutex<Option<String>>,
+    read: AtomicU32,
+    write: AtomicU32,
+    checksum: AtomicU32,
+}
+
+impl Member {
+    /// A member that has everything.
+    pub(super) fn new(member: MirrorMember) -> Self {
+        let (store, why) = match member.store {
+            Ok(store) => (Some(store), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self {
+            guid: member.guid,
+            path: member.path,
+            written: store.is_some(),
+            store,
+            why,
+            offline: false,
+            replaces: None,
+            generation: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            since: 0,
+            lack: Mutex::default(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+            read: AtomicU32::new(0),
+            write: AtomicU32::new(0),
+            checksum: AtomicU32::new(0),
+        }
+    }
+
+    /// The store, if it takes part in what is written.
+    pub(super) fn active(&self) -> Option<&dyn Store> {
+        self.store.as_deref().filter(|_| self.written && !self.failed.load(Ordering::Acquire))
+    }
+
+    /// Notes the newest publication that the member has: no other that was sent to it can turn up any more.
+    pub(super) fn has(&self, newest: &Entry) {
+        if let Some(record) = &newest.record {
+            self.generation.store(record.generation, Ordering::Release);
+            self.sent.store(record.generation, Ordering::Release);
+        }
+    }
+
+    /// Publishes an older entry to the member's `store`, which has lost it.
+    pub(super) fn give(&self, store: &dyn Store, entry: &Entry) -> Result<()> {
+        if let Some(record) = &entry.record {
+            self.sent.store(record.generation, Ordering::Release);
+        }
+        store.publish(entry.raw.txg, &entry.encode())?;
+        self.has(entry);
+        Ok(())
+    }
+
+    pub(super) fn lacks(&self, id: SegmentId) -> bool {
+        self.lack.lock().now.lacks(id)
+    }
+
+    /// Whether it takes part and lacks nothing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.active().is_some() && self.lack.lock().now.is_empty()
+    }
+
+    /// Marks it as lacking a segment from `len` on, at once and in what is published next.
+    pub(super) fn note_missing(&self, id: SegmentId, len: u64) {
+        let mut lack = self.lack.lock();
+        lack.now.note(id, len);
+        lack.durable.note(id, len);
+    }
+
+    /// Counts a failure; one that was a write makes the member one that failed.
+    pub(super) fn fail(&self, error: &StoreError, was_write: bool) {
+        self.count(if was_write { Fault::Write } else { Fault::Read });
+        if was_write {
+            self.failure.lock().get_or_insert_with(|| error.to_string());
+            self.failed.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn count_if(&self, is_news: bool, fault: Fault) {
+        if is_news {
+            self.count(fault);
+        }
+    }
+
+    pub(super) fn count(&self, fault: Fault) {
+        let counter = match fault {
+            Fault::Read => &self.read,
+            Fault::Write => &self.write,
+            Fault::Checksum => &self.checksum,
+        };
+        // A wrapped count would look like none.
+        let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_add(1));
+    }
+
+    pub(super) fn errors(&self) -> MemberErrors {
+        MemberErrors {
+            read: self.read.load(Ordering::Relaxed),
+            write: self.write.load(Ordering::Relaxed),
+            checksum: self.checksum.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn set_errors(&self, errors: MemberErrors) {
+        self.read.store(errors.read, Ordering::Relaxed);
+        self.write.store(errors.write, Ordering::Relaxed);
+        self.checksum.store(errors.checksum, Ordering::Relaxed);
+    }
+
+    pub(super) fn state(&self) -> MemberState {
+        match (self.active(), self.offline) {
+            (Some(_), _) => MemberState::Online,
+            (None, true) => MemberState::Offline,
+            (None, false) if self.store.is_none() => MemberState::Unavailable,
+            (None, false) => MemberState::Faulted,
+        }
+    }
+
+    pub(super) fn status(&self) -> MemberStatus {
+        let errors = self.errors();
+        MemberStatus {
+            guid: self.guid,
+            path: self.path.clone(),
+            state: self.state(),
+            why: self.why.clone().or_else(|| self.failure.lock().clone()),
+            is_stale: !self.lack.lock().now.is_empty(),
+            replaces: self.replaces,
+            read_errors: errors.read.into(),
+            write_errors: errors.write.into(),
+            checksum_errors: errors.checksum.into(),
+        }
+    }
+
+    /// What a publication says of it.
+    pub(super) fn record(&self, place_of: impl Fn(u64) -> Option<usize>) -> MemberRecord {
+        MemberRecord {
+            guid: self.guid,
+            written: self.written,
+            offline: self.offline,
+            replaces: self.replaces.and_then(place_of),
+            generation: self.generation.load(Ordering::Acquire),
+            sent: self.sent.load(Ordering::Acquire),
+            since: self.since,
+            missing: self.lack.lock().durable.clone(),
+            errors: self.errors(),
+        }
+    }
+}

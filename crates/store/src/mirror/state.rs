@@ -1,0 +1,127 @@
+//! The members of a mirror together: who is written to, and who is left out when it fails.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use crate::codec;
+use crate::{SegmentId, StoreError};
+
+use super::member::{Lack, Member};
+use super::record::{Record, Scan};
+
+/// Everything that changes when a member comes or goes. Input and output are done with it shared; who changes it waits
+/// until they are done.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) members: Vec<Member>,
+    pub(super) generation: u64,
+    /// Bytes that a segment may have.
+    pub(super) segment_len: u64,
+}
+
+/// Where segments ended that were appended to, or made, since the last sync: up to there every active member has them.
+#[derive(Debug, Default)]
+pub(super) struct Volatile {
+    /// Since a sync last began.
+    now: BTreeMap<SegmentId, u64>,
+    /// Before that, if it is not through, or failed.
+    syncing: BTreeMap<SegmentId, u64>,
+}
+
+impl Volatile {
+    pub(super) fn note(&mut self, id: SegmentId, len: u64) {
+        lower(&mut self.now, id, len);
+    }
+
+    pub(super) fn begin_sync(&mut self) {
+        for (id, len) in std::mem::take(&mut self.now) {
+            lower(&mut self.syncing, id, len);
+        }
+    }
+
+    pub(super) fn synced(&mut self) {
+        self.syncing.clear();
+    }
+
+    fn all(&self) -> impl Iterator<Item = (SegmentId, u64)> {
+        self.now.iter().chain(&self.syncing).map(|(&id, &len)| (id, len))
+    }
+}
+
+fn lower(map: &mut BTreeMap<SegmentId, u64>, id: SegmentId, len: u64) {
+    map.entry(id).and_modify(|known| *known = len.min(*known)).or_insert(len);
+}
+
+impl State {
+    pub(super) fn is_any_whole(&self) -> bool {
+        self.members.iter().any(Member::is_whole)
+    }
+
+    pub(super) fn place_of(&self, guid: u64) -> Option<usize> {
+        self.members.iter().position(|member| member.guid == guid)
+    }
+
+    pub(super) fn record(&self, sequence: u64, scan: Scan) -> Record {
+        let members = self.members.iter().map(|member| member.record(|guid| self.place_of(guid))).collect();
+        Record { sequence, generation: self.generation, scan, segment_len: self.segment_len, members }
+    }
+
+    /// Leaves out the member at `place` from now on. `txg` is the last that was published.
+    pub(super) fn leave_out(&mut self, place: usize, volatile: &Volatile, next_id: u64, txg: u64) {
+        let Some(member) = self.members.get_mut(place).filter(|member| member.written) else { return };
+        member.written = false;
+        member.failed.store(false, Ordering::Release);
+        member.since = txg;
+        // What it was given since the last sync is not certain to be there.
+        let mut missing = member.lack.get_mut().durable.clone();
+        volatile.all().for_each(|(id, len)| missing.note(id, len));
+        missing.begin(next_id);
+        *member.lack.get_mut() = Lack::of(missing);
+    }
+
+    /// Begins a generation: those who are left out do not take part in it.
+    pub(super) fn next_generation(&mut self, sequence: u64) {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&sequence.to_le_bytes());
+        // Members that go on without each other come to different numbers.
+        for member in self.members.iter().filter(|member| member.written) {
+            bytes.extend_from_slice(&member.guid.to_le_bytes());
+        }
+        let sum = codec::sum(&[b"mirror generation", &bytes]);
+        self.generation = codec::u64_at(&sum, 0).unwrap_or_default().max(1);
+    }
+}
+
+/// What came of an operation on some members, by their places.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) done: Vec<usize>,
+    pub(super) failed: Vec<(usize, StoreError)>,
+}
+
+impl Outcome {
+    /// Whether the members failed that the caller's mistake, or a lack of room, would make fail, and how.
+    pub(super) fn refusal(&mut self) -> Option<StoreError> {
+        let is_full = |(_, error): &(usize, StoreError)| matches!(error, StoreError::Full { .. });
+        let at = match self.failed.iter().position(is_full) {
+            Some(at) => at,
+            None if self.done.is_empty() => self.failed.iter().position(|(_, error)| is_refusal(error))?,
+            None => return None,
+        };
+        Some(self.failed.swap_remove(at).1)
+    }
+
+    /// Counts the failures, and marks members that failed.
+    pub(super) fn mark(&self, state: &State) {
+        for (place, error) in &self.failed {
+            let Some(member) = state.members.get(*place) else { continue };
+            member.fail(error, true);
+        }
+    }
+}
+
+/// Errors that tell of the caller's request and not of the store's health.
+pub(super) fn is_refusal(error: &StoreError) -> bool {
+    !matches!(error, StoreError::Io { .. } | StoreError::Poisoned { .. })
+}

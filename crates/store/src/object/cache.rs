@@ -1,0 +1,318 @@
+//! Windows of parts on a local disk, for what is read again after the process has ended.
+//!
+//! Nothing depends on them: each file has a sum of what it is of and of its bytes, and one that does not verify, or cannot be
+//! written, costs a request. What a part's window has never changes, so nothing here can be out of date.
+//! Files: `docs/format/object-store.md`, "The cache".
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+
+use super::windows::{Place, WHOLE_MAX};
+use crate::codec::{self, SUM_LEN};
+use crate::error::At;
+use crate::{Result, StoreError, lock};
+
+/// The longest file: a whole window and its sum.
+const FILE_MAX: u64 = WHOLE_MAX + SUM_LEN as u64;
+/// Bytes of a name: a hash of what the file is of.
+const NAME_LEN: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct DiskCache {
+    root: PathBuf,
+    /// Whoever has the lock keeps the cache within its bounds; others only read it.
+    lock: Option<File>,
+    index: Mutex<Index>,
+}
+
+#[derive(Debug)]
+struct Index {
+    max_bytes: u64,
+    bytes: u64,
+    /// Length and last use of each file.
+    files: HashMap<String, (u64, u64)>,
+    by_use: BTreeMap<u64, String>,
+    clock: u64,
+}
+
+impl Index {
+    fn touch(&mut self, name: &str) {
+        self.clock += 1;
+        if let Some((_, used)) = self.files.get_mut(name) {
+            self.by_use.remove(used);
+            *used = self.clock;
+            self.by_use.insert(self.clock, name.to_owned());
+        }
+    }
+
+    fn insert(&mut self, name: String, len: u64) {
+        self.remove(&name);
+        self.clock += 1;
+        self.bytes += len;
+        self.by_use.insert(self.clock, name.clone());
+        self.files.insert(name, (len, self.clock));
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some((len, used)) = self.files.remove(name) {
+            self.bytes -= len;
+            self.by_use.remove(&used);
+        }
+    }
+
+    /// Takes out what was used longest ago, until `len` more bytes fit.
+    fn make_room(&mut self, len: u64) -> Vec<String> {
+        let mut gone = Vec::new();
+        while self.bytes + len > self.max_bytes
+            && let Some((_, name)) = self.by_use.pop_first()
+        {
+            if let Some((len, _)) = self.files.remove(&name) {
+                self.bytes -= len;
+            }
+            gone.push(name);
+        }
+        gone
+    }
+}
+
+/// The name of the file for a window, and what its sum begins with.
+fn identity(place: &Place) -> (String, String) {
+    let of = format!("{} {}", place.0.name(), place.1);
+    let sum = codec::sum(&[of.as_bytes()]);
+    (sum.iter().take(NAME_LEN / 2).map(|byte| format!("{byte:02x}")).collect(), of)
+}
+
+/// Opens a file of the cache. What somebody else may have put in its place neither leads elsewhere nor keeps anyone waiting.
+fn ours(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("not a regular file")),
+    }
+}
+
+impl DiskCache {
+    /// The cache for the pool `guid` below `directory`, which is made if need be, of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// `Io` when it cannot be made or listed.
+    pub(super) fn open(directory: &Path, max_bytes: u64, guid: u64) -> Result<Self> {
+        let root = directory.join(format!("{guid:016x}"));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).at("make the cache", &root)?;
+        let path = root.join("lock");
+        let file = ours(File::options().write(true).create(true).truncate(false), &path).at("open", &path)?;
+        let lock = match lock::exclusive(&file, &path) {
+            Ok(()) => Some(file),
+            Err(StoreError::Locked { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let index = Index { max_bytes, bytes: 0, files: HashMap::new(), by_use: BTreeMap::new(), clock: 0 };
+        let cache = Self { root, lock, index: Mutex::new(index) };
+        cache.load()?;
+        Ok(cache)
+    }
+
+    /// Finds what is there, the oldest first, and deletes what is too much or was left half written.
+    fn load(&self) -> Result<()> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.root).at("list", &self.root)? {
+            let entry = entry.at("list", &self.root)?;
+            let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else {
+                continue;
+            };
+            let is_name = name.len() == NAME_LEN && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_ours = is_name && metadata.is_file();
+            match is_ours {
+                true => found.push((metadata.modified().ok(), name, metadata.len())),
+                false if name.ends_with(".new") && self.lock.is_some() => self.delete(&name),
+                false => {}
+            }
+        }
+        found.sort();
+        let mut index = self.index.lock();
+        found.into_iter().for_each(|(_, name, len)| index.insert(name, len));
+        if self.lock.is_some() {
+            index.make_room(0).iter().for_each(|name| self.delete(name));
+        }
+        Ok(())
+    }
+
+    fn delete(&self, name: &str) {
+        // What cannot be deleted is found again when the cache is opened.
+        let _ = fs::remove_file(self.root.join(name));
+    }
+
+    /// A window that is there and verifies.
+    pub(super) fn get(&self, place: &Place) -> Option<Bytes> {
+        let (name, of) = identity(place);
+        if self.lock.is_some() && !self.index.lock().files.contains_key(&name) {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let read = ours(File::options().read(true), &self.root.join(&name))
+            .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+        let whole = read.is_ok().then(|| bytes.split_first_chunk::<SUM_LEN>()).flatten();
+        let (start, end) = super::windows::range(place);
+        let data = whole.filter(|(sum, data)| {
+            data.len() as u64 == end - start && codec::sum(&[of.as_bytes(), data]) == **sum
+        });
+        if data.is_none() {
+            if self.lock.is_some() {
+                self.index.lock().remove(&name);
+                self.delete(&name);
+            }
+            return None;
+        }
+        self.index.lock().touch(&name);
+        Some(Bytes::from(bytes).slice(SUM_LEN..))
+    }
+
+    /// Keeps a window, if that is possible.
+    pub(super) fn put(&self, place: &Place, data: &[u8]) {
+        let len = (data.len() + SUM_LEN) as u64;
+        let (name, of) = identity(place);
+        if self.lock.is_none() {
+            return;
+        }
+        let mut index = self.index.lock();
+        if len > index.max_bytes || index.files.contains_key(&name) {
+            return;
+        }
+        index.make_room(len).iter().for_each(|name| self.delete(name));
+        let new = self.root.join(format!("{name}.new"));
+        let write = || {
+            let mut file = ours(File::options().write(true).create(true).truncate(true), &new)?;
+            file.write_all(&codec::sum(&[of.as_bytes(), data]))?;
+            file.write_all(data)?;
+            // Not synced: what a power failure leaves of it does not verify.
+            fs::rename(&new, self.root.join(&name))
+        };
+        match write() {
+            Ok(()) => index.insert(name, len),
+            Err(_) => drop(fs::remove_file(&new)),
+        }
+    }
+
+    /// Deletes all of it.
+    pub(super) fn clear(&self) {
+        if self.lock.is_some() {
+            let _ = fs::remove_dir_all(&self.root);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SegmentId;
+    use crate::object::parts::{Part, Stamp};
+
+    fn place(id: u64) -> Place {
+        (Part { id: SegmentId(id), offset: 0, len: 1000, stamp: Stamp::new(1, 0) }, 0)
+    }
+
+    fn files(directory: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory.join(format!("{:016x}", 7))).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.file_name().unwrap() != "lock").collect()
+    }
+
+    #[test]
+    fn windows_survive_and_are_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = DiskCache::open(directory.path(), 5 * 1032, 7).unwrap();
+        for id in 0..8 {
+            cache.put(&place(id), &[id as u8; 1000]);
+            assert!(cache.get(&place(0)).is_some());
+        }
+        assert_eq!(files(directory.path()).len(), 5);
+        assert_eq!(cache.get(&place(1)), None);
+        // A second process reads, and changes nothing.
+        let reader = DiskCache::open(directory.path(), 1032, 7).unwrap();
+        assert_eq!(reader.get(&place(7)).unwrap(), [7; 1000].as_slice());
+        reader.put(&place(20), &[1; 1000]);
+        assert_eq!(files(directory.path()).len(), 5);
+        drop((cache, reader));
+        let smaller = DiskCache::open(directory.path(), 2 * 1032, 7).unwrap();
+        assert_eq!(files(directory.path()).len(), 2);
+        smaller.put(&place(30), &[1; 1000]);
+        assert_eq!(smaller.get(&place(30)).unwrap(), [1; 1000].as_slice());
+        assert_eq!(files(directory.path()).len(), 2);
+        // Of another pool there is nothing.
+        assert_eq!(DiskCache::open(directory.path(), 1 << 20, 8).unwrap().get(&place(30)), None);
+        smaller.clear();
+        assert!(!directory.path().join(format!("{:016x}", 7)).exists());
+    }
+
+    #[test]
+    fn nothing_in_its_place_leads_elsewhere_or_hangs() {
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, [7; 5]).unwrap();
+        let cache = DiskCache::open(directory.path(), 1 << 20, 7).unwrap();
+        let (name, _) = identity(&place(1));
+        let (file, new) = (cache.root.join(&name), cache.root.join(format!("{name}.new")));
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let fifo = |path: &Path| rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+        let link = |path: &Path| std::os::unix::fs::symlink(&victim, path).unwrap();
+        let folder = |path: &Path| fs::create_dir(path).unwrap();
+        for plant in [&fifo as &dyn Fn(&Path), &link, &folder] {
+            // Where it is written first.
+            plant(&new);
+            cache.put(&place(1), &[1; 1000]);
+            assert_eq!(cache.get(&place(1)), None);
+            fs::remove_dir(&new).or_else(|_| fs::remove_file(&new)).ok();
+            // In the place of what was written.
+            cache.put(&place(1), &[1; 1000]);
+            fs::remove_file(&file).unwrap();
+            plant(&file);
+            assert_eq!(cache.get(&place(1)), None);
+            fs::remove_dir(&file).ok();
+            assert_eq!(cache.index.lock().bytes, 0);
+        }
+        assert_eq!(fs::read(&victim).unwrap(), [7; 5]);
+        // Files that are too long, or of no name of ours, or nobody's.
+        fs::write(&file, vec![0; FILE_MAX as usize * 2]).unwrap();
+        fs::write(cache.root.join("x".repeat(200)), b"x").unwrap();
+        folder(&cache.root.join("0".repeat(NAME_LEN)));
+        drop(cache);
+        let cache = DiskCache::open(directory.path(), FILE_MAX * 3, 7).unwrap();
+        assert_eq!(cache.index.lock().bytes, FILE_MAX * 2);
+        assert_eq!(cache.get(&place(1)), None);
+        assert_eq!(cache.index.lock().bytes, 0);
+        cache.put(&place(1), &[1; 1000]);
+        assert_eq!(cache.get(&place(1)).unwrap(), [1; 1000].as_slice());
+    }
+
+    #[test]
+    fn what_does_not_verify_is_not_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = DiskCache::open(directory.path(), 1 << 20, 7).unwrap();
+        for damage in 0..3 {
+            cache.put(&place(1), &[1; 1000]);
+            let path = files(directory.path()).pop().unwrap();
+            let mut bytes = fs::read(&path).unwrap();
+            match damage {
+                0 => bytes[500] ^= 1,
+                1 => bytes.truncate(500),
+                // Another window's file under this name.
+                _ => {
+                    cache.put(&place(2), &[2; 1000]);
+                    let other = files(directory.path()).into_iter().find(|other| *other != path).unwrap();
+                    bytes = fs::read(&other).unwrap();
+                }
+            }
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(cache.get(&place(1)), None);
+            assert!(!path.exists());
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Making, opening and destroying a pool below a prefix.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Barrier};
+
+use object_store::path::Path as Key;
+use object_store::{Error, ObjectStore as Backend};
+use parking_lot::{Condvar, Mutex};
+
+use super::cache::DiskCache;
+use super::fence::{self, Fence, KEEP_SECONDS, Published};
+use super::publication::{self, FOLDER, Publication, Writer};
+use super::remote::{Created, Listed, Patience, Remote};
+use super::segments::State;
+use super::windows::Windows;
+use super::{DELETE_AFTER, Inner, ObjectStore, Opener, backend, parts, refusal};
+use crate::error::At;
+use crate::gate::Gate;
+use crate::label::{Label, Layout, PoolLabel, check_name};
+use crate::{Access, CreateOptions, OtherOwner, Result, StoreError, lock};
+
+/// Bytes of a cache of which only the place was said.
+const CACHE_BYTES: u64 = 10 << 30;
+/// The name of the label.
+pub(super) const LABEL: &str = "label";
+/// What the names begin with of objects that a store is tried out with.
+const PROBE: &str = "probe-";
+/// Publications that do not decode and are passed over.
+const DAMAGED_MAX: usize = 8;
+/// Writers that race for one object when a store is tried out, and how often.
+const RACERS: usize = 8;
+const RACES: usize = 2;
+
+impl Opener {
+    /// This process.
+    pub(crate) fn this() -> Result<Self> {
+        Ok(Self {
+            writer: Writer::this()?,
+            patience: Patience::default(),
+            delete_after: DELETE_AFTER,
+            recheck_after: fence::RECHECK_AFTER,
+            cache: cache_of_environment()?,
+            take_over: false,
+            lock: true,
+        })
+    }
+}
+
+/// The cache that SNOWMELT_CACHE and SNOWMELT_CACHE_SIZE ask for.
+fn cache_of_environment() -> Result<Option<(PathBuf, u64)>> {
+    let Some(directory) = std::env::var_os("SNOWMELT_CACHE").filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let directory = PathBuf::from(directory);
+    let bytes = match std::env::var("SNOWMELT_CACHE_SIZE") {
+        Err(_) => CACHE_BYTES,
+        Ok(text) => parse_size(&text).ok_or_else(|| StoreError::Invalid {
+            path: directory.clone(),
+            why: format!("SNOWMELT_CACHE_SIZE is '{text}', which is no size such as 50G"),
+        })?,
+    };
+    Ok(Some((directory, bytes)))
+}
+
+/// A number of bytes, with a unit of 1024 or without.
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text.get(digits.len()..)? {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl Writer {
+    fn this() -> Result<Self> {
+        let path = Path::new("/etc/machine-id");
+        let host = backend::machine();
+        let host = host.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        // Containers may share the one and have names of their own.
+        let id = std::fs::read(path).unwrap_or_default();
+        let sum = crate::codec::sum(&[&id, b"\0", host.as_bytes()]);
+        let machine = crate::codec::bytes_at(&sum, 0).unwrap_or_default();
+        Ok(Self { machine, host, nonce: nonce()?, since: Inner::now() })
+    }
+}
+
+/// Random bytes.
+pub(super) fn nonce() -> Result<[u8; 16]> {
+    let mut out = [0; 16];
+    let filled = rustix::rand::getrandom(&mut out, rustix::rand::GetRandomFlags::empty());
+    match filled.at("read random numbers from", Path::new("/dev/urandom"))? {
+        16 => Ok(out),
+        // Requests of up to 256 bytes are not cut short (getrandom(2)).
+        _ => Err(std::io::Error::other("too few came"))
+            .at("read random numbers from", Path::new("/dev/urandom")),
+    }
+}
+
+/// Takes a pool from the machine that wrote to it last. Whoever owns it there stops at its next write.
+///
+/// # Errors
+/// As [`open`](crate::open).
+pub fn take_over(url: &Path) -> Result<()> {
+    let opener = Opener { take_over: true, ..Opener::this()? };
+    ObjectStore::open_as(url, Access::ReadWrite, opener)?.inner.claim()
+}
+
+impl ObjectStore {
+    /// Makes a pool at the address `url`.
+    ///
+    /// # Errors
+    /// See [`create`](crate::create); `Invalid` when the store does not honour create-only puts.
+    pub fn create(url: &Path, options: &CreateOptions) -> Result<Self> {
+        let (backend, prefix) = backend::connect(&url.to_string_lossy())?;
+        Self::create_in(backend, prefix, url, options, Opener::this()?)
+    }
+
+    /// Opens the pool at the address `url`.
+    ///
+    /// # Errors
+    /// See [`open`](crate::open); `Elsewhere` when another machine wrote to it last and `access` is `ReadWrite`.
+    pub fn open(url: &Path, access: Access) -> Result<Self> {
+        Self::open_as(url, access, Opener::this()?)
+    }
+
+    fn open_as(url: &Path, access: Access, opener: Opener) -> Result<Self> {
+        let (backend, prefix) = backend::connect(&url.to_string_lossy())?;
+        Self::open_in(backend, prefix, url, access, opener)
+    }
+
+    /// The label of the pool at the address `url`.
+    ///
+    /// # Errors
+    /// `NotAPool`, `Remote`.
+    pub fn label(url: &Path) -> Result<PoolLabel> {
+        let (backend, prefix) = backend::connect(&url.to_string_lossy())?;
+        let remote = Remote::new(backend, prefix, Patience::default()).at("begin to talk to", url)?;
+        read_label(&remote, url).map(|label| label.pool)
+    }
+
+    pub(crate) fn create_in(
+        backend: Arc<dyn Backend>,
+        prefix: Key,
+        url: &Path,
+        options: &CreateOptions,
+        opener: Opener,
+    ) -> Result<Self> {
+        check_name(&options.label, url)?;
+        if options.size.is_some() {
+            let why = "a bucket has no size".to_owned();
+            return Err(StoreError::Invalid { path: url.to_owned(), why });
+        }
+        let remote =
+            Remote::new(backend.clone(), prefix.clone(), opener.patience).at("begin to talk to", url)?;
+        clear(&remote, url, options.force)?;
+        probe(&Arc::new(remote), url)?;
+        let remote =
+            Remote::new(backend.clone(), prefix.clone(), opener.patience).at("begin to talk to", url)?;
+        let label = Label { pool: options.label.clone(), seq: 0, layout: Layout::Object, mirror: None };
+        match remote.create(LABEL, &label.encode().into()) {
+            Ok(Created::Ours) => Self::open_in(backend, prefix, url, Access::ReadWrite, opener),
+            Ok(Created::Theirs(_)) => Err(StoreError::Foreign {
+                path: url.to_owned(),
+                what: "a pool that was just made".to_owned(),
+            }),
+            Err(error) => Err(refusal::explain("make a pool in", url, &error)),
+        }
+    }
+
+    pub(crate) fn open_in(
+        backend: Arc<dyn Backend>,
+        prefix: Key,
+        url: &Path,
+        access: Access,
+        opener: Opener,
+    ) -> Result<Self> {
+        let lock = match access {
+            Access::ReadWrite if opener.lock => Some(local_lock(url)?),
+            _ => None,
+        };
+        let remote = Remote::new(backend, prefix, opener.patience).at("begin to talk to", url)?;
+        let confirmed = fence::uptime();
+        let label = read_label(&remote, url)?;
+        let refused = |error| refusal::explain("list the uberblocks in", url, &error);
+        let listed = remote.list(FOLDER).map_err(refused)?;
+        let (newest, damaged) = newest(&remote, url, &listed, label.pool.guid)?;
+        let seqs = listed.iter().filter_map(|listed| publication::parse_name(&listed.key));
+        let mut published = Published {
+            seq: seqs.max().unwrap_or(0),
+            ring: std::collections::VecDeque::new(),
+            claimed: false,
+            confirmed,
+            own: std::collections::VecDeque::new(),
+            stale: stale(&listed),
+        };
+        let (mut epoch, mut state) = (1, State::default());
+        if let Some(newest) = newest {
+            let is_elsewhere = newest.writer.machine != opener.writer.machine;
+            if access == Access::ReadWrite && is_elsewhere && !opener.take_over {
+                return Err(StoreError::Elsewhere {
+                    path: url.to_owned(),
+                    owner: Box::new(OtherOwner {
+                        host: newest.writer.host,
+                        time: publication::utc(newest.time),
+                    }),
+                });
+            }
+            // A damaged one may be another owner's claim.
+            epoch = newest.epoch.saturating_add(1).saturating_add(damaged);
+            state.set_published(&newest.doomed, newest.kept);
+            published.ring = newest.ring;
+        }
+        let cache = opener.cache.as_ref();
+        let guid = label.pool.guid;
+        let disk = cache.map(|(directory, bytes)| DiskCache::open(directory, *bytes, guid)).transpose()?;
+        let inner = Inner {
+            url: url.to_owned(),
+            remote,
+            gate: Gate::new(url, access),
+            fence: Fence::default(),
+            label: Mutex::new(label),
+            writer: opener.writer,
+            epoch,
+            syncing: Mutex::default(),
+            published: Mutex::new(published),
+            state: Mutex::new(state),
+            arrived: Condvar::new(),
+            windows: Windows::default(),
+            disk,
+            delete_after: opener.delete_after,
+            recheck_after: opener.recheck_after,
+            _lock: lock,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+/// Keeps the processes of one machine apart, which would only fence one another.
+fn local_lock(url: &Path) -> Result<File> {
+    let socket = super::control_socket(url);
+    let path = socket.map_or_else(|| PathBuf::from("/tmp"), |socket| socket.with_extension("lock"));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(&path).at("open", &path)?;
+    match lock::exclusive(&file, &path) {
+        Err(StoreError::Locked { .. }) => Err(StoreError::Locked { path: url.to_owned() }),
+        other => other.map(|()| file),
+    }
+}
+
+fn read_label(remote: &Remote, url: &Path) -> Result<Label> {
+    let not_a_pool = |why: String| StoreError::NotAPool { path: url.to_owned(), why };
+    let page = match remote.get(LABEL) {
+        Ok(page) => page,
+        Err(error @ Error::NotFound { .. }) => {
+            // A bucket that is not there is told apart from a prefix without a pool.
+            return match refusal::explain("open the pool in", url, &error) {
+                StoreError::Remote(error) if error.why == refusal::NOT_THERE => {
+                    Err(not_a_pool("nothing there has a label".to_owned()))
+                }
+                other => Err(other),
+            };
+        }
+        Err(error) => return Err(refusal::explain("open the pool in", url, &error)),
+    };
+    let label = Label::decode(&page).map_err(not_a_pool)?;
+    match label.layout {
+        Layout::Object => Ok(label),
+        _ => Err(not_a_pool("its label is that of another kind of store".to_owned())),
+    }
+}
+
+/// The newest publication that can be read, and how many newer ones cannot.
+fn newest(remote: &Remote, url: &Path, listed: &[Listed], guid: u64) -> Result<(Option<Publication>, u64)> {
+    let mut damaged = 0;
+    let mut seqs: Vec<u64> =
+        listed.iter().filter_map(|listed| publication::parse_name(&listed.key)).collect();
+    seqs.sort_unstable();
+    for seq in seqs.iter().rev().take(DAMAGED_MAX) {
+        let bytes = match remote.get(&publication::name(*seq)) {
+            Ok(bytes) => bytes,
+            // Its owner deleted it meanwhile, as there are newer ones: they will be met when something is written.
+            Err(Error::NotFound { .. }) => continue,
+            Err(error) => return Err(refusal::explain("read an uberblock in", url, &error)),
+        };
+        match Publication::decode(&bytes) {
+            Ok(found) if found.guid == guid && found.seq == *seq => return Ok((Some(found), damaged)),
+            _ => damaged += 1,
+        }
+    }
+    if damaged > 0 {
+        let why = format!("the last {damaged} publications there are damaged");
+        return Err(StoreError::NotAPool { path: url.to_owned(), why });
+    }
+    Ok((None, 0))
+}
+
+/// Publications that nobody needs: neither a reader nor an owner that hangs since then.
+fn stale(listed: &[Listed]) -> Vec<u64> {
+    let Some(newest) = listed.iter().map(|listed| listed.made).max() else { return Vec::new() };
+    let seqs = listed.iter().filter_map(|listed| Some((publication::parse_name(&listed.key)?, listed.made)));
+    let mut seqs: Vec<(u64, i64)> = seqs.collect();
+    seqs.sort_unstable();
+    // The newest ones stay whatever their age: one of them may be damaged.
+    seqs.truncate(seqs.len().saturating_sub(DAMAGED_MAX));
+    seqs.into_iter().filter(|(_, made)| newest - made > KEEP_SECONDS).map(|(seq, _)| seq).collect()
+}
+
+/// Sees to it that nothing is below the prefix.
+fn clear(remote: &Remote, url: &Path, force: bool) -> Result<()> {
+    let refused = |error| refusal::explain("look into", url, &error);
+    let what = match read_label(remote, url) {
+        Ok(label) => format!("the pool '{}'", label.pool.name),
+        Err(StoreError::NotAPool { .. }) if !remote.holds_anything().map_err(refused)? => return Ok(()),
+        Err(StoreError::NotAPool { .. }) => "other objects".to_owned(),
+        Err(error) => return Err(error),
+    };
+    if !force {
+        return Err(StoreError::Foreign { path: url.to_owned(), what });
+    }
+    wipe(remote).map_err(refused)
+}
+
+/// Deletes what a pool has, the label first; other objects stay.
+fn wipe(remote: &Remote) -> Result<(), Error> {
+    remote.delete(LABEL)?;
+    for listed in remote.list("")? {
+        let folder = listed.key.split_once('/').map(|(folder, _)| folder);
+        // A put that was repeated on its way may bring an object back that was tried out.
+        let is_probe = folder.is_none() && listed.key.starts_with(PROBE);
+        if is_probe || folder.is_some_and(|folder| [FOLDER, parts::FOLDER].contains(&folder)) {
+            remote.delete(&listed.key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Tries out whether of several writers that put one object create-only exactly one succeeds: the fence stands on that.
+fn probe(remote: &Arc<Remote>, url: &Path) -> Result<()> {
+    let refused = |error: Error| match error {
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => not_exclusive(url),
+        error => refusal::explain("try out", url, &error),
+    };
+    for _ in 0..RACES {
+        let name = format!("{PROBE}{:032x}", u128::from_le_bytes(nonce()?));
+        let start = Barrier::new(RACERS);
+        let outcomes: Vec<Result<Created, Error>> = std::thread::scope(|scope| {
+            let racers: Vec<_> = (0..RACERS)
+                .map(|racer| {
+                    let (name, start) = (&name, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        remote.create(name, &vec![racer as u8; 16].into())
+                    })
+                })
+                .collect();
+            racers.into_iter().filter_map(|racer| racer.join().ok()).collect()
+        });
+        let late = remote.create(&name, &vec![RACERS as u8; 16].into());
+        // The object goes whatever came of it.
+        let deleted = remote.delete(&name);
+        let mut winners = 0;
+        for outcome in outcomes.into_iter().chain([late]) {
+            winners += usize::from(outcome.map_err(refused)? == Created::Ours);
+        }
+        deleted.map_err(refused)?;
+        if winners != 1 {
+            return Err(not_exclusive(url));
+        }
+    }
+    Ok(())
+}
+
+fn not_exclusive(url: &Path) -> StoreError {
+    let why = "this object store takes an object that must not be there already (If-None-Match: *), though it is, or \
+               does not know such requests: two machines could write to one pool, so none is made here"
+        .to_owned();
+    StoreError::Invalid { path: url.to_owned(), why }
+}
+
+impl Inner {
+    pub(super) fn destroy(&self) -> Result<()> {
+        wipe(&self.remote).map_err(|error| self.refused("destroy the pool in", error))?;
+        if let Some(disk) = &self.disk {
+            disk.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_people_write_them() {
+        for (text, bytes) in [("50G", 50 << 30), ("1k", 1024), ("7", 7), (" 2T ", 2 << 40)] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "5X", "1.5G", "99999999999T", "5GG"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! A store in a bucket of an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure Blob Storage.
+//!
+//! Keys, bytes, the crash argument and that of fencing: `docs/format/object-store.md`.
+//!
+//! Lock order: `syncing`, then `published`, then `state`. No request is made under `state`; publications are made under
+//! `published`, one after the other.
+
+mod backend;
+mod cache;
+mod fence;
+mod lifecycle;
+mod parts;
+mod publication;
+mod reading;
+mod refusal;
+mod remote;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+pub use backend::is_url;
+pub use lifecycle::take_over;
+pub use remote::Traffic;
+
+use crate::gate::Gate;
+use crate::label::{Label, PoolLabel};
+use crate::{
+    Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX, runtime,
+};
+use cache::DiskCache;
+use fence::{Fence, Published};
+use publication::Writer;
+use remote::{Patience, Remote};
+use segments::State;
+use windows::Windows;
+
+/// The longest segment: one object, which a single request puts whole, so that there is none in part to clean up.
+const SEGMENT_CAPACITY: u64 = 64 << 20;
+/// What is told of the room in a bucket, which has no end.
+const ROOM: u64 = 1 << 60;
+/// Parts on their way at once: with the open segments this bounds the memory taken.
+const UPLOADS_MAX: usize = 4;
+/// How long the objects of a deleted segment stay, for those who read without being the owner.
+const DELETE_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// A pool below a prefix of a bucket, open.
+pub struct ObjectStore {
+    inner: Arc<Inner>,
+}
+
+/// What the threads that upload share with the store.
+struct Inner {
+    /// The address.
+    url: PathBuf,
+    remote: Remote,
+    gate: Gate,
+    /// Set when another owner was met.
+    fence: Fence,
+    label: Mutex<Label>,
+    writer: Writer,
+    /// Number of this owner.
+    epoch: u64,
+    syncing: Mutex<()>,
+    published: Mutex<Published>,
+    state: Mutex<State>,
+    /// Something on its way has arrived or failed.
+    arrived: Condvar,
+    windows: Windows,
+    /// What is kept on a local disk.
+    disk: Option<DiskCache>,
+    delete_after: Duration,
+    recheck_after: Duration,
+    /// The owner's lock on this machine.
+    _lock: Option<File>,
+}
+
+impl std::fmt::Debug for ObjectStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObjectStore").field("url", &self.inner.url).finish_non_exhaustive()
+    }
+}
+
+/// Who opens a store and how; tests are several machines in one process.
+#[derive(Debug, Clone)]
+pub(crate) struct Opener {
+    pub(crate) writer: Writer,
+    pub(crate) patience: Patience,
+    pub(crate) delete_after: Duration,
+    /// Where windows are kept on a local disk, and how many bytes of them.
+    pub(crate) cache: Option<(PathBuf, u64)>,
+    pub(crate) recheck_after: Duration,
+    /// Whether the pool may be taken from another machine.
+    pub(crate) take_over: bool,
+    /// Whether to take the lock that keeps processes of this machine apart.
+    pub(crate) lock: bool,
+}
+
+impl ObjectStore {
+    /// Requests and bytes since it was opened.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.inner.remote.traffic()
+    }
+
+    /// Gives the pool another name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that cannot be or another guid; `ReadOnly`, `Remote`, `Fenced`.
+    pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
+        let inner = &self.inner;
+        inner.check()?;
+        inner.claim()?;
+        let mut label = inner.label.lock();
+        let renamed = label.renamed(pool, &inner.url)?;
+        inner
+            .remote
+            .put(lifecycle::LABEL, &[renamed.encode().into()])
+            .map_err(|error| inner.refused("write the label of", error))?;
+        *label = renamed;
+        Ok(())
+    }
+}
+
+/// Where the owner of the pool at `url` listens on this machine.
+pub(crate) fn control_socket(url: &Path) -> Option<PathBuf> {
+    runtime::of_place(&backend::identity(url))
+}
+
+impl Inner {
+    /// # Errors
+    /// Why writes are refused.
+    fn check(&self) -> Result<()> {
+        self.fence.check(&self.url)?;
+        self.gate.check()
+    }
+
+    fn refused(&self, op: &'static str, error: object_store::Error) -> StoreError {
+        refusal::explain(op, &self.url, &error)
+    }
+
+    /// Seconds since 1970.
+    fn now() -> u64 {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+}
+
+impl Store for ObjectStore {
+    fn segment_capacity(&self) -> u64 {
+        SEGMENT_CAPACITY
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        self.inner.check()?;
+        self.inner.create_segment(id)
+    }
+
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.append_all(id, offset, &[std::io::IoSlice::new(data)])
+    }
+
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[std::io::IoSlice<'_>]) -> Result<()> {
+        self.inner.check()?;
+        self.inner.append(id, offset, pieces)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _syncing = self.inner.syncing.lock();
+        self.inner.check()?;
+        Inner::sync(&self.inner)
+    }
+
+    fn sync_early(&self) -> Result<()> {
+        // What is in memory goes up with the commit: parts of it would be requests of their own.
+        self.inner.check()
+    }
+
+    fn start_writeback(&self, _id: SegmentId, _offset: u64, _len: u64) {}
+
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        self.inner.check()?;
+        self.inner.reopen_segment(id, len)
+    }
+
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        self.inner.check()?;
+        Inner::seal_segment(&self.inner, id)
+    }
+
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(id, offset, buf)
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        self.inner.segments()
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        self.inner.check()?;
+        self.inner.delete_segment(id)
+    }
+
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        if uberblock.len() > UBERBLOCK_MAX {
+            return Err(StoreError::UberblockTooLong { len: uberblock.len() });
+        }
+        self.inner.check()?;
+        Inner::publish(&self.inner, RawUberblock { txg, bytes: uberblock.to_vec() })
+    }
+
+    fn commit(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        if uberblock.len() > UBERBLOCK_MAX {
+            return Err(StoreError::UberblockTooLong { len: uberblock.len() });
+        }
+        let _syncing = self.inner.syncing.lock();
+        self.inner.check()?;
+        Inner::sync_for_publication(&self.inner)?;
+        Inner::publish(&self.inner, RawUberblock { txg, bytes: uberblock.to_vec() })
+    }
+
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        Ok(self.inner.published.lock().ring.iter().cloned().collect())
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        Ok(Capacity { total: None, free: ROOM })
+    }
+
+    fn describe(&self) -> String {
+        self.inner.url.display().to_string()
+    }
+
+    fn control_socket(&self) -> Option<PathBuf> {
+        control_socket(&self.inner.url)
+    }
+
+    fn destroy(&self) -> Result<()> {
+        let _syncing = self.inner.syncing.lock();
+        self.inner.check()?;
+        self.inner.claim()?;
+        self.inner.gate.destroy();
+        self.inner.destroy()
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        Some(self.traffic())
+    }
+}

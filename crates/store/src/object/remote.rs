@@ -1,0 +1,364 @@
+//! Requests to an object store, one at a time and blocking, with retries that lose nothing.
+//!
+//! Every request may be repeated: an object's bytes follow from its key, and what is put create-only carries a nonce, by
+//! which its writer knows its own. So a lost response, or one that comes too late, costs time only.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{
+    Error, GetOptions, GetRange, ObjectStore as Backend, ObjectStoreExt, PutMode, PutPayload,
+};
+use tokio::runtime::Runtime;
+
+/// Threads that drive requests; each does little but wait.
+const WORKERS: usize = 2;
+/// What an attempt may take, whatever its size …
+const ATTEMPT_BASE: Duration = Duration::from_secs(30);
+/// … and for its bytes: slower lines are taken for dead.
+const SLOWEST_BYTES_PER_SECOND: u64 = 64 << 10;
+/// A key that is neither there nor can be made: so often, then the store is taken for broken.
+const CONFLICTS_MAX: u32 = 20;
+
+/// How long and how often requests are tried again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// No new attempt so long after the first.
+    pub(crate) total: Duration,
+    /// The first pause is about this long, each further one about twice as long as the one before …
+    pub(crate) first_pause: Duration,
+    /// … up to this.
+    pub(crate) longest_pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            total: Duration::from_secs(180),
+            first_pause: Duration::from_millis(100),
+            longest_pause: Duration::from_secs(15),
+        }
+    }
+}
+
+/// Requests and bytes since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Objects put, attempts that failed included.
+    pub puts: u64,
+    /// Objects read, whole or in part.
+    pub gets: u64,
+    /// Pages of listings asked for (at least; a backend may page without telling).
+    pub lists: u64,
+    /// Objects deleted.
+    pub deletes: u64,
+    /// Attempts that were repeated.
+    pub retries: u64,
+    /// Bytes sent in objects.
+    pub bytes_sent: u64,
+    /// Bytes received in objects.
+    pub bytes_received: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    puts: AtomicU64,
+    gets: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+    retries: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+/// Keys in a page of a listing, as S3 has it.
+const PAGE: u64 = 1000;
+
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// What became of an object put create-only.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// It is there, and ours.
+    Ours,
+    /// Another one has the key.
+    Theirs(Bytes),
+}
+
+/// An object as a listing shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    /// Its key, below the prefix of the pool.
+    pub(crate) key: String,
+    /// Its length in bytes.
+    pub(crate) len: u64,
+    /// When it was made, by the clock of the store: seconds since 1970.
+    pub(crate) made: i64,
+}
+
+/// The keys below one prefix of a bucket.
+pub(crate) struct Remote {
+    backend: Arc<dyn Backend>,
+    prefix: Key,
+    patience: Patience,
+    /// Taken only when this is dropped.
+    runtime: Option<Runtime>,
+    counters: Counters,
+    seed: AtomicU64,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("backend", &self.backend)
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // Waiting for its threads is not allowed everywhere, and nobody needs what they still do.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+type Outcome<T> = Result<T, Error>;
+
+impl Remote {
+    pub(crate) fn new(backend: Arc<dyn Backend>, prefix: Key, patience: Patience) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("snowmelt-object")
+            .enable_all()
+            .build()?;
+        let seed = u64::from(std::process::id()) << 32 | 1;
+        let counters = Counters::default();
+        Ok(Self { backend, prefix, patience, runtime: Some(runtime), counters, seed: AtomicU64::new(seed) })
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        Traffic {
+            puts: get(&c.puts),
+            gets: get(&c.gets),
+            lists: get(&c.lists),
+            deletes: get(&c.deletes),
+            retries: get(&c.retries),
+            bytes_sent: get(&c.bytes_sent),
+            bytes_received: get(&c.bytes_received),
+        }
+    }
+
+    fn key(&self, name: &str) -> Key {
+        self.prefix.parts().chain(Key::from(name).parts()).collect()
+    }
+
+    /// Runs one attempt on the runtime and waits for it: also from threads that are not allowed to block on futures.
+    fn attempt<T: Send + 'static>(
+        &self,
+        bytes: u64,
+        attempt: impl Future<Output = Outcome<T>> + Send + 'static,
+    ) -> Outcome<T> {
+        let limit = ATTEMPT_BASE + Duration::from_secs(bytes / SLOWEST_BYTES_PER_SECOND);
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let Some(runtime) = &self.runtime else { return Err(gone()) };
+        runtime.spawn(async move {
+            let outcome = match tokio::time::timeout(limit, attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Error::Generic { store: "object store", source: "no answer in time".into() }),
+            };
+            // Nobody waits any more: the store was dropped.
+            let _ = answer.send(outcome);
+        });
+        answered.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Repeats what may succeed the next time.
+    fn persist<T>(&self, mut attempt: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+        let begun = Instant::now();
+        let mut pause = self.patience.first_pause;
+        loop {
+            match attempt() {
+                Err(error) if is_passing(&error) => {
+                    let wait = self.jittered(pause);
+                    if begun.elapsed() + wait > self.patience.total {
+                        return Err(error);
+                    }
+                    std::thread::sleep(wait);
+                    count(&self.counters.retries, 1);
+                    pause = (pause * 2).min(self.patience.longest_pause);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Between half and all of a pause, so that those who failed together do not come back together.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let step = self.seed.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        let mixed = (step ^ (step >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        pause / 2 + (pause / 2).mul_f64((mixed >> 11) as f64 / (1u64 << 53) as f64)
+    }
+
+    /// Puts an object whose bytes follow from its key, or that only the newest of may count.
+    pub(crate) fn put(&self, name: &str, pieces: &[Bytes]) -> Outcome<()> {
+        let key = self.key(name);
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.persist(|| {
+            count(&self.counters.puts, 1);
+            count(&self.counters.bytes_sent, len);
+            let (backend, key) = (self.backend.clone(), key.clone());
+            let payload: PutPayload = pieces.iter().cloned().collect();
+            self.attempt(len, async move { backend.put(&key, payload).await.map(drop) })
+        })
+    }
+
+    /// Puts an object unless its key is taken. `bytes` must be unlike any other that this or another writer puts there.
+    pub(crate) fn create(&self, name: &str, bytes: &Bytes) -> Outcome<Created> {
+        let key = self.key(name);
+        let len = bytes.len() as u64;
+        let mut conflicts = 0;
+        loop {
+            let put = self.persist(|| {
+                count(&self.counters.puts, 1);
+                count(&self.counters.bytes_sent, len);
+                let (backend, key, bytes) = (self.backend.clone(), key.clone(), bytes.clone());
+                self.attempt(len, async move {
+                    backend.put_opts(&key, bytes.into(), PutMode::Create.into()).await.map(drop)
+                })
+            });
+            let error = match put {
+                Ok(()) => return Ok(Created::Ours),
+                Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => error,
+                Err(error) => return Err(error),
+            };
+            // It may be there from an attempt whose answer was lost.
+            match self.get(name) {
+                Ok(found) if found == *bytes => return Ok(Created::Ours),
+                Ok(found) => return Ok(Created::Theirs(found)),
+                // S3 answers so while somebody else is putting there; he may fail.
+                Err(Error::NotFound { .. }) if conflicts < CONFLICTS_MAX => conflicts += 1,
+                Err(Error::NotFound { .. }) => return Err(error),
+                Err(error) => return Err(error),
+            }
+            std::thread::sleep(self.jittered(self.patience.first_pause));
+        }
+    }
+
+    /// A whole object.
+    pub(crate) fn get(&self, name: &str) -> Outcome<Bytes> {
+        self.get_with(name, None)
+    }
+
+    /// A range of an object, all of it.
+    pub(crate) fn get_range(&self, name: &str, start: u64, end: u64) -> Outcome<Bytes> {
+        let bytes = self.get_with(name, Some(start..end))?;
+        if bytes.len() as u64 != end - start {
+            let source = format!("{} bytes of {} came", bytes.len(), end - start).into();
+            return Err(Error::Generic { store: "object store", source });
+        }
+        Ok(bytes)
+    }
+
+    fn get_with(&self, name: &str, range: Option<std::ops::Range<u64>>) -> Outcome<Bytes> {
+        let key = self.key(name);
+        let expected = range.as_ref().map_or(1 << 20, |range| range.end - range.start);
+        self.persist(|| {
+            count(&self.counters.gets, 1);
+            let (backend, key) = (self.backend.clone(), key.clone());
+            let range = range.clone().map(GetRange::Bounded);
+            let bytes = self.attempt(expected, async move {
+                let options = GetOptions { range, ..GetOptions::default() };
+                backend.get_opts(&key, options).await?.bytes().await
+            })?;
+            count(&self.counters.bytes_received, bytes.len() as u64);
+            Ok(bytes)
+        })
+    }
+
+    /// Deletes an object; one that is not there is no error.
+    pub(crate) fn delete(&self, name: &str) -> Outcome<()> {
+        let key = self.key(name);
+        let deleted = self.persist(|| {
+            count(&self.counters.deletes, 1);
+            let (backend, key) = (self.backend.clone(), key.clone());
+            self.attempt(0, async move { backend.delete(&key).await })
+        });
+        match deleted {
+            Err(Error::NotFound { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether there is any object at all.
+    pub(crate) fn holds_anything(&self) -> Outcome<bool> {
+        self.persist(|| {
+            count(&self.counters.lists, 1);
+            let (backend, prefix) = (self.backend.clone(), self.prefix.clone());
+            self.attempt(0, async move { Ok(backend.list(Some(&prefix)).try_next().await?.is_some()) })
+        })
+    }
+
+    /// All objects below `name`, sorted by key.
+    pub(crate) fn list(&self, name: &str) -> Outcome<Vec<Listed>> {
+        let key = self.key(name);
+        let found = self.persist(|| {
+            count(&self.counters.lists, 1);
+            let (backend, key) = (self.backend.clone(), key.clone());
+            // A listing of any length: each page has its own limit in the client.
+            self.attempt(u64::from(u32::MAX), async move {
+                backend.list(Some(&key)).try_collect::<Vec<_>>().await
+            })
+        })?;
+        count(&self.counters.lists, found.len() as u64 / PAGE);
+        let mut listed: Vec<Listed> = found
+            .into_iter()
+            .filter_map(|meta| {
+                let below: Key = meta.location.prefix_match(&self.prefix)?.collect();
+                Some(Listed { key: below.into(), len: meta.size, made: meta.last_modified.timestamp() })
+            })
+            .collect();
+        listed.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(listed)
+    }
+}
+
+fn gone() -> Error {
+    Error::Generic { store: "object store", source: "the store is closed".into() }
+}
+
+/// Whether the next attempt may succeed: everything but what the store has understood and refused.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Generic { .. } => {
+            status(error).is_none_or(|status| status >= 500 || matches!(status, 408 | 429))
+        }
+        Error::JoinError { .. } => true,
+        _ => false,
+    }
+}
+
+/// The HTTP status in an error. The client has it in its words only.
+pub(crate) fn status(error: &Error) -> Option<u16> {
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if let Some((_, rest)) = text.split_once("status code: ") {
+            return rest.get(..3)?.parse().ok();
+        }
+        source = error.source();
+    }
+    None
+}

@@ -1,0 +1,55 @@
+//! Writing several pieces at once.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+
+use rustix::io::{Errno, pwritev};
+
+/// Most pieces in one call (`IOV_MAX` of Linux).
+const PIECES_MAX: usize = 1024;
+
+/// Bytes in all pieces.
+pub(crate) fn len(pieces: &[IoSlice<'_>]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+/// Writes all pieces at `offset`, one behind the other.
+pub(crate) fn write_all_at(file: &File, pieces: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    let mut pieces = pieces.to_vec();
+    let mut left = &mut pieces[..];
+    // Empty pieces would look like a medium that takes nothing.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        let now = left.len().min(PIECES_MAX);
+        match pwritev(file, &left[..now], offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut left, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_more_pieces_than_a_call_takes() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
+        let pieces: Vec<IoSlice<'_>> =
+            bytes.chunks(2).flat_map(|two| [IoSlice::new(&[]), IoSlice::new(two)]).collect();
+        write_all_at(&file, &pieces, 7).unwrap();
+        let mut found = vec![0; bytes.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 7).unwrap();
+        assert_eq!(found, bytes);
+        assert_eq!(len(&pieces), 5000);
+        assert_eq!(file.metadata().unwrap().len(), 5007);
+        write_all_at(&file, &[IoSlice::new(&[])], 0).unwrap();
+    }
+}
