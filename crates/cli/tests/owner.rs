@@ -157,3 +157,39 @@ fn pipes_within_one_pool_do_not_wait_for_one_another() {
     }
     assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
+
+/// The owner's own command ends while it receives for another process, and only then that one's sender comes.
+#[test]
+fn an_owner_that_would_end_serves_the_sender_of_what_it_receives() {
+    let scratch = Scratch::with_home();
+    let receive = |name: &str| {
+        let mut command = scratch.command(&format!("receive {name}"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let mut owner = receive("tank/first");
+    wait_for_owner(owner.id());
+    let socket = scratch.path().join("data/snowmelt/tank/control.sock");
+    wait_for("service", || socket.exists());
+    let mut served = receive("tank/second");
+    let mut input = served.stdin.take().unwrap();
+    // More than a pipe holds, so that it has been accepted when all is written.
+    let stream = scratch.to_file("send tank/home@monday", "stream");
+    let stream = fs::read(stream).unwrap();
+    assert!(stream.len() > 100_000);
+    input.write_all(&stream[..100_000]).unwrap();
+    // What the owner itself was to do comes to its end.
+    owner.stdin.take().unwrap().write_all(&stream).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let began = Instant::now();
+    let sent = scratch.to_file("send tank/home@monday", "again");
+    assert!(began.elapsed() < Duration::from_secs(15), "turned away for {:?}", began.elapsed());
+    assert!(owner.try_wait().unwrap().is_none(), "nothing was asked of an owner that would end");
+    input.write_all(&fs::read(sent).unwrap()[100_000..]).unwrap();
+    drop(input);
+    for child in [served, owner] {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(scratch.ok("manifest tank/first@monday"), scratch.ok("manifest tank/second@monday"));
+    assert!(!socket.exists());
+}

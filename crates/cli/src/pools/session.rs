@@ -182,10 +182,14 @@ impl Owner {
     /// Serves nobody any more, once the commands of others have ended; returns how they were run, if they were.
     fn end_service(&mut self) -> Option<Serve> {
         let Service { state, thread, serve } = self.service.take()?;
-        if let ServiceState::Serving(listener) = std::mem::replace(&mut *state.lock(), ServiceState::Ended) {
-            listener.close();
-        }
         self.session.closing.store(true, Ordering::Relaxed);
+        let listener = match std::mem::replace(&mut *state.lock(), ServiceState::Ended) {
+            ServiceState::Serving(listener) => Some(listener),
+            ServiceState::Waiting | ServiceState::Ended => None,
+        };
+        if let Some(listener) = listener {
+            listener.close_when_idle();
+        }
         thread.thread().unpark();
         // Only a bug lets it panic; those whom it served have been told by then.
         let _ = thread.join();

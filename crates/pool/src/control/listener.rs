@@ -26,12 +26,15 @@ use super::{ControlError, Result};
 /// How long a caller may take to say what it wants. It sends everything at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long an owner that would end turns others away, before it takes what has not ended by then for waiting for them.
+const TURN_AWAY: Duration = Duration::from_secs(1);
+
 /// Callers that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// The owner's end of a pool's control socket.
 ///
-/// One thread calls [`accept`](Self::accept) in a loop; any other may [`close`](Self::close).
+/// One thread calls [`accept`](Self::accept) in a loop; any other may [`close_when_idle`](Self::close_when_idle) it.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -49,7 +52,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    /// For good: the socket's name is gone, or about to be.
     closed: bool,
+    /// For now: callers are told to look for another owner, as if it were closed.
+    turning_away: bool,
     /// Requests that were accepted and are still there.
     active: usize,
 }
@@ -145,8 +151,8 @@ impl Listener {
         }
     }
 
-    /// Stops serving: once this returns no further request will be accepted, and those who still ask are told to look
-    /// for another owner. What was accepted before goes on; see [`wait_idle`](Self::wait_idle).
+    /// Stops serving at once: no further request will be accepted, and those who still ask are told to look for another
+    /// owner. What was accepted before goes on.
     pub fn close(&self) {
         {
             let mut state = self.shared.state.lock();
@@ -155,20 +161,33 @@ impl Listener {
             }
             state.closed = true;
         }
+        self.leave();
+    }
+
+    /// Stops serving as soon as nothing that was accepted goes on. For a moment others are turned away, so that many
+    /// short commands do not keep the owner. What goes on after that may be waiting for one of those others, as the
+    /// receiver of a stream does for its sender: so they are served again.
+    pub fn close_when_idle(&self) {
+        let until = Instant::now() + TURN_AWAY;
+        {
+            let mut state = self.shared.state.lock();
+            state.turning_away = true;
+            while state.active > 0 && !self.shared.idle.wait_until(&mut state, until).timed_out() {}
+            state.turning_away = false;
+            while state.active > 0 {
+                self.shared.idle.wait(&mut state);
+            }
+            state.closed = true;
+        }
+        self.leave();
+    }
+
+    /// Removes the name, so that nobody new comes; then sends those away who came before.
+    fn leave(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        // First the name, so that nobody new comes; then those who came before.
         let _ = std::fs::remove_file(&self.path);
         while let Ok(Some(connection)) = self.next_connection() {
             let _ = send(&connection, Answer::Closing);
-        }
-    }
-
-    /// Waits until no accepted request is left. After [`close`](Self::close) none comes any more, and the pool can be
-    /// let go of.
-    pub fn wait_idle(&self) {
-        let mut state = self.shared.state.lock();
-        while state.active > 0 {
-            self.shared.idle.wait(&mut state);
         }
     }
 
@@ -176,6 +195,11 @@ impl Listener {
     #[must_use]
     pub fn active(&self) -> usize {
         self.shared.state.lock().active
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_turning_away(&self) -> bool {
+        self.shared.state.lock().turning_away
     }
 
     /// `None` when nobody is waiting any more.
@@ -227,7 +251,7 @@ impl Listener {
     fn accept_request(&self, connection: &UnixStream) -> Result<Active> {
         let active = {
             let mut state = self.shared.state.lock();
-            if state.closed {
+            if state.closed || state.turning_away {
                 drop(state);
                 send(connection, Answer::Closing)?;
                 return Err(ControlError::Protocol("closing"));

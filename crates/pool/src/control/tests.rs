@@ -227,14 +227,71 @@ fn closing_sends_the_waiting_away_and_finishes_the_rest() {
     assert_eq!(call_quietly(&path, &words(&["third"])).unwrap(), None);
     assert!(listener.accept().unwrap().is_none());
     assert_eq!(listener.active(), 1);
-    let finishing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(50));
+    request.reply(7).unwrap();
+    assert_eq!(listener.active(), 0);
+    assert_eq!(answers(first), [Answer::Accepted, Answer::Exit(7)]);
+}
+
+#[test]
+fn an_owner_that_would_end_turns_others_away_while_the_last_command_ends() {
+    let (_dir, path) = socket();
+    let listener = Arc::new(Listener::bind(&path).unwrap());
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (end, may_end) = std::sync::mpsc::channel();
+    let may_end = parking_lot::Mutex::new(may_end);
+    let server = serve(Arc::clone(&listener), move |request| {
+        begun.send(()).unwrap();
+        may_end.lock().recv().unwrap();
         request.reply(7).unwrap();
     });
-    listener.wait_idle();
-    assert_eq!(listener.active(), 0);
-    finishing.join().unwrap();
-    assert_eq!(answers(first), [Answer::Accepted, Answer::Exit(7)]);
+    let last = raw_call(&path, &request_bytes(&["list"]), 4);
+    has_begun.recv().unwrap();
+    let closing = {
+        let listener = Arc::clone(&listener);
+        std::thread::spawn(move || listener.close_when_idle())
+    };
+    while !listener.is_turning_away() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(answers(raw_call(&path, &request_bytes(&["other"]), 4)), [Answer::Closing]);
+    end.send(()).unwrap();
+    closing.join().unwrap();
+    server.join().unwrap();
+    assert_eq!(answers(last), [Answer::Accepted, Answer::Exit(7)]);
+    assert_eq!(call_quietly(&path, &words(&["later"])).unwrap(), None);
+}
+
+#[test]
+fn an_owner_that_would_end_serves_what_its_last_command_waits_for() {
+    let (_dir, path) = socket();
+    let listener = Arc::new(Listener::bind(&path).unwrap());
+    let (send, receive) = std::sync::mpsc::channel();
+    let receive = parking_lot::Mutex::new(receive);
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let server = serve(Arc::clone(&listener), move |request| {
+        if request.args == words(&["receive"]) {
+            begun.send(()).unwrap();
+            receive.lock().recv().unwrap();
+        } else {
+            send.send(()).unwrap();
+        }
+        request.reply(0).unwrap();
+    });
+    let receiver = raw_call(&path, &request_bytes(&["receive"]), 4);
+    has_begun.recv().unwrap();
+    let closing = {
+        let listener = Arc::clone(&listener);
+        std::thread::spawn(move || listener.close_when_idle())
+    };
+    let started = Instant::now();
+    // As a command does: the lock is held as long as the owner is not closed.
+    while call_quietly(&path, &words(&["send"])).unwrap().is_none() {
+        assert!(!closing.is_finished() && started.elapsed() < Duration::from_secs(60), "never served");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    closing.join().unwrap();
+    server.join().unwrap();
+    assert_eq!(answers(receiver), [Answer::Accepted, Answer::Exit(0)]);
 }
 
 #[test]
@@ -275,8 +332,7 @@ fn one_command(path: &Path, lock: &parking_lot::Mutex<()>, done: &Arc<std::sync:
                 request.reply(9).unwrap();
             });
             done.fetch_add(1, Ordering::SeqCst);
-            listener.close();
-            listener.wait_idle();
+            listener.close_when_idle();
             server.join().unwrap();
             return;
         }
