@@ -211,6 +211,16 @@ fn dry_runs_filters_and_refusals() {
         "tank/x@1: 8 entries; would be 7 created, 0 changed, 0 renamed, 0 removed; 684K would be read\n"
     );
     assert_eq!(scratch.ok("list -Ho name -r tank"), "tank\n");
+    // Holes are not read.
+    let sparse = scratch.path().join("sparse");
+    fs::create_dir(&sparse).unwrap();
+    let file = fs::File::create(sparse.join("file")).unwrap();
+    file.set_len(10 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise(1 << 20, 2), 5 << 30).unwrap();
+    assert_eq!(
+        scratch.ok("import -n sparse tank/x@1"),
+        "tank/x@1: 2 entries; would be 1 created, 0 changed, 0 renamed, 0 removed; 1M would be read\n"
+    );
     scratch.ok("import --exclude *.o --exclude-from patterns src tank/x@1");
     assert_eq!(scratch.ok("find tank/x@1"), ".\ndocs\ndocs/a.txt\ndocs/link.txt\n");
     for (line, message) in [
@@ -396,4 +406,30 @@ fn files_that_moved_say_where_they_are() {
     let said = scratch.ok("diff tank/d@1 tank/d@2");
     assert!(said.contains("R\t/tank/d/a/one -> /tank/d/b/one\n"), "{said}");
     assert!(said.contains("M\t/tank/d/b/two\t(-1)\n"), "{said}");
+}
+
+/// A directory whose times are those of what was made in it last looks as if nothing were left to set, though the birth time
+/// is, by which it is known again.
+#[test]
+fn directories_that_were_made_in_one_moment_are_known_again() {
+    let scratch = Scratch::with_pool();
+    let src = scratch.path().join("src");
+    fs::create_dir(&src).unwrap();
+    let in_one_moment = || {
+        let _ = fs::remove_dir_all(src.join("a"));
+        fs::create_dir(src.join("a")).unwrap();
+        let made = fs::metadata(src.join("a")).unwrap().created().ok();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(src.join("a/file"), b"").unwrap();
+        let (directory, file) =
+            (fs::metadata(src.join("a")).unwrap(), fs::metadata(src.join("a/file")).unwrap());
+        assert_ne!(made, directory.modified().ok(), "no time has passed");
+        (directory.ctime(), directory.ctime_nsec()) == (file.ctime(), file.ctime_nsec())
+    };
+    assert!((0..1000).any(|_| in_one_moment()), "two changes never have one time here");
+    scratch.ok("import src tank/d@1");
+    fs::rename(src.join("a"), src.join("z")).unwrap();
+    scratch.ok("import src tank/d@2");
+    let said = scratch.ok("diff tank/d@1 tank/d@2");
+    assert_eq!(said, "M\t/tank/d/\nR\t/tank/d/a -> /tank/d/z\n");
 }

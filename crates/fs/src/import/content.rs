@@ -95,6 +95,17 @@ pub(super) fn copy<S: Sink>(
     Ok(read)
 }
 
+/// How many bytes [`copy`] would read of a file of `size` bytes.
+pub(super) fn data_len(file: &OwnedFd, size: u64) -> io::Result<u64> {
+    let (mut at, mut found) = (0, 0);
+    while at < size {
+        let (data, end) = extent(file, at, size)?;
+        found += end - data;
+        at = end;
+    }
+    Ok(found)
+}
+
 /// Fills `buf` with what is at `at`, as far as there is anything.
 fn read_full(file: &OwnedFd, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;

@@ -133,7 +133,11 @@ impl<O: ObjectsMut> Importer<'_, O> {
     fn content(&mut self, path: &SourcePath, stat: &SourceStat, object: u64) -> Result<Content, ImportError> {
         self.summary.files_read += 1;
         if self.options.dry_run {
-            self.summary.bytes_read += stat.size;
+            let opened = content::open_file(self.scan, path);
+            match opened.and_then(|(file, now)| content::data_len(&file, now.size)) {
+                Ok(len) => self.summary.bytes_read += len,
+                Err(error) => return Ok(Content::Failed(error)),
+            }
             self.fs.truncate(object, stat.size, &Self::caller(stat))?;
             return Ok(Content::Steady(*stat));
         }

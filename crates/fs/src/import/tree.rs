@@ -108,7 +108,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         if self.skip(directory, &listing, children)? {
             return Ok(());
         }
-        let before = self.fs.attributes(*object)?;
+        // Of a new one nothing is as it should be, whatever its times say: it has no birth time yet.
+        let before = if *is_new { None } else { Some(self.fs.attributes(*object)?) };
         let mut have = self.entries(*object)?;
         for (name, error) in &listing.failures {
             if let Some(kept) = have.remove(name) {
@@ -136,7 +137,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.observer.event(&full, ImportEvent::Removed);
         }
         // Only now: every change of its entries has changed its times.
-        let changed = self.attributes(path, *object, stat, Some(&before))?;
+        let changed = self.attributes(path, *object, stat, before.as_ref())?;
         if changed && !is_new && !path.is_empty() {
             self.summary.changed += 1;
             self.observer.event(path, ImportEvent::Changed);
