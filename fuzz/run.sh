@@ -2,6 +2,7 @@
 # Fuzzes every target, or those named, for FUZZ_SECONDS each (60 unless set), FUZZ_JOBS at a time (1 unless set).
 # Needs nightly Rust and cargo-fuzz. A crash leaves its input in fuzz/artifacts, prints the end of its log, and fails.
 # usage: fuzz/run.sh [TARGET...]
+#        fuzz/run.sh --build        only compiles them
 set -eu
 cd "$(dirname "$0")"
 # GCC moves zstd's constant tables from the stack to read-only data and still marks them dead at the end of their
@@ -9,8 +10,9 @@ cd "$(dirname "$0")"
 export CFLAGS="${CFLAGS:-} -fno-sanitize-address-use-after-scope"
 export FUZZ_SECONDS="${FUZZ_SECONDS:-60}" FUZZ_LOGS="${CARGO_TARGET_DIR:-target}/fuzz-logs"
 mkdir -p "$FUZZ_LOGS"
-[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
 cargo +nightly fuzz build
+[ "${1:-}" != --build ] || exit 0
+[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
 for target; do
     mkdir -p "corpus/$target"
     [ ! -d "seeds/$target" ] || cp "seeds/$target"/* "corpus/$target/"
