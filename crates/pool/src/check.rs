@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::deadlist::{self, DeadSpace};
 use crate::error::{PoolError, Result};
+use crate::parity;
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
@@ -165,6 +166,7 @@ impl Pool {
         if options.data {
             check.live.verify(self, &mut findings)?;
             check_store(self, &mut findings)?;
+            check_parity(self, &mut findings);
         }
         summary.errors = findings.errors;
         summary.warnings = findings.warnings;
@@ -379,6 +381,27 @@ fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether parity is what was written. That blocks are damaged is found without: of what it covers the rest is dead.
+fn check_parity(pool: &Pool, findings: &mut Findings<'_>) {
+    let mut found = |finding: parity::Finding| {
+        let parity::Finding { segment, at, data, own, can_mend } = finding;
+        let place = format!("segment {segment} offset {at}");
+        let mend = if can_mend { "a scrub mends it" } else { "that is more than can be mended" };
+        match own {
+            0 => {
+                findings.warning(place, format!("parity: {data} pieces of what it covers are wrong; {mend}"))
+            }
+            _ => {
+                let what = format!(
+                    "parity: {own} of its own pieces are wrong, and {data} of what it covers; {mend}"
+                );
+                findings.error(place, what);
+            }
+        }
+    };
+    pool.io().verify_parity(false, &mut found, &mut |_| true);
 }
 
 fn collect(roots: &dyn Roots, tree: Option<TreeId>, key: &[u8], value: &[u8]) -> Result<Vec<BlockPtr>> {

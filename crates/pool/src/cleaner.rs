@@ -150,7 +150,7 @@ impl Pool {
         let mut batch = Vec::new();
         let mut bytes = 0;
         for live in marks.into_iter() {
-            match self.read_frame(&live) {
+            match self.read_or_mend(&live) {
                 Ok(moving) => {
                     bytes += live.asize;
                     batch.push(moving);
@@ -168,6 +168,16 @@ impl Pool {
             self.meta().rewrite(hold, &|ptr| segments.contains(&ptr.segment))
         })?;
         Ok(report)
+    }
+
+    /// As [`read_frame`](Self::read_frame), from parity where that is needed.
+    fn read_or_mend(&self, live: &Live) -> Result<Moving> {
+        match self.read_frame(live) {
+            Err(error) if error.is_damage() && self.io().mend_range(live.place, live.asize) => {
+                self.read_frame(live)
+            }
+            read => read,
+        }
     }
 
     fn read_frame(&self, live: &Live) -> Result<Moving> {

@@ -5,6 +5,7 @@
 //! forgotten by the next scrub that does not find it. Bytes: `docs/format/pool.md`, "Damage log".
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use snowmelt_store::SegmentId;
 
@@ -257,6 +258,8 @@ impl Pool {
         for met in self.io().met.lock().values() {
             counters.count(met.unreadable);
         }
+        let healed = self.io().healed.load(Ordering::Relaxed);
+        counters.checksum = counters.checksum.saturating_add(healed);
         Ok(counters)
     }
 
@@ -267,6 +270,7 @@ impl Pool {
     pub fn clear_damage(&self) -> Result<()> {
         self.sync_task(|hold| {
             self.io().take_met();
+            self.io().healed.store(0, Ordering::Relaxed);
             for log in [Log::Last, Log::Scrub] {
                 self.clear_log(hold, log)?;
             }
@@ -336,11 +340,23 @@ impl Pool {
         self.meta().insert(hold, &COUNTERS_KEY, &counters.encode()).map(drop)
     }
 
+    /// Counts damaged blocks that parity mended.
+    fn count_healed(&self, hold: &Hold<'_>, healed: u64) -> Result<()> {
+        if healed == 0 {
+            return Ok(());
+        }
+        let entry = self.meta().get(&COUNTERS_KEY)?;
+        let mut counters = entry.and_then(|e| DamageCounters::decode(&e.value).ok()).unwrap_or_default();
+        counters.checksum = counters.checksum.saturating_add(healed);
+        self.meta().insert(hold, &COUNTERS_KEY, &counters.encode()).map(drop)
+    }
+
     /// Writes down what readers met. If that fails the pool is no worse than before.
     pub(crate) fn log_met(&self, hold: &Hold<'_>) {
         let described = self.described();
         let met = self.io().take_met();
-        if met.is_empty() {
+        let healed = self.io().healed.swap(0, Ordering::Relaxed);
+        if met.is_empty() && healed == 0 {
             return;
         }
         let unreadable = |place| met.get(&place).is_some_and(|met| met.unreadable);
@@ -351,6 +367,7 @@ impl Pool {
             _ => Log::Last,
         };
         let _ = self.log_damage(hold, log, &found);
+        let _ = self.count_healed(hold, healed);
     }
 
     /// What readers met since the last commit, with what the frames say of it.

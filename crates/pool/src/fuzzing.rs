@@ -5,6 +5,7 @@ use snowmelt_store::SegmentId;
 
 use crate::damage::{Damage, DamageCounters};
 use crate::deadlist::Dead;
+use crate::parity;
 use crate::ptr::BlockPtr;
 use crate::relocation;
 use crate::scrub::ScrubRecord;
@@ -24,6 +25,7 @@ pub fn decoders(data: &[u8]) {
         assert!(data.starts_with(&out));
     }
     frame_header(data);
+    parity_head(data);
     if let Ok(record) = SegmentRecord::decode(data) {
         assert_eq!(record.encode(), data);
     }
@@ -71,6 +73,19 @@ fn frame_header(data: &[u8]) {
     let summed = [covered, &segment::checksum(covered, PLACE.0, PLACE.1)].concat();
     if let Ok(header) = FrameHeader::decode(&summed, PLACE.0, PLACE.1) {
         assert_eq!(header.encode(PLACE.0, PLACE.1), summed.as_slice());
+    }
+}
+
+/// The head of a parity frame, with a right sum too.
+fn parity_head(data: &[u8]) {
+    let at = data.get(16..).and_then(|bytes| bytes.first_chunk());
+    let segment = data.get(32..).and_then(|bytes| bytes.first_chunk());
+    let (Some(at), Some(segment)) = (at, segment) else { return };
+    let (at, segment) = (u32::from_le_bytes(*at).into(), SegmentId(u64::from_le_bytes(*segment)));
+    let _ = parity::Head::decode(data, segment, at);
+    let summed = parity::with_sum(data);
+    if let Ok((head, copy)) = parity::Head::decode(&summed, segment, at) {
+        assert!(summed.starts_with(&head.encode(copy)));
     }
 }
 

@@ -202,7 +202,9 @@ fn uberblocks() {
     // Features unknown to this build.
     let incompat = Features { incompat: 2, ..Features::default() };
     assert_eq!(incompat.check(true).unwrap_err().to_string().split(": ").last(), Some("incompat bit 1"));
-    let ro_compat = Features { ro_compat: 1, compat: 1, ..Features::default() };
+    let known = Features { ro_compat: 1, ..Features::default() };
+    assert!(known.check(false).is_ok());
+    let ro_compat = Features { ro_compat: 2, compat: 1, ..Features::default() };
     assert!(ro_compat.check(true).is_ok() && ro_compat.check(false).is_err());
 }
 

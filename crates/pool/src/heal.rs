@@ -82,6 +82,11 @@ impl Io {
         Some(Copies { header, payload: frame.slice(FRAME_HEADER..), repaired })
     }
 
+    /// A damaged block from whatever there is to mend it: other copies, or parity.
+    pub(crate) fn heal_any(&self, ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<Copies> {
+        self.heal(ptr, place).or_else(|| self.heal_by_parity(ptr, place))
+    }
+
     /// As [`fetch_frame`](Self::fetch_frame), of all copies, and with the bytes of those that were put right.
     pub(crate) fn fetch_copies(&self, ptr: &StoredPtr, meta: bool) -> Result<Copies> {
         if self.store.mirror().is_some()
@@ -89,8 +94,7 @@ impl Io {
         {
             return Ok(copies);
         }
-        let (header, payload) = self.fetch_frame(ptr, meta)?;
-        Ok(Copies { header, payload, repaired: 0 })
+        self.fetch_repaired(ptr, meta)
     }
 
     /// What the store knows of itself, put right where it differs; with a mirror also segments that a member has lost.

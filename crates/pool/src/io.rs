@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use snowmelt_store::{SegmentId, Store, StoreError};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::block::{self, Prepared};
@@ -15,7 +15,9 @@ use crate::cache::{Cache, Place};
 use crate::cleaner::Cleaning;
 use crate::damage::{self, MetBlocks};
 use crate::error::{PoolError, Result};
+use crate::heal::Copies;
 use crate::outside::{Outside, OutsidePtr};
+use crate::parity::{HeadCache, with_parity, without_parity};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation::{self, Retired};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
@@ -134,6 +136,15 @@ pub(crate) struct Io {
     /// Damaged blocks that readers met since the last commit.
     pub(crate) met: Mutex<MetBlocks>,
     pub(crate) has_met: AtomicBool,
+    /// Whether segments may have parity …
+    pub(crate) has_parity: AtomicBool,
+    /// … and how much is written, in hundredths of the data.
+    parity: AtomicU8,
+    pub(crate) parity_heads: Mutex<HeadCache>,
+    /// Damaged blocks that parity mended since the last commit.
+    pub(crate) healed: AtomicU64,
+    /// Whether the segment table is complete.
+    pub(crate) is_loaded: AtomicBool,
 }
 
 /// Blocks that were freed since somebody began to watch, by the places they were first written to.
@@ -165,6 +176,9 @@ impl Ledger for Io {
     fn sealed(&self, id: SegmentId) {
         self.space.lock().sealed(id, self.open_txg.load(Ordering::Acquire));
     }
+    fn covered(&self, bytes: u64) {
+        self.room.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
 }
 
 /// A block to be framed.
@@ -185,8 +199,8 @@ impl Io {
             node_bytes: options.node_bytes,
             read_only: options.read_only,
             segment_bytes,
-            data: Writer::new(Kind::Data, segment_bytes, options.buffer_bytes),
-            nodes: Writer::new(Kind::Node, segment_bytes, options.buffer_bytes),
+            data: Writer::new(Kind::Data, segment_bytes, options.buffer_bytes, guid),
+            nodes: Writer::new(Kind::Node, segment_bytes, options.buffer_bytes, guid),
             space: Mutex::default(),
             next_segment: AtomicU64::new(1),
             open_txg: AtomicU64::new(1),
@@ -211,11 +225,32 @@ impl Io {
             watched: Mutex::default(),
             met: Mutex::default(),
             has_met: AtomicBool::new(false),
+            has_parity: AtomicBool::new(false),
+            parity: AtomicU8::new(0),
+            parity_heads: Mutex::default(),
+            healed: AtomicU64::new(0),
+            is_loaded: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn set_meta(&self, meta: &Arc<Tree>) {
         let _ = self.meta.set(Arc::downgrade(meta));
+    }
+
+    /// Segments have so much parity from now on, in hundredths of the data.
+    pub(crate) fn set_parity(&self, percent: u8) {
+        if percent > 0 {
+            self.has_parity.store(true, Ordering::Release);
+        }
+        self.parity.store(percent, Ordering::Relaxed);
+        self.space.lock().set_parity(percent);
+        self.data.set_parity(percent);
+        self.nodes.set_parity(percent);
+    }
+
+    /// How much parity is written, in hundredths of the data.
+    pub(crate) fn parity(&self) -> u8 {
+        self.parity.load(Ordering::Relaxed)
     }
 
     fn writer(&self, kind: Kind) -> &Writer {
@@ -275,7 +310,7 @@ impl Io {
     /// Refuses what would take the reserve, asking the store again before it does.
     pub(crate) fn admit(&self, needed: u64) -> Result<()> {
         let wanted = self.with_waste(needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed)));
-        let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let wanted = i64::try_from(with_parity(wanted, self.parity())).unwrap_or(i64::MAX);
         if self.room.load(Ordering::Relaxed) >= wanted {
             return Ok(());
         }
@@ -317,7 +352,7 @@ impl Io {
         let (size, room) = self.room_left()?;
         let table = self.space.lock();
         let reclaimable = table.reclaimable(self.slot(size));
-        let free = room.saturating_add(reclaimable);
+        let free = without_parity(room.saturating_add(reclaimable), self.parity());
         Ok(Space { size, allocated: table.allocated(), occupied: table.occupied(), free })
     }
 
@@ -485,7 +520,7 @@ impl Io {
         count(&self.counters.bytes_read, bytes.len() as u64);
         let Err(error) = read.and_then(|()| verify(bytes, ptr)) else { return Ok(()) };
         if error.is_damage()
-            && let Some(copies) = self.heal(ptr, (segment, offset))
+            && let Some(copies) = self.heal_any(ptr, (segment, offset))
         {
             bytes.copy_from_slice(&copies.payload);
             return Ok(());
@@ -510,6 +545,11 @@ impl Io {
     /// A block's frame, from the store: its header if that is what it must be, and the payload, verified. Damage is the
     /// caller's to note.
     pub(crate) fn fetch_frame(&self, ptr: &StoredPtr, meta: bool) -> Result<(Option<FrameHeader>, Bytes)> {
+        self.fetch_repaired(ptr, meta).map(|copies| (copies.header, copies.payload))
+    }
+
+    /// As [`fetch_frame`](Self::fetch_frame), with the bytes that were put right.
+    pub(crate) fn fetch_repaired(&self, ptr: &StoredPtr, meta: bool) -> Result<Copies> {
         let (segment, offset) = self.locate(ptr, meta)?;
         let mut frame = vec![0; FRAME_HEADER + ptr.psize as usize];
         let read = self.read_at(segment, offset.into(), &mut frame, ptr);
@@ -518,11 +558,11 @@ impl Io {
         let header = frame_header(&frame, ptr, (segment, offset)).filter(|_| read.is_ok());
         let payload = frame.slice(FRAME_HEADER..);
         match read.and_then(|()| verify(&payload, ptr)) {
-            Ok(()) if header.is_some() => Ok((header, payload)),
+            Ok(()) if header.is_some() => Ok(Copies { header, payload, repaired: 0 }),
             Err(error) if !error.is_damage() => Err(error),
-            other => match self.heal(ptr, (segment, offset)) {
-                Some(copies) => Ok((copies.header, copies.payload)),
-                None => other.map(|()| (header, payload)),
+            other => match self.heal_any(ptr, (segment, offset)) {
+                Some(copies) => Ok(copies),
+                None => other.map(|()| Copies { header, payload, repaired: 0 }),
             },
         }
     }

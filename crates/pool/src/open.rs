@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use crate::commit::{Claim, CommitState, REWIND_TXGS, SEGMENT_IDS_AHEAD};
 use crate::error::{PoolError, Result};
 use crate::io::{Io, IoOptions};
-use crate::pool::{NewPool, Pool, PoolOptions, property_key};
+use crate::parity;
+use crate::pool::{NewPool, PARITY, Pool, PoolOptions, property_key};
 use crate::prefix;
 use crate::ptr::Txg;
 use crate::rewind::{self, Rewind};
@@ -96,6 +97,7 @@ impl Pool {
         }
         let io = Arc::new(Io::new(store, new.guid, options.io()?));
         check_segment(io.segment_bytes, options.node_bytes)?;
+        io.is_loaded.store(true, Ordering::Release);
         io.writable()?;
         io.refresh_room()?;
         let meta = Tree::new(TreeId::META, io.clone(), TreeRecord::default());
@@ -207,6 +209,8 @@ impl Pool {
         check_segment(io.segment_bytes, options.node_bytes)?;
         let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
         io.open_txg.store(state.txg() + 1, Ordering::Release);
+        // Whether there is any, the uberblock knew.
+        io.has_parity.store(true, Ordering::Release);
         let uberblock = &salvage.uberblock(&io, state)?;
         uberblock.features.check(options.read_only)?;
         let meta = load(&io, uberblock)?;
@@ -254,6 +258,8 @@ fn decode_ring(raw: Vec<RawUberblock>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
 
 /// Reads what an open pool keeps in memory: the segment table. This verifies all inner nodes of the meta tree.
 fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
+    io.is_loaded.store(false, Ordering::Release);
+    io.has_parity.store(uberblock.features.ro_compat & Features::PARITY != 0, Ordering::Release);
     // Views made here see the state of this txg.
     io.open_txg.store(uberblock.txg + 1, Ordering::Release);
     let meta = Tree::new(TreeId::META, io.clone(), uberblock.meta.clone());
@@ -281,6 +287,10 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     let relocated = view.range(&[prefix::RELOCATION], Some(&[prefix::RELOCATION + 1])).next();
     io.relocations.store(relocated.transpose()?.is_some(), Ordering::Release);
     io.space.lock().loaded(uberblock.txg);
+    io.is_loaded.store(true, Ordering::Release);
+    if let Some(value) = view.get(&property_key(PARITY))? {
+        io.set_parity(parity::decode(&value.value)?);
+    }
     io.outside_allowed.store(uberblock.features.incompat & Features::OUTSIDE != 0, Ordering::Release);
     Ok(meta)
 }

@@ -13,6 +13,7 @@ use crate::error::{PoolError, Result};
 use crate::io::{Counters, Io};
 use crate::open::OpenReport;
 use crate::outside::Outside;
+use crate::parity::PARITY_MAX_PERCENT;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::rewind::Rewind;
 use crate::scrub::Scrubbing;
@@ -23,6 +24,9 @@ use crate::txg::{Gate, Hold};
 use crate::uberblock::Features;
 use crate::writeback::Writeback;
 use crate::{prefix, relocation};
+
+/// Name of the property that says how much parity is written.
+pub(crate) const PARITY: &str = "parity";
 
 /// Clean trees kept open beyond this number are dropped when nobody else has them.
 const TREES_MAX: usize = 4096;
@@ -425,6 +429,33 @@ impl Pool {
     pub fn clear_outside(&self) {
         let gone = self.io.outside.write().take();
         drop(gone);
+    }
+
+    /// Segments have so much parity from now on, in hundredths of the data; 0 for none. What was written before stays as it
+    /// is. Builds that know nothing of parity can then only read the pool. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// `Size` when it is more than [`PARITY_MAX_PERCENT`]; as [`set_property`](Self::set_property).
+    pub fn set_parity(&self, percent: u8) -> Result<()> {
+        if percent > PARITY_MAX_PERCENT {
+            let (len, max) = (percent.into(), PARITY_MAX_PERCENT.into());
+            return Err(PoolError::Size { what: "parity, in hundredths,", len, min: 0, max });
+        }
+        if percent == 0 && self.parity() == 0 {
+            return Ok(());
+        }
+        self.io.writable()?;
+        // In every uberblock that has parity below it: before any is written.
+        self.commit.lock().features.ro_compat |= Features::PARITY;
+        let hold = self.begin()?;
+        self.set_property(&hold, PARITY, &[percent])?;
+        self.io.set_parity(percent);
+        Ok(())
+    }
+
+    /// How much parity is written, in hundredths of the data.
+    pub fn parity(&self) -> u8 {
+        self.io.parity()
     }
 
     /// How full the pool is.

@@ -11,7 +11,7 @@ use snowmelt_store::{SegmentId, Store};
 
 use crate::error::{PoolError, Result};
 use crate::io::Io;
-use crate::pool::property_key;
+use crate::pool::{PARITY, property_key};
 use crate::prefix;
 use crate::ptr::{StoredPtr, Txg};
 use crate::scan::{Frame, scan};
@@ -175,9 +175,11 @@ impl Salvage {
             next_tree = next_tree.max(id.saturating_add(1));
         }
         let outside = view.get(&property_key("outside"))?.is_some();
+        let parity = view.get(&property_key(PARITY))?.is_some();
         Ok(Uberblock {
             features: Features {
                 incompat: if outside { Features::OUTSIDE } else { 0 },
+                ro_compat: if parity { Features::PARITY } else { 0 },
                 ..Features::default()
             },
             guid: self.guid,

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
+use crate::parity::with_parity;
 use crate::ptr::Txg;
 use crate::segment::Kind;
 
@@ -80,9 +81,15 @@ pub(crate) struct SegmentTable {
     dead: BTreeSet<(Txg, SegmentId)>,
     allocated: u64,
     occupied: u64,
+    /// Parity that is written, in hundredths of the data.
+    parity: u8,
 }
 
 impl SegmentTable {
+    pub(crate) fn set_parity(&mut self, percent: u8) {
+        self.parity = percent;
+    }
+
     /// A segment as recorded, when the pool is opened.
     pub(crate) fn load(&mut self, id: SegmentId, record: SegmentRecord) {
         let SegmentRecord { kind, len, live } = record;
@@ -199,7 +206,8 @@ impl SegmentTable {
         dead.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Segments of which at most `alive_max_percent` is alive, with that, and what each takes; `slot` at least.
+    /// Segments of which at most `alive_max_percent` is alive, with that and the parity that it would take elsewhere, and what
+    /// each takes; `slot` at least.
     pub(crate) fn cleanable(
         &self,
         alive_max_percent: u64,
@@ -208,7 +216,10 @@ impl SegmentTable {
         self.segments
             .iter()
             .filter(|(_, segment)| !segment.open)
-            .map(move |(id, segment)| (*id, segment.live + segment.meta, segment.len.max(slot)))
+            .map(move |(id, segment)| {
+                let alive = with_parity(segment.live + segment.meta, self.parity);
+                (*id, alive, segment.len.max(slot))
+            })
             .filter(move |(_, alive, size)| {
                 u128::from(*alive) * 100 <= u128::from(*size) * u128::from(alive_max_percent)
             })

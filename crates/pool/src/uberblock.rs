@@ -33,11 +33,13 @@ pub struct Features {
 
 /// Names of the bits this build knows; a bit without a name is unknown.
 const INCOMPAT_NAMES: &[&str] = &["outside_blocks"];
-const RO_COMPAT_NAMES: &[&str] = &[];
+const RO_COMPAT_NAMES: &[&str] = &["parity"];
 
 impl Features {
     /// Incompatible: there are pointers to blocks outside the pool.
     pub(crate) const OUTSIDE: u64 = 1;
+    /// Read-only compatible: there is parity, and who writes is to write it.
+    pub(crate) const PARITY: u64 = 1;
 
     /// Refuses features this build does not know.
     pub(crate) fn check(&self, read_only: bool) -> Result<()> {

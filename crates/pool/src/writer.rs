@@ -6,8 +6,9 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use snowmelt_store::{SegmentId, Store, StoreError};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::parity::{Cover, Target};
 use crate::pending::Pending;
 use crate::segment::{COMMIT_ALIGN, FRAME_ALIGN, FRAME_HEADER, FrameHeader, Kind, frame_len};
 
@@ -20,9 +21,15 @@ struct Tail {
     base: u64,
     /// What is behind them that it does not have yet.
     pending: Pending,
+    /// What parity is still to cover, if there is to be any.
+    cover: Option<Cover>,
 }
 
 impl Tail {
+    fn new(segment: SegmentId, base: u64) -> Self {
+        Tail { segment, base, pending: Pending::default(), cover: None }
+    }
+
     fn end(&self) -> u64 {
         self.base + self.pending.len()
     }
@@ -35,12 +42,18 @@ pub(crate) trait Ledger {
     fn opened(&self, id: SegmentId, kind: Kind);
     fn grown(&self, id: SegmentId, len: u64);
     fn sealed(&self, id: SegmentId);
+    /// So many bytes of parity were appended.
+    fn covered(&self, bytes: u64);
 }
 
 pub(crate) struct Writer {
     kind: Kind,
     segment_bytes: u64,
     buffer_bytes: usize,
+    /// The pool's guid.
+    pool: u64,
+    /// Parity, in hundredths of the data.
+    parity: AtomicU8,
     tail: Mutex<Option<Tail>>,
     /// Copies of the tail's segment and base, so that a reader of anything else takes no lock.
     segment: AtomicU64,
@@ -60,11 +73,13 @@ impl From<StoreError> for AppendError {
 }
 
 impl Writer {
-    pub(crate) fn new(kind: Kind, segment_bytes: u64, buffer_bytes: usize) -> Self {
+    pub(crate) fn new(kind: Kind, segment_bytes: u64, buffer_bytes: usize, pool: u64) -> Self {
         Writer {
             kind,
             segment_bytes,
             buffer_bytes,
+            pool,
+            parity: AtomicU8::new(0),
             tail: Mutex::new(None),
             segment: AtomicU64::new(NONE),
             base: AtomicU64::new(0),
@@ -73,7 +88,7 @@ impl Writer {
 
     /// Goes on in a segment that an earlier owner left open at `len`.
     pub(crate) fn resume(&self, segment: SegmentId, len: u64) {
-        *self.tail.lock() = Some(Tail { segment, base: len, pending: Pending::default() });
+        *self.tail.lock() = Some(Tail::new(segment, len));
         self.base.store(len, Ordering::Release);
         self.segment.store(segment.0, Ordering::Release);
     }
@@ -93,7 +108,7 @@ impl Writer {
             });
         }
         let mut tail = self.tail.lock();
-        if tail.as_ref().is_some_and(|tail| tail.end() + len > self.segment_bytes) {
+        if tail.as_ref().is_some_and(|tail| !self.fits(tail, len)) {
             self.close(store, ledger, &mut tail)?;
         }
         let open = match &mut *tail {
@@ -110,16 +125,65 @@ impl Writer {
                 ledger.opened(id, self.kind);
                 self.base.store(0, Ordering::Release);
                 self.segment.store(id.0, Ordering::Release);
-                none.insert(Tail { segment: id, base: 0, pending: Pending::default() })
+                none.insert(Tail::new(id, 0))
             }
         };
         let offset = open.end();
-        open.pending.copy(&header.encode(open.segment, offset));
+        let head = header.encode(open.segment, offset);
+        open.pending.copy(&head);
         open.pending.push(payload);
         open.pending.pad_to(open.pending.len().next_multiple_of(FRAME_ALIGN));
+        self.note(open, offset, &head, payload);
+        if open.cover.as_ref().is_some_and(Cover::is_wide) {
+            self.cover(ledger, open, true);
+        }
         ledger.grown(open.segment, open.end());
         let offset = u32::try_from(offset).map_err(|_| AppendError::TooLarge { max: self.segment_bytes })?;
         Ok((open.segment, offset))
+    }
+
+    /// Parity from now on, in hundredths of the data.
+    pub(crate) fn set_parity(&self, percent: u8) {
+        self.parity.store(percent, Ordering::Relaxed);
+    }
+
+    /// Whether a frame of `len` bytes can be appended, and the parity that is to cover it. In a segment that would be too
+    /// short for both the frame goes without.
+    fn fits(&self, tail: &Tail, len: u64) -> bool {
+        let percent = self.parity.load(Ordering::Relaxed);
+        let reserve = match (&tail.cover, percent) {
+            (_, 0) => 0,
+            (Some(cover), percent) => cover.reserve(len, percent),
+            (None, percent) => Cover::new(0, self.segment_bytes).reserve(len, percent),
+        };
+        let end = tail.end() + len;
+        end + reserve <= self.segment_bytes || (tail.end() == 0 && end <= self.segment_bytes)
+    }
+
+    /// A frame was appended at `offset`: parity is to cover it.
+    fn note(&self, open: &mut Tail, offset: u64, head: &[u8], payload: &[u8]) {
+        if self.parity.load(Ordering::Relaxed) == 0 {
+            open.cover = None;
+            return;
+        }
+        let end = open.end();
+        let cover = open.cover.get_or_insert_with(|| Cover::new(offset, self.segment_bytes));
+        cover.push(head);
+        cover.push(payload);
+        cover.pad_to(end);
+    }
+
+    /// Appends parity over what has none yet, or, `wide`, over all that no wide frame covers. Nothing goes to the store.
+    fn cover(&self, ledger: &dyn Ledger, open: &mut Tail, wide: bool) {
+        let end = open.end();
+        let target =
+            Target { pool: self.pool, segment: open.segment, percent: self.parity.load(Ordering::Relaxed) };
+        let Some(cover) = open.cover.as_mut().filter(|_| target.percent > 0) else { return };
+        let room = self.segment_bytes.saturating_sub(end);
+        let frames = if wide { cover.wide(target, room) } else { cover.narrow(target, room) };
+        frames.iter().for_each(|frame| open.pending.push(frame));
+        ledger.covered(open.end() - end);
+        ledger.grown(open.segment, open.end());
     }
 
     fn flush_tail(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
@@ -153,9 +217,16 @@ impl Writer {
     pub(crate) fn pad(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
         let mut tail = self.tail.lock();
         let Some(open) = &mut *tail else { return Ok(()) };
+        if let Some(cover) = open.cover.as_ref().filter(|cover| cover.has_uncovered()) {
+            let wide = cover.is_nearly_wide();
+            self.cover(ledger, open, wide);
+        }
         let end = open.end();
         let padded = end.next_multiple_of(COMMIT_ALIGN).min(self.segment_bytes);
         open.pending.pad_to(padded - open.base);
+        if let Some(cover) = &mut open.cover {
+            cover.end_txg(padded);
+        }
         self.flush_tail(store, open)?;
         ledger.grown(open.segment, padded);
         Ok(())
@@ -168,6 +239,7 @@ impl Writer {
         tail: &mut Option<Tail>,
     ) -> Result<(), StoreError> {
         let Some(open) = tail else { return Ok(()) };
+        self.cover(ledger, open, true);
         self.write_out(store, open)?;
         store.seal_segment(open.segment)?;
         ledger.sealed(open.segment);
@@ -176,9 +248,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the open segment.
+    /// Ends the open segment, in which nothing is alive.
     pub(crate) fn seal(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
-        self.close(store, ledger, &mut self.tail.lock())
+        let mut tail = self.tail.lock();
+        if let Some(open) = &mut *tail {
+            // Of what is dead nothing needs to be had again.
+            open.cover = None;
+        }
+        self.close(store, ledger, &mut tail)
     }
 
     /// The open segment.

@@ -210,9 +210,14 @@ impl Pool {
             }
             !stop()
         };
-        let whole = tell(batch.read) && batch.verify(self, &self.scrubbing, &mut tell)?;
+        let mut whole = tell(batch.read) && batch.verify(self, &self.scrubbing, &mut tell)?;
         if whole && record.position.stage == Stage::Done {
             batch.healed += self.io().repair_store(self.options.clock, &mut || !stop())?;
+            let mut go_on = |bytes| {
+                whole = tell(bytes);
+                whole
+            };
+            batch.healed += self.io().verify_parity(true, &mut |_| {}, &mut go_on);
         }
         if whole {
             record.issued = record.issued.saturating_add(scanned);

@@ -1,0 +1,411 @@
+//! A pool on one store that has parity: what goes bad is mended, and what cannot be is named.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Mini, MiniRoots, key, small};
+use snowmelt_pool::{
+    CheckOptions, CleanOptions, Pool, PoolError, PoolOptions, ScrubOptions, ScrubState, ScrubStatus,
+    Severity, scan,
+};
+use snowmelt_store::{FaultStore, MemoryStore, SegmentId, SegmentInfo, Store};
+
+/// No caches, so that whatever is read comes from the store; segments that take some wide frames.
+fn options() -> PoolOptions {
+    PoolOptions {
+        segment_bytes: 8 << 20,
+        data_cache_bytes: 0,
+        node_cache_bytes: 0,
+        node_bytes: 4096,
+        ..small()
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_add(1);
+    (0..len)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u8
+        })
+        .collect()
+}
+
+/// A number below `n`.
+fn below(state: &mut u64, n: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % n
+}
+
+/// 16 MiB in some txgs, large and small, with snapshots.
+fn filled(store: Box<dyn Store>, percent: u8) -> Mini {
+    let mut mini = Mini::create(store, options()).unwrap();
+    mini.pool.set_parity(percent).unwrap();
+    for round in 0..4u64 {
+        for n in 0..60u16 {
+            mini.put(&key(n), &noise(u64::from(n) + round * 100, 66_000 + usize::from(n) * 70)).unwrap();
+            if n % 20 == 3 {
+                mini.commit().unwrap();
+            }
+        }
+        mini.snapshot().unwrap();
+    }
+    mini.put(&key(77), &noise(77, 500)).unwrap();
+    mini.commit().unwrap();
+    mini
+}
+
+fn scrub(pool: &Pool) -> ScrubStatus {
+    let options = ScrubOptions { rate: None, batch_bytes: 4 << 20, cancelled: &|| false, progress: &|_| {} };
+    pool.scrub(&MiniRoots, &options, &mut |_| {}).unwrap()
+}
+
+fn findings(pool: &Pool) -> Vec<(Severity, String)> {
+    let mut found = Vec::new();
+    pool.check(&MiniRoots, CheckOptions { data: true }, &mut |finding| {
+        found.push((finding.severity, format!("{}: {}", finding.place, finding.what)));
+    })
+    .unwrap();
+    found
+}
+
+fn flip(store: &MemoryStore, segments: &[SegmentInfo], flips: usize, seed: u64) {
+    let total: u64 = segments.iter().map(|info| info.len).sum();
+    let mut state = seed;
+    for _ in 0..flips {
+        let mut at = below(&mut state, total);
+        for info in segments {
+            if at < info.len {
+                store.corrupt(info.id, at, 1 << below(&mut state, 8)).unwrap();
+                break;
+            }
+            at -= info.len;
+        }
+    }
+}
+
+/// Segments and their bytes.
+fn contents(store: &MemoryStore) -> BTreeMap<SegmentId, Vec<u8>> {
+    let read = |info: SegmentInfo| {
+        let mut bytes = vec![0; info.len as usize];
+        store.read(info.id, 0, &mut bytes).unwrap();
+        (info.id, bytes)
+    };
+    store.segments().unwrap().into_iter().map(read).collect()
+}
+
+/// Where parity frames begin, by their magic.
+fn parity_frames(store: &MemoryStore) -> Vec<(SegmentId, u64)> {
+    let mut out = Vec::new();
+    for (id, bytes) in contents(store) {
+        let at = bytes.chunks_exact(8).enumerate().filter(|(_, word)| word.starts_with(b"SMpa"));
+        out.extend(at.map(|(number, _)| (id, number as u64 * 8)));
+    }
+    out
+}
+
+#[test]
+fn a_hundred_flips_anywhere_are_mended_while_the_pool_is_in_use() {
+    for seed in 0..3 {
+        let store = MemoryStore::new();
+        let mut mini = filled(Box::new(store.clone()), 5);
+        assert_eq!(findings(&mini.pool), []);
+        let good = contents(&store);
+        flip(&store, &store.segments().unwrap(), 100, seed);
+        // Nobody ever sees a wrong byte, ...
+        mini.verify().unwrap();
+        mini.put(&key(90), &noise(90, 70_000)).unwrap();
+        mini.commit().unwrap();
+        mini.verify().unwrap();
+        let counters = mini.pool.damage_counters().unwrap();
+        // One that is found has others in its stripe mended, too.
+        assert!(counters.checksum > 5 && counters.read == 0, "{counters:?}");
+        // ... and afterwards nothing is wrong, parity itself included.
+        let status = scrub(&mini.pool);
+        assert_eq!((status.state, status.errors), (ScrubState::Finished, 0), "seed {seed}");
+        assert_eq!(findings(&mini.pool), [], "seed {seed}");
+        let now = contents(&store);
+        // All there was, but for what came before there was parity, and for padding behind the last frame.
+        for (id, good) in &good {
+            let wrong = now[id].iter().zip(good).enumerate().skip(16 << 10);
+            let wrong: Vec<_> = wrong.filter(|(_, (now, good))| now != good && **good != 0).collect();
+            assert_eq!(wrong, [], "seed {seed}, segment {id}");
+        }
+        assert_eq!(mini.pool.damage().unwrap(), []);
+        mini.verify().unwrap();
+        let again = scrub(&mini.pool);
+        assert_eq!((again.errors, again.repaired), (0, 0));
+        // Without caches, and past whatever this process knew.
+        drop(mini);
+        let pool = Pool::open(Box::new(store.snapshot()), options()).unwrap();
+        assert_eq!(pool.open_report().passed_over, []);
+        assert_eq!((findings(&pool), pool.parity()), (vec![], 5));
+    }
+}
+
+#[test]
+fn without_parity_each_is_named() {
+    let store = MemoryStore::new();
+    let mini = filled(Box::new(store.clone()), 0);
+    assert_eq!(parity_frames(&store), []);
+    // The tail of each segment has the newest nodes, which are needed to name anything.
+    let blocks = store
+        .segments()
+        .unwrap()
+        .into_iter()
+        .flat_map(|info| scan(&store, info).map(Result::unwrap).collect::<Vec<_>>());
+    let blocks: Vec<_> = blocks.filter(|frame| frame.header.psize > 60_000).step_by(7).take(20).collect();
+    for frame in &blocks {
+        store.corrupt(frame.segment, u64::from(frame.offset) + 5000, 4).unwrap();
+    }
+    let status = scrub(&mini.pool);
+    assert_eq!((status.errors, status.repaired), (20, 0));
+    let named: Vec<_> =
+        mini.pool.damage().unwrap().iter().map(|damage| (damage.segment, damage.offset)).collect();
+    assert_eq!(named, blocks.iter().map(|frame| (frame.segment, frame.offset)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_lost_run_of_sectors_is_mended() {
+    let store = MemoryStore::new();
+    let mini = filled(Box::new(store.clone()), 5);
+    let good = contents(&store);
+    let data =
+        good.iter().find(|(_, bytes)| bytes.len() > 6 << 20).map(|(id, bytes)| (*id, bytes.len())).unwrap();
+    for at in [0, 100_000, 3 << 20, (4 << 20) + 4096] {
+        store.rewrite(data.0, at, &[0; 64 << 10]).unwrap();
+        mini.verify().unwrap();
+        let status = scrub(&mini.pool);
+        assert_eq!(status.errors, 0, "at {at}");
+        assert_eq!(findings(&mini.pool), [], "at {at}");
+        assert!(contents(&store)[&data.0] == good[&data.0], "at {at}");
+    }
+}
+
+#[test]
+fn what_is_more_than_can_be_mended_is_named_and_nothing_is_made_worse() {
+    let store = MemoryStore::new();
+    let mini = filled(Box::new(store.clone()), 5);
+    let good = contents(&store);
+    let data = good.iter().find(|(_, bytes)| bytes.len() > 6 << 20).map(|(id, _)| *id).unwrap();
+    // All but every second piece of half a wide stripe, and then single ones elsewhere.
+    store.rewrite(data, 4096, &vec![0; 1 << 20]).unwrap();
+    store.corrupt(data, (5 << 20) + 12345, 8).unwrap();
+    let status = scrub(&mini.pool);
+    assert!(status.errors > 10, "{status:?}");
+    let damage = mini.pool.damage().unwrap();
+    assert_eq!(damage.len() as u64, status.errors);
+    assert!(damage.iter().all(|damage| damage.segment == data && damage.offset < (1 << 20) + 8192));
+    assert!(findings(&mini.pool).iter().any(|(_, what)| what.contains("more than can be mended")));
+    // What is not zero is what it was.
+    let now = contents(&store);
+    let same = |(at, (now, good)): (usize, (&u8, &u8))| {
+        now == good || (*now == 0 && (4096..(1 << 20) + 4096).contains(&at))
+    };
+    assert!(now[&data].iter().zip(&good[&data]).enumerate().all(same));
+}
+
+#[test]
+fn damage_of_parity_is_found_and_mended() {
+    let store = MemoryStore::new();
+    let mini = filled(Box::new(store.clone()), 5);
+    let good = contents(&store);
+    let frames = parity_frames(&store);
+    assert!(frames.len() > 10);
+    // A head, and a parity piece behind it.
+    for (segment, at) in [frames[0], frames[(frames.len() / 2) & !1]] {
+        store.corrupt(segment, at + 9, 1).unwrap();
+        store.corrupt(segment, at + 60, 1).unwrap();
+    }
+    let found = findings(&mini.pool);
+    assert!(!found.is_empty());
+    assert!(
+        found.iter().all(|(_, what)| what.contains("parity") && what.contains("a scrub mends it")),
+        "{found:?}"
+    );
+    assert!(found.iter().any(|(severity, _)| *severity == Severity::Error));
+    let status = scrub(&mini.pool);
+    assert!(status.errors == 0 && status.repaired > 0);
+    assert_eq!(findings(&mini.pool), []);
+    let now = contents(&store);
+    assert!(good.iter().all(|(id, bytes)| now[id].starts_with(bytes)));
+}
+
+#[test]
+fn the_newest_root_is_mended_when_the_pool_is_opened() {
+    let store = MemoryStore::new();
+    let mini = filled(Box::new(store.clone()), 5);
+    let txg = mini.pool.committed_txg();
+    drop(mini);
+    // The last node written is the root of the meta tree.
+    let frames = store
+        .segments()
+        .unwrap()
+        .into_iter()
+        .flat_map(|info| scan(&store, info).map(Result::unwrap).collect::<Vec<_>>());
+    let root = frames
+        .filter(|frame| frame.header.owner.0 == 0)
+        .max_by_key(|frame| (frame.header.birth, frame.header.object))
+        .unwrap();
+    store.corrupt(root.segment, u64::from(root.offset) + 100, 2).unwrap();
+    let before = contents(&store);
+    // Reading only: from parity, and nothing is written.
+    let read_only = PoolOptions { read_only: true, ..options() };
+    let pool = Pool::open(Box::new(store.clone()), read_only).unwrap();
+    assert_eq!(pool.open_report().txg, txg);
+    assert_eq!(findings(&pool).iter().filter(|(severity, _)| *severity == Severity::Error).count(), 1);
+    drop(pool);
+    assert!(contents(&store) == before);
+    let pool = Pool::open(Box::new(store.clone()), options()).unwrap();
+    assert_eq!((pool.open_report().txg, pool.open_report().passed_over.len()), (txg, 0));
+    assert_eq!(scrub(&pool).errors, 0);
+    assert_eq!(findings(&pool), []);
+}
+
+#[test]
+fn a_crash_leaves_no_wrong_parity() {
+    for seed in 0..2 {
+        let store = FaultStore::new(seed);
+        let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
+        mini.pool.set_parity(10).unwrap();
+        let mut state = seed;
+        for round in 0..8 {
+            for _ in 0..below(&mut state, 30) {
+                let n = below(&mut state, 100) as u16;
+                mini.put(&key(n), &noise(below(&mut state, 1 << 20), below(&mut state, 3000) as usize + 1))
+                    .unwrap();
+            }
+            match round % 4 {
+                1 => drop(mini.snapshot().unwrap()),
+                3 => drop((mini.commit().unwrap(), mini.clean().unwrap())),
+                _ => drop(mini.commit().unwrap()),
+            }
+        }
+        let committed = mini.committed.clone();
+        drop(mini);
+        let mut images = 0;
+        for image in store.crash_points(.., 2).step_by(3) {
+            images += 1;
+            let mini = match Mini::open(Box::new(image.store.clone()), small(), &committed) {
+                Ok(Some(mini)) => mini,
+                Ok(None) | Err(PoolError::NoUberblock { .. }) => continue,
+                Err(error) => panic!("{error:?}"),
+            };
+            mini.verify().unwrap();
+            let wrong: Vec<_> =
+                findings(&mini.pool).into_iter().filter(|(_, what)| what.contains("parity")).collect();
+            assert_eq!(wrong, [], "seed {seed}, image {images}");
+            if images % 9 == 0 {
+                // Going on behind what was torn, and mending there.
+                let mut mini = mini;
+                mini.put(&key(101), &noise(seed, 5000)).unwrap();
+                mini.commit().unwrap();
+                flip(&image.store, &image.store.segments().unwrap()[..1], 1, seed + images);
+                mini.verify().unwrap();
+                assert_eq!(scrub(&mini.pool).errors, 0);
+                assert_eq!(findings(&mini.pool), [], "seed {seed}, image {images}");
+            }
+        }
+        assert!(images > 60, "only {images} images");
+    }
+}
+
+#[test]
+fn a_mending_that_is_torn_is_done_again() {
+    let memory = MemoryStore::new();
+    drop(filled(Box::new(memory.clone()), 5));
+    flip(&memory, &memory.segments().unwrap(), 40, 9);
+    let store = FaultStore::over(9, &memory);
+    let pool = Pool::open(Box::new(store.clone()), options()).unwrap();
+    assert_eq!(scrub(&pool).errors, 0);
+    drop(pool);
+    for image in store.crash_points(.., 1).step_by(9) {
+        let pool = Pool::open(Box::new(image.store), options()).unwrap();
+        assert_eq!(pool.open_report().passed_over, []);
+        assert_eq!(scrub(&pool).errors, 0);
+        assert_eq!(findings(&pool).iter().filter(|(severity, _)| *severity == Severity::Error).count(), 0);
+    }
+}
+
+#[test]
+fn it_is_turned_on_and_off_and_told_by_a_feature() {
+    let store = MemoryStore::new();
+    let mut mini = Mini::create(Box::new(store.clone()), options()).unwrap();
+    mini.put(&key(1), &noise(1, 50_000)).unwrap();
+    mini.commit().unwrap();
+    let ro_compat = |store: &MemoryStore| store.uberblocks().unwrap().last().unwrap().bytes[20];
+    assert_eq!((ro_compat(&store), mini.pool.parity(), parity_frames(&store).len()), (0, 0, 0));
+    mini.pool.set_parity(0).unwrap();
+    mini.commit().unwrap();
+    assert_eq!(ro_compat(&store), 0);
+    assert!(matches!(mini.pool.set_parity(51), Err(PoolError::Size { .. })));
+    mini.pool.set_parity(20).unwrap();
+    mini.put(&key(2), &noise(2, 50_000)).unwrap();
+    mini.commit().unwrap();
+    assert_eq!((ro_compat(&store), mini.pool.parity()), (1, 20));
+    let with = parity_frames(&store).len();
+    assert!(with > 0);
+    mini.pool.set_parity(0).unwrap();
+    mini.put(&key(3), &noise(3, 50_000)).unwrap();
+    mini.commit().unwrap();
+    // What has parity keeps it, so who knows nothing of it is kept out for good.
+    assert_eq!((ro_compat(&store), mini.pool.parity(), parity_frames(&store).len()), (1, 0, with));
+    let (id, at) = parity_frames(&store)[0];
+    store.corrupt(id, at - 1000, 1).unwrap();
+    mini.verify().unwrap();
+    assert_eq!((scrub(&mini.pool).errors, findings(&mini.pool)), (0, vec![]));
+}
+
+#[test]
+fn parity_is_not_cleaned_for_ever_and_goes_with_its_segment() {
+    let store = MemoryStore::with_segment_capacity(4 << 20);
+    let mut mini = Mini::create(Box::new(store.clone()), options()).unwrap();
+    mini.pool.set_parity(50).unwrap();
+    for n in 0..120u16 {
+        mini.put(&key(n), &noise(n.into(), 100_000)).unwrap();
+    }
+    mini.commit().unwrap();
+    // Two thirds of each segment are data; nothing is dead.
+    assert!(!mini.pool.is_worth_cleaning(&CleanOptions::default()).unwrap());
+    let space = mini.pool.space().unwrap();
+    assert!(space.occupied > space.allocated + space.allocated / 3, "{space:?}");
+    for n in 0..120u16 {
+        mini.remove(&key(n)).unwrap();
+    }
+    mini.commit().unwrap();
+    mini.pool.drain_frees().unwrap();
+    assert!(mini.pool.space().unwrap().occupied < 4 << 20);
+}
+
+#[test]
+fn a_full_store_with_parity_can_be_emptied() {
+    let store = MemoryStore::with_capacity(64 << 20);
+    let mut mini = Mini::create(Box::new(store.clone()), options()).unwrap();
+    mini.pool.set_parity(20).unwrap();
+    let mut n = 0u16;
+    let refused = loop {
+        match mini.put(&key(n), &noise(n.into(), 100_000)) {
+            Ok(()) => n += 1,
+            Err(error) => break error,
+        }
+        if n.is_multiple_of(50) {
+            mini.commit().unwrap();
+        }
+    };
+    assert!(matches!(refused, PoolError::NoSpace { .. }), "{refused:?}");
+    mini.commit().unwrap();
+    // 64 MiB less the reserve and parity.
+    assert!(n > 350, "{n} blocks");
+    mini.verify().unwrap();
+    assert_eq!(findings(&mini.pool), []);
+    let hold = mini.pool.begin_free().unwrap();
+    drop(hold);
+    for n in 0..n {
+        mini.remove(&key(n)).unwrap();
+    }
+    mini.commit().unwrap();
+    mini.pool.drain_frees().unwrap();
+    assert!(mini.pool.space().unwrap().allocated < 1 << 20);
+}
