@@ -52,6 +52,8 @@ pub struct PoolFacts {
     pub read_only: bool,
     pub txg: u64,
     pub comment: Option<String>,
+    /// Hundredths of the data.
+    pub parity: u8,
     /// What was wrong when it was opened.
     pub faults: Vec<String>,
     /// The last scrub.
@@ -278,6 +280,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         free: space.free,
         read_only: pool.is_read_only(),
         txg: pool.committed_txg(),
+        parity: pool.parity(),
         comment: comment.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         faults: lost.chain(missing).collect(),
         scan: scan.map(ScanFacts::from),

@@ -256,3 +256,39 @@ fn a_copy_mends_exactly_what_is_damaged() {
     assert!(scratch.fails(1, "heal nope/x tank/home").contains("nope"));
     assert!(scratch.fails(1, "heal other/nope tank/home").contains("'other/nope' does not exist"));
 }
+
+#[test]
+fn a_pool_with_parity_mends_itself() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create -o parity=5% tank");
+    assert_eq!(scratch.ok("pool get -H -o value,source parity tank"), "5%\tlocal\n");
+    assert!(!scratch.ok("pool get all tank").contains("parity"));
+    let pool = filled(&scratch);
+    for at in 0..3 {
+        damage(&pool, &noise(300_000, at));
+    }
+    // Who reads one has it mended; a scrub finds the others.
+    scratch.ok("restore tank/home@two to");
+    for at in 0..3 {
+        assert_eq!(fs::read(scratch.path().join(format!("to/docs/{at}.bin"))).unwrap(), noise(300_000, at));
+    }
+    damage(&pool, &noise(300_000, 33));
+    let out = scratch.ok("pool scrub -w tank");
+    assert!(out.contains(" with 0 errors on ") && !out.contains("repaired 0B"), "{out}");
+    let status = scratch.ok("pool status tank");
+    let row = status.lines().find(|line| line.starts_with("\ttank")).unwrap();
+    // Who mends one mends what else is wrong in its stripe, so not all of them were met.
+    let [_, "ONLINE", "0", "0", wrong] = row.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("{row}")
+    };
+    assert!((2..=4).contains(&wrong.parse::<u32>().unwrap()), "{row}");
+    assert!(status.contains("errors: No known data errors\n"), "{status}");
+    scratch.ok("check tank");
+    scratch.ok("pool set parity=off tank");
+    assert_eq!(scratch.ok("pool get -H -o value,source parity tank"), "off\tdefault\n");
+    for bad in ["parity=51", "parity=-1", "parity=5.5%", "parity="] {
+        let said = scratch.run(&format!("pool set {bad} tank"));
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains("'parity' must be 'off', or a percentage from 0% to 50%"), "{said:?}");
+    }
+}

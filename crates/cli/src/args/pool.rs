@@ -58,7 +58,7 @@ pub struct PoolCreateArgs {
     /// Only say what would be done
     #[arg(short = 'n')]
     pub dry_run: bool,
-    /// Set a property of the pool (comment)
+    /// Set a property of the pool (comment, parity)
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub pool_properties: Vec<String>,
     /// Set a property of the pool's root filesystem
@@ -312,7 +312,9 @@ pub struct PoolClearArgs {
 
 /// Set a property of a pool
 ///
-/// That is its comment. Other properties that ZFS has are taken as far as they ask for nothing else than what is the case.
+/// That is its comment, or its parity: 'parity=5%' has whatever is written from then on covered with so much parity, from
+/// which it is mended when it goes bad. Other properties that ZFS has are taken as far as they ask for nothing else than what
+/// is the case.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool set <property=value> <pool>")]

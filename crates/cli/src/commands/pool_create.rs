@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
 use snowmelt_dataset::{Datasets, Name};
-use snowmelt_pool::{NewPool, Pool};
+use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool};
 use snowmelt_store::{CreateOptions, Location, PoolLabel};
 
 use super::assignments;
@@ -28,7 +28,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     if app.places.find(name).is_some() {
         return Err(CliError::Failed(format!("{attempt}: pool already exists")));
     }
-    let comment = pool_comment(&attempt, &args.pool_properties)?;
+    let own = PoolProperties::parse(&attempt, &args.pool_properties)?;
     let properties = root_properties(&attempt, args)?;
     let places = vdevs(app, args, &attempt)?;
     if args.dry_run {
@@ -57,10 +57,12 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         locations.first().ok_or_else(|| CliError::Usage("missing vdev specification".to_owned()))?;
     let pool = Pool::create(store, &NewPool { name, guid }, pool_options(location))
         .map_err(|error| CliError::failed(&attempt, &error))?;
+    // First of all, so that whatever is written is covered.
+    own.set_parity(&pool, &attempt)?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
     let owner = Owner::new(datasets, location.path());
     let session = owner.session().clone();
-    set_up(app, &session.datasets, &properties, comment.as_deref(), &attempt)?;
+    set_up(app, &session.datasets, &properties, &own, &attempt)?;
     app.record(&session);
     drop(session);
     owner.close()?;
@@ -120,7 +122,7 @@ fn set_up(
     app: &mut App<'_>,
     datasets: &Datasets,
     properties: &[(String, String)],
-    comment: Option<&str>,
+    own: &PoolProperties,
     attempt: &str,
 ) -> Result<()> {
     if !properties.is_empty() {
@@ -128,50 +130,80 @@ fn set_up(
             Name::parse(datasets.pool_name()).map_err(|error| report::failed(attempt)(error.into()))?;
         datasets.set_properties(&root, properties).map_err(report::failed(attempt))?;
     }
-    if let Some(comment) = comment {
-        set_comment(datasets, comment, attempt)?;
-    }
+    own.set_comment(datasets.pool(), attempt)?;
     app.context.out.flush()?;
     Ok(())
 }
 
-/// Gives a pool a comment.
-///
-/// # Errors
-/// When the pool cannot be written.
-pub fn set_comment(datasets: &Datasets, comment: &str, attempt: &str) -> Result<()> {
-    let pool = datasets.pool();
-    let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;
-    let set = pool.set_property(&hold, "comment", comment.as_bytes());
-    set.map_err(|error| CliError::failed(attempt, &error))
+/// Properties of the pool itself that are to be set.
+#[derive(Debug, Default)]
+pub struct PoolProperties {
+    comment: Option<String>,
+    /// Hundredths of the data.
+    parity: Option<u8>,
 }
 
-/// `-o`: of zpool's properties only the comment means anything here; those that choose what is the only choice are
-/// accepted.
-///
-/// # Errors
-/// When there is no such property.
-pub fn pool_comment(attempt: &str, pairs: &[String]) -> Result<Option<String>> {
-    let mut comment = None;
-    for pair in pairs {
-        match assignments::split(pair)? {
-            ("comment", text) if text.len() <= 32 * 1024 => comment = Some(text.to_owned()),
-            ("comment", _) => return Err(CliError::Failed(format!("{attempt}: comment is too long"))),
-            (
-                "ashift" | "autotrim" | "autoexpand" | "autoreplace" | "cachefile" | "failmode"
-                | "listsnapshots",
-                _,
-            ) => {}
-            ("compatibility" | "delegation" | "multihost", _) => {}
-            (name, _) if name.starts_with("feature@") => {}
-            (name, _) => {
-                return Err(CliError::Failed(format!(
-                    "{attempt}: property '{name}' is not a valid pool property"
-                )));
+impl PoolProperties {
+    /// `-o`: of zpool's properties only the comment means anything here; those that choose what is the only choice are
+    /// accepted. `parity` is our own.
+    ///
+    /// # Errors
+    /// When there is no such property, or it cannot have that value.
+    pub fn parse(attempt: &str, pairs: &[String]) -> Result<Self> {
+        let mut own = Self::default();
+        for pair in pairs {
+            match assignments::split(pair)? {
+                ("comment", text) if text.len() <= 32 * 1024 => own.comment = Some(text.to_owned()),
+                ("comment", _) => return Err(CliError::Failed(format!("{attempt}: comment is too long"))),
+                ("parity", text) => own.parity = Some(parse_parity(attempt, text)?),
+                (
+                    "ashift" | "autotrim" | "autoexpand" | "autoreplace" | "cachefile" | "failmode"
+                    | "listsnapshots",
+                    _,
+                ) => {}
+                ("compatibility" | "delegation" | "multihost", _) => {}
+                (name, _) if name.starts_with("feature@") => {}
+                (name, _) => {
+                    return Err(CliError::Failed(format!(
+                        "{attempt}: property '{name}' is not a valid pool property"
+                    )));
+                }
             }
         }
+        Ok(own)
     }
-    Ok(comment)
+
+    /// Gives a pool its comment, if there is to be one.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn set_comment(&self, pool: &Pool, attempt: &str) -> Result<()> {
+        let Some(comment) = &self.comment else { return Ok(()) };
+        let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;
+        let set = pool.set_property(&hold, "comment", comment.as_bytes());
+        set.map_err(|error| CliError::failed(attempt, &error))
+    }
+
+    /// Gives a pool its parity, if it is to be set.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn set_parity(&self, pool: &Pool, attempt: &str) -> Result<()> {
+        let Some(percent) = self.parity else { return Ok(()) };
+        pool.set_parity(percent).map_err(|error| CliError::failed(attempt, &error))
+    }
+}
+
+/// `off`, or a percentage of the data.
+fn parse_parity(attempt: &str, text: &str) -> Result<u8> {
+    let number = match text {
+        "off" => Some(0),
+        text => text.strip_suffix('%').unwrap_or(text).parse().ok(),
+    };
+    number.filter(|percent| *percent <= PARITY_MAX_PERCENT).ok_or_else(|| {
+        let allowed = format!("'off', or a percentage from 0% to {PARITY_MAX_PERCENT}%");
+        CliError::Failed(format!("{attempt}: 'parity' must be {allowed}"))
+    })
 }
 
 fn root_properties(attempt: &str, args: &PoolCreateArgs) -> Result<Vec<(String, String)>> {

@@ -33,6 +33,8 @@ enum Kind {
     Name,
     /// Set when the pool was made, or unset.
     Comment,
+    /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
+    Parity,
 }
 
 const fn fact(name: &'static str, alias: &'static str, header: &'static str) -> Field {
@@ -44,7 +46,7 @@ const fn fixed(name: &'static str, header: &'static str, value: &'static str) ->
 }
 
 /// In the order of `zpool get all`.
-static FIELDS: [Field; 31] = [
+static FIELDS: [Field; 32] = [
     Field { name: "name", alias: "", header: "NAME", right: false, kind: Kind::Name },
     fact("size", "", "SIZE"),
     fact("capacity", "cap", "CAP"),
@@ -76,6 +78,7 @@ static FIELDS: [Field; 31] = [
     fixed("compatibility", "COMPATIBILITY", "off"),
     fact("bcloneused", "", "BCLONE_USED"),
     fact("bclonesaved", "", "BCLONE_SAVED"),
+    Field { name: "parity", alias: "", header: "PARITY", right: true, kind: Kind::Parity },
 ];
 
 /// Features that are in use from the first moment on.
@@ -154,7 +157,7 @@ impl Column {
         match self {
             Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
             Self::Field(field) if !matches!(field.kind, Kind::Fixed(_)) => match field.name {
-                "dedupratio" | "guid" | "readonly" | "comment" => "-".to_owned(),
+                "dedupratio" | "guid" | "readonly" | "comment" | "parity" => "-".to_owned(),
                 _ => field.text(pool, exact),
             },
             _ => "-".to_owned(),
@@ -167,7 +170,8 @@ impl Column {
             Self::Feature(..) => Source::Local,
             Self::Field(field) => match field.kind {
                 Kind::Comment if has_comment(pool) => Source::Local,
-                Kind::Fixed(_) | Kind::Comment => Source::Default,
+                Kind::Parity if pool.parity > 0 => Source::Local,
+                Kind::Fixed(_) | Kind::Comment | Kind::Parity => Source::Default,
                 Kind::Fact | Kind::Name => Source::None,
             },
         }
@@ -186,6 +190,8 @@ impl Field {
             ("free", _) => size(pool.free),
             ("freeing" | "leaked" | "bcloneused" | "bclonesaved", _) => size(0),
             ("fragmentation", _) => percent(0),
+            ("parity", _) if pool.parity == 0 => "off".to_owned(),
+            ("parity", _) => percent(pool.parity.into()),
             ("capacity", _) => percent(pool.capacity()),
             ("dedupratio", _) if exact => "1.00".to_owned(),
             ("dedupratio", _) => "1.00x".to_owned(),
@@ -204,7 +210,8 @@ fn has_comment(pool: &PoolFacts) -> bool {
 
 /// All that `zpool get all` shows.
 pub fn all() -> Vec<Column> {
-    let fields = FIELDS.iter().filter(|field| field.kind != Kind::Name).map(Column::Field);
+    let of_zfs = |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity);
+    let fields = FIELDS.iter().filter(of_zfs).map(Column::Field);
     fields.chain(features()).collect()
 }
 
@@ -245,6 +252,7 @@ mod tests {
             read_only: false,
             txg: 9,
             comment: None,
+            parity: 5,
             faults: Vec::new(),
             scan: None,
             damaged: 0,
@@ -266,6 +274,8 @@ mod tests {
         assert_eq!(line("size,alloc,cap,dedup", true), "10737418240 3221225472 30 1.00");
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
+        assert_eq!(line("parity", false), "5%");
+        assert!(!all().iter().any(|column| column.name() == "parity"));
         assert!(parse("frob").is_err());
         assert!(parse("").is_err());
         assert!(parse("feature@frob").is_err());

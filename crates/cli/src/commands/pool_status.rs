@@ -305,6 +305,7 @@ mod tests {
             read_only: false,
             txg: 9,
             comment: None,
+            parity: 0,
             faults: Vec::new(),
             scan: None,
             damaged: 0,
