@@ -76,6 +76,10 @@ class Link:
             raise SystemExit('syncoid: ' + done.stderr[-2000:])
         return time.monotonic() - begun
 
+    def directory(self, source, target):
+        """Seconds that a directory of the far machine takes."""
+        return seconds(self.near, 'sync', '--retries', '0', '-e', self.rsh, source, 'host:' + target)[0]
+
     def close(self):
         for melt in (self.near, self.far):
             melt.ok('check', 'bench')
@@ -115,4 +119,26 @@ def beside_syncoid(bench):
             link.changed(names)
         ours, theirs = link.sync('bench/few')[0], link.syncoid('bench/few')
         bench.row('%d datasets, 100 ms: %s' % (count, what), ours, 's', theirs, 's syncoid', ours / theirs)
+    link.close()
+
+
+def directories(bench):
+    """A tree of small files, ten in a directory, into a directory of another machine: at first, and with one file in a hundred changed."""
+    count, link = bench.size['far_files'], Link(bench)
+    tree, copy = os.path.join(link.near.top, 'tree'), os.path.join(link.far.top, 'copy')
+    paths = [os.path.join(tree, 'd%d' % (number // 1000), 'e%d' % (number // 10 % 100), 'f%d' % number) for number in range(count)]
+    for number, path in enumerate(paths):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w') as f:
+            f.write('%d\n' % number * (1 + number % 500))
+    link.near.ok('import', tree, 'bench/tree')
+    what = '%d small files, 100 ms, into a directory there: ' % count
+    bench.row(what + 'first sync', link.directory('bench/tree', copy), 's', limit=count / 200 + 4, at_most=True)
+    for path in paths[::100]:
+        with open(path, 'a') as f:
+            f.write('more\n')
+    link.near.ok('import', tree, 'bench/tree')
+    bench.row(what + 'one in a hundred changed', link.directory('bench/tree', copy), 's', limit=6, at_most=True)
+    if subprocess.run(['diff', '-r', '-x', '.snowmelt-sync', tree, copy]).returncode != 0:
+        raise SystemExit('the copy differs')
     link.close()

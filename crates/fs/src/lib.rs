@@ -4,6 +4,7 @@
 //! Everything works on [`snowmelt_zpl::Filesystem`], so over any source of objects: a snapshot in a pool, a stream
 //! replayed into memory. Names and trees are taken to be hostile.
 
+mod ahead;
 pub mod diff;
 mod error;
 mod fsxattr;

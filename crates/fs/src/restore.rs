@@ -17,6 +17,7 @@ mod volume;
 pub(crate) use update::{Refill, refill};
 pub use volume::{VolumeOptions, restore_volume};
 
+use crate::ahead::{self, ahead};
 use crate::error::FsError;
 use crate::walk::{Event, Node, Walk};
 use attributes::Step;
@@ -199,7 +200,14 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
     }
 
     fn run(&mut self, walk: Walk<'_, O>, name: &[u8]) {
-        for event in walk {
+        let (fs, wants) = (self.fs, self.update.as_ref().map(Update::wants));
+        let events = ahead(walk, |event| match event {
+            Ok(Event::Node(node)) if wants.as_ref().is_none_or(|wants| wants.has_to_be_made(node)) => {
+                ahead::content(fs.objects(), &node.attributes)
+            }
+            _ => 0,
+        });
+        for event in events {
             if self.update.as_ref().is_some_and(Update::is_cancelled) {
                 return;
             }

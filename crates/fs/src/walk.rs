@@ -70,6 +70,7 @@ impl<'f, O: Objects> Walk<'f, O> {
         let is_directory = start.attributes.kind() == FileKind::Directory;
         let mut top = Vec::new();
         if is_directory {
+            fs.objects().prefetch_tree(object);
             top.push((Vec::new(), Pending::Below(start)));
         } else {
             top.push((Vec::new(), Pending::Itself(start)));

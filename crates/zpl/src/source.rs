@@ -111,6 +111,32 @@ pub trait Objects {
     /// # Errors
     /// Whatever keeps the block pointers from being read.
     fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError>;
+
+    /// Says that `object` will soon be read: its dnode and spill block, and its data unless it is a file (`dmu_prefetch`).
+    /// A source that is far away asks for that ahead of time; others need not do anything. So for all that follow.
+    fn prefetch(&self, object: u64) {
+        let _ = object;
+    }
+
+    /// As [`Objects::prefetch`], with the data of a small file.
+    fn prefetch_content(&self, object: u64) {
+        let _ = object;
+    }
+
+    /// Says that `len` bytes at `offset` will soon be read, and asked where the data there begins and ends.
+    fn prefetch_extent(&self, object: u64, offset: u64, len: u64) {
+        let _ = (object, offset, len);
+    }
+
+    /// Says that `len` bytes at `offset` will soon be read, in one piece.
+    fn prefetch_data(&self, object: u64, offset: u64, len: u64) {
+        let _ = (object, offset, len);
+    }
+
+    /// Says that the directory `object` and all that is below it will soon be looked at, in the order of whole paths.
+    fn prefetch_tree(&self, object: u64) {
+        let _ = object;
+    }
 }
 
 /// What a new object is to be.
@@ -231,6 +257,21 @@ macro_rules! forward_objects {
             }
             fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError> {
                 (**self).next_hole(object, offset)
+            }
+            fn prefetch(&self, object: u64) {
+                (**self).prefetch(object);
+            }
+            fn prefetch_content(&self, object: u64) {
+                (**self).prefetch_content(object);
+            }
+            fn prefetch_extent(&self, object: u64, offset: u64, len: u64) {
+                (**self).prefetch_extent(object, offset, len);
+            }
+            fn prefetch_data(&self, object: u64, offset: u64, len: u64) {
+                (**self).prefetch_data(object, offset, len);
+            }
+            fn prefetch_tree(&self, object: u64) {
+                (**self).prefetch_tree(object);
             }
         }
     )*};

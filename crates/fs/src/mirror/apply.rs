@@ -8,17 +8,21 @@ use super::plan::{Entry, Known, Plan};
 use super::record::{Phase, Stamp, boot};
 use super::tree::{self, Path, is_missing, remove_one, stat_at, unlocked};
 use super::{Between, Changes, Mirror, MirrorError, MirrorOptions};
+use crate::ahead::{self, ahead, pieces, ranges};
 use crate::error::FsError;
 use crate::restore::{Failure, Observer, Restore, Summary};
 use crate::walk::Node;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects};
+use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects, SourceError};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 /// Files up to this size are replaced at one stroke rather than changed in place.
 const REPLACED_MAX: u64 = 1 << 20;
@@ -83,9 +87,23 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             self.mirror.detached()?;
         }
         self.attach()?;
-        for (object, path) in &plan.changed {
+        let (changes, objects) = (self.changes, self.new.objects());
+        let changed = ahead(&plan.changed, |(object, _)| {
+            changes.prefetch_blocks(*object);
+            0
+        });
+        let changed = changed.map(|(object, path)| (*object, path, plan.first_blocks(*object, changes)));
+        let changed = ahead(changed, |(object, _, page)| match plan.known.get(object) {
+            Some(Known { new: Some(new), .. })
+                if is_replaced(new) && page.as_ref().is_ok_and(|page| !page.is_empty()) =>
+            {
+                ahead::content(objects, new)
+            }
+            _ => 0,
+        });
+        for (object, path, page) in changed {
             self.options.check()?;
-            let result = self.content(*object, path);
+            let result = self.content(object, path, page);
             self.tell(result);
             self.restore.progress(&tree::shown(path, b""));
         }
@@ -165,15 +183,18 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
     fn attach(&mut self) -> Result<(), MirrorError> {
         let plan = self.plan;
         let mut links = Vec::new();
+        let mut soon = self.expected();
         for listing in &plan.added {
             let directory = match self.mirror.tree.writable(&listing.path) {
                 Ok(directory) => directory,
                 Err(error) => {
+                    listing.entries.iter().for_each(|_| _ = soon.next());
                     self.tell(Err(Self::failed(&listing.path, b"", "open the directory")(error)));
                     continue;
                 }
             };
             for entry in &listing.entries {
+                soon.next();
                 self.options.check()?;
                 if plan.linked.contains_key(&entry.object) {
                     links.push((listing, entry));
@@ -195,6 +216,35 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             self.tell(result);
         }
         Ok(())
+    }
+
+    /// Asks for what names that come will need; one item for each of them.
+    fn expected(&self) -> impl Iterator<Item = ()> + use<'a, 'f, A, B> {
+        let (plan, objects) = (self.plan, self.new.objects());
+        // What was attached before an interruption is not asked for.
+        let top = self.resumes.then(|| self.mirror.path.clone());
+        let is_there = move |path: &Path, name: &[u8], attributes: &Attributes| {
+            let stat =
+                |top: &PathBuf| rustix::fs::lstat(top.join(OsStr::from_bytes(&tree::shown(path, name))));
+            top.as_ref().is_some_and(|top| stat(top).is_ok_and(|stat| is_like(&stat, attributes)))
+        };
+        let entries =
+            plan.added.iter().flat_map(|listing| listing.entries.iter().map(move |entry| (listing, entry)));
+        let asked = ahead(entries, move |(listing, entry)| match plan.known.get(&entry.object) {
+            Some(Known { new: Some(new), .. })
+                if !plan.moved.contains(&entry.object)
+                    && !plan.linked.contains_key(&entry.object)
+                    && !is_there(&listing.path, &entry.name, new) =>
+            {
+                ahead::content(objects, new)
+            }
+            Some(_) => 0,
+            None => {
+                objects.prefetch(entry.object);
+                0
+            }
+        });
+        asked.map(drop)
     }
 
     fn attach_one(&mut self, directory: &OwnedFd, path: &[Vec<u8>], entry: &Entry) -> Result<(), Failure> {
@@ -294,7 +344,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
     }
 
     /// A file, link or special node that stays and has changed.
-    fn content(&mut self, object: u64, path: &Path) -> Result<(), Failure> {
+    fn content(&mut self, object: u64, path: &Path, page: Page) -> Result<(), Failure> {
         let Some(Known { old: Some(old), new: Some(new) }) = self.plan.known.get(&object) else {
             return Ok(());
         };
@@ -314,9 +364,9 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             return Ok(());
         }
         let source = |source| Failure::from(super::plan::unknown(object, source));
-        let mut page = self.changes.blocks(object, 0).map_err(source)?;
+        let mut page = page.map_err(source)?;
         let has_changed = !page.is_empty() || old.size != new.size || self.distrusted.is_some();
-        if has_changed && new.size <= REPLACED_MAX && new.links == 1 {
+        if has_changed && is_replaced(new) {
             return self.make(&directory, above, name, node);
         }
         let how = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -340,7 +390,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
                 page = vec![(0, u64::MAX)];
             }
             while let Some((last, len)) = page.last().copied() {
-                for (offset, len) in page {
+                for (offset, len) in ranges(self.new.objects(), object, page, CHUNK) {
                     self.options.check().map_err(|_| local("write")(io::ErrorKind::Interrupted.into()))?;
                     self.patch(&node, &out, offset, offset.saturating_add(len).min(new.size))?;
                 }
@@ -373,16 +423,13 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
                 punch(out, at, data - at).map_err(local("make a hole"))?;
             }
             at = data;
-            while at < end {
-                buf.resize((end - at).min(CHUNK) as usize, 0);
+            for (at, len) in pieces(self.new.objects(), node.object, (at, end), CHUNK) {
+                buf.resize(len as usize, 0);
                 let len = self.new.read(node.object, size, at, &mut buf).map_err(source)?;
-                if len == 0 {
-                    return Ok(());
-                }
                 out.write_all_at(buf.get(..len).unwrap_or_default(), at).map_err(local("write the file"))?;
-                at += len as u64;
                 self.restore.summary_mut().bytes += len as u64;
             }
+            at = end.max(at);
         }
         Ok(())
     }
@@ -402,6 +449,26 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         });
         self.tell(result);
     }
+}
+
+/// Ranges in which a file differs, as of [`Changes::blocks`].
+type Page = Result<Vec<(u64, u64)>, SourceError>;
+
+impl Plan {
+    /// The first ranges in which a file that stays differs.
+    fn first_blocks(&self, object: u64, changes: &dyn Changes) -> Page {
+        match self.known.get(&object) {
+            Some(Known { old: Some(_), new: Some(new) }) if new.kind() == FileKind::File => {
+                changes.blocks(object, 0)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Whether a file that changed is replaced at one stroke.
+fn is_replaced(new: &Attributes) -> bool {
+    new.size <= REPLACED_MAX && new.links == 1
 }
 
 /// Makes a hole; writes zeros where the filesystem has none.

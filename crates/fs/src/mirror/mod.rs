@@ -68,6 +68,11 @@ pub trait Changes {
     /// # Errors
     /// When that cannot be found out.
     fn blocks(&self, object: u64, from: u64) -> Result<Vec<(u64, u64)>, SourceError>;
+
+    /// Says that it will soon be asked in which bytes an object differs, as of [`Objects::prefetch`].
+    fn prefetch_blocks(&self, object: u64) {
+        let _ = object;
+    }
 }
 
 /// Two snapshots of one filesystem, and what differs between them.

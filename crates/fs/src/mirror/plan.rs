@@ -5,12 +5,13 @@
 
 use super::tree::{self, Path};
 use super::{Between, Changes, RECORD_DIRECTORY};
+use crate::ahead::ahead;
 use crate::error::FsError;
 use crate::names::Names;
 use crate::paths::is_safe_name;
 use crate::walk::{Event, Walk};
 use snowmelt_zpl::{Attributes, DMU_OT_SA, DMU_OT_ZNODE, FileKind, Filesystem, Objects, ZfsFlags, ZplError};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// An object that changed.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +93,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
     pub(super) fn plan(between: &Between<'f, A, B>) -> Result<Plan, FsError> {
         let mut planner = Self::finder(between);
         planner.objects(between.changes)?;
+        planner.expect_directories();
         planner.listings()?;
         planner.links_and_contents()?;
         planner.directories()?;
@@ -104,6 +106,12 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         loop {
             let page = changes.objects(from).map_err(|source| unknown(0, source))?;
             let Some(last) = page.last().copied() else { break };
+            let (old, new) = (self.old, self.new);
+            let page = ahead(page, |object| {
+                old.objects().prefetch(*object);
+                new.objects().prefetch(*object);
+                0
+            });
             for object in page {
                 if self.old.shares() == Some(object) || self.new.shares() == Some(object) {
                     continue;
@@ -149,6 +157,13 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
+    /// Asks for the directories that lead to what changed, so that each level of them is waited for once.
+    fn expect_directories(&self) {
+        let known = self.plan.known.values();
+        expect_above(self.old, known.clone().filter_map(|known| known.old.as_ref()));
+        expect_above(self.new, known.filter_map(|known| known.new.as_ref()));
+    }
+
     /// Whether a name leads to the same file in both.
     fn is_same(&self, object: u64) -> bool {
         self.plan.known.get(&object).is_none_or(Known::stays)
@@ -165,6 +180,12 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
             .map(|(object, known)| (*object, directory(&known.old), directory(&known.new), known.stays()))
             .filter(|(_, old, new, _)| old.is_some() || new.is_some())
             .collect();
+        let (old_fs, new_fs) = (self.old, self.new);
+        let directories = ahead(directories, |(object, old, new, _)| {
+            old.iter().for_each(|_| old_fs.objects().prefetch(*object));
+            new.iter().for_each(|_| new_fs.objects().prefetch(*object));
+            0
+        });
         for (object, old, new, stays) in directories {
             let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
             let (mut old_path, mut new_path) = (None, None);
@@ -313,6 +334,21 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         let (old, new) = (between.old, between.new);
         let (old_names, new_names) = (Names::new(old), Names::new(new));
         Self { old, new, old_names, new_names, plan: Plan::default() }
+    }
+}
+
+/// Asks for all directories above these objects.
+fn expect_above<'k, O: Objects>(fs: &Filesystem<O>, below: impl Iterator<Item = &'k Attributes>) {
+    let mut level: BTreeSet<u64> = below.map(|attributes| attributes.parent).collect();
+    let mut seen = level.clone();
+    while !level.is_empty() {
+        let asked = ahead(std::mem::take(&mut level), |object| {
+            fs.objects().prefetch(*object);
+            0
+        });
+        // What cannot be read is told when it is needed.
+        let parents = asked.filter_map(|object| fs.attributes(object).ok()).map(|above| above.parent);
+        level.extend(parents.filter(|parent| seen.insert(*parent)));
     }
 }
 

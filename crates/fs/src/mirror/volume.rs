@@ -7,6 +7,7 @@
 use super::apply::punch;
 use super::record::{Held, Phase, Progress, Record, boot};
 use super::{Changes, Conflict, MirrorError, new_id};
+use crate::ahead::{pieces, ranges};
 use crate::error::FsError;
 use crate::read::VolumeInfo;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
@@ -153,7 +154,7 @@ impl Image {
                     let page =
                         changes.blocks(volume.object, from).map_err(|error| unreadable(volume, error))?;
                     let Some((last, len)) = page.last().copied() else { break };
-                    for (offset, len) in page {
+                    for (offset, len) in ranges(objects, volume.object, page, CHUNK) {
                         writer.range(offset, offset.saturating_add(len).min(volume.size))?;
                     }
                     from = last.saturating_add(len);
@@ -225,13 +226,13 @@ where
         Ok(())
     }
 
-    fn data(&mut self, mut at: u64, end: u64) -> Result<(), MirrorError> {
+    fn data(&mut self, at: u64, end: u64) -> Result<(), MirrorError> {
         let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        while at < end {
+        let object = self.volume.object;
+        for (at, len) in pieces(self.objects, object, (at, end), CHUNK) {
             self.check(at)?;
-            let len = (end - at).min(CHUNK) as usize;
+            let len = len as usize;
             wanted.resize(len, 0);
-            let object = self.volume.object;
             self.objects.read(object, at, &mut wanted).map_err(|source| unreadable(self.volume, source))?;
             match self.image.is_new {
                 true => self.put(&wanted, at)?,
@@ -246,7 +247,6 @@ where
                     }
                 }
             }
-            at += len as u64;
         }
         Ok(())
     }

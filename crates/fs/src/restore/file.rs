@@ -1,6 +1,7 @@
 //! Making files, symbolic links, devices, fifos and sockets.
 
 use super::{Failure, Restore};
+use crate::ahead::pieces;
 use crate::error::FsError;
 use crate::walk::Node;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -68,15 +69,10 @@ impl<O: Objects> Restore<'_, '_, O> {
         let mut buf = Vec::new();
         let (mut end, mut written) = (0, 0);
         while let Some((from, to)) = self.fs.next_extent(node.object, size, end).map_err(source)? {
-            let mut at = from;
-            while at < to {
-                buf.resize((to - at).min(CHUNK) as usize, 0);
+            for (at, len) in pieces(self.fs.objects(), node.object, (from, to), CHUNK) {
+                buf.resize(len as usize, 0);
                 let len = self.fs.read(node.object, size, at, &mut buf).map_err(source)?;
-                if len == 0 {
-                    break;
-                }
                 file.write_all_at(&buf[..len], at).map_err(Self::failed(node, "write the file"))?;
-                at += len as u64;
             }
             written += to - from;
             end = to;

@@ -9,13 +9,16 @@ use crate::walk::{Node, Walk};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A directory being filled is to hold nothing else in the end.
 pub(super) struct Update<'r> {
+    path: &'r Path,
     /// Files changed since then, in nanoseconds since 1970, may not be on disk.
     distrusted: Option<i128>,
     nested: &'r Nested,
@@ -44,11 +47,11 @@ pub(crate) struct Refill<'r> {
 
 /// Makes the directory `path` hold the root directory of `fs`, and nothing else but the record of syncs and what is kept there by
 /// others. `false` says that it was cancelled.
-pub(crate) fn refill<O: Objects>(
+pub(crate) fn refill<'r, O: Objects>(
     fs: &Filesystem<O>,
-    path: &Path,
-    how: Refill<'_>,
-    observer: &mut dyn Observer,
+    path: &'r Path,
+    how: Refill<'r>,
+    observer: &'r mut dyn Observer,
 ) -> Result<(Summary, bool), Failure> {
     let walk = Walk::new(fs, fs.root())?;
     let target = Target::open(path).map_err(|source| {
@@ -57,7 +60,7 @@ pub(crate) fn refill<O: Objects>(
     })?;
     let Refill { owners, distrusted, nested, cancelled } = how;
     let mut restore = Restore::new(fs, target, options(owners), observer);
-    restore.update = Some(Update { distrusted, nested, cancelled, levels: Vec::new() });
+    restore.update = Some(Update { path, distrusted, nested, cancelled, levels: Vec::new() });
     restore.run(walk, b"");
     Ok((restore.summary, !cancelled.load(Ordering::Relaxed)))
 }
@@ -66,7 +69,25 @@ fn options(owners: Owners) -> RestoreOptions {
     RestoreOptions { owners, existing: Existing::Replace, sync: false }
 }
 
-impl Update<'_> {
+/// Tells what has to be made from what is there already.
+pub(super) struct Wants<'r> {
+    path: &'r Path,
+    distrusted: Option<i128>,
+}
+
+impl Wants<'_> {
+    /// Whether a file is probably not there yet: for asking ahead of time.
+    pub(super) fn has_to_be_made(&self, node: &Node) -> bool {
+        let path = self.path.join(OsStr::from_bytes(&node.path));
+        rustix::fs::lstat(path).map_or(true, |stat| !holds(&stat, &node.attributes, self.distrusted))
+    }
+}
+
+impl<'r> Update<'r> {
+    pub(super) fn wants(&self) -> Wants<'r> {
+        Wants { path: self.path, distrusted: self.distrusted }
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }

@@ -1,16 +1,24 @@
 //! The side that has the snapshot.
 
+use std::cell::OnceCell;
 use std::io::{self, BufReader, Write};
 use std::sync::Arc;
 
 use snowmelt_dataset::diff::{changed_blocks, changed_objects_from};
 use snowmelt_dataset::{DatasetError, Objset};
-use snowmelt_zpl::{Objects, SourceError};
+use snowmelt_fs::{Event, Walk};
+use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, Filesystem, Objects, SourceError};
 
-use super::query::{NUMBERS_MAX, Query, Unread, encode_dnode, encode_numbers, write_answer};
+use super::query::{
+    EXTENTS_MAX, NUMBERS_MAX, OBJECT_DATA_MAX, Query, Unread, Whole, encode_numbers, encode_step,
+    write_answer,
+};
 use crate::error::{Failure, chain};
 use crate::request::Answer;
 use crate::wire::Channel;
+
+/// `DMU_OT_ZVOL` of `include/sys/dmu.h`: the data of a volume.
+const DMU_OT_ZVOL: u8 = 23;
 
 /// Answers queries about `objset` until there are no more.
 pub(crate) fn answer(
@@ -22,8 +30,10 @@ pub(crate) fn answer(
     let mut out = io::BufWriter::with_capacity(64 * 1024, channel.outgoing());
     let lost = |error: io::Error| Failure::lost(error.to_string());
     let mut buf = Vec::new();
+    let filesystem = OnceCell::new();
+    let mut has = Has::new(objset, since, &filesystem);
     while let Some(query) = Query::read(&mut queries).map_err(lost)? {
-        let result = find(objset, since, query, &mut buf);
+        let result = has.find(query, &mut buf);
         write_answer(&mut out, result.as_ref().map(|()| buf.as_slice())).map_err(lost)?;
         out.flush().map_err(lost)?;
     }
@@ -32,28 +42,104 @@ pub(crate) fn answer(
     Ok(Answer::Done)
 }
 
-/// Puts the answer into `buf`.
-pub(super) fn find(
-    objset: &Objset,
-    since: Option<&Objset>,
-    query: Query,
-    buf: &mut Vec<u8>,
-) -> Result<(), Unread> {
-    buf.clear();
-    match query {
-        Query::Dnode { object } => {
-            let dnode = Objects::dnode(objset, object).map_err(unread)?;
-            encode_dnode(dnode.as_ref(), buf);
+/// What is asked about.
+pub(super) struct Has<'f, 'o> {
+    objset: &'o Objset,
+    since: Option<&'o Objset>,
+    filesystem: &'f OnceCell<Filesystem<&'o Objset>>,
+    /// A walk under way, from where, and in which round.
+    walk: Option<(u64, u64, Walk<'f, &'o Objset>)>,
+}
+
+impl<'f, 'o> Has<'f, 'o> {
+    /// `filesystem` is for walks.
+    pub(super) fn new(
+        objset: &'o Objset,
+        since: Option<&'o Objset>,
+        filesystem: &'f OnceCell<Filesystem<&'o Objset>>,
+    ) -> Self {
+        Self { objset, since, filesystem, walk: None }
+    }
+
+    /// Puts the answer into `buf`.
+    pub(super) fn find(&mut self, query: Query, buf: &mut Vec<u8>) -> Result<(), Unread> {
+        buf.clear();
+        match query {
+            Query::Object { object, len } => whole(self.objset, object, len)?.encode(buf),
+            Query::Walk { root, round } => {
+                if let Some(object) = self.step(root, round)? {
+                    encode_step(object, &whole(self.objset, object, 0)?, buf);
+                }
+            }
+            _ => find(self.objset, self.since, query, buf)?,
         }
+        Ok(())
+    }
+
+    /// The next object of a walk. What cannot be read is left out: who walks finds it.
+    fn step(&mut self, root: u64, round: u64) -> Result<Option<u64>, Unread> {
+        let walk = match &mut self.walk {
+            Some((known, known_round, walk)) if (*known, *known_round) == (root, round) => walk,
+            _ => {
+                let filesystem = match self.filesystem.get() {
+                    Some(filesystem) => filesystem,
+                    None => {
+                        let opened =
+                            Filesystem::open(self.objset).map_err(|error| Unread::Other(chain(&error)))?;
+                        self.filesystem.get_or_init(|| opened)
+                    }
+                };
+                let walk = Walk::new(filesystem, root).map_err(|error| Unread::Other(chain(&error)))?;
+                &mut self.walk.insert((root, round, walk)).2
+            }
+        };
+        Ok(walk.find_map(|event| match event {
+            Ok(Event::Node(node)) => Some(node.object),
+            _ => None,
+        }))
+    }
+}
+
+/// An object, with its data if that is no longer than `len`, or if it is not a file.
+fn whole(objset: &Objset, object: u64, len: u32) -> Result<Whole, Unread> {
+    let Some(dnode) = Objects::dnode(objset, object).map_err(unread)? else { return Ok(Whole::default()) };
+    let spill = match dnode.has_spill {
+        true => Objects::spill(objset, object).map_err(unread)?,
+        false => None,
+    };
+    let is_file = matches!(dnode.object_type, DMU_OT_PLAIN_FILE_CONTENTS | DMU_OT_ZVOL);
+    let most = if is_file { len } else { OBJECT_DATA_MAX };
+    // What of it cannot be read is told when that is asked for.
+    let data = if most == 0 { None } else { data(objset, object, most.into()).unwrap_or_default() };
+    Ok(Whole { dnode: Some(dnode), spill, data })
+}
+
+/// The data of an object, if it is at most `left` bytes.
+fn data(objset: &Objset, object: u64, mut left: u64) -> Result<Option<Vec<(u64, Vec<u8>)>>, DatasetError> {
+    let mut extents = Vec::new();
+    let mut from = 0;
+    while let Some(begin) = objset.next_data(object, from)? {
+        let most = begin.saturating_add(left + 1);
+        let end = objset.next_hole_before(object, begin, most)?.unwrap_or(begin);
+        let len = end.saturating_sub(begin);
+        if len > left || len == 0 || extents.len() == EXTENTS_MAX {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        objset.read(object, begin, &mut bytes)?;
+        extents.push((begin, bytes));
+        (left, from) = (left - len, end);
+    }
+    Ok(Some(extents))
+}
+
+/// Puts the answer into `buf`.
+fn find(objset: &Objset, since: Option<&Objset>, query: Query, buf: &mut Vec<u8>) -> Result<(), Unread> {
+    match query {
+        Query::Object { .. } | Query::Walk { .. } => {}
         Query::Data { object, offset, len } => {
             buf.resize(len as usize, 0);
             Objects::read(objset, object, offset, buf).map_err(unread)?;
-        }
-        Query::Spill { object } => {
-            if let Some(spill) = Objects::spill(objset, object).map_err(unread)? {
-                buf.push(1);
-                buf.extend_from_slice(&spill);
-            }
         }
         Query::NextData { object, offset } => {
             buf.extend(encode_numbers(Objects::next_data(objset, object, offset).map_err(unread)?));

@@ -3,11 +3,13 @@
 //! - `query`: what is asked and answered, as bytes
 //! - `answer`: the side that has the snapshot
 //! - `remote`: the side that asks
+//! - `known`: what it knows, and has asked for
 //! - `lend`: between the two: queries of one connection, answered through another
 
 mod answer;
 #[doc(hidden)]
 pub mod fuzzing;
+mod known;
 mod lend;
 mod query;
 mod remote;

@@ -6,6 +6,12 @@ use snowmelt_zpl::Dnode;
 
 /// Most bytes read at once.
 pub(super) const READ_MAX: usize = 1 << 20;
+/// Most bytes of data that an answer about an object has with it.
+pub(super) const OBJECT_DATA_MAX: u32 = 512 * 1024;
+/// Most extents of such data.
+pub(super) const EXTENTS_MAX: usize = 4096;
+/// Largest spill block.
+const SPILL_MAX: usize = 128 * 1024;
 /// Most numbers in one answer.
 pub(super) const NUMBERS_MAX: usize = 16 * 1024;
 /// Most bytes of an answer.
@@ -25,23 +31,46 @@ const _: () = assert!(OFF_LEN + 4 == QUERY_LEN);
 const OF_OLDER: u8 = 0x80;
 
 /// What can be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Query {
-    Dnode { object: u64 },
-    Data { object: u64, offset: u64, len: u32 },
-    Spill { object: u64 },
-    NextData { object: u64, offset: u64 },
-    NextHole { object: u64, offset: u64 },
-    ChangedObjects { from: u64 },
-    ChangedBlocks { object: u64, from: u64 },
+    /// An object, with its data if that is no longer than `len`; data of what is not a file always comes, if it is not too long.
+    Object {
+        object: u64,
+        len: u32,
+    },
+    Data {
+        object: u64,
+        offset: u64,
+        len: u32,
+    },
+    /// The next object of a walk from `root` down; another `round` begins from the start.
+    Walk {
+        root: u64,
+        round: u64,
+    },
+    NextData {
+        object: u64,
+        offset: u64,
+    },
+    NextHole {
+        object: u64,
+        offset: u64,
+    },
+    ChangedObjects {
+        from: u64,
+    },
+    ChangedBlocks {
+        object: u64,
+        from: u64,
+    },
 }
 
 impl Query {
     pub(super) fn encode(self) -> [u8; QUERY_LEN] {
         let (code, object, offset, len) = match self {
-            Self::Dnode { object } => (1, object, 0, 0),
+            Self::Object { object, len } => (1, object, 0, len),
             Self::Data { object, offset, len } => (2, object, offset, len),
-            Self::Spill { object } => (3, object, 0, 0),
+            Self::Walk { root, round } => (3, root, round, 0),
             Self::NextData { object, offset } => (4, object, offset, 0),
             Self::NextHole { object, offset } => (5, object, offset, 0),
             Self::ChangedObjects { from } => (6, from, 0, 0),
@@ -96,9 +125,9 @@ impl Query {
         let offset = u64::from_le_bytes([f0, f1, f2, f3, f4, f5, f6, f7]);
         let len = u32::from_le_bytes(len);
         Ok(match code {
-            1 => Self::Dnode { object },
+            1 if len <= OBJECT_DATA_MAX => Self::Object { object, len },
             2 if len as usize <= READ_MAX => Self::Data { object, offset, len },
-            3 => Self::Spill { object },
+            3 => Self::Walk { root: object, round: offset },
             4 => Self::NextData { object, offset },
             5 => Self::NextHole { object, offset },
             6 => Self::ChangedObjects { from: object },
@@ -156,9 +185,93 @@ pub(super) fn read_answer(input: &mut dyn Read) -> io::Result<Result<Vec<u8>, Un
     }
 }
 
-/// A dnode; nothing for an object that is not there.
-pub(super) fn encode_dnode(dnode: Option<&Dnode>, out: &mut Vec<u8>) {
-    let Some(dnode) = dnode else { return };
+/// An object as far as one answer tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Whole {
+    /// Nothing if there is no such object.
+    pub(super) dnode: Option<Dnode>,
+    pub(super) spill: Option<Vec<u8>>,
+    /// Where there is data, ascending and apart, and the data; nothing if that was too long or not asked for.
+    pub(super) data: Option<Vec<(u64, Vec<u8>)>>,
+}
+
+impl Whole {
+    /// Flags: there is a spill block; the data is there.
+    const SPILL: u8 = 1;
+    const DATA: u8 = 2;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let Some(dnode) = &self.dnode else { return };
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(0).to_le_bytes();
+        let has = |is_there: bool, flag| if is_there { flag } else { 0 };
+        out.push(has(self.spill.is_some(), Self::SPILL) | has(self.data.is_some(), Self::DATA));
+        let mut bytes = Vec::with_capacity(DNODE_LEN + dnode.bonus.len());
+        encode_dnode(dnode, &mut bytes);
+        for bytes in [Some(&bytes), self.spill.as_ref()].into_iter().flatten() {
+            out.extend_from_slice(&len(bytes));
+            out.extend_from_slice(bytes);
+        }
+        for (offset, bytes) in self.data.iter().flatten() {
+            out.extend_from_slice(&offset.to_le_bytes());
+            out.extend_from_slice(&len(bytes));
+            out.extend_from_slice(bytes);
+        }
+    }
+
+    pub(super) fn decode(object: u64, mut bytes: &[u8]) -> io::Result<Self> {
+        let Some((flags, rest)) = bytes.split_first() else { return Ok(Self::default()) };
+        if *flags > Self::SPILL | Self::DATA {
+            return Err(invalid("an object that cannot be"));
+        }
+        bytes = rest;
+        let dnode = decode_dnode(object, take_run(&mut bytes)?)?;
+        let mut spill = None;
+        if flags & Self::SPILL != 0 {
+            let run = take_run(&mut bytes)?;
+            if run.len() > SPILL_MAX {
+                return Err(invalid("a spill block that is too long"));
+            }
+            spill = Some(run.to_vec());
+        }
+        let mut extents = Vec::new();
+        let mut least = 0;
+        while !bytes.is_empty() {
+            let offset = u64::from_le_bytes(*take(&mut bytes)?);
+            let run = take_run(&mut bytes)?;
+            let end = offset.checked_add(run.len() as u64).filter(|end| *end > offset && offset >= least);
+            least = end.ok_or_else(|| invalid("extents out of order"))?;
+            extents.push((offset, run.to_vec()));
+        }
+        let has_data = flags & Self::DATA != 0;
+        if !has_data && !extents.is_empty() || extents.len() > EXTENTS_MAX {
+            return Err(invalid("extents that cannot be"));
+        }
+        Ok(Self { dnode: Some(dnode), spill, data: has_data.then_some(extents) })
+    }
+
+    /// Bytes in memory, roughly.
+    pub(super) fn size(&self) -> usize {
+        let data: usize = self.data.iter().flatten().map(|(_, bytes)| bytes.len() + 64).sum();
+        let bonus = self.dnode.as_ref().map_or(0, |dnode| dnode.bonus.len());
+        256 + bonus + self.spill.as_ref().map_or(0, Vec::len) + data
+    }
+}
+
+fn take<'b, const LEN: usize>(bytes: &mut &'b [u8]) -> io::Result<&'b [u8; LEN]> {
+    let (taken, rest) = bytes.split_first_chunk().ok_or_else(|| invalid("an answer that is too short"))?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+/// Bytes after their length.
+fn take_run<'b>(bytes: &mut &'b [u8]) -> io::Result<&'b [u8]> {
+    let len = u32::from_le_bytes(*take(bytes)?) as usize;
+    let (run, rest) = bytes.split_at_checked(len).ok_or_else(|| invalid("an answer that is too short"))?;
+    *bytes = rest;
+    Ok(run)
+}
+
+fn encode_dnode(dnode: &Dnode, out: &mut Vec<u8>) {
     out.extend_from_slice(&[
         dnode.object_type,
         dnode.bonus_type,
@@ -171,10 +284,7 @@ pub(super) fn encode_dnode(dnode: Option<&Dnode>, out: &mut Vec<u8>) {
     out.extend_from_slice(&dnode.bonus);
 }
 
-pub(super) fn decode_dnode(object: u64, bytes: &[u8]) -> io::Result<Option<Dnode>> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
+fn decode_dnode(object: u64, bytes: &[u8]) -> io::Result<Dnode> {
     let (head, bonus) =
         bytes.split_at_checked(DNODE_LEN).ok_or_else(|| invalid("a dnode that is too short"))?;
     let &[object_type, bonus_type, slots, has_spill @ (0 | 1), checksum, compress, b0, b1, b2, b3] = head
@@ -184,7 +294,7 @@ pub(super) fn decode_dnode(object: u64, bytes: &[u8]) -> io::Result<Option<Dnode
     if bonus.len() > BONUS_MAX {
         return Err(invalid("a bonus buffer that is too long"));
     }
-    Ok(Some(Dnode {
+    Ok(Dnode {
         object,
         object_type,
         bonus_type,
@@ -194,7 +304,22 @@ pub(super) fn decode_dnode(object: u64, bytes: &[u8]) -> io::Result<Option<Dnode
         checksum,
         compress,
         bonus: bonus.to_vec(),
-    }))
+    })
+}
+
+/// An object on a walk, and its number.
+pub(super) fn encode_step(object: u64, whole: &Whole, out: &mut Vec<u8>) {
+    out.extend_from_slice(&object.to_le_bytes());
+    whole.encode(out);
+}
+
+/// The next object on a walk; nothing at its end.
+pub(super) fn decode_step(mut bytes: &[u8]) -> io::Result<Option<(u64, Whole)>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let object = u64::from_le_bytes(*take(&mut bytes)?);
+    Ok(Some((object, Whole::decode(object, bytes)?)))
 }
 
 pub(super) fn encode_numbers(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
@@ -217,9 +342,9 @@ mod tests {
     fn queries_survive_their_bytes() {
         let (object, offset) = (u64::MAX - 1, 1 << 40);
         for query in [
-            Query::Dnode { object },
+            Query::Object { object, len: OBJECT_DATA_MAX },
             Query::Data { object, offset, len: READ_MAX as u32 },
-            Query::Spill { object },
+            Query::Walk { root: object, round: offset },
             Query::NextData { object, offset },
             Query::NextHole { object, offset },
             Query::ChangedObjects { from: object },
@@ -253,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn dnodes_and_numbers_survive_their_bytes() {
+    fn objects_and_numbers_survive_their_bytes_and_lies_are_refused() {
         let dnode = Dnode {
             object: 7,
             object_type: 19,
@@ -265,11 +390,33 @@ mod tests {
             compress: 4,
             bonus: vec![9; 300],
         };
-        let mut bytes = Vec::new();
-        encode_dnode(Some(&dnode), &mut bytes);
-        assert_eq!(decode_dnode(7, &bytes).unwrap(), Some(dnode));
-        assert_eq!(decode_dnode(7, &[]).unwrap(), None);
-        assert!(decode_dnode(7, &bytes[..9]).is_err());
+        let dnode = Some(dnode);
+        for whole in [
+            Whole { dnode: dnode.clone(), ..Whole::default() },
+            Whole { dnode: dnode.clone(), spill: Some(vec![1; 512]), data: None },
+            Whole { dnode: dnode.clone(), spill: Some(vec![1; 512]), data: Some(Vec::new()) },
+            Whole {
+                dnode,
+                spill: None,
+                data: Some(vec![(0, vec![2; 512]), (512, vec![3]), (4096, vec![4; 9])]),
+            },
+        ] {
+            let mut bytes = Vec::new();
+            whole.encode(&mut bytes);
+            assert_eq!(Whole::decode(7, &bytes).unwrap(), whole);
+            (1..bytes.len())
+                .for_each(|len| assert_ne!(Whole::decode(7, &bytes[..len]).ok(), Some(whole.clone())));
+            let mut step = Vec::new();
+            encode_step(7, &whole, &mut step);
+            assert_eq!(decode_step(&step).unwrap(), Some((7, whole)));
+        }
+        assert_eq!(Whole::decode(7, &[]).unwrap(), Whole::default());
+        assert_eq!(decode_step(&[]).unwrap(), None);
+        let mut out_of_order = Vec::new();
+        let data = Some(vec![(512, vec![1; 512]), (1000, vec![1])]);
+        Whole { dnode: Some(Dnode::default()), spill: None, data }.encode(&mut out_of_order);
+        assert!(Whole::decode(7, &out_of_order).is_err());
+        assert!(decode_step(&[1; 7]).is_err());
         assert_eq!(decode_numbers(&encode_numbers([1, u64::MAX])).unwrap(), [1, u64::MAX]);
         assert!(decode_numbers(&[0; 9]).is_err());
     }

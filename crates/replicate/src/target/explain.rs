@@ -43,7 +43,8 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
             ),
         ),
         MirrorError::Conflicts { some, count } => {
-            let mut text = format!("the target was changed by others in {count} places");
+            let places = if *count == 1 { "place" } else { "places" };
+            let mut text = format!("the target was changed by others in {count} {places}");
             for conflict in some.iter().take(NAMED_MAX) {
                 text.push_str(&format!("\n  {}: {}", String::from_utf8_lossy(&conflict.path), conflict.what));
             }

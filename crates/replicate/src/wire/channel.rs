@@ -91,7 +91,7 @@ impl Channel {
     }
 
     /// Nothing more will come.
-    pub(super) fn break_off(&self, why: &WireError) {
+    pub(crate) fn break_off(&self, why: &WireError) {
         self.state.lock().broken.get_or_insert_with(|| why.clone());
         self.changed.notify_all();
     }
