@@ -135,6 +135,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             Some(ServeCommand::Sync(args)) => commands::serve_sync::run(app, &args),
             None => commands::policy::serve(app, serve.config.as_deref()),
         },
+        Command::Rsync(args) => commands::rsync::run(app, &args),
         Command::Index(args) => commands::index::run(app, &args),
         Command::Tools(command) => match command {
             ToolsCommand::Stream(stream) => match stream.command {

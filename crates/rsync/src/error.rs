@@ -10,6 +10,8 @@ pub enum ExitCode {
     Syntax = 1,
     /// Protocol incompatibility.
     Protocol = 2,
+    /// Errors selecting input files.
+    FileSelect = 3,
     /// Requested action not supported.
     Unsupported = 4,
     /// Error starting the client-server protocol.
@@ -20,6 +22,8 @@ pub enum ExitCode {
     Stream = 12,
     /// Partial transfer due to error.
     Partial = 23,
+    /// Files that were in the list were gone.
+    Vanished = 24,
     /// Timeout in data send or receive.
     Timeout = 30,
 }
@@ -30,11 +34,13 @@ impl ExitCode {
         match self {
             Self::Syntax => "syntax or usage error",
             Self::Protocol => "protocol incompatibility",
+            Self::FileSelect => "errors selecting input/output files, dirs",
             Self::Unsupported => "requested action not supported",
             Self::StartClient => "error starting client-server protocol",
             Self::FileIo => "error in file IO",
             Self::Stream => "error in rsync protocol data stream",
             Self::Partial => "some files/attrs were not transferred (see previous errors)",
+            Self::Vanished => "some files vanished before they could be transferred",
             Self::Timeout => "timeout in data send/receive",
         }
     }

@@ -11,7 +11,7 @@ use crate::daemon::{Config, Daemon, Link, OpenPath};
 use crate::filter::Filter;
 use crate::index::changed_paths;
 use crate::options::Options;
-use crate::scan::View;
+use crate::scan::{Called, View};
 use crate::session::{Surroundings, serve};
 use crate::source::{Content, IndexedSource, Metadata, Source, kind};
 
@@ -122,7 +122,7 @@ pub fn session(data: &[u8]) {
     }
     let (names, hidden) = (Names::default(), Filter::default());
     let surroundings = Surroundings {
-        view: View { source: &Tree, hidden: &hidden, name: "m", munged: true },
+        view: View { source: &Tree, hidden: &hidden, called: Called::Module("m"), munged: true },
         names,
         paths: vec![Vec::new()],
         timeout_seconds: 0,

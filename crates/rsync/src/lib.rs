@@ -2,7 +2,7 @@
 //!
 //! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
 //! `delta`, `token`), trees that are served ([`source`]), rules (`filter`), file lists (`flist`), a client's wishes
-//! (`options`), the sender, a session from its arguments on, and the [`daemon`]. The bytes are those of
+//! (`options`), the sender, a session from its arguments on, and the ways in: the [`daemon`] and a [`remote`] shell. The bytes are those of
 //! docs/format/rsync.md.
 //!
 //! Everything that a client sends is taken to be hostile: lengths, counts and depths are bounded, paths end at the module's
@@ -19,6 +19,7 @@ pub mod fuzzing;
 pub mod index;
 mod names;
 mod options;
+pub mod remote;
 mod scan;
 mod sender;
 mod session;
@@ -28,3 +29,4 @@ mod wire;
 
 pub use error::{ExitCode, Result, RsyncError};
 pub use names::Names;
+pub use sender::Summary;

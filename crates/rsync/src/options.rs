@@ -1,8 +1,15 @@
 //! The arguments that a client sends: which side the server is, what to send and how.
 
+use std::io::Read;
+
 use crate::checksum::Algorithm;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::token::Compressor;
+use crate::wire::ReadWire;
+
+/// Most arguments, and their bytes in all.
+const ARGS_MAX: usize = 16 << 10;
+const ARGS_BYTES_MAX: usize = 4 << 20;
 
 /// What a client asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +56,9 @@ pub struct Options {
     pub files_from: Option<Vec<u8>>,
     /// Arguments follow in the protocol.
     pub secluded_args: bool,
+    /// No shell has seen the paths: they may be patterns.
+    pub patterns: bool,
+    pub remove_source_files: bool,
     pub timeout_seconds: u32,
     /// Bytes a second; 0 is no limit.
     pub bandwidth: u64,
@@ -314,9 +324,7 @@ impl Options {
             "new-compress" => self.choose_compressor(b"zlibx")?,
             "old-compress" => self.choose_compressor(b"zlib")?,
             "checksum-choice" | "cc" => self.choose_checksum(some)?,
-            "remove-source-files" | "remove-sent-files" => {
-                return Err(refused(format!("ERROR: --{name} cannot be used with a read-only module")));
-            }
+            "remove-source-files" | "remove-sent-files" => self.remove_source_files = true,
             name if OTHERS_BUSINESS.contains(&name) => {}
             _ => return Err(refused(format!("rsync: on remote machine: --{name}: unknown option"))),
         }
@@ -353,6 +361,48 @@ impl Options {
     }
 }
 
+/// Arguments, each ended by a zero byte, up to an empty one.
+///
+/// # Errors
+/// When the connection fails, or they are too many.
+pub fn read_args(from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    let (mut args, mut total) = (Vec::new(), 0);
+    loop {
+        let mut arg = Vec::new();
+        loop {
+            match from.read_u8()? {
+                0 => break,
+                byte => arg.push(byte),
+            }
+            total += 1;
+            if total > ARGS_BYTES_MAX {
+                return Err(RsyncError::protocol("arguments too long"));
+            }
+        }
+        if arg.is_empty() {
+            return Ok(args);
+        }
+        args.push(arg);
+        if args.len() > ARGS_MAX {
+            return Err(RsyncError::protocol("too many arguments"));
+        }
+    }
+}
+
+/// Adds the arguments that follow in the protocol (`-s`), if there are to be any: those that there are then have no ".". Nothing beyond
+/// them is read, unless `from` does.
+///
+/// # Errors
+/// As [`read_args`].
+pub fn complete(mut args: Vec<Vec<u8>>, from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    let (options, _) = Options::parse(&args);
+    if options.secluded_args && !args.iter().any(|arg| arg == b".") {
+        // They begin with the name of a program.
+        args.extend(read_args(from)?.into_iter().skip(1));
+    }
+    Ok(args)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,6 +428,26 @@ mod tests {
         // What it makes of --zc=zlibx, without a "z".
         let options = parse("--server --sender -re.iLsfxCIvu --new-compress . m/").unwrap();
         assert!(options.compress && options.compress_choice == Some(Compressor::Zlibx));
+    }
+
+    #[test]
+    fn arguments_that_come_later_count_too() {
+        let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        let first = words("--server --sender -sre.iLsfxCIvu");
+        let mut late = &b"rsync\0--files-from=-\0--numeric-ids\0.\0a b\0*\0\0rest"[..];
+        let args = complete(first.clone(), &mut late).unwrap();
+        assert_eq!(late, b"rest");
+        let (options, failure) = Options::parse(&complete(args, &mut late).unwrap());
+        assert!(failure.is_none() && options.numeric_ids && options.recursive && options.can(b'u'));
+        assert_eq!(
+            (options.files_from, options.paths),
+            (Some(b"-".to_vec()), vec![b"a b".to_vec(), b"*".to_vec()])
+        );
+        let args = complete(first.clone(), &mut &b"rsync\0--frob\0.\0a\0\0"[..]).unwrap();
+        assert!(Options::parse(&args).1.is_some());
+        assert!(complete(first.clone(), &mut &b"rsync\0a"[..]).is_err());
+        let many = b"a\0".repeat(ARGS_MAX + 1);
+        assert!(complete(first, &mut many.as_slice()).is_err());
     }
 
     #[test]

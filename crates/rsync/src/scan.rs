@@ -28,8 +28,7 @@ pub struct Scan<'a> {
     filter: &'a Filter,
     /// The module's.
     hidden: &'a Filter,
-    /// Of the module.
-    name: &'a str,
+    called: Called<'a>,
     munged: bool,
     /// What failed, as bits.
     pub io_error: u32,
@@ -48,6 +47,15 @@ pub struct Below {
     device: u64,
 }
 
+/// How paths are told in messages.
+#[derive(Debug, Clone, Copy)]
+pub enum Called<'a> {
+    /// With the name of a module: `"a/b" (in module)`.
+    Module(&'a str),
+    /// After what stands before them: `"/a/b"`.
+    After(&'a str),
+}
+
 /// A module's tree, and what is hidden in it.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
@@ -55,8 +63,8 @@ pub struct View<'a> {
     pub source: &'a dyn Source,
     /// What is not there for clients.
     pub hidden: &'a Filter,
-    /// The module's name, as it is told in messages.
-    pub name: &'a str,
+    /// As it is told in messages.
+    pub called: Called<'a>,
     /// Targets of symbolic links are told as they were before they were made harmless.
     pub munged: bool,
 }
@@ -85,6 +93,11 @@ pub fn clean(path: &[u8]) -> (Vec<u8>, bool) {
     }
     let as_directory = matches!(base_name(path), b"" | b"." | b"..");
     (names.join(&b'/'), as_directory)
+}
+
+/// Whether a path may stand for several.
+pub fn is_pattern(path: &[u8]) -> bool {
+    path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
@@ -124,14 +137,18 @@ fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
 impl<'a> Scan<'a> {
     /// For one connection.
     pub fn new(view: View<'a>, options: &'a Options, filter: &'a Filter) -> Self {
-        let View { source, hidden, name, munged } = view;
+        let View { source, hidden, called, munged } = view;
         let reports = Vec::new();
-        Self { source, options, filter, hidden, name, munged, io_error: 0, reports, device: None }
+        Self { source, options, filter, hidden, called, munged, io_error: 0, reports, device: None }
     }
 
-    /// A path as it is told in messages: `"a/b" (in module)`.
+    /// A path as it is told in messages.
     pub fn shown(&self, path: &[u8]) -> String {
-        format!("\"{}\" (in {})", String::from_utf8_lossy(path), self.name)
+        let path = String::from_utf8_lossy(path);
+        match self.called {
+            Called::Module(name) => format!("\"{path}\" (in {name})"),
+            Called::After(before) => format!("\"{before}{path}\""),
+        }
     }
 
     fn failed(&mut self, what: &str, path: &[u8], error: &io::Error) {
@@ -139,30 +156,45 @@ impl<'a> Scan<'a> {
         self.reports.push((Tag::ErrorXfer, text));
     }
 
-    /// The paths that a pattern of the client's stands for; itself if there is none.
+    /// The paths that a pattern of the client's stands for; itself if there is none. The mark of `--relative` (`/./`) stays.
     pub fn expand(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        if !path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[')) {
+        if !self.options.patterns || !is_pattern(path) {
             return vec![path.to_vec()];
         }
-        let mut found: Vec<Vec<u8>> = vec![Vec::new()];
-        let absolute = path.ends_with(b"/");
-        let (path, _) = clean(path);
-        for part in path.split(|byte| *byte == b'/') {
-            let is_pattern = part.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
-            found = found.iter().flat_map(|directory| self.expand_one(directory, part, is_pattern)).collect();
-        }
+        let mut found = match path.windows(3).position(|three| three == b"/./") {
+            None => self.expand_below(b"", path),
+            Some(at) => {
+                let roots = self.expand_below(b"", &path[..at]).into_iter();
+                let below = roots.flat_map(|root| {
+                    let marked = [&root[..], b"/./"].concat();
+                    let paths = self.expand_below(&root, &path[at + 3..]).into_iter();
+                    paths.map(move |path| [&marked, &path[root.len()..]].concat())
+                });
+                below.collect()
+            }
+        };
         found.sort();
         if found.is_empty() {
-            return vec![path];
+            return vec![path.to_vec()];
         }
-        if absolute {
+        if path.ends_with(b"/") {
             found.iter_mut().for_each(|path| path.push(b'/'));
         }
         found
     }
 
-    fn expand_one(&self, directory: &[u8], part: &[u8], is_pattern: bool) -> Vec<Vec<u8>> {
-        if !is_pattern {
+    /// What a pattern stands for in a directory.
+    fn expand_below(&self, directory: &[u8], pattern: &[u8]) -> Vec<Vec<u8>> {
+        let (pattern, _) = clean(pattern);
+        let mut found = vec![directory.to_vec()];
+        for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            found = found.iter().flat_map(|directory| self.expand_one(directory, part)).collect();
+        }
+        found
+    }
+
+    fn expand_one(&self, directory: &[u8], part: &[u8]) -> Vec<Vec<u8>> {
+        if !is_pattern(part) {
             let path = join(directory, part);
             return if self.source.metadata(&path, false).is_ok() { vec![path] } else { Vec::new() };
         }

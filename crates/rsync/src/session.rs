@@ -9,7 +9,7 @@ use crate::filter::Filter;
 use crate::flist::ListForm;
 use crate::names::Names;
 use crate::options::Options;
-use crate::scan::View;
+use crate::scan::{View, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
 use crate::token::{Compressor, TokenWriter};
 use crate::wire::{MuxReader, MuxWriter, ReadWire, Tag, WriteWire};
@@ -65,10 +65,20 @@ fn flags(options: &Options, incremental: bool) -> u32 {
     flags
 }
 
+/// A random number.
+///
+/// # Errors
+/// When the system has none.
+pub fn seed() -> std::io::Result<u32> {
+    let mut bytes = [0; 4];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
 /// Whether the lists of directories come one by one: with several arguments, or one that stands for several, directories
 /// of one name would have several contents.
 fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
-    let is_plain = |path: &Vec<u8>| !path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
+    let is_plain = |path: &Vec<u8>| !(options.patterns && is_pattern(path));
     options.can(b'i')
         && options.recursive
         && !options.relative

@@ -18,6 +18,7 @@ mod pool;
 mod pool_devices;
 mod program;
 mod replication;
+mod rsync;
 mod serve;
 mod shadow;
 mod tools;
@@ -46,6 +47,7 @@ pub use pool_devices::{
 };
 pub use program::Program;
 pub use replication::{HealArgs, ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
+pub use rsync::RsyncArgs;
 pub use serve::{
     ServeArgs, ServeCommand, ServeNbdArgs, ServeRsyncArgs, ServeSyncArgs, ServeZvolArgs, TlsMode,
 };
@@ -99,6 +101,7 @@ pub enum Command {
     #[command(flatten)]
     Mount(MountCommand),
     Serve(ServeArgs),
+    Rsync(RsyncArgs),
     Index(IndexArgs),
     #[command(flatten)]
     Tools(ToolsCommand),
@@ -126,7 +129,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Datasets", &["list", "create", "clone", "promote", "rename", "destroy", "get", "set", "inherit"]),
     ("Snapshots", &["snapshot", "rollback", "bookmark", "hold", "holds", "release", "diff"]),
     ("Files", &["mount", "unmount", "import", "ls", "cat", "find", "restore", "manifest"]),
-    ("Servers", &["serve", "index"]),
+    ("Servers", &["serve", "rsync", "index"]),
     ("This program", &["shims", "completions", "man"]),
 ];
 

@@ -41,6 +41,7 @@ pub mod receive;
 pub mod rename;
 pub mod restore;
 pub mod rollback;
+pub mod rsync;
 pub mod send;
 pub mod serve_nbd;
 pub mod serve_rsync;

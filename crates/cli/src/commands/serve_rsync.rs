@@ -153,20 +153,31 @@ struct PoolPaths {
 
 impl OpenPath for PoolPaths {
     fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
-        let told = |error: &(dyn std::error::Error + 'static)| chain(error);
-        let catalog = self.datasets.catalog();
-        let name = path.strip_suffix('@').unwrap_or(path);
-        let parsed = Name::parse(name).map_err(|error| told(&error))?;
-        let source = match catalog.find(&parsed).map_err(|error| told(&error))? {
-            Found::Dataset(dataset) if path.ends_with('@') => {
-                let newest = catalog.newest_snapshot(&dataset).map_err(|error| told(&error))?;
-                let newest = newest.ok_or_else(|| format!("{name} has no snapshot"))?;
-                DatasetSource::snapshot(&self.datasets, &newest)
-            }
-            Found::Dataset(dataset) => DatasetSource::head(&self.datasets, &dataset),
-            Found::Snapshot(snapshot) => DatasetSource::snapshot(&self.datasets, &snapshot),
-            _ => return Err(format!("{name} is neither a dataset nor a snapshot")),
-        };
-        Ok(Arc::new(source.map_err(|error| told(&error))?))
+        open_tree(&self.datasets, path)
     }
+}
+
+/// Opens a dataset, a snapshot, or with `@` at the end the newest snapshot of a dataset.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn open_tree(
+    datasets: &Arc<Datasets>,
+    path: &str,
+) -> std::result::Result<Arc<dyn Source>, String> {
+    let told = |error: &(dyn std::error::Error + 'static)| chain(error);
+    let catalog = datasets.catalog();
+    let name = path.strip_suffix('@').unwrap_or(path);
+    let parsed = Name::parse(name).map_err(|error| told(&error))?;
+    let source = match catalog.find(&parsed).map_err(|error| told(&error))? {
+        Found::Dataset(dataset) if path.ends_with('@') => {
+            let newest = catalog.newest_snapshot(&dataset).map_err(|error| told(&error))?;
+            let newest = newest.ok_or_else(|| format!("{name} has no snapshot"))?;
+            DatasetSource::snapshot(datasets, &newest)
+        }
+        Found::Dataset(dataset) => DatasetSource::head(datasets, &dataset),
+        Found::Snapshot(snapshot) => DatasetSource::snapshot(datasets, &snapshot),
+        _ => return Err(format!("{name} is neither a dataset nor a snapshot")),
+    };
+    Ok(Arc::new(source.map_err(|error| told(&error))?))
 }

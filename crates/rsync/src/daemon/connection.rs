@@ -17,17 +17,14 @@ use super::{Daemon, Module};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::matches;
 use crate::index::IndexError;
-use crate::options::Options;
-use crate::scan::View;
+use crate::options::{Options, complete, read_args};
+use crate::scan::{Called, View};
 use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Surroundings};
 use crate::source::{AttributesSource, DirectorySource, IndexedSource, Source};
 use crate::wire::ReadWire;
 
 /// Longest line of the greeting.
 const LINE_MAX: usize = 1024;
-/// Most arguments, and their bytes in all.
-const ARGS_MAX: usize = 16 << 10;
-const ARGS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a message of the day.
 const MOTD_MAX: u64 = 64 << 10;
 /// What is taken of a client that was told that all is over.
@@ -127,31 +124,6 @@ impl Link {
         self.writer.write_all(line.as_bytes())?;
         self.writer.write_all(b"\n")?;
         self.writer.flush()
-    }
-
-    /// Arguments, each ended by a zero byte, up to an empty one.
-    fn args(&mut self, total: &mut usize) -> Result<Vec<Vec<u8>>> {
-        let mut args = Vec::new();
-        loop {
-            let mut arg = Vec::new();
-            loop {
-                match self.reader.read_u8()? {
-                    0 => break,
-                    byte => arg.push(byte),
-                }
-                *total += 1;
-                if *total > ARGS_BYTES_MAX {
-                    return Err(RsyncError::protocol("arguments too long"));
-                }
-            }
-            if arg.is_empty() {
-                return Ok(args);
-            }
-            args.push(arg);
-            if args.len() > ARGS_MAX {
-                return Err(RsyncError::protocol("too many arguments"));
-            }
-        }
     }
 }
 
@@ -287,22 +259,18 @@ impl Daemon {
             }
         };
         link.say("@RSYNCD: OK")?;
-        let mut total = 0;
-        let (mut options, mut failure) = Options::parse(&link.args(&mut total)?);
-        if options.secluded_args {
-            // The names, and perhaps more, come by themselves, after the name of the program.
-            let more = link.args(&mut total)?;
-            let server = b"--server".to_vec();
-            let args: Vec<Vec<u8>> = [server].into_iter().chain(more.into_iter().skip(1)).collect();
-            let (late, late_failure) = Options::parse(&args);
-            options.paths = late.paths;
-            failure = failure.or(late_failure);
-        }
+        let args = read_args(&mut link.reader)?;
+        let (mut options, failure) = Options::parse(&complete(args, &mut link.reader)?);
         let failure = failure.or_else(|| refusal(module, &options)).or_else(|| {
-            let text = "ERROR: module is read only";
-            (!options.sender).then(|| RsyncError::refused(ExitCode::Syntax, text))
+            let text = match (options.sender, options.remove_source_files) {
+                (false, _) => "ERROR: module is read only",
+                (true, true) => "ERROR: --remove-source-files cannot be used with a read-only module",
+                (true, false) => return None,
+            };
+            Some(RsyncError::refused(ExitCode::Syntax, text))
         });
         *link.deadline.lock() = None;
+        options.patterns = true;
         options.numeric_ids |= module.numeric_ids;
         options.ignore_errors |= module.ignore_errors;
         let timeout = match (module.timeout_seconds, options.timeout_seconds) {
@@ -331,13 +299,13 @@ impl Daemon {
             view: View {
                 source: source.as_ref(),
                 hidden: &module.hidden,
-                name: &module.name,
+                called: Called::Module(&module.name),
                 munged: module.munge_symlinks,
             },
             names: if options.numeric_ids { crate::Names::default() } else { self.names.clone() },
             paths,
             timeout_seconds: module.timeout_seconds,
-            seed: seed()?,
+            seed: session::seed()?,
             on_file: &mut on_file,
         };
         let ends = (&mut link.reader, &mut link.writer);
@@ -423,12 +391,6 @@ fn read_motd(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     std::fs::File::open(path).ok()?.take(MOTD_MAX).read_to_end(&mut text).ok()?;
     Some(text)
-}
-
-fn seed() -> io::Result<u32> {
-    let mut bytes = [0; 4];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_le_bytes(bytes))
 }
 
 /// The path in the module: names begin with the module's. Backslashes protect characters from a shell that there is none of.

@@ -62,9 +62,11 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let (mut entries, mut below) = (Vec::new(), Vec::new());
         match self.files_from()? {
             Some(names) => {
-                let root = paths.first().cloned().unwrap_or_default();
+                // A mark in it changes nothing: names begin there.
+                let (root, _) = clean(paths.first().map(Vec::as_slice).unwrap_or_default());
                 for name in names {
-                    let path = [&root[..], b"/./", &name].concat();
+                    let has_mark = name.windows(3).any(|three| three == b"/./");
+                    let path = [&root[..], if has_mark { b"/" } else { b"/./" }, &name].concat();
                     self.scan.argument(&path, &mut entries, &mut below)?;
                 }
             }

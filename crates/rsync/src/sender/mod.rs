@@ -9,12 +9,12 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use crate::checksum::{Algorithm, Seeded};
-use crate::error::{Result, RsyncError};
+use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::flist::{Entry, ListForm, ListWriter};
 use crate::names::Names;
 use crate::options::Options;
-use crate::scan::{Below, Scan, View};
+use crate::scan::{Below, IO_ERROR_VANISHED, Scan, View};
 use crate::token::TokenWriter;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, Tag, WriteWire};
 
@@ -50,6 +50,17 @@ pub struct Summary {
     pub files: u64,
     /// What failed, as bits.
     pub io_error: u32,
+}
+
+impl Summary {
+    /// What was not all well, as the exit code of the whole.
+    pub fn shortcoming(&self) -> Option<ExitCode> {
+        match self.io_error {
+            0 => None,
+            IO_ERROR_VANISHED => Some(ExitCode::Vanished),
+            _ => Some(ExitCode::Partial),
+        }
+    }
 }
 
 /// A list that the receiver has not done with.
@@ -131,8 +142,19 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
     /// When the connection fails, or the receiver breaks the rules. What fails with single files is told to it.
     pub fn run(mut self, paths: &[Vec<u8>]) -> Result<Summary> {
         self.first_list(paths)?;
+        if self.lists.iter().all(|list| list.entries.is_empty()) {
+            // The receiver asks for nothing, and over a remote shell waits for this side to end.
+            self.writer.flush()?;
+            return Ok(self.summarize());
+        }
         self.serve()?;
         self.finish()
+    }
+
+    fn summarize(mut self) -> Summary {
+        self.summary.io_error = self.scan.io_error;
+        (self.summary.read, self.summary.written) = (self.reader.total(), self.writer.total());
+        self.summary
     }
 
     fn report(&mut self) -> Result<()> {
@@ -186,9 +208,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             self.writer.flush()?;
             self.goodbye()?;
         }
-        self.summary.io_error = self.scan.io_error;
-        (self.summary.read, self.summary.written) = (self.reader.total(), self.writer.total());
-        Ok(self.summary)
+        Ok(self.summarize())
     }
 
     fn goodbye(&mut self) -> Result<()> {

@@ -4,11 +4,13 @@ mod attributes;
 mod dataset;
 pub(crate) mod directory;
 mod indexed;
+mod named;
 
 pub use attributes::AttributesSource;
 pub use dataset::DatasetSource;
 pub use directory::DirectorySource;
 pub use indexed::IndexedSource;
+pub use named::NamedTrees;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};

@@ -1,0 +1,201 @@
+//! `rsync`: the other end of a client that comes over a remote shell.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use snowmelt_dataset::{Catalog, Found, Name};
+use snowmelt_rsync::remote::{self, Request};
+use snowmelt_rsync::source::{DirectorySource, NamedTrees};
+use snowmelt_rsync::{ExitCode, RsyncError, Summary};
+
+use super::serve_rsync::open_tree;
+use crate::app::{App, pool_of};
+use crate::args::RsyncArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::pools::Session;
+
+/// Bytes, and time, in which a client is to see that all is over.
+const DRAIN_MAX: u64 = 16 << 20;
+const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a client was served.
+type Served = std::result::Result<Summary, RsyncError>;
+
+/// Sends what a client asks for, with the exit codes of rsync.
+///
+/// # Errors
+/// When standard input and output cannot be had. What else fails is told, to the client if it can be.
+pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
+    let words: Vec<Vec<u8>> = args.words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let has = |word: &[u8]| words.iter().take_while(|word| *word != b".").any(|given| given == word);
+    if !has(b"--server") {
+        return Ok(refuse(
+            app,
+            "'snowmelt rsync' is what rsync starts at the other end, and copies nothing by itself: \
+             rsync --rsync-path='snowmelt rsync' HOST:PATH TARGET",
+        ));
+    }
+    if has(b"--daemon") {
+        return Ok(refuse(
+            app,
+            "modules are served by 'snowmelt serve rsync', over a remote shell with --stdio",
+        ));
+    }
+    let (mut input, _) = ends(app)?;
+    let words = match remote::complete(words, &mut input) {
+        Ok(words) => words,
+        Err(error) => return Ok(ended(app, Err(error))),
+    };
+    let request = Request::parse(&words);
+    let dataset = request.paths().find(|path| is_dataset(app, path)).map(lossy);
+    let Some(dataset) = dataset.filter(|_| !request.is_refused()) else {
+        let served = directories(app, request)?;
+        return Ok(ended(app, served));
+    };
+    // If another process owns the pool it goes on with all the words.
+    let given = app.context.args.len().saturating_sub(args.words.len());
+    app.context.args.truncate(given);
+    app.context.args.extend(words.into_iter().map(OsString::from_vec));
+    let request = Cell::new(Some(request));
+    let missing = |pool: &str| format!("no such pool '{pool}'");
+    let result = app.on_pool(&dataset, missing, |app, session| {
+        let Some(request) = request.take() else { return Ok(Exit::Failed) };
+        let served = datasets(app, session, request)?;
+        Ok(ended(app, served))
+    });
+    match (result, request.take()) {
+        (Err(CliError::Failed(message) | CliError::NoSpace(message)), Some(request)) => {
+            let served = request.refuse(ends(app)?, &format!("rsync: {message}"));
+            Ok(ended(app, served))
+        }
+        (result, _) => result,
+    }
+}
+
+fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+fn refuse(app: &mut App<'_>, message: &str) -> Exit {
+    app.context.complain(format_args!("rsync: {message}"));
+    Exit::Other(ExitCode::Unsupported as u8)
+}
+
+/// The client, in both directions. Where rsync starts the shell itself its descriptors are non-blocking.
+///
+/// # Errors
+/// When they cannot be had.
+fn ends(app: &App<'_>) -> Result<(File, File)> {
+    let copy = |fd: BorrowedFd<'_>| -> io::Result<File> {
+        let flags = rustix::fs::fcntl_getfl(fd)?;
+        rustix::fs::fcntl_setfl(fd, flags - rustix::fs::OFlags::NONBLOCK)?;
+        fd.try_clone_to_owned().map(File::from)
+    };
+    let ends = copy(app.context.stdin.as_fd())
+        .and_then(|input| Ok((input, copy(app.context.out.get_ref().as_fd())?)));
+    ends.map_err(|error| CliError::failed("cannot serve rsync", &error))
+}
+
+/// Tells here what the client could not be told.
+fn ended(app: &mut App<'_>, served: Served) -> Exit {
+    let code = match served {
+        Ok(summary) => summary.shortcoming(),
+        // As it was told.
+        Err(RsyncError::PeerExit { code }) => return Exit::of(u8::try_from(code).unwrap_or(u8::MAX)),
+        Err(error) => {
+            let code = error.code();
+            if matches!(error, RsyncError::Connection(_)) || code == ExitCode::Protocol {
+                app.context.complain(format_args!("rsync: [sender] {error}"));
+            } else {
+                drain(app);
+            }
+            Some(code)
+        }
+    };
+    code.map_or(Exit::Ok, |code| Exit::Other(code as u8))
+}
+
+/// Takes what the client still sends: it sees why it is not served only if it can send that.
+fn drain(app: &App<'_>) {
+    let Ok(input) = app.context.stdin.try_clone() else { return };
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut input.take(DRAIN_MAX), &mut io::sink());
+        let _ = tell.send(());
+    });
+    let _ = told.recv_timeout(DRAIN_PATIENCE);
+}
+
+/// Whether a path begins with the name of a pool, and is not said to be a file's: the rule that `sync` has.
+fn is_dataset(app: &App<'_>, path: &[u8]) -> bool {
+    !path.starts_with(b"/")
+        && !path.starts_with(b".")
+        && !path.starts_with(b"~")
+        && app.places.find(pool_of(&lossy(path))).is_some()
+}
+
+/// Serves directories of this machine: whoever asks can do with them what this process can.
+fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
+    request
+        .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
+    let ends = ends(app)?;
+    Ok(match DirectorySource::open(Path::new("/")) {
+        Ok(root) => request.serve(ends, &root, "/"),
+        Err(error) => request.refuse(ends, &format!("rsync: /: {error}")),
+    })
+}
+
+/// Serves datasets and snapshots, each of which is in the directory that its name says.
+fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
+    let ends = ends(app)?;
+    let catalog = session.datasets.catalog();
+    let mut trees = NamedTrees::default();
+    let mut failure = None;
+    for path in request.paths() {
+        let shown = lossy(path);
+        if !is_dataset(app, path) || pool_of(&shown) != session.name() {
+            failure = Some(format!(
+                "'{shown}' is not in the pool '{}', as other paths are: ask for it by itself",
+                session.name()
+            ));
+            break;
+        }
+        let name = tree_of(&catalog, path);
+        if trees.has(name.as_bytes()) {
+            continue;
+        }
+        match open_tree(&session.datasets, name) {
+            Ok(tree) => trees.add(name, tree),
+            Err(error) => failure = Some(format!("cannot open '{name}': {error}")),
+        }
+    }
+    Ok(match failure {
+        None => request.serve(ends, &trees, ""),
+        Some(failure) => request.refuse(ends, &format!("rsync: {failure}")),
+    })
+}
+
+/// The dataset or snapshot that a path leads into: the longest beginning that is the name of one.
+fn tree_of<'p>(catalog: &Catalog, path: &'p [u8]) -> &'p str {
+    let slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
+    let names =
+        std::iter::once(path.len()).chain(slashes).filter_map(|end| std::str::from_utf8(&path[..end]).ok());
+    let is_tree = |name: &&str| {
+        let parsed = Name::parse(name.strip_suffix('@').unwrap_or(name));
+        parsed.is_ok_and(|parsed| match catalog.find(&parsed) {
+            Ok(Found::Dataset(_)) => true,
+            Ok(Found::Snapshot(_)) => !name.ends_with('@'),
+            _ => false,
+        })
+    };
+    // If there is none, opening the pool's own tells why.
+    names.clone().find(is_tree).or_else(|| names.last()).unwrap_or_default()
+}

@@ -1,0 +1,190 @@
+//! A server that a client has started at the other end of a remote shell (docs/format/rsync.md, "The remote shell").
+
+use std::io::{BufReader, Read, Write};
+
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::filter::Filter;
+use crate::names::Names;
+use crate::options::{self, Options};
+use crate::scan::{Called, View};
+use crate::sender::Summary;
+use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Surroundings};
+use crate::source::{NamedTrees, Source};
+use crate::wire::{ReadWire, WriteWire};
+
+/// Newest version that there will be in this framing; what is beyond is no version but a shell that says something.
+const PLAUSIBLE_MAX: u8 = 40;
+
+/// The words that a client has given the shell, and those that it sends afterwards (`-s`). Nothing beyond them is read, so that
+/// another process can go on.
+///
+/// # Errors
+/// When the connection fails, or they are too many.
+pub fn complete(args: Vec<Vec<u8>>, from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+    options::complete(args, from)
+}
+
+/// What a client asks for.
+pub struct Request {
+    options: Options,
+    failure: Option<RsyncError>,
+}
+
+impl Request {
+    /// Of all words after the name of the program. What is wrong with them the client is told when it is served.
+    pub fn parse(args: &[Vec<u8>]) -> Self {
+        let (mut options, failure) = Options::parse(args);
+        options.patterns = options.secluded_args;
+        if options.paths.is_empty() {
+            options.paths.push(b".".to_vec());
+        }
+        let failure = failure.or_else(|| {
+            let text = match (options.sender, options.remove_source_files) {
+                (false, _) => "ERROR: nothing is received here: 'snowmelt rsync' only sends",
+                (true, true) => "ERROR: --remove-source-files: nothing is removed here",
+                (true, false) => return None,
+            };
+            Some(RsyncError::refused(ExitCode::Unsupported, text))
+        });
+        Self { options, failure }
+    }
+
+    /// Whether the client is to be refused, whatever it asks for.
+    pub fn is_refused(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    /// The paths that are asked for, and the file that has their names (`--files-from=:FILE`).
+    pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        let list = self.options.files_from.as_deref().filter(|file| *file != b"-");
+        self.options.paths.iter().map(Vec::as_slice).chain(list)
+    }
+
+    /// Has the paths that begin with no slash begin at a directory, and those that no shell has seen at `home` if they begin with `~/`.
+    /// With `--relative` the names that the client gets begin where the paths do.
+    pub fn begin_at(&mut self, directory: &[u8], home: Option<&[u8]>) {
+        let keeps_path = self.options.relative && self.options.files_from.is_none();
+        let home = home.filter(|_| self.options.patterns);
+        let place = |path: &[u8], mark: &[u8]| match (path, home) {
+            ([b'/', ..], _) => path.to_vec(),
+            ([b'~'], Some(home)) => home.to_vec(),
+            ([b'~', b'/', rest @ ..], Some(home)) => [home, b"/", rest].concat(),
+            _ => [directory, mark, path].concat(),
+        };
+        for path in &mut self.options.paths {
+            let has_mark = path.windows(3).any(|three| three == b"/./");
+            *path = place(path, if keeps_path && !has_mark { b"/./" } else { b"/" });
+        }
+        if let Some(file) = self.options.files_from.as_mut().filter(|file| *file != b"-") {
+            *file = place(file, b"/");
+        }
+    }
+
+    /// Sends what is asked for out of a tree. In messages `before` stands before paths.
+    ///
+    /// # Errors
+    /// When the connection fails, or the client breaks the rules or is refused; it is told the reason, where it can be.
+    pub fn serve(
+        self,
+        (reader, mut writer): (impl Read, impl Write),
+        source: &dyn Source,
+        before: &str,
+    ) -> Result<Summary> {
+        let Self { options, failure } = self;
+        let mut reader = BufReader::new(reader);
+        let protocol = exchange_versions(&mut reader, &mut writer)?;
+        let surroundings = Surroundings {
+            view: View { source, hidden: &Filter::default(), called: Called::After(before), munged: false },
+            names: if options.numeric_ids { Names::default() } else { Names::of_this_machine() },
+            paths: options.paths.clone(),
+            timeout_seconds: 0,
+            seed: session::seed()?,
+            on_file: &mut |_, _| {},
+        };
+        session::serve(protocol, (reader, writer), (&options, failure), surroundings)
+    }
+
+    /// Tells the client why it is not served, unless there is a reason already.
+    ///
+    /// # Errors
+    /// Always: that reason, or that the connection failed.
+    pub fn refuse(mut self, ends: (impl Read, impl Write), message: &str) -> Result<Summary> {
+        self.failure.get_or_insert_with(|| RsyncError::refused(ExitCode::FileSelect, message));
+        self.serve(ends, &NamedTrees::default(), "")
+    }
+}
+
+fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
+    writer.write_i32(i32::from(PROTOCOL_MAX))?;
+    writer.flush()?;
+    let theirs = reader.read_i32()?;
+    let mismatch = |text: String| {
+        RsyncError::refused(ExitCode::Protocol, format!("protocol version mismatch -- {text}"))
+    };
+    match u8::try_from(theirs).ok().filter(|version| *version <= PLAUSIBLE_MAX) {
+        None => Err(mismatch("is your shell clean?\n(see the rsync manpage for an explanation)".to_owned())),
+        Some(old) if old < PROTOCOL_MIN => {
+            Err(mismatch(format!("{old} is older than {PROTOCOL_MIN}, the oldest spoken here")))
+        }
+        Some(version) => Ok(version.min(PROTOCOL_MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(words: &str) -> Request {
+        Request::parse(&words.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
+    }
+
+    const PULL: &str = "--server --sender -logDtpre.iLsfxCIvu . a /b c/./d";
+
+    #[test]
+    fn versions_are_exchanged() {
+        for (input, expected) in [
+            (&[32, 0, 0, 0][..], Ok(32)),
+            (&[31, 0, 0, 0], Ok(31)),
+            (&[40, 0, 0, 0], Ok(32)),
+            (&[29, 0, 0, 0], Err(ExitCode::Protocol)),
+            (&[41, 0, 0, 0], Err(ExitCode::Protocol)),
+            (b"Last login", Err(ExitCode::Protocol)),
+            (&[32, 0], Err(ExitCode::Stream)),
+        ] {
+            let mut said = Vec::new();
+            let version = exchange_versions(&mut &input[..], &mut said);
+            assert_eq!(version.map_err(|error| error.code()), expected, "{input:?}");
+            assert_eq!(said, [32, 0, 0, 0]);
+        }
+    }
+
+    #[test]
+    fn paths_begin_where_the_shell_is() {
+        let placed = |words: &str| {
+            let mut request = request(words);
+            request.begin_at(b"/home/me", Some(b"/home/me"));
+            request.paths().map(|path| String::from_utf8_lossy(path).into_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(placed(PULL), ["/home/me/a", "/b", "/home/me/c/./d"]);
+        assert_eq!(placed(&PULL.replace("-l", "-Rl")), ["/home/me/./a", "/b", "/home/me/c/./d"]);
+        let listed = PULL.replace("-logDtpre.iLsfxCIvu .", "-Re.iLsfxCIvu --files-from list .");
+        assert_eq!(placed(&listed), ["/home/me/a", "/b", "/home/me/c/./d", "/home/me/list"]);
+        assert_eq!(placed("--server --sender -re.iLsfxCIvu"), ["/home/me/."]);
+        assert_eq!(placed("--server --sender -rse.LsfxCIvu . ~/a"), ["/home/me/a"]);
+        assert_eq!(placed("--server --sender -re.LsfxCIvu . ~/a"), ["/home/me/~/a"]);
+    }
+
+    #[test]
+    fn what_is_not_done_here_is_refused() {
+        for words in [PULL.replace("--sender ", ""), PULL.replace(" .", " --remove-source-files .")] {
+            let request = request(&words);
+            assert!(request.is_refused());
+            // A client that says no more than its version and no rules.
+            let input = [&[32, 0, 0, 0][..], b"\x04none", &[4, 0, 0, 7, 0, 0, 0, 0]].concat();
+            let mut said = Vec::new();
+            let refused = request.refuse((input.as_slice(), &mut said), "no tree").unwrap_err();
+            assert_eq!(refused.code(), ExitCode::Unsupported, "{words}");
+            assert!(said.windows(5).any(|five| five == b"ERROR"), "{words}");
+        }
+    }
+}
