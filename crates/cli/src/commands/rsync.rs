@@ -136,10 +136,15 @@ fn drain(app: &App<'_>) {
 
 /// Whether a path begins with the name of a pool, and is not said to be a file's: the rule that `sync` has.
 fn is_dataset(app: &App<'_>, path: &[u8]) -> bool {
-    !path.starts_with(b"/")
-        && !path.starts_with(b".")
-        && !path.starts_with(b"~")
-        && app.places.find(pool_of(&lossy(path))).is_some()
+    if [b'/', b'.', b'~'].iter().any(|first| path.first() == Some(first)) {
+        return false;
+    }
+    let path = lossy(path);
+    // The owner that serves us may look for pools in other places than we do, and was asked for its own.
+    match app.served_pool() {
+        Some(own) => own == pool_of(&path),
+        None => app.places.find(pool_of(&path)).is_some(),
+    }
 }
 
 /// Serves directories of this machine: whoever asks can do with them what this process can.
