@@ -10,7 +10,7 @@ use snowmelt_fs::{Event, Walk};
 use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, Filesystem, Objects, SourceError};
 
 use super::query::{
-    EXTENTS_MAX, NUMBERS_MAX, OBJECT_DATA_MAX, Query, Unread, Whole, encode_numbers, encode_step,
+    EXTENTS_MAX, Extents, NUMBERS_MAX, OBJECT_DATA_MAX, Query, Unread, Whole, encode_numbers, encode_step,
     write_answer,
 };
 use crate::error::{Failure, chain};
@@ -115,7 +115,7 @@ fn whole(objset: &Objset, object: u64, len: u32) -> Result<Whole, Unread> {
 }
 
 /// The data of an object, if it is at most `left` bytes.
-fn data(objset: &Objset, object: u64, mut left: u64) -> Result<Option<Vec<(u64, Vec<u8>)>>, DatasetError> {
+fn data(objset: &Objset, object: u64, mut left: u64) -> Result<Option<Extents>, DatasetError> {
     let mut extents = Vec::new();
     let mut from = 0;
     while let Some(begin) = objset.next_data(object, from)? {

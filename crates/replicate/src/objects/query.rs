@@ -185,14 +185,17 @@ pub(super) fn read_answer(input: &mut dyn Read) -> io::Result<Result<Vec<u8>, Un
     }
 }
 
+/// Where there is data, ascending and apart, and the data.
+pub(super) type Extents = Vec<(u64, Vec<u8>)>;
+
 /// An object as far as one answer tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Whole {
     /// Nothing if there is no such object.
     pub(super) dnode: Option<Dnode>,
     pub(super) spill: Option<Vec<u8>>,
-    /// Where there is data, ascending and apart, and the data; nothing if that was too long or not asked for.
-    pub(super) data: Option<Vec<(u64, Vec<u8>)>>,
+    /// All its data; nothing if that was too long or not asked for.
+    pub(super) data: Option<Extents>,
 }
 
 impl Whole {
