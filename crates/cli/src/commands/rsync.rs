@@ -191,7 +191,7 @@ fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served
 /// The dataset or snapshot that a path leads into: the longest beginning that is the name of one.
 fn tree_of<'p>(catalog: &Catalog, path: &'p [u8]) -> &'p str {
     let slashes = (0..path.len()).rev().filter(|at| path[*at] == b'/');
-    let names =
+    let mut names =
         std::iter::once(path.len()).chain(slashes).filter_map(|end| std::str::from_utf8(&path[..end]).ok());
     let is_tree = |name: &&str| {
         let parsed = Name::parse(name.strip_suffix('@').unwrap_or(name));
@@ -202,5 +202,5 @@ fn tree_of<'p>(catalog: &Catalog, path: &'p [u8]) -> &'p str {
         })
     };
     // If there is none, opening the pool's own tells why.
-    names.clone().find(is_tree).or_else(|| names.last()).unwrap_or_default()
+    names.clone().find(is_tree).or_else(|| names.next_back()).unwrap_or_default()
 }
