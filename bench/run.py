@@ -39,8 +39,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, indexed=(200_000, 50), repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, indexed=(5_000, 4), repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, indexed=(200_000, 50), repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, indexed=(5_000, 4), repeats=2)
 
 
 class Timed:
@@ -72,6 +72,11 @@ def warm(path):
     with open(path, 'rb', buffering=0) as f:
         while f.read(8 * MIB):
             pass
+
+
+def disk_usage(top):
+    """Bytes of all files below a directory, as far as they have blocks."""
+    return sum(os.lstat(os.path.join(path, name)).st_blocks * 512 for path, _, names in os.walk(top) for name in names)
 
 
 class Bench:
@@ -315,6 +320,27 @@ class Bench:
         """Requests and bytes of a pool in an object store."""
         objects.measure(self, self.size['objects'])
 
+    def parity(self):
+        """`receive` into a pool with parity, and into one without."""
+        size, percent = self.size['parity'], 5
+        path = self.stream('parity', 'volume', '--size', size)
+        warm(path)
+        times, cpu, taken = {}, {}, {}
+        for turn in range(max(2, self.size['repeats'] - 2)):
+            for parity in (0, percent):
+                melt = Snowmelt(self.binary, os.path.join(self.dir, 'parity%d-%d' % (parity, turn)))
+                melt.ok('pool', 'create', '-o', 'parity=%d%%' % parity, POOL)
+                got = self.run(melt, 'receive', '-u', POOL + '/v', stdin=path)
+                times.setdefault(parity, []).append(got.wall)
+                cpu.setdefault(parity, []).append(got.cpu)
+                taken[parity] = disk_usage(melt.top)
+                melt.close()
+        name, scale = 'receive with parity=%d%%' % percent, size / GIB
+        self.row(name + ', per GiB', min(times[percent]) / scale, 's', min(times[0]) / scale, 's without', min(times[percent]) / min(times[0]))
+        self.row(name + ', CPU per GiB', min(cpu[percent]) / scale, 's', min(cpu[0]) / scale, 's without', min(cpu[percent]) / min(cpu[0]))
+        self.row(name + ', on disk', taken[percent] / MIB, 'MiB', taken[0] / MIB, 'MiB without', taken[percent] / taken[0], 1.06, at_most=True)
+        os.remove(path)
+
     def indexes(self):
         """File lists of `serve rsync` from an index, and of `rsync --daemon`."""
         indexes.measure(self, *self.size['indexed'])
@@ -332,7 +358,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'indexes')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'indexes')
 
 
 def main():

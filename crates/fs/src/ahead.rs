@@ -107,6 +107,6 @@ mod tests {
         while things.next().is_some() {
             so_far.push(*asked.borrow());
         }
-        assert_eq!(so_far, [2, 3, 3, 4]);
+        assert_eq!(so_far, [2, 2, 3, 4]);
     }
 }
