@@ -96,10 +96,12 @@ if [ -z "${MIRROR:-}" ]; then
 fi
 
 # ---- root tree --------------------------------------------------------------------------
-# mounts made for the chroot live in a private mount namespace, so nothing can leak
+# mounts made for the chroot live in a private mount namespace, so nothing can leak; what tests have mounted outside
+# would stay in use in it, and their unmounting wait for minutes
 in_root() {
   unshare --mount --propagation private bash -c '
     root=$1; shift
+    umount --all --lazy --types fuse.snowmelt
     mount -t proc proc "$root/proc" && mount -t sysfs -o ro sys "$root/sys" && mount --bind /dev "$root/dev"
     exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
       DEBIAN_FRONTEND=noninteractive INITRD=No "$@"' in_root "$ROOT" "$@"
