@@ -247,6 +247,9 @@ fn volumes_are_made_resized_and_sent() {
         scratch.ok("get -Ho value volsize,volblocksize,refreservation tank/sparse"),
         "10T\n64K\nnone\n"
     );
+    // As ZFS 2.1 says of these.
+    assert_eq!(scratch.ok("get -Ho value,source volblocksize tank/v"), "16K\tdefault\n");
+    assert_eq!(scratch.ok("get -Ho value,source volblocksize tank/sparse"), "64K\t-\n");
     for (line, message) in [
         ("create -V 1P tank/x", "cannot create 'tank/x': out of space\n"),
         (

@@ -1,7 +1,7 @@
 //! Properties that are kept in the data itself: a volume's sizes, a filesystem's rules for names, the keys of an
 //! encrypted dataset, and what an interrupted receive left.
 
-use snowmelt_dataset::property::{Property, Source, Value};
+use snowmelt_dataset::property::{DefaultValue, Property, Source, Value};
 use snowmelt_dataset::receive::resume_token;
 use snowmelt_dataset::{DatasetError, Kind, Objset};
 use snowmelt_stream::nvlist::NvList;
@@ -29,7 +29,7 @@ impl Reader<'_> {
             return Ok(Some(number.map(|number| (Value::Number(number), Source::None))));
         }
         match property.name {
-            "volsize" | "volblocksize" => self.volume(entity, property.name).map(Some),
+            "volsize" | "volblocksize" => self.volume(entity, property).map(Some),
             "receive_resume_token" => match entity {
                 Entity::Dataset(dataset) => {
                     let token = resume_token(self.catalog, dataset.id)?;
@@ -53,17 +53,19 @@ impl Reader<'_> {
         })
     }
 
-    fn volume(&self, entity: &Entity, name: &str) -> Result<Option<(Value, Source)>, DatasetError> {
+    fn volume(&self, entity: &Entity, property: &Property) -> Result<Option<(Value, Source)>, DatasetError> {
         if entity.content_kind() != Some(Kind::Volume) {
             return Ok(None);
         }
         let Some(objset) = self.objset(entity)? else { return Ok(None) };
-        let (size, source) = match name {
-            "volsize" => (objset.volume_size(), Source::Local),
-            _ => (objset.volume_block_size(), Source::Default),
-        };
-        match size {
-            Ok(size) => Ok(Some((size.into(), source))),
+        let is_size = property.name == "volsize";
+        match if is_size { objset.volume_size() } else { objset.volume_block_size() } {
+            Ok(size) if is_size => Ok(Some((size.into(), Source::Local))),
+            // As `dsl_prop_nvlist_add_uint64` has it: who chose another one is not known.
+            Ok(size) => {
+                let is_default = property.default == DefaultValue::Number(size);
+                Ok(Some((size.into(), if is_default { Source::Default } else { Source::None })))
+            }
             Err(error @ DatasetError::Pool(_)) => Err(error),
             // Encrypted, or half received.
             Err(_) => Ok(None),
