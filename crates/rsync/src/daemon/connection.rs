@@ -141,7 +141,8 @@ impl Greeting {
         let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
         let major: u32 = major.parse().ok()?;
         // Version 31 of a test build is 30 to everybody else.
-        let major = if minor == "0" || major > u32::from(PROTOCOL_MAX) { major } else { major - 1 };
+        let major =
+            if minor == "0" || major > u32::from(PROTOCOL_MAX) { major } else { major.saturating_sub(1) };
         Some(Self {
             protocol: u8::try_from(major).unwrap_or(u8::MAX).min(PROTOCOL_MAX),
             digest: AuthDigest::choose(words),
@@ -454,6 +455,7 @@ mod tests {
     #[test]
     fn greetings_tell_the_version() {
         let protocol = |line: &str| Greeting::parse(line).map(|greeting| greeting.protocol);
+        assert_eq!(protocol("@RSYNCD: 0.1"), Some(0));
         assert_eq!(protocol("@RSYNCD: 31.0 sha512 md5"), Some(31));
         assert_eq!(protocol("@RSYNCD: 31.14 md5"), Some(30));
         assert_eq!(protocol("@RSYNCD: 99.0"), Some(PROTOCOL_MAX));
