@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use snowmelt_stream::{Features, Object, Record};
 
 use crate::VolumeArgs;
-use crate::data::Source;
+use crate::data::{Source, mix};
 use crate::files::microzap;
 use crate::out::{Out, VOLUME};
 
@@ -57,7 +57,8 @@ pub fn full(args: &VolumeArgs) -> Result<()> {
     out.end()
 }
 
-/// New content in `changes` of the blocks, spread over the first `within` bytes (0: over all of it).
+/// New content in `changes` of the blocks, spread over the first `within` bytes (0: over all of it): in each of so many
+/// equal parts one, others for every guid.
 pub fn changes(args: &VolumeArgs, changes: u64, within: u64, from: u64) -> Result<()> {
     let range = if within == 0 { args.size } else { within.min(args.size) };
     let written = (range / args.block).div_ceil(args.every);
@@ -65,8 +66,9 @@ pub fn changes(args: &VolumeArgs, changes: u64, within: u64, from: u64) -> Resul
     let mut source = Source::new(args.data, args.compressed);
     let mut out = Out::begin(&args.snapshot, from, VOLUME, features(args))?;
     object(&mut out, DATA, ZVOL, args.block)?;
+    let part = written / changes;
     for change in 0..changes {
-        let number = change * (written / changes) * args.every;
+        let number = (change * part + mix(change ^ args.snapshot.guid.rotate_left(32)) % part) * args.every;
         let (payload, compression) = source.block(number, args.snapshot.guid, usize::try_from(args.block)?);
         out.block(DATA, ZVOL, number * args.block, args.block, payload, compression)?;
     }

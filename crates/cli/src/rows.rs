@@ -49,6 +49,9 @@ pub struct PoolFacts {
     pub allocated: u64,
     /// Bytes free.
     pub free: u64,
+    /// Hundredths of what is free that lie between what is in use.
+    #[serde(default)]
+    pub fragmentation: u64,
     pub read_only: bool,
     pub txg: u64,
     pub comment: Option<String>,
@@ -278,6 +281,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         size: space.size.unwrap_or(space.occupied + space.free),
         allocated: space.allocated,
         free: space.free,
+        fragmentation: space.fragmentation(),
         read_only: pool.is_read_only(),
         txg: pool.committed_txg(),
         parity: pool.parity(),

@@ -1,4 +1,4 @@
-//! A pool in a directory whose disk is full behaves as a full pool does.
+//! Pools that are full or nearly so: on a disk that is full, and in a file where what is free lies between what is alive.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -6,8 +6,8 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::check;
-use common::files::{fill, open, remove};
+use common::files::{create, fill, noise, open, remove, write};
+use common::{check, name};
 use snowmelt_dataset::{CreateOptions, Datasets, DestroyPlan};
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::{Access, CreateOptions as NewStore, Location, PoolLabel};
@@ -74,4 +74,41 @@ fn a_full_disk_is_a_full_pool() {
             datasets = Datasets::open(Pool::open(store, options.clone()).unwrap()).unwrap();
         }
     }
+}
+
+/// What is rewritten here and there leaves segments of which two thirds are alive, hardly one of them nearly empty.
+#[test]
+fn what_is_free_between_blocks_can_be_written_again_and_again() {
+    const BLOCK: u64 = 16 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::File(dir.path().join("tank.img"));
+    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
+    let new = NewStore { label, size: Some(128 * MIB), force: false };
+    let store = snowmelt_store::create(&location, &new).unwrap();
+    let pool = Pool::create(store, &NewPool { name: "tank", guid: 1 }, PoolOptions::default()).unwrap();
+    let datasets = Datasets::create(pool).unwrap();
+    datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
+    let blocks = datasets.pool().space().unwrap().free * 7 / 11 / BLOCK;
+    let head = open(&datasets, "tank/x");
+    let object = create(&head, BLOCK as u32).unwrap();
+    for block in 0..blocks {
+        write(&head, object, block * BLOCK, &noise(block, BLOCK as usize)).unwrap();
+    }
+    let mut state = 1u64;
+    for round in 1..40 {
+        datasets.snapshot(&[name("tank/x@new")], &[]).unwrap();
+        for part in 0..blocks / 10 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let block = part * 10 + (state >> 33) % 10;
+            let wrote = write(&head, object, block * BLOCK, &noise(state, BLOCK as usize));
+            wrote.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        head.sync().unwrap();
+        let catalog = datasets.catalog();
+        let old = vec![catalog.snapshot(&name("tank/x@new")).unwrap()];
+        datasets.destroy(&DestroyPlan::snapshots(&catalog, old, false).unwrap()).unwrap();
+    }
+    let space = datasets.pool().space().unwrap();
+    assert!(space.fragmentation() > 20, "{space:?}");
+    check(&datasets, "rewriting what is free");
 }

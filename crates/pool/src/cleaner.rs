@@ -26,11 +26,11 @@ use crate::io::Outgoing;
 use crate::pool::Pool;
 use crate::relocation;
 use crate::segment::{FRAME_HEADER, FrameHeader};
-use crate::space::ALIVE_MAX_PERCENT;
+use crate::space::{ALIVE_MAX_PERCENT, LAST_RESORT_PERCENT};
 use crate::txg::Hold;
 
 /// Bytes copied in one sync task: so long everybody else waits.
-const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_BYTES: u64 = 32 << 20;
 
 /// Which segments to clean.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +44,14 @@ pub struct CleanOptions {
 impl Default for CleanOptions {
     fn default() -> Self {
         CleanOptions { alive_max_percent: ALIVE_MAX_PERCENT, bytes_max: 256 << 20 }
+    }
+}
+
+impl CleanOptions {
+    /// For who finds no room: segments from which little comes, too.
+    #[must_use]
+    pub fn last_resort() -> Self {
+        CleanOptions { alive_max_percent: LAST_RESORT_PERCENT, ..CleanOptions::default() }
     }
 }
 
@@ -88,8 +96,8 @@ struct Moving {
 }
 
 impl Pool {
-    /// Segments worth cleaning, the emptiest first, with what is alive in each.
-    fn worth_cleaning(&self, options: &CleanOptions) -> Result<Vec<(SegmentId, u64)>> {
+    /// Segments that may be cleaned, the emptiest first, with what is alive in each.
+    fn cleanable(&self, options: &CleanOptions) -> Result<Vec<(SegmentId, u64)>> {
         let capacity = self.store().capacity();
         let capacity = capacity.map_err(PoolError::store("asking the store for its capacity"))?;
         let slot = self.io().slot(capacity.total);
@@ -97,12 +105,28 @@ impl Pool {
         let found = table.cleanable(options.alive_max_percent, slot);
         let mut found: Vec<_> = found.filter(|(_, alive, _)| *alive > 0).collect();
         found.sort_by_key(|(_, alive, _)| *alive);
-        let mut copied = 0;
-        let within = found.into_iter().take_while(|(_, alive, _)| {
-            copied += alive;
-            copied <= options.bytes_max
-        });
-        Ok(within.map(|(id, alive, _)| (id, alive)).collect())
+        Ok(found.into_iter().map(|(id, alive, _)| (id, alive)).collect())
+    }
+
+    /// Calls `clean`, for as long as there is little room left and that makes more. Without effect if that was tried
+    /// already, and not a segment filled or given back since. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// Those of `clean`, and when the store cannot tell its capacity.
+    pub fn while_low<E: From<PoolError>>(
+        &self,
+        mut clean: impl FnMut() -> std::result::Result<bool, E>,
+    ) -> std::result::Result<(), E> {
+        let io = self.io();
+        if !io.looks_low() || !io.has_moved() {
+            return Ok(());
+        }
+        io.refresh_room()?;
+        while io.looks_low() && clean()? {
+            io.refresh_room()?;
+        }
+        io.saw_low();
+        Ok(())
     }
 
     /// Whether cleaning would give back at least a hundredth of what segments take.
@@ -110,7 +134,7 @@ impl Pool {
     /// # Errors
     /// When the store cannot tell its capacity.
     pub fn is_worth_cleaning(&self, options: &CleanOptions) -> Result<bool> {
-        let found = self.worth_cleaning(options)?;
+        let found = self.cleanable(options)?;
         let dead: u64 = found.iter().map(|(_, alive)| self.io().segment_bytes.saturating_sub(*alive)).sum();
         let occupied = self.io().space.lock().occupied();
         Ok(found.len() >= 2 && dead >= self.io().segment_bytes && dead >= occupied / 100)
@@ -122,7 +146,12 @@ impl Pool {
     /// When the pool cannot be read or written; what had been moved by then is moved.
     pub fn clean(&self, roots: &dyn Roots, options: &CleanOptions) -> Result<CleanReport> {
         let Some(_alone) = self.cleaner.try_lock() else { return Ok(CleanReport::default()) };
-        let segments: BTreeSet<_> = self.worth_cleaning(options)?.into_iter().map(|(id, _)| id).collect();
+        let mut copied = 0;
+        let within = self.cleanable(options)?.into_iter().take_while(|(_, alive)| {
+            copied += alive;
+            copied <= options.bytes_max
+        });
+        let segments: BTreeSet<_> = within.map(|(id, _)| id).collect();
         if segments.len() < 2 {
             // To empty one, another is filled.
             return Ok(CleanReport::default());

@@ -21,7 +21,7 @@ use crate::parity::{HeadCache, with_parity, without_parity};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation::{self, Retired};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
-use crate::space::{SegmentTable, Space, slop};
+use crate::space::{SegmentTable, Space, low_water, slop};
 use crate::tree::{Node, Tree, TreeId, codec};
 use crate::writer::{AppendError, Ledger, Writer};
 
@@ -115,6 +115,10 @@ pub(crate) struct Io {
     suspended: OnceLock<(Txg, Arc<str>)>,
     /// Bytes that may be written before the reserve is touched; refreshed from the store now and then.
     room: AtomicI64,
+    /// With less room than this it is time to clean.
+    low_water: AtomicI64,
+    /// What segments took when that was last looked into.
+    low_since: AtomicU64,
     /// Bytes of blocks written in the open txg.
     pub(crate) written: AtomicU64,
     /// Memory of dirty nodes: will become writes.
@@ -212,6 +216,8 @@ impl Io {
             counters: AtomicCounters::default(),
             suspended: OnceLock::new(),
             room: AtomicI64::new(0),
+            low_water: AtomicI64::new(0),
+            low_since: AtomicU64::new(0),
             written: AtomicU64::new(0),
             dirty_nodes: AtomicU64::new(0),
             promised: AtomicU64::new(0),
@@ -331,12 +337,31 @@ impl Io {
 
     /// Asks the store how much room there is.
     pub(crate) fn refresh_room(&self) -> Result<()> {
-        let (_, free) = self.room_left()?;
+        let (total, free) = self.room_left()?;
+        let size = total.unwrap_or_else(|| free.saturating_add(self.space.lock().occupied()));
+        let low_water = i64::try_from(low_water(size, self.slot(total))).unwrap_or(i64::MAX);
+        self.low_water.store(low_water, Ordering::Relaxed);
         let buffered = self.data.buffered() + self.nodes.buffered();
         let room = i64::try_from(free).unwrap_or(i64::MAX);
         let buffered = i64::try_from(buffered).unwrap_or(i64::MAX);
         self.room.store(room.saturating_sub(buffered), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether so little room is left that more should be made before it is asked for; by what is known, which may be too bad.
+    pub(crate) fn looks_low(&self) -> bool {
+        self.room.load(Ordering::Relaxed) < self.low_water.load(Ordering::Relaxed)
+    }
+
+    /// Whether a segment's worth was taken or given back since [`saw_low`](Self::saw_low).
+    pub(crate) fn has_moved(&self) -> bool {
+        let occupied = self.space.lock().occupied();
+        occupied.abs_diff(self.low_since.load(Ordering::Relaxed)) >= self.segment_bytes
+    }
+
+    /// What could be done about little room was done.
+    pub(crate) fn saw_low(&self) {
+        self.low_since.store(self.space.lock().occupied(), Ordering::Relaxed);
     }
 
     /// Size of the store, if it has one, and what can be written now, without the reserve.

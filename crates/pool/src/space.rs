@@ -27,6 +27,15 @@ pub struct Space {
     pub free: u64,
 }
 
+impl Space {
+    /// How many hundredths of what is free lie between blocks that are alive, where only cleaning gets at it.
+    pub fn fragmentation(&self) -> u64 {
+        let between = self.occupied.saturating_sub(self.allocated);
+        let free = self.size.map_or(self.free, |size| size.saturating_sub(self.allocated)).max(between);
+        between.saturating_mul(100).checked_div(free).unwrap_or(0)
+    }
+}
+
 /// The recorded part of a segment's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRecord {
@@ -39,6 +48,8 @@ const VERSION: u8 = 1;
 
 /// A segment is worth cleaning when at most so many hundredths of it are alive.
 pub(crate) const ALIVE_MAX_PERCENT: u64 = 75;
+/// The same where nothing else makes room.
+pub(crate) const LAST_RESORT_PERCENT: u64 = 90;
 
 impl SegmentRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -225,9 +236,9 @@ impl SegmentTable {
             })
     }
 
-    /// Dead bytes that can be given back: in dead segments, and in those worth cleaning.
+    /// Dead bytes that can be given back: in dead segments, and in those that cleaning can empty.
     pub(crate) fn reclaimable(&self, slot: u64) -> u64 {
-        self.cleanable(ALIVE_MAX_PERCENT, slot).map(|(_, alive, size)| size - alive.min(size)).sum()
+        self.cleanable(LAST_RESORT_PERCENT, slot).map(|(_, alive, size)| size - alive.min(size)).sum()
     }
 
     pub(crate) fn has_dead(&self) -> bool {
@@ -275,4 +286,10 @@ impl SegmentTable {
 /// have slots it is two of these at least: to free something, or to clean, a segment of each kind may have to be opened.
 pub(crate) fn slop(size: u64, slot: u64) -> u64 {
     (size / 32).max(8 << 20).max(2 * slot).min(size / 4).min(128 << 30)
+}
+
+/// With less room than this some is made before it is asked for. What cleaning moves must fit beside what is there, so that the
+/// later it begins, the fewer segments at a time it can choose from.
+pub(crate) fn low_water(size: u64, slot: u64) -> u64 {
+    slop(size, slot).max(6 * slot).min(size / 4)
 }

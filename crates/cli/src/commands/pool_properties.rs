@@ -189,7 +189,7 @@ impl Field {
             ("allocated", _) => size(pool.allocated),
             ("free", _) => size(pool.free),
             ("freeing" | "leaked" | "bcloneused" | "bclonesaved", _) => size(0),
-            ("fragmentation", _) => percent(0),
+            ("fragmentation", _) => percent(pool.fragmentation),
             ("parity", _) if pool.parity == 0 => "off".to_owned(),
             ("parity", _) => percent(pool.parity.into()),
             ("capacity", _) => percent(pool.capacity()),
@@ -249,6 +249,7 @@ mod tests {
             size: 10 << 30,
             allocated: 3 << 30,
             free: 7 << 30,
+            fragmentation: 12,
             read_only: false,
             txg: 9,
             comment: None,
@@ -271,7 +272,7 @@ mod tests {
             columns.iter().map(|column| column.text(&pool(), exact)).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("name,size,cap,health,free", false), "tank 10G 30% ONLINE 7G");
-        assert_eq!(line("size,alloc,cap,dedup", true), "10737418240 3221225472 30 1.00");
+        assert_eq!(line("size,alloc,frag,cap,dedup", true), "10737418240 3221225472 12 30 1.00");
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
         assert_eq!(line("parity", false), "5%");

@@ -302,6 +302,7 @@ mod tests {
             size: 1,
             allocated: 0,
             free: 1,
+            fragmentation: 0,
             read_only: false,
             txg: 9,
             comment: None,

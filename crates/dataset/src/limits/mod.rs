@@ -34,6 +34,7 @@ const TRIES: usize = 4;
 
 /// Takes a share in the open txg with room for `bytes`, of whatever dataset; makes room if need be.
 pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, DatasetError> {
+    keep_room(pool);
     for tries in 1.. {
         let hold = pool.begin()?;
         match hold.require(bytes) {
@@ -51,12 +52,21 @@ pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, Datas
 
 /// Tries to make room after the `tries`th refusal. Says whether it is worth asking again.
 fn more_room(pool: &Pool, tries: usize) -> Result<bool, DatasetError> {
-    Ok(tries < TRIES && (pool.reclaim()? && tries == 1 || make_room(pool)?))
+    let is_worth = tries < TRIES;
+    Ok(is_worth && (pool.reclaim()? && tries == 1 || make_room(pool, CleanOptions::last_resort())?))
+}
+
+/// Makes room before there is none: the less there is, the fewer segments fit beside what is there, and each time everything is
+/// walked. What fails here is told to whoever finds no room.
+fn keep_room(pool: &Pool) {
+    let _ = pool.while_low(|| make_room(pool, CleanOptions::default()));
 }
 
 /// Cleans segments, when that gives back a good part of the pool. Says whether it did.
-fn make_room(pool: &Pool) -> Result<bool, DatasetError> {
-    let options = CleanOptions::default();
+fn make_room(pool: &Pool, options: CleanOptions) -> Result<bool, DatasetError> {
+    // The larger the pool, the longer the walk that this must be worth.
+    let bytes_max = options.bytes_max.max(pool.space()?.size.unwrap_or(0) / 1024);
+    let options = CleanOptions { bytes_max, ..options };
     Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, &options)?.freed > 0)
 }
 
@@ -110,6 +120,7 @@ impl Limits {
         bytes: u64,
         ask: impl Fn(&Hold<'p>, u64) -> Result<(), PoolError>,
     ) -> Result<Hold<'p>, DatasetError> {
+        keep_room(pool);
         let mut tries = 0;
         loop {
             tries += 1;
