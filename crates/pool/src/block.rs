@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use crate::error::{PoolError, Result};
 use crate::outside::OutsidePlace;
-use crate::ptr::{BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
+use crate::ptr::{self, BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
 
 /// Which block of which object a frame holds: for scans and salvage only, nothing is looked up by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +67,11 @@ impl Prepared {
         }
     }
 
+    /// Whether these are bytes of an encrypted pool, as they are stored there.
+    pub(crate) fn is_sealed(&self) -> bool {
+        ptr::algorithm(self.compression) != self.compression
+    }
+
     /// The stored bytes.
     pub fn payload(&self) -> &Bytes {
         &self.payload
@@ -92,7 +97,8 @@ impl Prepared {
         expand(self.payload.clone(), self.compression, self.lsize).ok()
     }
 
-    /// Whether a pointer leads to exactly these stored bytes already.
+    /// Whether a pointer leads to exactly these stored bytes already, in a pool that is not encrypted. Of any pool
+    /// [`Pool::is_at`](crate::Pool::is_at) tells.
     pub fn is_at(&self, ptr: &crate::ptr::BlockPtr) -> bool {
         use crate::ptr::BlockPtr;
         let own = (self.lsize, self.payload.len(), self.compression, self.hash);
@@ -111,6 +117,9 @@ impl Prepared {
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
+        if self.is_sealed() {
+            return Err(PoolError::Misuse("a block of a compression that there is not"));
+        }
         let size = |what, len: u64| Err(PoolError::Size { what, len, min: 1, max: u64::from(BLOCK_MAX) });
         if self.lsize == 0 || self.lsize > BLOCK_MAX {
             return size("a block's logical size", u64::from(self.lsize));

@@ -23,6 +23,7 @@ use crate::open;
 use crate::pool::{Pool, PoolOptions};
 use crate::prefix;
 use crate::ptr::Txg;
+use crate::seal::Keys;
 use crate::space::SegmentTable;
 use crate::tree::{TreeRecord, View};
 use crate::txg::Hold;
@@ -53,6 +54,8 @@ pub(crate) struct CommitState {
     /// The txg whose state this owner began with.
     pub(crate) base: Txg,
     pub(crate) nonce: [u8; 16],
+    /// Of an encrypted pool.
+    pub(crate) keys: Option<Keys>,
     /// What is left to do before anything may be written.
     pub(crate) claim: Option<Claim>,
 }
@@ -214,7 +217,11 @@ impl Pool {
         seen
     }
 
-    fn sync_txg(&self, force: bool, task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>) -> Result<Txg> {
+    pub(crate) fn sync_txg(
+        &self,
+        force: bool,
+        task: Option<&mut dyn FnMut(&Hold<'_>) -> bool>,
+    ) -> Result<Txg> {
         if force {
             self.claim()?;
         }
@@ -327,8 +334,9 @@ impl Pool {
             allocated,
             meta,
             ends,
+            sealed: None,
         };
-        Ok(Written { txg, uberblock: uberblock.encode(), dead })
+        Ok(Written { txg, uberblock: uberblock.encode(state.keys.as_ref()), dead })
     }
 
     fn published(
@@ -355,7 +363,7 @@ impl Pool {
         let mut state = self.commit.lock();
         self.io().writable()?;
         let Some(Claim { uberblock, resume }) = state.claim.take() else { return Ok(()) };
-        let published = self.io().store.publish(uberblock.txg, &uberblock.encode());
+        let published = self.io().store.publish(uberblock.txg, &uberblock.encode(state.keys.as_ref()));
         self.published(&mut state, uberblock.txg, published)?;
         if resume {
             open::resume_segments(self.io(), &uberblock);

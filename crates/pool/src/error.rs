@@ -141,6 +141,15 @@ pub enum PoolError {
         /// Whether a read-only open is still possible.
         read_only_ok: bool,
     },
+    /// The pool is encrypted, and no key was given.
+    #[error("{store}: the pool is encrypted, and its key is not loaded")]
+    KeyNeeded {
+        /// The store, as a person names it.
+        store: String,
+    },
+    /// A key that does not do.
+    #[error(transparent)]
+    Key(#[from] crate::seal::KeyError),
     /// Uberblocks were found, but none leads to a readable pool.
     #[error(
         "none of the {tried} newest uberblocks leads to a readable pool; the newest fails with: {source}"

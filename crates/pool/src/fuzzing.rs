@@ -9,6 +9,7 @@ use crate::parity;
 use crate::ptr::BlockPtr;
 use crate::relocation;
 use crate::scrub::ScrubRecord;
+use crate::seal::{self, KeyRecord};
 use crate::segment::{self, FrameHeader};
 use crate::space::SegmentRecord;
 use crate::tree::{Node, TreeRecord, codec};
@@ -26,6 +27,10 @@ pub fn decoders(data: &[u8]) {
     }
     frame_header(data);
     parity_head(data);
+    if let Ok(record) = KeyRecord::decode(1, data) {
+        assert_eq!(record.encode(), data);
+    }
+    let _ = seal::decode_key_frame(SegmentId(1), data);
     if let Ok(record) = SegmentRecord::decode(data) {
         assert_eq!(record.encode(), data);
     }
@@ -49,7 +54,7 @@ pub fn decoders(data: &[u8]) {
     let _ = Uberblock::decode(data);
     let summed = [data, blake3::hash(data).as_bytes()].concat();
     if let Ok(uberblock) = Uberblock::decode(&summed) {
-        assert!(Uberblock::decode(&uberblock.encode()).is_ok());
+        assert!(Uberblock::decode(&uberblock.encode(None)).is_ok());
     }
     let (key, value) = data.split_at(data.len().min(21));
     if let Ok(dead) = Dead::decode(key, value) {

@@ -175,8 +175,9 @@ fn uberblocks() {
         allocated: 9,
         meta: TreeRecord { root: Some(stored()), ..TreeRecord::default() },
         ends: vec![SegmentEnd { id: SegmentId(10), kind: Kind::Data, open: true, len: 4096 }],
+        sealed: None,
     };
-    let bytes = uberblock.encode();
+    let bytes = uberblock.encode(None);
     let word = |n: u8| format!("{n:02x}00000000000000");
     let expected = "736e6f776d656c74".to_owned()
         + "01000000"
@@ -200,8 +201,9 @@ fn uberblocks() {
         assert!(Uberblock::decode(&bad).is_err(), "byte {at}");
     }
     // Features unknown to this build.
-    let incompat = Features { incompat: 2, ..Features::default() };
-    assert_eq!(incompat.check(true).unwrap_err().to_string().split(": ").last(), Some("incompat bit 1"));
+    let incompat = Features { incompat: 4, ..Features::default() };
+    assert_eq!(incompat.check(true).unwrap_err().to_string().split(": ").last(), Some("incompat bit 2"));
+    assert!(Features { incompat: 3, ..Features::default() }.check(false).is_ok());
     let known = Features { ro_compat: 1, ..Features::default() };
     assert!(known.check(false).is_ok());
     let ro_compat = Features { ro_compat: 2, compat: 1, ..Features::default() };

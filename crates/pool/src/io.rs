@@ -6,11 +6,12 @@
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use snowmelt_store::{SegmentId, Store, StoreError};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::block::{self, Prepared};
+use crate::block::{self, BlockId, Prepared};
 use crate::cache::{Cache, Place};
 use crate::cleaner::Cleaning;
 use crate::damage::{self, MetBlocks};
@@ -20,6 +21,7 @@ use crate::outside::{Outside, OutsidePtr};
 use crate::parity::{HeadCache, with_parity, without_parity};
 use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation::{self, Retired};
+use crate::seal::{self, Class, KeyRecord, Seal, Sealer};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::space::{SegmentTable, Space, low_water, slop};
 use crate::tree::{Node, Tree, TreeId, codec};
@@ -92,6 +94,7 @@ pub(crate) struct IoOptions {
     pub(crate) data_cache_bytes: usize,
     pub(crate) node_cache_bytes: usize,
     pub(crate) read_only: bool,
+    pub(crate) sealer: Option<Sealer>,
 }
 
 pub(crate) struct Io {
@@ -99,6 +102,10 @@ pub(crate) struct Io {
     pub(crate) guid: u64,
     pub(crate) node_bytes: usize,
     pub(crate) read_only: bool,
+    /// What seals the blocks of an encrypted pool …
+    sealer: Option<Sealer>,
+    /// … and the record of its key, with which segments begin.
+    key_record: RwLock<Option<KeyRecord>>,
     pub(crate) segment_bytes: u64,
     data: Writer,
     nodes: Writer,
@@ -180,6 +187,10 @@ impl Ledger for Io {
     fn sealed(&self, id: SegmentId) {
         self.space.lock().sealed(id, self.open_txg.load(Ordering::Acquire));
     }
+    fn key_frame(&self, id: SegmentId) -> Option<Vec<u8>> {
+        let txg = self.open_txg.load(Ordering::Acquire);
+        self.key_record.read().as_ref().map(|record| seal::encode_key_frame(record, id, txg))
+    }
     fn covered(&self, bytes: u64) {
         self.room.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
@@ -202,6 +213,8 @@ impl Io {
             guid,
             node_bytes: options.node_bytes,
             read_only: options.read_only,
+            key_record: RwLock::new(options.sealer.as_ref().map(|sealer| sealer.record().clone())),
+            sealer: options.sealer,
             segment_bytes,
             data: Writer::new(Kind::Data, segment_bytes, options.buffer_bytes, guid),
             nodes: Writer::new(Kind::Node, segment_bytes, options.buffer_bytes, guid),
@@ -241,6 +254,61 @@ impl Io {
 
     pub(crate) fn set_meta(&self, meta: &Arc<Tree>) {
         let _ = self.meta.set(Arc::downgrade(meta));
+    }
+
+    /// Whether the pool is encrypted.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.sealer.is_some()
+    }
+
+    /// Segments begin with this record from now on; new ones are begun.
+    pub(crate) fn set_key_record(&self, record: &KeyRecord) -> Result<()> {
+        let before = self.key_record.write().replace(record.clone());
+        for writer in [&self.data, &self.nodes] {
+            if let Err(error) = writer.roll(&*self.store, self) {
+                *self.key_record.write() = before;
+                return Err(self.failed("sealing a segment", 0, error));
+            }
+        }
+        Ok(())
+    }
+
+    /// A block as it is stored: in an encrypted pool sealed. One that was sealed before, and is moved, stays as it is.
+    pub(crate) fn stored_form<'a>(
+        &self,
+        class: Class,
+        birth: Txg,
+        id: BlockId,
+        block: &'a Prepared,
+    ) -> Result<Cow<'a, Prepared>> {
+        let Some(sealer) = self.sealer.as_ref().filter(|_| !block.is_sealed()) else {
+            return Ok(Cow::Borrowed(block));
+        };
+        let compression = block.compression | sealer.suite().bits();
+        let seal = Seal { class, compression, lsize: block.lsize, birth };
+        let payload = sealer.seal(&seal, id, &block.payload, &block.hash);
+        let payload = payload.ok_or(PoolError::Misuse("a block that is too long to be encrypted"))?;
+        let hash = *blake3::hash(&payload).as_bytes();
+        Ok(Cow::Owned(Prepared { payload, lsize: block.lsize, compression, hash, outside: None }))
+    }
+
+    /// What was given to be stored, of stored bytes that are verified.
+    pub(crate) fn unseal(&self, ptr: &StoredPtr, class: Class, stored: Bytes) -> Result<Bytes> {
+        let corrupt = |what: &str| {
+            let what = format!("{what} (born in txg {})", ptr.birth);
+            PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what }
+        };
+        let Some(sealer) = &self.sealer else {
+            return match ptr.is_sealed() {
+                true => Err(corrupt("an encrypted block in a pool that is not encrypted")),
+                false => Ok(stored),
+            };
+        };
+        let seal = Seal { class, compression: ptr.compression, lsize: ptr.lsize, birth: ptr.birth };
+        if sealer.suite().bits() | ptr.algorithm() != ptr.compression {
+            return Err(corrupt("a block that is not encrypted as the pool is"));
+        }
+        sealer.open(&seal, stored).ok_or_else(|| corrupt("an encrypted block that is not authentic"))
     }
 
     /// Segments have so much parity from now on, in hundredths of the data.
@@ -392,7 +460,9 @@ impl Io {
     /// # Errors
     /// `NoSpace`, `Store` (the pool is then suspended), `Size`.
     pub(crate) fn write(&self, out: &Outgoing<'_>, birth: Txg) -> Result<StoredPtr> {
-        let Prepared { payload, lsize, compression, hash, .. } = out.block;
+        let id = BlockId { object: out.object, blkid: out.blkid };
+        let block = self.stored_form(Class::of(out.kind, out.owner), birth, id, out.block)?;
+        let Prepared { payload, lsize, compression, hash, .. } = &*block;
         let psize = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let header = FrameHeader {
             kind: out.kind,
@@ -531,11 +601,11 @@ impl Io {
         })
     }
 
-    /// The stored bytes of a block, verified.
-    fn fetch(&self, ptr: &StoredPtr, meta: bool) -> Result<Bytes> {
+    /// The stored bytes of a block, verified and without their seal.
+    fn fetch(&self, ptr: &StoredPtr, class: Class) -> Result<Bytes> {
         let mut bytes = vec![0; ptr.psize as usize];
-        self.fetch_into(ptr, meta, &mut bytes)?;
-        Ok(Bytes::from(bytes))
+        self.fetch_into(ptr, class == Class::MetaNode, &mut bytes)?;
+        self.unseal(ptr, class, Bytes::from(bytes))
     }
 
     /// The stored bytes of a block, verified; `bytes` is as long as they are. What is damaged is noted.
@@ -611,13 +681,13 @@ impl Io {
         Ok(self.retired.find((segment, offset)).unwrap_or((segment, offset)))
     }
 
-    /// The stored bytes of a data block, verified.
+    /// The stored bytes of a data block, verified and without their seal.
     pub(crate) fn read_stored(&self, ptr: &BlockPtr) -> Result<Bytes> {
         match ptr {
             BlockPtr::Embedded { data, .. } => Ok(Bytes::copy_from_slice(data)),
             BlockPtr::Stored(ptr) => {
                 count(&self.counters.block_reads, 1);
-                self.fetch(ptr, false)
+                self.fetch(ptr, Class::Data)
             }
             BlockPtr::Outside(ptr) => {
                 let mut bytes = vec![0; ptr.psize as usize];
@@ -668,7 +738,11 @@ impl Io {
         match ptr {
             BlockPtr::Stored(stored) if is_plain && !self.data_cache.has(cached_at(stored)) => {
                 count(&self.counters.block_reads, 1);
-                self.fetch_into(stored, false, buf)?;
+                if self.is_sealed() || stored.is_sealed() {
+                    buf.copy_from_slice(&self.fetch(stored, Class::Data)?);
+                } else {
+                    self.fetch_into(stored, false, buf)?;
+                }
                 Ok(true)
             }
             BlockPtr::Outside(outside) if is_plain && !self.data_cache.has(outside.cached_at()) => {
@@ -734,7 +808,12 @@ impl Io {
     /// Reads a node from the store, past the cache.
     pub(crate) fn read_node(&self, ptr: &StoredPtr, meta: bool) -> Result<Node> {
         count(&self.counters.node_misses, 1);
-        node_of(ptr, self.fetch(ptr, meta)?)
+        node_of(ptr, self.fetch(ptr, Class::of_node(meta))?)
+    }
+
+    /// The node in a node's stored bytes, which are verified.
+    pub(crate) fn open_node(&self, ptr: &StoredPtr, stored: Bytes, meta: bool) -> Result<Node> {
+        node_of(ptr, self.unseal(ptr, Class::of_node(meta), stored)?)
     }
 
     pub(crate) fn remember_node(&self, ptr: &StoredPtr, node: Arc<Node>) {
@@ -782,13 +861,13 @@ pub(crate) fn frame_header(frame: &[u8], ptr: &StoredPtr, place: (SegmentId, u32
     (is_of_it && header.lsize == ptr.lsize && header.compression == ptr.compression).then_some(header)
 }
 
-/// The node in a node's stored bytes.
-pub(crate) fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
+/// The node in a node's bytes.
+fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
     let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
     if ptr.lsize > codec::NODE_LSIZE_MAX {
         return Err(corrupt(format!("a tree node of {} bytes", ptr.lsize)));
     }
-    let bytes = expand(stored, ptr.compression, ptr.lsize, (ptr.segment, ptr.offset))?;
+    let bytes = expand(stored, ptr.algorithm(), ptr.lsize, (ptr.segment, ptr.offset))?;
     codec::decode(&bytes, ptr.birth).map_err(|error| corrupt(error.to_string()))
 }
 

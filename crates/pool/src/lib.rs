@@ -52,6 +52,7 @@ mod rewind;
 mod salvage;
 mod scan;
 mod scrub;
+mod seal;
 mod segment;
 mod space;
 mod syncer;
@@ -81,6 +82,10 @@ pub use scan::{Frame, Scan, scan};
 pub use scrub::{
     FrozenRoot, LiveRoot, MetaScan, ScrubOptions, ScrubPlan, ScrubRefused, ScrubRoots, ScrubState,
     ScrubStatus,
+};
+pub use seal::{
+    KEY_LOCATION_MAX, KeyError, KeyFormat, KeyRecord, Keys, PASSPHRASE_MAX, PASSPHRASE_MIN, PassphraseCost,
+    Suite, Wrap,
 };
 pub use segment::{FRAME_HEADER, FrameHeader, Kind};
 pub use snowmelt_store::SegmentId;

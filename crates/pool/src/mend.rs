@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::io::Freed;
 use crate::pool::Pool;
 use crate::ptr::StoredPtr;
+use crate::seal::Class;
 use crate::segment::{FrameHeader, Kind};
 use crate::tree::TreeId;
 
@@ -66,15 +67,18 @@ impl Mending<'_> {
     /// # Errors
     /// When the pool cannot be written.
     pub fn offer(&mut self, ptr: &StoredPtr, tree: TreeId, id: BlockId, good: &Prepared) -> Result<bool> {
-        let is_it = good.outside.is_none()
-            && good.hash == ptr.hash
-            && good.payload.len() == ptr.psize as usize
-            && crate::io::verify(&good.payload, ptr).is_ok();
+        if good.outside.is_some() || good.payload.len() != ptr.payload_len() as usize {
+            return Ok(false);
+        }
+        let stored = self.pool.io().stored_form(Class::Data, ptr.birth, id, good)?;
+        let is_it = stored.hash == ptr.hash
+            && stored.compression == ptr.compression
+            && crate::io::verify(&stored.payload, ptr).is_ok();
         if !is_it {
             return Ok(false);
         }
         self.bytes += ptr.asize();
-        self.batch.push((ptr.clone(), tree, id, good.payload.clone()));
+        self.batch.push((ptr.clone(), tree, id, stored.payload.clone()));
         if self.bytes >= BATCH_BYTES {
             self.write()?;
         }

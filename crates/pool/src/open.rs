@@ -14,6 +14,7 @@ use crate::prefix;
 use crate::ptr::Txg;
 use crate::rewind::{self, Rewind};
 use crate::salvage::{LostState, Salvage};
+use crate::seal::{KeyRecord, Keys, Sealer, random};
 use crate::space::{SegmentRecord, SegmentTable};
 use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
 use crate::uberblock::{Features, Uberblock};
@@ -59,6 +60,7 @@ impl PoolOptions {
             data_cache_bytes: self.data_cache_bytes,
             node_cache_bytes: self.node_cache_bytes,
             read_only: self.read_only,
+            sealer: self.keys.as_ref().map(Sealer::new),
         })
     }
 }
@@ -72,28 +74,18 @@ fn check_segment(len: u64, node_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-fn nonce() -> Result<[u8; 16]> {
-    let mut out = [0; 16];
-    let mut filled = 0;
-    while filled < out.len() {
-        match rustix::rand::getrandom(&mut out[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(more) => filled += more,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return Err(PoolError::Misuse("the system has no random numbers")),
-        }
-    }
-    Ok(out)
-}
-
 impl Pool {
     /// Makes a pool on a store that holds none, and commits it.
     ///
     /// # Errors
-    /// `Exists`; as [`commit`](Self::commit).
+    /// `Exists`; `Misuse` when the key is another pool's; as [`commit`](Self::commit).
     pub fn create(store: Box<dyn Store>, new: &NewPool<'_>, options: PoolOptions) -> Result<Arc<Self>> {
         let raw = store.uberblocks().map_err(PoolError::store("looking for a pool"))?;
         if !raw.is_empty() {
             return Err(PoolError::Exists { store: store.describe() });
+        }
+        if options.keys.as_ref().is_some_and(|keys| keys.guid() != new.guid) {
+            return Err(PoolError::Misuse("the key is that of another pool"));
         }
         let io = Arc::new(Io::new(store, new.guid, options.io()?));
         check_segment(io.segment_bytes, options.node_bytes)?;
@@ -104,10 +96,14 @@ impl Pool {
         let state = CommitState {
             recent: VecDeque::new(),
             orphans: Vec::new(),
-            features: Features::default(),
+            features: Features {
+                incompat: if options.keys.is_some() { Features::ENCRYPTION } else { 0 },
+                ..Features::default()
+            },
+            keys: options.keys.clone(),
             epoch: 1,
             base: 0,
-            nonce: nonce()?,
+            nonce: random()?,
             claim: None,
         };
         let created = (options.clock)();
@@ -126,14 +122,14 @@ impl Pool {
     /// meta tree reads and verifies. [`open_report`](Self::open_report) tells which it was.
     ///
     /// # Errors
-    /// `NoUberblock`, `Features`, `NeedsRewind`, `NoTxg`, `Unreadable`; when the store fails.
+    /// `NoUberblock`, `Features`, `KeyNeeded`, `NeedsRewind`, `NoTxg`, `Unreadable`; when the store fails.
     pub fn open(store: Box<dyn Store>, options: PoolOptions) -> Result<Arc<Self>> {
         let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
         let seen = raw.iter().map(|raw| raw.txg).max();
         let Some(seen) = seen else {
             return Err(PoolError::NoUberblock { store: store.describe() });
         };
-        let (ring, mut failed) = decode_ring(raw);
+        let (ring, mut failed) = decode_ring(raw, options.keys.as_ref());
         let guid = match (ring.first(), failed.first()) {
             (Some(newest), _) => newest.guid,
             (None, Some((_, error))) => return Err(PoolError::record("uberblock", error.clone())),
@@ -148,6 +144,7 @@ impl Pool {
         for at in candidates {
             let uberblock = &ring[at];
             uberblock.features.check(options.read_only)?;
+            check_key(uberblock, &io)?;
             let missing = |_: &Arc<Tree>| rewind::missing(&io.space.lock(), &stored);
             let loaded =
                 load(&io, uberblock).map(|meta| (missing(&meta), meta)).and_then(|(missing, meta)| {
@@ -192,6 +189,19 @@ impl Pool {
 }
 
 impl Pool {
+    /// The record of the key of an encrypted pool; `None` if it is not encrypted, or nothing of it can be read. Who has the
+    /// user's key opens it by [`Keys::open`].
+    ///
+    /// # Errors
+    /// When the store cannot be read; `Features` of an encrypted pool of a later version.
+    pub fn key_record_of(store: &dyn Store) -> Result<Option<KeyRecord>> {
+        let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
+        let (ring, _) = decode_ring(raw, None);
+        let Some(newest) = ring.into_iter().next() else { return Ok(None) };
+        newest.features.check(true)?;
+        Ok(newest.sealed.map(|sealed| sealed.record))
+    }
+
     /// Opens a state that was found with no uberblock. For writing, its owner's first txg makes it the newest state.
     ///
     /// # Errors
@@ -204,9 +214,12 @@ impl Pool {
     ) -> Result<Arc<Self>> {
         let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
         let seen = raw.iter().map(|raw| raw.txg).max().unwrap_or(0).max(salvage.newest);
-        let (ring, _) = decode_ring(raw);
+        let (ring, _) = decode_ring(raw, options.keys.as_ref());
         let io = Arc::new(Io::new(store, salvage.guid, options.io()?));
         check_segment(io.segment_bytes, options.node_bytes)?;
+        if salvage.key_record().is_some() && !io.is_sealed() {
+            return Err(PoolError::KeyNeeded { store: io.store.describe() });
+        }
         let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
         io.open_txg.store(state.txg() + 1, Ordering::Release);
         // Whether there is any, the uberblock knew.
@@ -239,12 +252,24 @@ fn needs_rewind(newest: &Uberblock, to: &Uberblock, source: PoolError) -> PoolEr
     PoolError::NeedsRewind { newest: newest.txg, to: to.txg, time: to.time, lost, source: Box::new(source) }
 }
 
-/// The uberblocks that decode and stand, newest first, and why others do not decode.
-fn decode_ring(raw: Vec<RawUberblock>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
+/// Refuses an uberblock of an encrypted pool without its key.
+fn check_key(uberblock: &Uberblock, io: &Io) -> Result<()> {
+    match uberblock.sealed.is_some() && !io.is_sealed() {
+        true => Err(PoolError::KeyNeeded { store: io.store.describe() }),
+        false => Ok(()),
+    }
+}
+
+/// The uberblocks that decode and stand, newest first, and why others do not decode. With a key, what is not of somebody who
+/// has it stands for nothing.
+fn decode_ring(raw: Vec<RawUberblock>, keys: Option<&Keys>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
     let mut ring = Vec::new();
     let mut failed = Vec::new();
     for RawUberblock { txg, bytes } in raw {
         match Uberblock::decode(&bytes) {
+            Ok(uberblock) if keys.is_some_and(|keys| !uberblock.is_authentic(keys)) => {
+                failed.push((txg, "it was not made with the pool's key".to_owned()));
+            }
             Ok(uberblock) if uberblock.txg == txg => ring.push(uberblock),
             Ok(uberblock) => failed.push((txg, format!("it says it is of txg {}", uberblock.txg))),
             Err(error) => failed.push((txg, error.chain())),
@@ -332,7 +357,7 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
     io.next_segment.store(uberblock.next_segment.max(newest.saturating_add(1)), Ordering::Relaxed);
     // The owner before may have tried to publish `seen + 1`; `seen + 2` is for the claim.
     io.open_txg.store(seen.saturating_add(3), Ordering::Release);
-    let (epoch, base, nonce) = (epoch.saturating_add(1), uberblock.txg, nonce()?);
+    let (epoch, base, nonce) = (epoch.saturating_add(1), uberblock.txg, random()?);
     let mut claim = None;
     if !options.read_only {
         io.refresh_room()?;
@@ -349,7 +374,8 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
     }
     let orphans = report.orphans.clone();
     let features = uberblock.features;
-    let state = CommitState { recent, orphans, features, epoch, base, nonce, claim };
+    let keys = options.keys.clone();
+    let state = CommitState { recent, orphans, features, keys, epoch, base, nonce, claim };
     Ok(Pool::assemble(io, meta, options, state, report, uberblock.next_tree))
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::commit::CommitState;
+use crate::block::{BlockId, Prepared};
+use crate::commit::{CommitState, REWIND_TXGS};
 use crate::error::{PoolError, Result};
 use crate::io::{Counters, Io};
 use crate::open::OpenReport;
@@ -17,6 +18,7 @@ use crate::parity::PARITY_MAX_PERCENT;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::rewind::Rewind;
 use crate::scrub::Scrubbing;
+use crate::seal::{Class, KeyRecord, Keys, Wrap};
 use crate::space::Space;
 use crate::syncer::Wake;
 use crate::tree::{Tree, TreeId, TreeRecord, View};
@@ -56,6 +58,8 @@ pub struct PoolOptions {
     pub read_only: bool,
     /// Which txg to open, if not the newest.
     pub rewind: Rewind,
+    /// The key of an encrypted pool, or of one that is to be.
+    pub keys: Option<Keys>,
 }
 
 impl Default for PoolOptions {
@@ -72,6 +76,7 @@ impl Default for PoolOptions {
             clock: || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             read_only: false,
             rewind: Rewind::No,
+            keys: None,
         }
     }
 }
@@ -451,6 +456,40 @@ impl Pool {
         self.set_property(&hold, PARITY, &[percent])?;
         self.io.set_parity(percent);
         Ok(())
+    }
+
+    /// The record of the pool's key, if it is encrypted.
+    pub fn key_record(&self) -> Option<KeyRecord> {
+        self.commit.lock().keys.as_ref().map(|keys| keys.record().clone())
+    }
+
+    /// Has the pool's key wrapped by another key of the user. The pool's key stays what it is, and what was sealed with it.
+    /// When this succeeds all txgs that are opened without anybody asking for an older one have the new record; when
+    /// it fails, the pool opens with the old key or, if it is suspended, with one of the two. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// `Misuse` when the pool is not encrypted; `Key` when the new key is none; as [`commit`](Self::commit).
+    pub fn change_key(&self, wrap: &Wrap<'_>) -> Result<()> {
+        self.io.writable()?;
+        let keys = self.commit.lock().keys.clone();
+        let keys = keys.ok_or(PoolError::Misuse("the pool is not encrypted"))?.rewrap(wrap)?;
+        self.claim()?;
+        self.io.set_key_record(keys.record())?;
+        self.commit.lock().keys = Some(keys);
+        for _ in 0..REWIND_TXGS {
+            self.sync_txg(true, None)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a pointer leads to just this block already; `id` is that under which both are written.
+    pub fn is_at(&self, block: &Prepared, id: BlockId, ptr: &BlockPtr) -> bool {
+        let BlockPtr::Stored(stored) = ptr else { return block.is_at(ptr) };
+        if block.payload.len() != stored.payload_len() as usize || block.compression != stored.algorithm() {
+            return false;
+        }
+        let sealed = self.io.stored_form(Class::Data, stored.birth, id, block);
+        sealed.is_ok_and(|sealed| sealed.is_at(ptr))
     }
 
     /// How much parity is written, in hundredths of the data.

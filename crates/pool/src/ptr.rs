@@ -7,6 +7,7 @@ use snowmelt_store::SegmentId;
 use crate::bytes_io::Fields;
 use crate::error::Result;
 use crate::outside::OutsidePtr;
+use crate::seal::Suite;
 use crate::segment;
 
 /// A transaction group's number. Txg 0 is never used by a block.
@@ -20,6 +21,22 @@ pub const BLOCK_MAX: u32 = 16 << 20;
 
 /// ZFS's id of "stored as it is" (`enum zio_compress`, zio.h).
 pub const COMPRESSION_OFF: u8 = 2;
+
+/// Where in the byte of a compression the suite is that a stored block is sealed with; below it, the compression.
+pub(crate) const SUITE_SHIFT: u8 = 6;
+
+/// The compression proper, `enum zio_compress` of ZFS.
+pub(crate) fn algorithm(compression: u8) -> u8 {
+    compression & ((1 << SUITE_SHIFT) - 1)
+}
+
+/// Bytes that a block is longer for being sealed; `None` where there is no such suite.
+pub(crate) fn overhead(compression: u8) -> Option<u32> {
+    match compression >> SUITE_SHIFT {
+        0 => Some(0),
+        id => Suite::from_id(id).map(Suite::overhead),
+    }
+}
 
 /// Encoded length of a [`StoredPtr`], bytes, without a tag.
 pub(crate) const STORED_LEN: usize = 61;
@@ -39,7 +56,7 @@ pub struct StoredPtr {
     pub psize: u32,
     /// Logical length, bytes.
     pub lsize: u32,
-    /// `enum zio_compress` of ZFS; 2 = stored as it is.
+    /// `enum zio_compress` of ZFS, 2 = stored as it is; in the upper two bits the suite it is sealed with, 0 = none.
     pub compression: u8,
     /// Txg in which the block was written.
     pub birth: Txg,
@@ -48,6 +65,20 @@ pub struct StoredPtr {
 }
 
 impl StoredPtr {
+    /// `enum zio_compress` of ZFS alone.
+    pub fn algorithm(&self) -> u8 {
+        algorithm(self.compression)
+    }
+
+    /// Length of the block before it was sealed, bytes.
+    pub(crate) fn payload_len(&self) -> u32 {
+        self.psize.saturating_sub(overhead(self.compression).unwrap_or(0))
+    }
+
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.compression != self.algorithm()
+    }
+
     /// Bytes the block takes in its segment: frame header and payload, rounded up to 8.
     pub fn asize(&self) -> u64 {
         segment::frame_len(self.psize)
@@ -73,13 +104,16 @@ impl StoredPtr {
             birth: fields.u64()?,
             hash: fields.array()?,
         };
-        if ptr.psize == 0 || ptr.psize > BLOCK_MAX || ptr.lsize == 0 || ptr.lsize > BLOCK_MAX {
+        let Some(overhead) = overhead(ptr.compression) else {
+            return fields.fail(format!("sealed with an unknown suite, compression {:#x}", ptr.compression));
+        };
+        if ptr.psize <= overhead || ptr.payload_len() > BLOCK_MAX || ptr.lsize == 0 || ptr.lsize > BLOCK_MAX {
             return fields.fail(format!("sizes out of range: psize {}, lsize {}", ptr.psize, ptr.lsize));
         }
         if !ptr.offset.is_multiple_of(8) || ptr.birth == 0 {
             return fields.fail(format!("offset {} or birth {} is illegal", ptr.offset, ptr.birth));
         }
-        if ptr.compression == COMPRESSION_OFF && ptr.psize != ptr.lsize {
+        if ptr.algorithm() == COMPRESSION_OFF && ptr.payload_len() != ptr.lsize {
             return fields.fail(format!("not compressed, yet psize {} of lsize {}", ptr.psize, ptr.lsize));
         }
         Ok(ptr)
@@ -185,10 +219,10 @@ impl BlockPtr {
         }
     }
 
-    /// Stored length, bytes (of the embedded bytes, for an embedded block).
+    /// Stored length, bytes, without what sealing adds (of the embedded bytes, for an embedded block).
     pub fn psize(&self) -> u32 {
         match self {
-            BlockPtr::Stored(ptr) => ptr.psize,
+            BlockPtr::Stored(ptr) => ptr.payload_len(),
             BlockPtr::Embedded { data, .. } => u32::try_from(data.len()).unwrap_or(u32::MAX),
             BlockPtr::Outside(ptr) => ptr.psize,
         }
@@ -205,7 +239,7 @@ impl BlockPtr {
     /// `enum zio_compress` of ZFS.
     pub fn compression(&self) -> u8 {
         match self {
-            BlockPtr::Stored(ptr) => ptr.compression,
+            BlockPtr::Stored(ptr) => ptr.algorithm(),
             BlockPtr::Embedded { compression, .. } => *compression,
             BlockPtr::Outside(ptr) => ptr.compression,
         }

@@ -11,10 +11,11 @@ use snowmelt_store::{SegmentId, Store};
 
 use crate::error::{PoolError, Result};
 use crate::io::Io;
-use crate::pool::{PARITY, property_key};
+use crate::pool::{PARITY, Pool, property_key};
 use crate::prefix;
 use crate::ptr::{StoredPtr, Txg};
 use crate::scan::{Frame, scan};
+use crate::seal::{self, KeyRecord};
 use crate::segment::{COMMIT_ALIGN, Kind, frame_len};
 use crate::space::SegmentRecord;
 use crate::tree::{Tree, TreeId, TreeRecord, TreeStats};
@@ -55,6 +56,7 @@ pub struct Salvage {
     ends: BTreeMap<SegmentId, u64>,
     /// How long the store says each is.
     lens: BTreeMap<SegmentId, u64>,
+    key_record: Option<KeyRecord>,
 }
 
 impl Salvage {
@@ -69,8 +71,10 @@ impl Salvage {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Option<Self>> {
         let segments = store.segments().map_err(PoolError::store("listing the segments"))?;
+        let of_ring = Pool::key_record_of(store)?.filter(|record| record.guid() == guid);
+        let key_record = of_ring.or_else(|| seal::newest_key_record(store, guid, &segments));
         let total = segments.iter().map(|info| info.len).sum();
-        let mut found = Self { guid, next_tree: 1, ..Self::default() };
+        let mut found = Self { guid, next_tree: 1, key_record, ..Self::default() };
         let mut roots: BTreeMap<Txg, LostState> = BTreeMap::new();
         let mut done = 0;
         for info in segments {
@@ -94,6 +98,11 @@ impl Salvage {
         }
         found.states = roots.into_values().rev().collect();
         Ok(Some(found))
+    }
+
+    /// The newest record of the pool's key that was found, if it is encrypted.
+    pub fn key_record(&self) -> Option<&KeyRecord> {
+        self.key_record.as_ref()
     }
 
     fn add(&mut self, frame: &Frame, roots: &mut BTreeMap<Txg, LostState>) {
@@ -175,10 +184,11 @@ impl Salvage {
             next_tree = next_tree.max(id.saturating_add(1));
         }
         let outside = view.get(&property_key("outside"))?.is_some();
+        let encryption = if io.is_sealed() { Features::ENCRYPTION } else { 0 };
         let parity = view.get(&property_key(PARITY))?.is_some();
         Ok(Uberblock {
             features: Features {
-                incompat: if outside { Features::OUTSIDE } else { 0 },
+                incompat: encryption | if outside { Features::OUTSIDE } else { 0 },
                 ro_compat: if parity { Features::PARITY } else { 0 },
                 ..Features::default()
             },
@@ -193,6 +203,7 @@ impl Salvage {
             allocated: lens.values().map(|record| record.live).sum::<u64>() + stats.physical,
             meta: TreeRecord { root: Some(state.root.clone()), stats, ..TreeRecord::default() },
             ends,
+            sealed: None,
         })
     }
 }

@@ -6,7 +6,7 @@ use snowmelt_store::SegmentId;
 
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::{BLOCK_MAX, Txg};
+use crate::ptr::{self, BLOCK_MAX, Txg};
 use crate::tree::TreeId;
 
 /// First bytes of every frame.
@@ -53,7 +53,7 @@ impl Kind {
 pub struct FrameHeader {
     /// What the frame holds.
     pub kind: Kind,
-    /// `enum zio_compress` of ZFS.
+    /// `enum zio_compress` of ZFS, and the suite, as in [`StoredPtr`](crate::StoredPtr).
     pub compression: u8,
     /// Logical length, bytes.
     pub lsize: u32,
@@ -130,7 +130,8 @@ impl FrameHeader {
         if fields.array::<8>()? != checksum(covered, segment, offset) {
             return Err(PoolError::record("frame header", "checksum does not match"));
         }
-        if header.psize == 0 || header.psize > BLOCK_MAX || header.lsize > BLOCK_MAX {
+        let overhead = ptr::overhead(header.compression).unwrap_or(0);
+        if header.psize == 0 || header.psize > BLOCK_MAX + overhead || header.lsize > BLOCK_MAX {
             return Err(PoolError::record(
                 "frame header",
                 format!("sizes out of range: psize {}, lsize {}", header.psize, header.lsize),

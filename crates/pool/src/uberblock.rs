@@ -6,18 +6,21 @@ use snowmelt_store::{MIRRORED_UBERBLOCK_MAX, SegmentId, UBERBLOCK_MAX};
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
 use crate::ptr::Txg;
+use crate::seal::{KeyRecord, Keys, RECORD_MAX};
 use crate::segment::Kind;
 use crate::tree::TreeRecord;
 
 const MAGIC: [u8; 8] = *b"snowmelt";
 const VERSION: u32 = 1;
 const SUM_LEN: usize = 32;
+/// Proof that an uberblock of an encrypted pool was made by somebody with its key.
+const MAC_LEN: usize = 32;
 
 /// Most segment ends an uberblock carries. A commit that leaves more writes segment records until they are fewer.
 pub(crate) const ENDS_MAX: usize = 64;
 const END_LEN: usize = 18;
-/// Everything but the ends: with the longest meta root.
-const FIXED_MAX: usize = 256 + SUM_LEN;
+/// Everything but the ends: with the longest meta root and key record.
+const FIXED_MAX: usize = 256 + 2 + RECORD_MAX + MAC_LEN + SUM_LEN;
 const _: () = assert!(FIXED_MAX + ENDS_MAX * END_LEN <= MIRRORED_UBERBLOCK_MAX);
 
 /// Features by what a reader or writer that does not know them may still do (as zpool-features(7) has it).
@@ -32,12 +35,14 @@ pub struct Features {
 }
 
 /// Names of the bits this build knows; a bit without a name is unknown.
-const INCOMPAT_NAMES: &[&str] = &["outside_blocks"];
+const INCOMPAT_NAMES: &[&str] = &["outside_blocks", "encryption"];
 const RO_COMPAT_NAMES: &[&str] = &["parity"];
 
 impl Features {
     /// Incompatible: there are pointers to blocks outside the pool.
     pub(crate) const OUTSIDE: u64 = 1;
+    /// Incompatible: blocks are encrypted.
+    pub(crate) const ENCRYPTION: u64 = 2;
     /// Read-only compatible: there is parity, and who writes is to write it.
     pub(crate) const PARITY: u64 = 1;
 
@@ -69,6 +74,15 @@ pub(crate) struct SegmentEnd {
     pub(crate) len: u64,
 }
 
+/// What an uberblock of an encrypted pool has besides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) record: KeyRecord,
+    /// Hash of what comes before the MAC.
+    hash: [u8; 32],
+    mac: [u8; MAC_LEN],
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Uberblock {
     pub(crate) features: Features,
@@ -88,15 +102,24 @@ pub(crate) struct Uberblock {
     pub(crate) allocated: u64,
     pub(crate) meta: TreeRecord,
     pub(crate) ends: Vec<SegmentEnd>,
+    /// As it was read; of an encrypted pool.
+    pub(crate) sealed: Option<Sealed>,
 }
 
 impl Uberblock {
+    /// Whether it was made by somebody with the pool's key.
+    pub(crate) fn is_authentic(&self, keys: &Keys) -> bool {
+        self.guid == keys.guid()
+            && self.sealed.as_ref().is_some_and(|sealed| keys.is_mac(&sealed.hash, &sealed.mac))
+    }
+
     /// Whether a later owner went on from before this one: see `base`.
     pub(crate) fn is_ghost(&self, ring: &[Uberblock]) -> bool {
         ring.iter().any(|later| later.epoch > self.epoch && self.txg > later.base)
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// With the key of an encrypted pool; one that was read is otherwise as it was.
+    pub(crate) fn encode(&self, keys: Option<&Keys>) -> Vec<u8> {
         let mut out = Vec::with_capacity(UBERBLOCK_MAX);
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -125,6 +148,13 @@ impl Uberblock {
             out.push(end.kind.id());
             out.push(u8::from(end.open));
             out.extend_from_slice(&end.len.to_le_bytes());
+        }
+        if let Some(record) = keys.map(Keys::record).or(self.sealed.as_ref().map(|sealed| &sealed.record)) {
+            let record = record.encode();
+            out.extend_from_slice(&u16::try_from(record.len()).unwrap_or(u16::MAX).to_le_bytes());
+            out.extend_from_slice(&record);
+            let found = self.sealed.as_ref().map_or([0; MAC_LEN], |sealed| sealed.mac);
+            out.extend_from_slice(&keys.map_or(found, |keys| keys.mac(blake3::hash(&out).as_bytes())));
         }
         let sum = blake3::hash(&out);
         out.extend_from_slice(sum.as_bytes());
@@ -170,6 +200,14 @@ impl Uberblock {
                 _ => return fields.fail(format!("segment {id}: kind {kind}, open {open}")),
             }
         }
+        let mut sealed = None;
+        if features.incompat & Features::ENCRYPTION != 0 {
+            let len = usize::from(fields.u16()?);
+            let record = KeyRecord::decode(guid, fields.take(len)?)?;
+            let covered = body.len() - fields.rest().len();
+            let hash = *blake3::hash(body.get(..covered).unwrap_or_default()).as_bytes();
+            sealed = Some(Sealed { record, hash, mac: fields.array()? });
+        }
         // Later compatible versions may append fields here.
         Ok(Uberblock {
             features,
@@ -184,6 +222,7 @@ impl Uberblock {
             allocated,
             meta,
             ends,
+            sealed,
         })
     }
 }

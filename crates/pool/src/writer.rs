@@ -17,6 +17,8 @@ const NONE: u64 = 0;
 
 struct Tail {
     segment: SegmentId,
+    /// Length of the key frame that it begins with.
+    head: u64,
     /// Bytes the store has.
     base: u64,
     /// What is behind them that it does not have yet.
@@ -27,11 +29,16 @@ struct Tail {
 
 impl Tail {
     fn new(segment: SegmentId, base: u64) -> Self {
-        Tail { segment, base, pending: Pending::default(), cover: None }
+        Tail { segment, head: 0, base, pending: Pending::default(), cover: None }
     }
 
     fn end(&self) -> u64 {
         self.base + self.pending.len()
+    }
+
+    /// Whether there is no block in it.
+    fn is_empty(&self) -> bool {
+        self.end() == self.head
     }
 }
 
@@ -42,7 +49,9 @@ pub(crate) trait Ledger {
     fn opened(&self, id: SegmentId, kind: Kind);
     fn grown(&self, id: SegmentId, len: u64);
     fn sealed(&self, id: SegmentId);
-    /// So many bytes of parity were appended.
+    /// What a new segment begins with, if anything.
+    fn key_frame(&self, id: SegmentId) -> Option<Vec<u8>>;
+    /// So many bytes were appended that are no blocks: parity, or a key frame.
     fn covered(&self, bytes: u64);
 }
 
@@ -102,10 +111,10 @@ impl Writer {
         payload: &Bytes,
     ) -> Result<(SegmentId, u32), AppendError> {
         let len = frame_len(header.psize);
-        if len > self.segment_bytes {
-            return Err(AppendError::TooLarge {
-                max: self.segment_bytes - FRAME_HEADER as u64 - FRAME_ALIGN,
-            });
+        let room =
+            self.segment_bytes - ledger.key_frame(SegmentId(NONE)).map_or(0, |frame| frame.len() as u64);
+        if len > room {
+            return Err(AppendError::TooLarge { max: room - FRAME_HEADER as u64 - FRAME_ALIGN });
         }
         let mut tail = self.tail.lock();
         if tail.as_ref().is_some_and(|tail| !self.fits(tail, len)) {
@@ -125,7 +134,15 @@ impl Writer {
                 ledger.opened(id, self.kind);
                 self.base.store(0, Ordering::Release);
                 self.segment.store(id.0, Ordering::Release);
-                none.insert(Tail::new(id, 0))
+                let open = none.insert(Tail::new(id, 0));
+                if let Some(frame) = ledger.key_frame(id) {
+                    let frame = Bytes::from(frame);
+                    open.pending.push(&frame);
+                    open.head = open.end();
+                    self.note(open, 0, &frame, &[]);
+                    ledger.covered(open.head);
+                }
+                open
             }
         };
         let offset = open.end();
@@ -157,7 +174,7 @@ impl Writer {
             (None, percent) => Cover::new(0, self.segment_bytes).reserve(len, percent),
         };
         let end = tail.end() + len;
-        end + reserve <= self.segment_bytes || (tail.end() == 0 && end <= self.segment_bytes)
+        end + reserve <= self.segment_bytes || (tail.is_empty() && end <= self.segment_bytes)
     }
 
     /// A frame was appended at `offset`: parity is to cover it.
@@ -246,6 +263,11 @@ impl Writer {
         self.segment.store(NONE, Ordering::Release);
         *tail = None;
         Ok(())
+    }
+
+    /// Ends the open segment, so that the next block begins a new one.
+    pub(crate) fn roll(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
+        self.close(store, ledger, &mut self.tail.lock())
     }
 
     /// Ends the open segment, in which nothing is alive.

@@ -8,7 +8,7 @@ use super::walk::{MetaScan, Part, Step, Visitor, Walk};
 use super::{FrozenRoot, LiveRoot, ScrubPlan, ScrubRoots};
 use crate::damage::DamageOwner;
 use crate::error::{PoolError, Result};
-use crate::io::{Io, node_of};
+use crate::io::Io;
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::{BlockPtr, Txg};
@@ -198,7 +198,7 @@ impl Visitor for Finder<'_, '_> {
         let read = self.io.fetch_copies(&step.ptr, is_meta);
         let read = read.and_then(|copies| {
             self.batch.healed += copies.repaired;
-            Ok((copies.header, node_of(&step.ptr, copies.payload)?))
+            Ok((copies.header, self.io.open_node(&step.ptr, copies.payload, is_meta)?))
         });
         let found = || Found {
             ptr: step.ptr.clone(),

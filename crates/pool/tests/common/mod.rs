@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use snowmelt_pool::{
     BlockId, BlockPtr, Change, CheckOptions, CleanOptions, CleanReport, Deadlist, Diff, FrozenRoot, Hold,
-    LiveRoot, MetaScan, NewPool, Pool, PoolError, PoolOptions, Prepared, Result, Roots, ScrubPlan,
-    ScrubRoots, StoredPtr, Tree, TreeId, Txg, View,
+    KeyFormat, Keys, LiveRoot, MetaScan, NewPool, PassphraseCost, Pool, PoolError, PoolOptions, Prepared,
+    Result, Roots, ScrubPlan, ScrubRoots, StoredPtr, Suite, Tree, TreeId, Txg, View, Wrap,
 };
 use snowmelt_store::Store;
 use snowmelt_stream::compress::Compression;
@@ -72,8 +72,30 @@ pub(crate) fn small() -> PoolOptions {
         data_cache_bytes: 1 << 20,
         node_cache_bytes: 1 << 20,
         clock: || 1_700_000_000,
+        keys: always_encrypted(),
         ..PoolOptions::default()
     }
+}
+
+/// Set to the name of a suite, all these tests are of encrypted pools.
+fn always_encrypted() -> Option<Keys> {
+    static KEYS: OnceLock<Option<Keys>> = OnceLock::new();
+    let keys =
+        || std::env::var("SNOWMELT_TEST_ENCRYPT").ok().map(|name| keys(Suite::of_name(&name).unwrap()));
+    KEYS.get_or_init(keys).clone()
+}
+
+/// The user's key of [`keys`].
+pub(crate) const RAW_KEY: [u8; 32] = [7; 32];
+
+/// A key of a pool.
+pub(crate) fn keys(suite: Suite) -> Keys {
+    Keys::new(42, suite, &raw(&RAW_KEY)).unwrap()
+}
+
+pub(crate) fn raw(material: &[u8]) -> Wrap<'_> {
+    let cost = PassphraseCost::default();
+    Wrap { format: KeyFormat::Raw, location: "file:///keys/tank", material, cost }
 }
 
 /// A key of varying length that keeps the order of `n`.
