@@ -30,6 +30,11 @@ pub enum Request {
     TakeIn(TakeIn),
     /// What is at the path that is served is to become a copy.
     OpenTarget(OpenTarget),
+    /// Copies below what was opened last are to be elsewhere below it; each is moved or not by itself.
+    Relocate {
+        /// The moves, in any order; they may go into one another's place.
+        moves: Vec<Relocation>,
+    },
     /// What was opened last is to be brought to a snapshot.
     Bring(Bring),
     /// What was taken in last has gone over.
@@ -140,6 +145,38 @@ pub struct OpenTarget {
     /// Nothing is to be made or changed.
     #[serde(default)]
     pub dry_run: bool,
+    /// What is kept below is to be told.
+    #[serde(default)]
+    pub list: bool,
+}
+
+/// The copy of a dataset below the one that a directory is a copy of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Where it is below the target that was opened, name by name. One that waits, since a move was cut off, is in the record's
+    /// directory.
+    pub below: Vec<String>,
+    /// What it is a copy of.
+    pub kind: Kind,
+    /// What it is a copy of, in the user's words.
+    pub source: String,
+    /// The snapshot that it holds, but for changes that have begun.
+    #[serde(default)]
+    pub held: Option<Holding>,
+    /// The snapshot to which a change has begun and not ended.
+    #[serde(default)]
+    pub unfinished: Option<Holding>,
+}
+
+/// A copy that is to be elsewhere, or is one of something that is called otherwise now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relocation {
+    /// Where it is, as [`Kept`] tells it.
+    pub from: Vec<String>,
+    /// Where it is to be, name by name.
+    pub to: Vec<String>,
+    /// What it is a copy of, in the user's words.
+    pub source: String,
 }
 
 /// What a target is.
@@ -186,6 +223,9 @@ pub struct TargetState {
     /// There is something in it that no sync has put there; only told in a rehearsal.
     #[serde(default)]
     pub is_foreign: bool,
+    /// What is kept below, those above first, if that was asked for; of very many only the first.
+    #[serde(default)]
+    pub kept: Vec<Kept>,
 }
 
 /// How a target is to be brought to a snapshot. The other side asks for what it needs of the snapshots, or takes a stream.

@@ -79,7 +79,7 @@ impl Handler for Server<'_> {
                 let (taker, stop) = (self.taker()?, AtomicBool::new(false));
                 self.watched(channel, &stop, || taker.take_in(&how, &stop)).map(Answer::TakenIn)
             }
-            Request::OpenTarget(_) | Request::Bring(_) => {
+            Request::OpenTarget(_) | Request::Relocate { .. } | Request::Bring(_) => {
                 Err(Failure::other("what is served here is no target: 'serve sync --into' serves one"))
             }
             Request::Sent { target } => self.taker()?.sent(&target).map(|()| Answer::Done),

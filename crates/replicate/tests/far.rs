@@ -157,6 +157,7 @@ fn sync(pool: &TestPool, directory: &Path, since: Option<&str>, to: &str) -> (Br
     };
     let mut target = Here::new(directory.to_owned(), directory.to_owned());
     let opening = OpenTarget {
+        list: false,
         source: "tank/home".to_owned(),
         kind: Kind::Filesystem,
         below: Vec::new(),

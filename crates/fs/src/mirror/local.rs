@@ -9,7 +9,7 @@ use super::tree::{self, Path};
 use super::{Between, Mirror, MirrorError};
 use crate::error::FsError;
 use rustix::fs::Stat;
-use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp};
+use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects, Timestamp};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
@@ -96,6 +96,8 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
             };
             let told = || tree::shown(&listing.path, &entry.name);
             match look(&listing.path, &entry.name)? {
+                // Where a dataset below was mounted before it was renamed.
+                None if !plan.moved.contains(&entry.object) && is_empty(old, entry.object, &attributes)? => {}
                 None => found.add(told(), "it is gone"),
                 Some(stat) if is_changed(mirror, &stat, &attributes) => found.add(told(), "it was changed"),
                 Some(_) => {}
@@ -143,6 +145,15 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
         }
     }
     Ok(found)
+}
+
+/// Whether it is a directory with nothing in it, which nobody misses.
+fn is_empty<A: Objects>(
+    old: &Filesystem<A>,
+    object: u64,
+    attributes: &Attributes,
+) -> Result<bool, MirrorError> {
+    Ok(attributes.kind() == FileKind::Directory && entries(old, object, false)?.is_empty())
 }
 
 fn is_changed(mirror: &Mirror, stat: &Stat, before: &Attributes) -> bool {

@@ -8,6 +8,7 @@
 //! - `whole`: compares the whole directory with a snapshot instead
 //! - `tree`: the directory, as a tree of paths
 //! - `nested`: what is kept in it by syncs of their own
+//! - `moves`: renaming that
 //! - `volume`: the same for images and block devices
 //!
 //! # What an interruption leaves
@@ -23,6 +24,7 @@
 
 mod apply;
 mod local;
+mod moves;
 mod nested;
 mod plan;
 mod record;
@@ -31,6 +33,8 @@ mod volume;
 mod whole;
 
 pub use local::{Conflict, Conflicts};
+pub use moves::{Kept, Move};
+pub use nested::record_of_image;
 pub use record::Held;
 pub use volume::{Image, ImageChange};
 
@@ -144,6 +148,20 @@ pub enum MirrorError {
         /// The name at the top of the directory.
         name: String,
     },
+    /// A copy cannot be renamed as its dataset was: something is at that place, and is not to be moved.
+    #[error("'{}' is in the way, where '{}' is to go", path.display(), of.display())]
+    InTheWay {
+        /// What is in the way.
+        path: PathBuf,
+        /// What was to be renamed.
+        of: PathBuf,
+    },
+    /// What was to be renamed is no copy of a dataset.
+    #[error("no copy of a dataset is at '{}'", path.display())]
+    NotKept {
+        /// Where none is.
+        path: PathBuf,
+    },
     /// It was asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -205,7 +223,9 @@ impl Mirror {
         let own = path.join(RECORD_DIRECTORY);
         let is_ours = names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes());
         let found = if is_ours { Record::load(&own.join(RECORD))? } else { None };
-        let is_new = names.iter().all(|name| name == RECORD_DIRECTORY.as_bytes());
+        let nested = Nested::load(&own)?;
+        // What is kept in it by others is nothing of its own.
+        let is_new = names.iter().all(|name| nested.reserves(name));
         if found.is_none() && !is_new && !force {
             return Err(MirrorError::Foreign { path: path.to_owned() });
         }
@@ -231,14 +251,8 @@ impl Mirror {
                 let stamp = (record.inode == inode).then_some(stamp);
                 (Record { inode, source: source.to_owned(), ..record }, stamp)
             }
-            None => {
-                let source = source.to_owned();
-                let record =
-                    Record { source, id: new_id(inode), inode, image: None, held: None, progress: None };
-                (record, None)
-            }
+            None => (Record::new(source.to_owned(), new_id(inode), inode), None),
         };
-        let nested = Nested::load(&own)?;
         Ok(Self { path: path.to_owned(), tree, record, stamp, is_new, nested, _lock: lock })
     }
 

@@ -10,11 +10,14 @@ use crate::error::FsError;
 use rustix::fs::{Mode, OFlags};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
 const FILE: &str = "nested";
+const NOTING: &str = "note what is kept in it by others";
 /// Larger than the names of all datasets that there can be below one.
 const LEN_MAX: u64 = 16 << 20;
 
@@ -38,6 +41,20 @@ impl Nested {
         file.take(LEN_MAX).read_to_end(&mut bytes).map_err(local("read it"))?;
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         Ok(Self { names: lines.map(<[u8]>::to_vec).collect() })
+    }
+
+    /// The names, as datasets can be called.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.names.iter().filter_map(|name| str::from_utf8(name).ok());
+        names.filter(|name| !name.contains('/') && !name.starts_with('.'))
+    }
+
+    /// Takes in a name.
+    pub(super) fn note(mut self, record_directory: &std::path::Path, name: &[u8]) -> Result<(), MirrorError> {
+        match self.names.insert(name.to_owned()) {
+            true => self.store(record_directory).map_err(MirrorError::local(record_directory, NOTING)),
+            false => Ok(()),
+        }
     }
 
     fn store(&self, record_directory: &std::path::Path) -> io::Result<()> {
@@ -64,6 +81,11 @@ impl Nested {
         for name in &self.names {
             if tree.stat(&[], name).map_err(local("look at what is there"))?.is_some() {
                 renewed.names.insert(name.clone());
+            } else {
+                // Of an image that is gone, what it held is of no use.
+                let _ = std::fs::remove_file(record_of_image(
+                    &record_directory.with_file_name(OsStr::from_bytes(name)),
+                ));
             }
         }
         for child in children {
@@ -72,7 +94,7 @@ impl Nested {
             }
         }
         if renewed != *self {
-            renewed.store(record_directory).map_err(local("note what is kept in it by others"))?;
+            renewed.store(record_directory).map_err(local(NOTING))?;
             *self = renewed;
         }
         Ok(())
@@ -134,6 +156,12 @@ impl Nested {
         plan.changed.retain(is_ours);
         plan.dressed.retain(is_ours);
     }
+}
+
+/// Where it is noted what an image holds: beside it.
+pub fn record_of_image(image: &std::path::Path) -> std::path::PathBuf {
+    let name = image.file_name().unwrap_or_default().as_bytes();
+    image.with_file_name(OsStr::from_bytes(&[b".", name, RECORD_DIRECTORY.as_bytes()].concat()))
 }
 
 /// Whether a dataset below has, or can have, its place under this name: nothing is there, or nothing in it, or its own record.

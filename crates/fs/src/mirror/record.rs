@@ -57,6 +57,8 @@ pub struct Record {
     pub(super) id: String,
     /// The inode that was written: of the directory of the record, or of the image. Another one is a copy.
     pub(super) inode: u64,
+    /// When it was written, where only its source has changed since: in the file alone.
+    pub(super) stamp: Option<Stamp>,
     /// Size and mtime of an image as it was left.
     pub(super) image: Option<(u64, Stamp)>,
     /// What it holds as a whole.
@@ -65,25 +67,24 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of a target at which no sync has been.
+    pub(super) fn new(source: String, id: String, inode: u64) -> Self {
+        Self { source, id, inode, stamp: None, image: None, held: None, progress: None }
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         if lines.next() != Some(HEADER) {
             return None;
         }
-        let mut record = Self {
-            source: String::new(),
-            id: String::new(),
-            inode: 0,
-            image: None,
-            held: None,
-            progress: None,
-        };
+        let mut record = Self::new(String::new(), String::new(), 0);
         for line in lines {
             let (key, value) = line.split_once(' ')?;
             match key {
                 "source" => value.clone_into(&mut record.source),
                 "id" => value.clone_into(&mut record.id),
                 "inode" => record.inode = value.parse().ok()?,
+                "stamp" => record.stamp = Some(value.parse().ok()?),
                 "image" => {
                     let (size, time) = value.split_once(' ')?;
                     record.image = Some((size.parse().ok()?, time.parse().ok()?));
@@ -101,6 +102,9 @@ impl Record {
     pub(super) fn text(&self) -> String {
         let mut text = format!("{HEADER}\nsource {}\nid {}\ninode {}\n", self.source, self.id, self.inode);
         // Writing to a string does not fail.
+        if let Some(stamp) = self.stamp {
+            let _ = writeln!(text, "stamp {stamp}");
+        }
         if let Some((size, time)) = self.image {
             let _ = writeln!(text, "image {size} {time}");
         }
@@ -118,7 +122,7 @@ impl Record {
         text
     }
 
-    /// The record in the file `path`, if there is one, and the time of its last change.
+    /// The record in the file `path`, if there is one, and the time of its last change, but for that of its source.
     pub(super) fn load(path: &Path) -> Result<Option<(Self, Stamp)>, MirrorError> {
         let local = |step| MirrorError::local(path, step);
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -130,8 +134,30 @@ impl Record {
         let stamp = stamp(&file).map_err(local("read the record"))?;
         let mut text = String::new();
         file.take(LEN_MAX).read_to_string(&mut text).map_err(local("read the record"))?;
-        let record = Self::parse(&text).ok_or_else(|| MirrorError::Record { path: path.to_owned() })?;
+        let mut record = Self::parse(&text).ok_or_else(|| MirrorError::Record { path: path.to_owned() })?;
+        let stamp = record.stamp.take().unwrap_or(stamp);
         Ok(Some((record, stamp)))
+    }
+
+    /// Notes in the record at `path` what its target is a copy of, and nothing else: what others change is told by the time
+    /// that it had before.
+    pub(super) fn rename(path: &Path, source: &str) -> Result<(), MirrorError> {
+        let Some((mut record, stamp)) = Self::load(path)? else { return Ok(()) };
+        if record.source != source {
+            source.clone_into(&mut record.source);
+            record.stamp = Some(stamp);
+            record.store(path)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a record at another path too.
+    pub(super) fn copy(from: &Path, to: &Path) -> Result<(), MirrorError> {
+        let Some((mut record, stamp)) = Self::load(from)? else {
+            return Err(MirrorError::Record { path: from.to_owned() });
+        };
+        record.stamp = Some(stamp);
+        record.store(to).map(drop)
     }
 
     /// Puts the record on disk, and gives the time of that.
@@ -203,6 +229,7 @@ mod tests {
                 source: "host:tank/a b".to_owned(),
                 id: "d01234567".to_owned(),
                 inode: 9,
+                stamp: Some(-3),
                 image: Some((1, 2)),
                 held: Some(held.clone()),
                 progress: Some(progress),

@@ -90,10 +90,7 @@ impl Image {
                     Record { source: source.to_owned(), ..found }
                 }
             }
-            None if is_new || force => {
-                let source = source.to_owned();
-                Record { source, id: new_id(inode), inode, image: None, held: None, progress: None }
-            }
+            None if is_new || force => Record::new(source.to_owned(), new_id(inode), inode),
             None => return Err(MirrorError::Foreign { path: path.to_owned() }),
         };
         let (path, record_path) = (path.to_owned(), record.to_owned());

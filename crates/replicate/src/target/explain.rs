@@ -42,6 +42,14 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
                  dataset (or, if that is no more, what the target has there)"
             ),
         ),
+        MirrorError::InTheWay { path, of } => (
+            FailureKind::Diverged,
+            format!(
+                "'{}' is to be renamed as its dataset was, and '{}' is in the way\n                 move that elsewhere, and sync again; with --force it becomes a copy of '{source}', and the old one stays",
+                of.display(),
+                path.display()
+            ),
+        ),
         MirrorError::Conflicts { some, count } => {
             let places = if *count == 1 { "place" } else { "places" };
             let mut text = format!("the target was changed by others in {count} {places}");

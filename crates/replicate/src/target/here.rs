@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use snowmelt_dataset::Name;
-use snowmelt_fs::mirror::{Image, Mirror, MirrorError, RECORD_DIRECTORY};
+use snowmelt_fs::mirror::{Image, Mirror, MirrorError, RECORD_DIRECTORY, record_of_image};
 use snowmelt_stream::wire::MAGIC;
 
 use super::explain::explained;
 use super::opened::{Opened, Thing};
 use super::{Material, Target, Watcher, stream_file};
 use crate::error::Failure;
-use crate::request::{Bring, Brought, Form, Kind, OpenTarget, TargetState};
+use crate::request::{Bring, Brought, Form, Kind, OpenTarget, Relocation, TargetState};
 
 /// What files with a stream are called that are not there yet.
 const STREAM_EXTENSIONS: [&str; 2] = ["zstream", "zfs"];
@@ -34,10 +34,13 @@ impl Here {
     }
 
     /// The path of what is to be opened. What leads there from the target is directories and no links.
-    fn place(&self, below: &[String]) -> Result<PathBuf, Failure> {
+    fn place(&self, below: &[String], dry_run: bool) -> Result<PathBuf, Failure> {
         let mut path = self.path.clone();
         for (at, name) in below.iter().enumerate() {
-            check_name(name)?;
+            // A rehearsal also looks at copies that wait for their place.
+            if !(dry_run && at == 0 && name == RECORD_DIRECTORY) {
+                check_name(name)?;
+            }
             path.push(name);
             match std::fs::symlink_metadata(&path) {
                 Ok(found) if found.is_symlink() || at + 1 < below.len() && !found.is_dir() => {
@@ -82,9 +85,7 @@ impl Here {
         use std::os::unix::fs::FileTypeExt;
         let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
         if !is_device {
-            let name = path.file_name().unwrap_or_default();
-            let record = [b".", name.as_bytes(), RECORD_DIRECTORY.as_bytes()].concat();
-            return Ok(path.with_file_name(OsStr::from_bytes(&record)));
+            return Ok(record_of_image(path));
         }
         let local = |step| move |source| MirrorError::Local { path: path.to_owned(), step, source };
         std::fs::create_dir_all(&self.devices).map_err(local("make the directory of its record"))?;
@@ -99,7 +100,7 @@ impl Target for Here {
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure> {
         // Its lock first: it may be what is opened again.
         self.opened = None;
-        let path = self.place(&what.below)?;
+        let path = self.place(&what.below, what.dry_run)?;
         what.children.iter().try_for_each(|name| check_name(name))?;
         let form = match (what.below.is_empty(), what.kind) {
             (true, kind) => form(kind, &path)?,
@@ -107,12 +108,21 @@ impl Target for Here {
             (false, Kind::Volume) => Form::Image,
         };
         let opened = self.open_at(path, form, what).map_err(|error| explained(&what.source, &error))?;
-        let state = opened.state();
+        let mut state = opened.state();
         if state.is_foreign && !what.force {
             return Err(explained(&what.source, &MirrorError::Foreign { path: opened.path }));
         }
+        if what.list {
+            state.kept = opened.kept()?;
+        }
         self.opened = Some(opened);
         Ok(state)
+    }
+
+    fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure> {
+        let Some(opened) = &mut self.opened else { return Err(Failure::other("no target was opened")) };
+        moves.iter().flat_map(|one| &one.to).try_for_each(|name| check_name(name))?;
+        opened.relocate(moves)
     }
 
     fn bring(

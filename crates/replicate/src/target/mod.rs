@@ -25,7 +25,7 @@ pub use there::There;
 use crate::end::Source;
 use crate::error::Failure;
 use crate::objects::RemoteSnapshot;
-use crate::request::{Bring, Brought, OpenTarget, TargetState};
+use crate::request::{Bring, Brought, OpenTarget, Relocation, TargetState};
 
 /// A directory, an image or device, or a file with a stream; or a tree of such.
 pub trait Target {
@@ -34,6 +34,12 @@ pub trait Target {
     /// # Errors
     /// When it holds something else or is in use; when it cannot be opened.
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure>;
+
+    /// Moves copies below the directory that was opened, each by itself: in the order of `moves`, why one was not moved.
+    ///
+    /// # Errors
+    /// When no directory was opened, or it cannot be read.
+    fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure>;
 
     /// Brings what was opened to a snapshot.
     ///

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use snowmelt_fs::mirror::{Between, Held, Image, ImageChange, Mirror, MirrorError, MirrorOptions};
+use snowmelt_fs::mirror::{
+    self, Between, Held, Image, ImageChange, Mirror, MirrorError, MirrorOptions, Move,
+};
 use snowmelt_fs::restore::{self, Observer, Owners, Summary};
 use snowmelt_fs::volume_info;
 use snowmelt_zpl::Filesystem;
@@ -12,7 +14,12 @@ use super::explain::explained;
 use super::{Watcher, stream_file};
 use crate::error::{Failure, chain};
 use crate::objects::{Lifeline, RemoteSnapshot};
-use crate::request::{Bring, Brought, Form, Holding, TargetState};
+use crate::request::{Bring, Brought, Form, Holding, Kept, Kind, Relocation, TargetState};
+
+/// What is told of copies below takes at most that, in bytes: it has to fit into an answer.
+const KEPT_LEN_MAX: usize = 3 << 20;
+/// One of them takes that, besides its names.
+const KEPT_LEN: usize = 256;
 
 /// A target that is open.
 pub(super) struct Opened {
@@ -36,6 +43,12 @@ fn holding(held: &Held) -> Holding {
     Holding { guid: held.guid, name: held.name.clone() }
 }
 
+fn told(kept: mirror::Kept) -> Kept {
+    let kind = if kept.is_image { Kind::Volume } else { Kind::Filesystem };
+    let (held, unfinished) = (kept.held.as_ref().map(holding), kept.unfinished.as_ref().map(holding));
+    Kept { below: kept.below, kind, source: kept.source, held, unfinished }
+}
+
 impl Opened {
     pub(super) fn state(&self) -> TargetState {
         let nothing = TargetState {
@@ -46,6 +59,7 @@ impl Opened {
             resumes: false,
             is_new: false,
             is_foreign: false,
+            kept: Vec::new(),
         };
         match &self.thing {
             Thing::Directory(mirror) => TargetState {
@@ -74,6 +88,37 @@ impl Opened {
                 }
             }
         }
+    }
+
+    /// What is kept below it, as much as fits into an answer.
+    pub(super) fn kept(&self) -> Result<Vec<Kept>, Failure> {
+        let Thing::Directory(mirror) = &self.thing else { return Ok(Vec::new()) };
+        let kept = mirror.kept().map_err(|error| explained(&self.source, &error))?;
+        let mut left = KEPT_LEN_MAX;
+        let fits = |one: &mirror::Kept| {
+            let names = one.below.iter().map(|name| 4 + name.len()).sum::<usize>();
+            let held =
+                [&one.held, &one.unfinished].map(|held| held.as_ref().map_or(0, |held| held.name.len()));
+            let len = KEPT_LEN + names + one.source.len() + held.iter().sum::<usize>();
+            left.checked_sub(len).inspect(|rest| left = *rest).is_some()
+        };
+        Ok(kept.into_iter().take_while(fits).map(told).collect())
+    }
+
+    pub(super) fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure> {
+        let Thing::Directory(mirror) = &mut self.thing else {
+            return Err(Failure::other("the target is no directory: nothing is kept below it"));
+        };
+        let moves: Vec<Move> = moves
+            .iter()
+            .map(|one| Move { from: one.from.clone(), to: one.to.clone(), source: one.source.clone() })
+            .collect();
+        let outcomes = mirror.relocate(&moves).map_err(|error| explained(&self.source, &error))?;
+        mirror.nest(&self.children).map_err(|error| explained(&self.source, &error))?;
+        let told = |(outcome, one): (Result<(), MirrorError>, &Move)| {
+            outcome.map_err(|error| explained(&one.source, &error))
+        };
+        Ok(outcomes.into_iter().zip(&moves).map(told).collect())
     }
 
     pub(super) fn brought(&self) -> Brought {

@@ -43,6 +43,7 @@ impl Handler for Server<'_> {
     fn handle(&self, request: Request, channel: &Arc<Channel>) -> Result<Answer, Failure> {
         match request {
             Request::OpenTarget(what) => self.target.lock().open(&what).map(Answer::Target),
+            Request::Relocate { moves } => self.target.lock().relocate(&moves).map(Answer::Applied),
             Request::Bring(how) => self.bring(&how, channel),
             _ => Err(Failure::other("what is served here is the target of a sync, and no pool")),
         }

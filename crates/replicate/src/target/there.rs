@@ -7,7 +7,7 @@ use super::{Material, Target, Watcher, stream_file};
 use crate::end::{End, Peer, confused};
 use crate::error::Failure;
 use crate::objects::lend;
-use crate::request::{Answer, Bring, Brought, OpenTarget, Request, TargetState};
+use crate::request::{Answer, Bring, Brought, OpenTarget, Relocation, Request, TargetState};
 use crate::wire::Outgoing;
 
 /// A target at the other side of a connection.
@@ -26,6 +26,13 @@ impl Target for There {
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure> {
         match self.peer.ask(&Request::OpenTarget(what.clone()))? {
             Answer::Target(state) => Ok(state),
+            _ => Err(confused()),
+        }
+    }
+
+    fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure> {
+        match self.peer.ask(&Request::Relocate { moves: moves.to_vec() })? {
+            Answer::Applied(outcomes) if outcomes.len() == moves.len() => Ok(outcomes),
             _ => Err(confused()),
         }
     }

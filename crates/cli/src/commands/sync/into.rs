@@ -2,10 +2,12 @@
 //!
 //! - `copy`: one dataset into one of these
 //! - `tree`: a dataset with those below it into a directory with those below it
+//! - `renames`: of datasets, followed by their copies
 //! - `snapshots`: of the source: taken, found, kept for the target
 //! - `show`: what people and programs are told
 
 mod copy;
+mod renames;
 pub(super) mod show;
 mod snapshots;
 mod tree;

@@ -19,6 +19,11 @@ pub(super) struct Copy<'a> {
     pub(super) target: &'a mut dyn Target,
 }
 
+/// What the target of a dataset, which is `below` the one that is named, is a copy of.
+pub(super) fn source_of(args: &SyncArgs, below: &[&str]) -> String {
+    below.iter().fold(canonical(&args.source), |source, name| source + "/" + name)
+}
+
 /// How to open the target of a dataset, which is `below` the one that is named, with others below itself.
 pub(super) fn opening(
     args: &SyncArgs,
@@ -28,18 +33,14 @@ pub(super) fn opening(
     dry_run: bool,
 ) -> OpenTarget {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let mut source = canonical(&args.source);
-    for name in below {
-        source.push('/');
-        source.push_str(name);
-    }
     OpenTarget {
-        source,
+        source: source_of(args, below),
         kind: info.kind,
         below: owned(below),
         children: owned(children),
         force: args.force,
         dry_run: args.dry_run || dry_run,
+        list: false,
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::collections::HashSet;
 
-use snowmelt_replicate::request::{DatasetInfo, TargetState};
+use snowmelt_replicate::request::{DatasetInfo, OpenTarget, TargetState};
 
 use super::copy::{Copy, opening};
+use super::renames::{Renames, path_of};
 use super::show::{Told, bytes, say};
 use super::{Snapshots, Unreached, attempt, failed};
 use crate::app::App;
@@ -31,21 +32,24 @@ pub(super) fn bring(
     let Some(top) = infos.first() else {
         return Err(failed(format!("{}: all of it is left out", attempt(args))));
     };
-    let mut opened = Some(copy.open(&opening(args, top, &[], &children(top, infos), false))?);
+    let first = OpenTarget { list: true, ..opening(args, top, &[], &children(top, infos), false) };
+    let mut state = copy.open(&first)?;
+    let mut renames = Renames::follow(app, copy, infos, std::mem::take(&mut state.kept))?;
+    let mut opened = Some(state);
     // One moment for all, and marks of the whole tree.
     let id = opened.as_ref().and_then(|state| state.id.clone());
     let taken = Snapshots::take(args, copy.end, infos, id.as_deref())?;
     let mut failed_ones: HashSet<&str> = HashSet::new();
     let mut outcomes = Vec::with_capacity(infos.len());
     for (info, snapshots) in infos.iter().zip(taken) {
-        let target = below(top, info)
-            .iter()
-            .fold(args.target.trim_end_matches('/').to_owned(), |path, name| path + "/" + name);
+        let target = path_of(&args.target, &below(top, info));
         let above = info.name.rsplit_once('/').map(|(above, _)| above).unwrap_or_default();
         let outcome = match failed_ones.contains(above) {
             true => Outcome::NotBegun,
-            false => match snapshots
-                .and_then(|snapshots| one(app, copy, (top, infos), &snapshots, opened.take(), &target))
+            false => match renames
+                .check(&info.name)
+                .and(snapshots)
+                .and_then(|snapshots| one(app, copy, (top, infos), &snapshots, (opened.take(), &renames)))
             {
                 Ok(told) => Outcome::Done(Box::new(told)),
                 Err(Unreached::Failed(error)) if !app.context.is_cancelled() && !copy.is_lost() => {
@@ -63,7 +67,7 @@ pub(super) fn bring(
     if outcomes.iter().any(|(.., outcome)| matches!(outcome, Outcome::Done(told) if is_touched(told))) {
         Snapshots::note(app, copy.end);
     }
-    finish(app, copy, &outcomes)
+    finish(app, copy, &outcomes, &renames)
 }
 
 fn one(
@@ -71,19 +75,25 @@ fn one(
     copy: &mut Copy<'_>,
     (top, infos): (&DatasetInfo, &[DatasetInfo]),
     snapshots: &Snapshots,
-    opened: Option<TargetState>,
-    target: &str,
+    (opened, renames): (Option<TargetState>, &Renames),
 ) -> Result<Told, Unreached> {
-    let info = &snapshots.info;
-    let state = match opened {
-        Some(state) => state,
-        None => copy.open(&opening(copy.args, info, &below(top, info), &children(info, infos), false))?,
+    let (args, info) = (copy.args, &snapshots.info);
+    let place = below(top, info);
+    let state = match (opened, renames.from.get(&info.name).filter(|_| args.dry_run)) {
+        (Some(state), _) => state,
+        // It is still where it was.
+        (None, Some(was)) => {
+            let how = opening(args, info, &place, &children(info, infos), false);
+            let (source, below) = (was.source.clone(), was.below.clone());
+            copy.open(&OpenTarget { source, below, ..how })?
+        }
+        (None, None) => copy.open(&opening(args, info, &place, &children(info, infos), false))?,
     };
-    copy.run(app, snapshots, state, target)
+    copy.run(app, snapshots, state, &path_of(&args.target, &place))
 }
 
 /// The names that lead from one dataset to another below it.
-fn below<'a>(top: &DatasetInfo, info: &'a DatasetInfo) -> Vec<&'a str> {
+pub(super) fn below<'a>(top: &DatasetInfo, info: &'a DatasetInfo) -> Vec<&'a str> {
     let rest = info.name.strip_prefix(&top.name).unwrap_or_default();
     rest.split('/').filter(|name| !name.is_empty()).collect()
 }
@@ -102,6 +112,7 @@ fn finish(
     app: &mut App<'_>,
     copy: &Copy<'_>,
     outcomes: &[(&DatasetInfo, String, Outcome)],
+    renames: &Renames,
 ) -> Result<Exit, Unreached> {
     let args = copy.args;
     let told = |outcome: &Outcome| match outcome {
@@ -114,7 +125,11 @@ fn finish(
     let mut rows = Vec::new();
     for (info, target, outcome) in outcomes {
         match outcome {
-            Outcome::Done(told) if args.json => rows.push(told.json(&info.name)),
+            Outcome::Done(told) if args.json => {
+                let mut row = told.json(&info.name);
+                row["rename"] = renames.was(args, info, target).into();
+                rows.push(row);
+            }
             Outcome::Done(told) if args.verbose || args.dry_run => say(app, &told.said)?,
             Outcome::Done(_) => {}
             Outcome::Failed(_) | Outcome::NotBegun if args.json => {
