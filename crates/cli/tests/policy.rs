@@ -473,3 +473,31 @@ fn units_are_as_systemd_wants_them() {
     // What it says of units of the machine itself is none of ours.
     assert!(said.status.success() && !told.contains("snowmelt"), "{told}");
 }
+
+#[test]
+fn what_does_not_exist_is_told_and_the_rest_is_done() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 1\n[dataset.\"tank/gone\"]\nhourly = 1\n[dataset.\"tank/copy\"]\nautosnap = false\n\
+         [job.off]\nsource = \"tank/home\"\ntarget = \"tank/copy\"\nwhen = \"0 0 1 1 *\"\n",
+    );
+    let warning = "warning: dataset 'tank/gone' does not exist: [dataset.\"tank/gone\"] in ";
+    let told = |said: &Said| {
+        // A job will bring 'tank/copy'.
+        assert!(said.err.starts_with(warning) && said.err.lines().count() == 1, "{said:?}");
+        assert!(said.err.trim_end().ends_with("config/snowmelt/policy.toml"), "{said:?}");
+    };
+    for (line, code) in [("check", 1), ("plan", 1), ("status", 1), ("run-once", 3), ("run-once", 3)] {
+        let said = scratch.run(&format!("policy {line}"));
+        assert_eq!(said.code, code, "{line}: {said:?}");
+        told(&said);
+    }
+    assert_eq!(periods(&scratch, "tank/home").iter().filter(|period| *period == "hourly").count(), 1);
+    let conf = scratch.path().join("sanoid.conf");
+    fs::write(&conf, "[tank/gone]\nhourly = 1\n").unwrap();
+    let said = scratch.run(&format!("policy run-once --config {}", conf.display()));
+    assert!(said.code == 3 && said.err.contains("does not exist: [tank/gone] in /"), "{said:?}");
+    // The source of a job: that job has failed.
+    write(&scratch, "[job.off]\nsource = \"tank/gone\"\ntarget = \"tank/copy2\"\nwhen = \"hourly\"\n");
+    let said = scratch.run("policy run-once");
+    assert!(said.code == 1 && said.err.contains("tank/gone"), "{said:?}");
+}

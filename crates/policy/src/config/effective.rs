@@ -65,6 +65,15 @@ impl Config {
         watched.map(|section| section.dataset.as_str()).collect()
     }
 
+    /// Sections whose dataset is not there though its pool is, and is not what a job brings to this machine.
+    pub fn missing<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a Section> {
+        let is_brought = |name: &str| state.jobs.values().any(|job| job.target.names("", name));
+        self.sections.iter().filter(move |section| {
+            let name = section.dataset.as_str();
+            state.dataset(name).is_none() && state.pools.contains_key(pool_of(name)) && !is_brought(name)
+        })
+    }
+
     /// Datasets that have to be looked at, each with whether those below it have to be too; none is below another.
     pub fn roots(&self) -> Vec<(&str, bool)> {
         let mut roots: Vec<(&str, bool)> = Vec::new();

@@ -42,6 +42,8 @@ pub struct Config {
 /// What is wanted of a dataset, and perhaps of those below it.
 #[derive(Debug, Clone)]
 pub struct Section {
+    /// Its heading and its file, for people.
+    pub stands: String,
     /// Full name of the dataset.
     pub dataset: String,
     /// What it reaches.
@@ -88,17 +90,12 @@ pub(crate) fn in_words(message: &str) -> String {
     let likely = known.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     match likely.filter(|name| likeness(name) >= LIKENESS_MIN) {
         Some(name) => format!("there is no key '{key}': perhaps '{name}' is meant"),
-        None if known.len() <= KEYS_TOLD_MAX => {
-            format!("there is no key '{key}', but: {}", known.join(", "))
-        }
-        None => format!("there is no key '{key}'"),
+        None => format!("there is no key '{key}', but: {}", known.join(", ")),
     }
 }
 
 /// How alike a key must be for it to be proposed, of 1.
 const LIKENESS_MIN: f64 = 0.6;
-/// The most keys that are told for one that is none.
-const KEYS_TOLD_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests;

@@ -84,11 +84,13 @@ impl Config {
                 }
             }
             laid.lay(&settings);
+            let stands = format!("[{name}] in {file}");
             let dataset = settings.path.clone().unwrap_or(name);
             if let Some(wrong) = wrong_name(&dataset) {
                 return Err(error(wrong));
             }
             sections.push(Section {
+                stands,
                 dataset,
                 recursion: settings.recursion(),
                 skips_children: settings.skip_children.unwrap_or(false),

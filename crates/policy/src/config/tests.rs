@@ -248,3 +248,17 @@ fn examples_are_understood() {
     let config = Config::from_toml("docs/policy.md", example).unwrap();
     assert_eq!(counts(&config.rules(["tank/home"])["tank/home"]), [("daily", 30), ("hourly", 12)]);
 }
+
+#[test]
+fn for_an_unknown_key_those_there_are_are_told() {
+    let told = |text: &str| Config::from_toml("p.toml", text).unwrap_err().to_string();
+    let near = told("[dataset.\"tank/a\"]\nhuorly = 3\n");
+    assert_eq!(near, "p.toml:2: there is no key 'huorly': perhaps 'hourly' is meant");
+    let far = told("[dataset.\"tank/a\"]\nxyzzy = 3\n");
+    assert!(far.starts_with("p.toml:2: there is no key 'xyzzy', but: path, recursive,"), "{far}");
+    assert!(far.ends_with(", capacity_crit"), "{far}");
+    let table = told("[datasets.\"tank/a\"]\nhourly = 3\n");
+    assert_eq!(table, "p.toml:1: there is no key 'datasets': perhaps 'dataset' is meant");
+    let table = told("[zzz]\n");
+    assert_eq!(table, "p.toml:1: there is no key 'zzz', but: timezone, template, dataset, job");
+}

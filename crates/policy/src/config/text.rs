@@ -81,6 +81,7 @@ impl Config {
                 return Err(reader.error(table, format!("{what}: {wrong}")));
             }
             sections.push(Section {
+                stands: format!("[dataset.\"{name}\"] in {file}"),
                 dataset,
                 recursion: said.recursion(),
                 skips_children: said.skip_children.unwrap_or(false),

@@ -35,6 +35,8 @@ pub(super) struct Runner<'a, 'b> {
     pub(super) done: Vec<Value>,
     pub(super) succeeded: usize,
     pub(super) failed: usize,
+    /// Something that the policy is about is not there.
+    lacks: bool,
 }
 
 /// Who is told what is done. Failures are always told.
@@ -48,7 +50,7 @@ pub(super) enum Tells {
 
 impl<'a, 'b> Runner<'a, 'b> {
     pub(super) fn new(app: &'a mut App<'b>, config: &'a Config, books: &'a Books, tells: Tells) -> Self {
-        Self { app, config, books, tells, done: Vec::new(), succeeded: 0, failed: 0 }
+        Self { app, config, books, tells, done: Vec::new(), succeeded: 0, failed: 0, lacks: false }
     }
 
     /// A planner for what was found, now.
@@ -64,7 +66,8 @@ impl<'a, 'b> Runner<'a, 'b> {
     /// How all of it ended.
     pub(super) fn exit(&self) -> Exit {
         match (self.failed, self.succeeded) {
-            (0, _) => Exit::Ok,
+            (0, _) if !self.lacks => Exit::Ok,
+            (0, _) => Exit::Partial,
             (_, 0) => Exit::Failed,
             _ => Exit::Partial,
         }
@@ -84,6 +87,12 @@ impl<'a, 'b> Runner<'a, 'b> {
 
     pub(super) fn complain(&mut self, what: impl std::fmt::Display) {
         self.failed += 1;
+        self.app.context.complain(what);
+    }
+
+    /// Tells of something that is not there. All the rest is done.
+    pub(super) fn lack(&mut self, what: impl std::fmt::Display) {
+        self.lacks = true;
         self.app.context.complain(what);
     }
 

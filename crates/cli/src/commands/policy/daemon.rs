@@ -111,7 +111,8 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
         }
         let pruning = Runner::planner(config, runner.app, &found.state, &host).prune();
         runner.prune(&pruning);
-        let notes: BTreeSet<String> = taking.notes.into_iter().chain(pruning.notes).collect();
+        let missing = config.missing(&found.state).map(super::missing);
+        let notes: BTreeSet<String> = missing.chain(taking.notes).chain(pruning.notes).collect();
         notes.difference(&standing.notes).for_each(|note| runner.say(note));
         standing.notes = notes;
     }

@@ -16,12 +16,13 @@ mod survey;
 use std::path::Path;
 
 use snowmelt_policy::Config;
+use snowmelt_policy::config::Section;
 use snowmelt_policy::plan::{Action, Plan};
 
 use self::act::{Runner, Tells, host};
 use self::books::Books;
 use self::monitor::Question;
-use self::survey::survey;
+use self::survey::{Survey, survey};
 use crate::app::App;
 use crate::args::{PolicyArgs, PolicyCommand};
 use crate::error::{CliError, Result};
@@ -97,29 +98,35 @@ fn check(app: &mut App<'_>, config: &Config, books: &Books, as_json: bool) -> Re
         .filter(|name| found.state.dataset(name).is_none())
         .collect();
     show::rules(app, &planner, &absent, as_json)?;
-    for complaint in &found.complaints {
-        app.context.complain(complaint);
-    }
-    for name in &absent {
-        app.context.complain(format_args!("dataset '{name}' does not exist"));
-    }
-    Ok(Exit::unless(!found.complaints.is_empty() || !absent.is_empty()))
+    complained(app, &complaints(config, &found))
+}
+
+/// What could not be looked at, and what is not there.
+fn complaints(config: &Config, found: &Survey) -> Vec<String> {
+    found.complaints.iter().cloned().chain(config.missing(&found.state).map(missing)).collect()
+}
+
+/// Says that the dataset of a section is not there; whatever else the policy is about goes on.
+fn missing(section: &Section) -> String {
+    format!("warning: dataset '{}' does not exist: {}", section.dataset, section.stands)
 }
 
 fn plan(app: &mut App<'_>, config: &Config, books: &Books, as_json: bool) -> Result<Exit> {
     let found = survey(app, config, books, &|_| true);
     let host = host();
     let plan = Runner::planner(config, app, &found.state, &host).plan();
-    show::plan(app, &plan, &found.complaints, as_json)?;
-    complained(app, &found.complaints)
+    let complaints = complaints(config, &found);
+    show::plan(app, &plan, &complaints, as_json)?;
+    complained(app, &complaints)
 }
 
 fn status(app: &mut App<'_>, config: &Config, books: &Books, as_json: bool) -> Result<Exit> {
     let found = survey(app, config, books, &|_| false);
     let host = host();
     let planner = Runner::planner(config, app, &found.state, &host);
-    show::status(app, &planner, &found.complaints, as_json)?;
-    complained(app, &found.complaints)
+    let complaints = complaints(config, &found);
+    show::status(app, &planner, &complaints, as_json)?;
+    complained(app, &complaints)
 }
 
 fn complained(app: &mut App<'_>, complaints: &[String]) -> Result<Exit> {
@@ -137,6 +144,9 @@ fn once(app: &mut App<'_>, config: &Config, books: &Books, tells: Tells, as_json
         let found = survey(runner.app, config, books, &|_| false);
         for complaint in &found.complaints {
             runner.complain(complaint);
+        }
+        for section in config.missing(&found.state) {
+            runner.lack(missing(section));
         }
         let taking = Runner::planner(config, runner.app, &found.state, &host).take();
         for note in &taking.notes {
