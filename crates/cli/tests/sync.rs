@@ -349,3 +349,15 @@ fn a_directory_is_kept_up_to_date_from_another_machine() {
     assert!(scratch.ok("pool history tank").contains("snowmelt sync -e"));
     assert!(remote(&scratch, "pool history far").contains("snowmelt sync -e"));
 }
+
+#[test]
+fn where_there_is_no_pool_a_directory_may_be_meant() {
+    let scratch = Scratch::with_pool();
+    std::fs::create_dir(scratch.path().join("src")).unwrap();
+    for (line, hint) in
+        [("src src2", "./src2"), ("tank/a src2/deep", "./src2/deep"), ("nowhere tank/a", "./nowhere")]
+    {
+        let said = scratch.fails(1, &format!("sync {line}"));
+        assert!(said.contains("no such pool") && said.trim_end().ends_with(hint), "{line}: {said}");
+    }
+}

@@ -503,3 +503,52 @@ fn a_full_disk_with_the_shadow_stops_the_sync_and_loses_nothing() {
     sent(&sync(&scratch, &rsh, "src"));
     same(&scratch, "src");
 }
+
+#[test]
+fn what_has_not_changed_costs_nothing() {
+    let (scratch, rsh) = world();
+    put_image(&scratch);
+    for (source, target) in [("src", "copy"), ("./disk.img", "disk")] {
+        let line = format!("sync -v -e {} {source} host:far/{target}", rsh.display());
+        let said = scratch.run(&line);
+        assert!(said.code == 0 && !said.out.contains("nothing changed"), "{said:?}");
+        let listed = || remote(&scratch, &format!("list -Ho name -t snapshot far/{target}"));
+        let before = listed();
+        for _ in 0..2 {
+            let said = scratch.run(&line);
+            assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+            assert_eq!(
+                said.out,
+                format!("{source}: nothing changed\n1 of 1 datasets up to date, nothing changed\n")
+            );
+        }
+        assert_eq!(listed(), before);
+        // What is not changed here can go to where it is not yet.
+        let said = scratch.run(&format!("sync --json -e {} {source} host:far/{target}2", rsh.display()));
+        assert!(sent(&said) > 10_000, "{said:?}");
+    }
+    fs::write(scratch.path().join("src/empty"), b"not any more").unwrap();
+    assert!(sent(&sync(&scratch, &rsh, "src")) > 624);
+    same(&scratch, "src");
+    // Into a pool of this machine, too; there 'import' takes a snapshot each time that it is told to.
+    scratch.ok("pool create near");
+    for (source, target) in [("src", "near/copy"), ("./disk.img", "near/disk")] {
+        scratch.ok(&format!("sync {source} {target}"));
+        let said = scratch.ok(&format!("sync -v {source} {target}"));
+        assert!(said.starts_with(&format!("nothing changed: {target}@import_")), "{said}");
+        let told: Value =
+            serde_json::from_str(&scratch.ok(&format!("sync --json {source} {target}"))).unwrap();
+        assert_eq!(told["unchanged"], Value::Bool(true), "{told}");
+        let listed = || scratch.ok(&format!("list -Ho name -t snapshot {target}")).lines().count();
+        assert_eq!(listed(), 1);
+        scratch.ok(&format!("import {source} {target}"));
+        assert_eq!(listed(), 2);
+    }
+    scratch.ok("check near");
+}
+
+fn put_image(scratch: &Scratch) {
+    let image = scratch.path().join("disk.img");
+    fs::write(&image, noise(1 << 20, 9)).unwrap();
+    settle(&image);
+}

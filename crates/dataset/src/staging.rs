@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use snowmelt_pool::Tree;
+use snowmelt_pool::{Tree, View};
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::memory::MemoryObjects;
 
@@ -238,6 +238,48 @@ impl Staging<'_> {
         let id = self.datasets.sync_change(|change| self.make_visible(change, short, properties))?;
         self.finished = true;
         Ok(self.datasets.catalog().snapshot_by_id(id)?)
+    }
+
+    /// As [`Staging::finish`], unless nothing was staged that the newest snapshot has not: then no other is taken.
+    ///
+    /// # Errors
+    /// As [`Staging::finish`].
+    pub fn finish_if_changed(
+        self,
+        short: &str,
+        properties: &[(String, String)],
+    ) -> Result<Option<Snapshot>, ReceiveError> {
+        if !self.is_unchanged()? {
+            return self.finish(short, properties).map(Some);
+        }
+        if let Some(base) = &self.base {
+            let change = self.datasets.change()?;
+            self.listings_tell_of(&change, base)?;
+            change.commit()?;
+        }
+        Ok(None)
+    }
+
+    /// Whether the newest snapshot of the dataset, its head, and what was staged are the same.
+    fn is_unchanged(&self) -> Result<bool, ReceiveError> {
+        let Some(base) = self.base.as_ref().filter(|base| base.id.dataset == self.id) else {
+            return Ok(false);
+        };
+        self.head.sync()?;
+        let catalog = self.datasets.catalog();
+        let dataset = catalog.dataset_by_id(self.id)?;
+        if catalog.newest_snapshot(&dataset)?.map(|newest| newest.id) != Some(base.id) {
+            return Ok(false);
+        }
+        if !self.content.features.contains(self.head.new_features()) {
+            return Ok(false);
+        }
+        match check_unmodified(&catalog, &dataset, base) {
+            Err(ReceiveError::Modified { .. }) => return Ok(false),
+            checked => checked?,
+        }
+        let (old, new) = (catalog.objset(base), self.tree.view());
+        Ok(View::diff(old.view(), &new, &[]).next().transpose().map_err(DatasetError::from)?.is_none())
     }
 
     fn make_visible(

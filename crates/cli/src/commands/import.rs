@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use snowmelt_dataset::objset::view::VOLUME_DATA;
 use snowmelt_dataset::property::{Types, format_bytes, parse_size};
 use snowmelt_dataset::{
-    DatasetError, Kind, Name, NewVolume, ReceiveError, StageOptions, VOLUME_BLOCK_DEFAULT, new_volume_objects,
+    DatasetError, Kind, Name, NewVolume, ReceiveError, Snapshot, StageOptions, Staging, VOLUME_BLOCK_DEFAULT,
+    new_volume_objects,
 };
 use snowmelt_volume::{Imported, image_size, import_image};
 
@@ -28,6 +29,14 @@ use crate::report;
 /// # Errors
 /// When the source cannot be read, the target is of another kind or was modified; then nothing has changed.
 pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
+    take(app, args, false)
+}
+
+/// As [`run`]; with `only_changes`, a snapshot is taken only if something has changed since the newest.
+///
+/// # Errors
+/// As of [`run`].
+pub(super) fn take(app: &mut App<'_>, args: &ImportArgs, only_changes: bool) -> Result<Exit> {
     let (dataset, snapshot) = target(&args.target)?;
     let source = app.context.path(&args.source);
     let attempt = format!("cannot import '{}'", args.source.display());
@@ -46,6 +55,7 @@ pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
             dataset: &dataset,
             snapshot: &snapshot,
             attempt: &attempt,
+            only_changes,
             suspects: None,
             stop: &stop,
         };
@@ -87,18 +97,37 @@ pub(super) struct Import<'a> {
     pub(super) snapshot: &'a str,
     /// What stands before the colon of a refusal.
     pub(super) attempt: &'a str,
+    /// A snapshot is taken only if something has changed since the newest.
+    pub(super) only_changes: bool,
     /// The pool is a shadow: what of it was not as it should be, when it was sent.
     pub(super) suspects: Option<&'a Suspects>,
     /// Set when nobody wants it any more.
     pub(super) stop: &'a AtomicBool,
 }
 
+/// What became of what was staged.
+pub(super) struct Finished {
+    /// Full name of the snapshot that holds it.
+    pub(super) snapshot: String,
+    /// That was there before.
+    pub(super) is_unchanged: bool,
+    /// Bytes.
+    pub(super) written: u64,
+}
+
+impl Finished {
+    fn taken(session: &Session, snapshot: &Snapshot) -> Self {
+        let written = session.datasets.catalog().snapshot_space(snapshot).map_or(0, |space| space.written);
+        Self { snapshot: snapshot.full_name(), is_unchanged: false, written }
+    }
+}
+
 /// What became of an image.
 pub(super) struct TakenImage {
     /// The volume was there before.
     exists: bool,
-    /// Full name of the snapshot, and bytes written, unless nothing was to be done.
-    done: Option<(String, u64)>,
+    /// Unless nothing was to be done.
+    pub(super) done: Option<Finished>,
     pub(super) imported: Imported,
 }
 
@@ -187,14 +216,27 @@ impl Import<'_> {
             progress.finish();
         }
         let imported = imported.map_err(|error| failed(&error))?;
-        let snapshot = staging.finish(self.snapshot, &[]).map_err(|error| self.refused(&error))?;
-        let written = session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written);
-        Ok(TakenImage { exists, done: Some((snapshot.full_name(), written)), imported })
+        let done = Some(self.finish(session, staging)?);
+        Ok(TakenImage { exists, done, imported })
+    }
+
+    /// Makes what was staged visible.
+    pub(super) fn finish(&self, session: &Session, staging: Staging<'_>) -> Result<Finished> {
+        let refused = |error: ReceiveError| self.refused(&error);
+        if !self.only_changes {
+            let snapshot = staging.finish(self.snapshot, &[]).map_err(refused)?;
+            return Ok(Finished::taken(session, &snapshot));
+        }
+        let base = staging.base().map(Snapshot::full_name).unwrap_or_default();
+        Ok(match staging.finish_if_changed(self.snapshot, &[]).map_err(refused)? {
+            Some(snapshot) => Finished::taken(session, &snapshot),
+            None => Finished { snapshot: base, is_unchanged: true, written: 0 },
+        })
     }
 
     fn tell(&self, context: &mut Context, taken: &TakenImage) -> Result<Exit> {
         let TakenImage { exists, done, imported } = taken;
-        let Some((snapshot, written)) = done else {
+        let Some(Finished { snapshot, is_unchanged, written }) = done else {
             let verb = if *exists { "would update" } else { "would create" };
             let size = format_bytes(imported.size);
             writeln!(context.out, "{verb} volume {} from {size} of image", self.dataset)?;
@@ -206,8 +248,11 @@ impl Import<'_> {
                 "size": imported.size,
                 "read": imported.read,
                 "written": written,
+                "unchanged": is_unchanged,
             });
             writeln!(context.out, "{said}")?;
+        } else if *is_unchanged && self.args.verbose {
+            writeln!(context.out, "nothing changed: {snapshot} holds all of it")?;
         } else if self.args.verbose {
             let (read, written) = (format_bytes(imported.read), format_bytes(*written));
             writeln!(context.out, "{snapshot}: {read} read, {written} written")?;

@@ -30,6 +30,8 @@ pub(super) struct Taken {
     pub(super) summary: Summary,
     /// Full name of the snapshot.
     snapshot: String,
+    /// Nothing has changed, and no snapshot was taken: the name is that of the newest.
+    pub(super) is_unchanged: bool,
     /// Bytes, unless nothing was to be done.
     written: Option<u64>,
 }
@@ -78,12 +80,14 @@ pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) ->
     }
     drop(fs);
     let mut written = None;
-    let snapshot = format!("{}@{}", to.dataset, to.snapshot);
+    let mut snapshot = format!("{}@{}", to.dataset, to.snapshot);
+    let mut is_unchanged = false;
     if !args.dry_run {
-        let snapshot = staging.finish(to.snapshot, &[]).map_err(|error| to.refused(&error))?;
-        written = Some(session.datasets.catalog().snapshot_space(&snapshot).map_or(0, |space| space.written));
+        let finished = to.finish(session, staging)?;
+        (snapshot, is_unchanged, written) =
+            (finished.snapshot, finished.is_unchanged, Some(finished.written));
     }
-    Ok(Taken { summary, snapshot, written })
+    Ok(Taken { summary, snapshot, is_unchanged, written })
 }
 
 /// What was done, or would be, as a person reads it.
@@ -107,7 +111,7 @@ pub(super) fn failures(attempt: &str, count: u64) -> String {
 /// # Errors
 /// When output fails.
 pub(super) fn tell(context: &mut Context, to: &Import<'_>, taken: &Taken) -> Result<Exit> {
-    let Taken { summary, snapshot, written } = taken;
+    let Taken { summary, snapshot, written, .. } = taken;
     if to.args.json {
         let said = serde_json::json!({
             "snapshot": snapshot,
@@ -120,9 +124,12 @@ pub(super) fn tell(context: &mut Context, to: &Import<'_>, taken: &Taken) -> Res
             "files_read": summary.files_read,
             "bytes_read": summary.bytes_read,
             "written": written,
+            "unchanged": taken.is_unchanged,
             "failures": summary.failures,
         });
         writeln!(context.out, "{said}")?;
+    } else if taken.is_unchanged && to.args.verbose {
+        writeln!(context.out, "nothing changed: {snapshot} holds all of it")?;
     } else if to.args.verbose || to.args.dry_run {
         write!(context.out, "{snapshot}: {}", describe(summary, to.args.dry_run))?;
         match written {

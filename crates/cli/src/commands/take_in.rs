@@ -200,20 +200,31 @@ impl<'a, 'b> ShadowTaker<'a, 'b> {
             source: self.shadow.source.clone(),
             target: self.shadow.dataset.clone(),
         };
+        let suspects = Suspects { objects };
         let import = Import {
             args: &args,
             source: &self.shadow.source,
             dataset: &self.shadow.dataset,
             snapshot: &how.snapshot,
             attempt: &attempt,
-            suspects: Some(&Suspects { objects }),
+            // What was not as it should be is taken in anew.
+            only_changes: !how.again && suspects.is_empty(),
+            suspects: Some(&suspects),
             stop,
         };
         if is_directory {
-            let summary = import_directory::take(app.context, self.session, &import)?.summary;
-            return Ok((import_directory::describe(&summary, how.dry_run), summary.failures));
+            let taken = import_directory::take(app.context, self.session, &import)?;
+            let said = match taken.is_unchanged {
+                true => "nothing changed".to_owned(),
+                false => import_directory::describe(&taken.summary, how.dry_run),
+            };
+            return Ok((said, taken.summary.failures));
         }
-        let size = format_bytes(import.image(app.context, self.session)?.imported.size);
+        let taken = import.image(app.context, self.session)?;
+        if taken.done.is_some_and(|done| done.is_unchanged) {
+            return Ok(("nothing changed".to_owned(), 0));
+        }
+        let size = format_bytes(taken.imported.size);
         let would = if how.dry_run { "would be " } else { "" };
         Ok((format!("an image of {size} {would}read"), 0))
     }

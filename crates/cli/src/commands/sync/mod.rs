@@ -49,6 +49,9 @@ const TICK: Duration = Duration::from_millis(100);
 pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
     let source = place::parse(app, &args.source)?;
     let target = place::parse(app, &args.target)?;
+    for (place, text) in [(&source, &args.source), (&target, &args.target)] {
+        place::check_pool(app, place, text)?;
+    }
     match (source, target) {
         (Place::Dataset(source), Place::Dataset(target)) => datasets(app, args, &source, &target),
         (Place::Path(path), Place::Dataset(target)) => from_path(app, args, &path, &target),
@@ -94,7 +97,7 @@ fn from_path(app: &mut App<'_>, args: &SyncArgs, path: &Path, target: &Remote) -
         source: path.to_owned(),
         target: target.dataset.clone(),
     };
-    import::run(app, &import)
+    import::take(app, &import, true)
 }
 
 fn cannot_sync(args: &SyncArgs, error: &std::io::Error) -> CliError {
@@ -450,12 +453,14 @@ fn finish(app: &mut App<'_>, args: &SyncArgs, report: &Report) -> Result<Exit> {
         let bytes: u64 = report.datasets.iter().map(|dataset| dataset.bytes).sum();
         let sent = report.datasets.iter().filter(|dataset| dataset.streams > 0).count();
         let fine = report.datasets.len() - failed.len();
-        writeln!(
-            app.context.out,
-            "{fine} of {} datasets up to date, {} sent for {sent} of them",
-            report.datasets.len(),
-            format_bytes(bytes)
-        )?;
+        let all = report.datasets.len();
+        let what = match sent {
+            0 if failed.is_empty() => "nothing changed".to_owned(),
+            0 => "nothing sent".to_owned(),
+            sent if sent == all => format!("{} sent", format_bytes(bytes)),
+            sent => format!("{} sent for {sent} of them", format_bytes(bytes)),
+        };
+        writeln!(app.context.out, "{fine} of {all} datasets up to date, {what}")?;
     }
     for dataset in failed.iter().filter(|dataset| !dataset.was_needing) {
         if let Some(failure) = &dataset.failure {

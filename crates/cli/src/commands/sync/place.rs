@@ -111,6 +111,22 @@ pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     }))
 }
 
+/// Whether there is the pool that a side is in, as far as it is one of this machine.
+///
+/// # Errors
+/// When there is none: perhaps a directory was meant.
+pub(super) fn check_pool(app: &App<'_>, place: &Place, text: &str) -> Result<()> {
+    let Place::Dataset(Remote { host: None, is_zfs: false, dataset, .. }) = place else { return Ok(()) };
+    let pool = pool_of(dataset);
+    match app.places.find(pool) {
+        Some(_) => Ok(()),
+        None => Err(CliError::Failed(format!(
+            "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back; if a directory, an image or \
+             a file is meant: ./{text}"
+        ))),
+    }
+}
+
 /// `host:rest`, where no slash stands before the colon; `zfs:` is no host, and IPv6 addresses stand in brackets.
 fn split_host(text: &str) -> (Option<&str>, &str) {
     let end = match text.find(']') {
