@@ -142,7 +142,7 @@ impl Image {
             self.file.set_len(volume.size).map_err(local("set the image's size"))?;
         }
         let mut writer =
-            Writer { image: self, objects, volume, cancelled, progress, written: 0, local: &local };
+            Writer { image: self, objects, volume, cancelled, progress, written: 0, hole: 0, local: &local };
         match change {
             ImageChange::Whole => writer.range(0, volume.size)?,
             ImageChange::Since(changes) => {
@@ -186,6 +186,9 @@ struct Writer<'a, O, L> {
     cancelled: &'a AtomicBool,
     progress: &'a mut dyn FnMut(u64),
     written: u64,
+    /// Up to here, from the last data that was looked for on, there is no hole: finding that out can take as long as the
+    /// volume is large.
+    hole: u64,
     local: &'a L,
 }
 
@@ -199,12 +202,15 @@ where
         let (volume, object) = (self.volume, self.volume.object);
         let source = |source| unreadable(volume, source);
         while at < to {
-            let data = self.objects.next_data(object, at).map_err(source)?.unwrap_or(to).clamp(at, to);
-            self.hole(at, data)?;
-            let end = match data < to {
-                true => self.objects.next_hole(object, data).map_err(source)?.unwrap_or(to).min(to),
-                false => to,
+            let data = match at < self.hole {
+                true => at,
+                false => self.objects.next_data(object, at).map_err(source)?.unwrap_or(to).clamp(at, to),
             };
+            self.hole(at, data)?;
+            if data < to && data >= self.hole {
+                self.hole = self.objects.next_hole(object, data).map_err(source)?.unwrap_or(volume.size);
+            }
+            let end = if data < to { self.hole.min(to) } else { to };
             if data < to && end <= data {
                 let error = io::Error::other("the volume's extents contradict themselves");
                 return Err((self.local)("read the volume")(error));
