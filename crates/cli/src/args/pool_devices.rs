@@ -4,14 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// Give a pool one more copy of everything
-///
-/// NEW-DEVICE becomes a member of the mirror that DEVICE is a member of. If the pool is on DEVICE alone, it becomes a mirror; nobody may be
-/// using it at that moment. What the pool holds is copied in the background (a resilver).
+// How a device becomes a member of a mirror. (Were this documentation, it would be that of the commands.)
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
-#[command(override_usage = "snowmelt pool attach [-fw] [--size SIZE] <pool> <device> <new-device>")]
-pub struct PoolAttachArgs {
+pub struct NewMemberArgs {
     /// Use NEW-DEVICE even if it holds something
     #[arg(short)]
     pub force: bool,
@@ -27,6 +22,18 @@ pub struct PoolAttachArgs {
     /// Size of the file to make, such as 20G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
+}
+
+/// Give a pool one more copy of everything
+///
+/// NEW-DEVICE becomes a member of the mirror that DEVICE is a member of. If the pool is on DEVICE alone, it becomes a mirror; nobody may be
+/// using it at that moment. What the pool holds is copied in the background (a resilver).
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool attach [-fw] [--size SIZE] <pool> <device> <new-device>")]
+pub struct PoolAttachArgs {
+    #[command(flatten)]
+    pub new: NewMemberArgs,
     /// The pool
     pub pool: String,
     /// A device of it
@@ -56,21 +63,8 @@ pub struct PoolDetachArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool replace [-fw] [--size SIZE] <pool> <device> [new-device]")]
 pub struct PoolReplaceArgs {
-    /// Use NEW-DEVICE even if it holds something
-    #[arg(short)]
-    pub force: bool,
-    /// Wait until everything is copied
-    #[arg(short)]
-    pub wait: bool,
-    /// Accepted as zpool(8) has it
-    #[arg(short, hide = true)]
-    pub sequential: bool,
-    /// Accepted as zpool(8) has it
-    #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append, hide = true)]
-    pub pool_properties: Vec<String>,
-    /// Size of the file to make, such as 20G
-    #[arg(long, value_name = "SIZE")]
-    pub size: Option<String>,
+    #[command(flatten)]
+    pub new: NewMemberArgs,
     /// The pool
     pub pool: String,
     /// The member that goes

@@ -45,7 +45,7 @@ fn member(app: &App<'_>, mirror: &MirrorStore, device: &Path, attempt: &str) -> 
 /// When the device is not of the pool, or the new one cannot be used.
 pub fn attach(app: &mut App<'_>, args: &PoolAttachArgs) -> Result<Exit> {
     let attempt = format!("cannot attach {} to {}", args.new_device.display(), args.device.display());
-    let size = file_size(args.size.as_deref(), &attempt)?;
+    let size = file_size(args.new.size.as_deref(), &attempt)?;
     if !app.is_served() {
         make_mirror(app, &args.pool, &args.device, &attempt)?;
     }
@@ -53,9 +53,9 @@ pub fn attach(app: &mut App<'_>, args: &PoolAttachArgs) -> Result<Exit> {
         let mirror = mirror_of(session, &attempt)?;
         member(app, mirror, &args.device, &attempt)?;
         let (location, size) = place(app.context.path(&args.new_device), size, &attempt)?;
-        add(app, session, mirror, New { location, size, force: args.force, replaces: None }, &attempt)
+        add(app, session, mirror, New { location, size, force: args.new.force, replaces: None }, &attempt)
     })?;
-    bring_up(app, &args.pool, args.wait, exit)
+    bring_up(app, &args.pool, args.new.wait, exit)
 }
 
 /// Puts one device in the place of another.
@@ -65,7 +65,7 @@ pub fn attach(app: &mut App<'_>, args: &PoolAttachArgs) -> Result<Exit> {
 pub fn replace(app: &mut App<'_>, args: &PoolReplaceArgs) -> Result<Exit> {
     let new = args.new_device.as_ref().unwrap_or(&args.device);
     let attempt = format!("cannot replace {} with {}", args.device.display(), new.display());
-    let size = file_size(args.size.as_deref(), &attempt)?;
+    let size = file_size(args.new.size.as_deref(), &attempt)?;
     if !app.is_served() {
         make_mirror(app, &args.pool, &args.device, &attempt)?;
     }
@@ -77,11 +77,11 @@ pub fn replace(app: &mut App<'_>, args: &PoolReplaceArgs) -> Result<Exit> {
             app,
             session,
             mirror,
-            New { location, size, force: args.force, replaces: Some(old.guid) },
+            New { location, size, force: args.new.force, replaces: Some(old.guid) },
             &attempt,
         )
     })?;
-    bring_up(app, &args.pool, args.wait, exit)
+    bring_up(app, &args.pool, args.new.wait, exit)
 }
 
 /// A pool on one device becomes a mirror of one: for that nobody else may own it.

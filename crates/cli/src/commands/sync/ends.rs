@@ -40,11 +40,16 @@ impl<'a> From<&'a SyncArgs> for Reach<'a> {
 }
 
 /// Both sides of a sync. They may be one.
-pub(super) struct Ends {
-    pub(super) source: Arc<dyn End>,
-    pub(super) target: Arc<dyn End>,
+pub(super) struct Both<E: ?Sized> {
+    pub(super) source: Arc<E>,
+    pub(super) target: Arc<E>,
     servers: Vec<Server>,
 }
+
+/// Pools of whatever kind.
+pub(super) type Ends = Both<dyn End>;
+/// Pools of snowmelt.
+pub(super) type Peers = Both<Peer>;
 
 /// One side, to look at it and to change small things.
 pub(in crate::commands) struct OneEnd {
@@ -99,11 +104,33 @@ impl Ends {
         source: &Remote,
         target: &Remote,
     ) -> Result<Self, Unreached> {
+        Self::with(source, target, |place, servers| open(app, reach, place, servers))
+    }
+}
+
+impl Peers {
+    /// Reaches both.
+    pub(super) fn open(
+        app: &App<'_>,
+        reach: Reach<'_>,
+        source: &Remote,
+        target: &Remote,
+    ) -> Result<Self, Unreached> {
+        Self::with(source, target, |place, servers| peer(app, reach, place, servers))
+    }
+}
+
+impl<E: ?Sized> Both<E> {
+    fn with(
+        source: &Remote,
+        target: &Remote,
+        reach: impl Fn(&Remote, &mut Vec<Server>) -> Result<Arc<E>, Unreached>,
+    ) -> Result<Self, Unreached> {
         let mut servers = Vec::new();
-        let source_end = open(app, reach, source, &mut servers)?;
+        let source_end = reach(source, &mut servers)?;
         let target_end = match source.is_in_pool_of(target) {
             true => source_end.clone(),
-            false => open(app, reach, target, &mut servers)?,
+            false => reach(target, &mut servers)?,
         };
         Ok(Self { source: source_end, target: target_end, servers })
     }
@@ -112,9 +139,7 @@ impl Ends {
     pub(super) fn close(self) {
         let Self { source, target, servers } = self;
         drop((source, target));
-        for server in servers {
-            server.wait();
-        }
+        servers.into_iter().for_each(Server::wait);
     }
 }
 
@@ -180,40 +205,6 @@ pub(in crate::commands) fn devices(app: &App<'_>) -> PathBuf {
         _ => Path::new(app.context.env("HOME").unwrap_or(OsStr::new("/"))).join(".local/state"),
     };
     state.join("snowmelt/devices")
-}
-
-/// Two pools of snowmelt. They may be one.
-pub(super) struct Peers {
-    pub(super) source: Arc<Peer>,
-    pub(super) target: Arc<Peer>,
-    servers: Vec<Server>,
-}
-
-impl Peers {
-    /// Reaches both.
-    pub(super) fn open(
-        app: &App<'_>,
-        reach: Reach<'_>,
-        source: &Remote,
-        target: &Remote,
-    ) -> Result<Self, Unreached> {
-        let mut servers = Vec::new();
-        let source_end = peer(app, reach, source, &mut servers)?;
-        let target_end = match source.is_in_pool_of(target) {
-            true => source_end.clone(),
-            false => peer(app, reach, target, &mut servers)?,
-        };
-        Ok(Self { source: source_end, target: target_end, servers })
-    }
-
-    /// Lets go of both, and waits until they are at rest.
-    pub(super) fn close(self) {
-        let Self { source, target, servers } = self;
-        drop((source, target));
-        for server in servers {
-            server.wait();
-        }
-    }
 }
 
 impl Server {
