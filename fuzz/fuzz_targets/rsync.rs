@@ -3,13 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use snowmelt_rsync::fuzzing::{config, connection, session};
+use snowmelt_rsync::fuzzing::{config, connection, content, list, session};
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
-    match first % 3 {
+    match first % 5 {
         0 => connection(rest),
         1 => session(rest),
-        _ => config(rest),
+        2 => config(rest),
+        3 => list(rest),
+        _ => content(rest),
     }
 });

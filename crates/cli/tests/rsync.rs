@@ -263,11 +263,11 @@ fn what_is_not_done_is_refused_in_rsyncs_words() {
         let (found, stderr) = told(&output);
         assert!(found == Some(code) && stderr.contains(message), "{options:?}: {found:?} {stderr}");
     }
-    // A push.
+    // A push to where nothing is received.
     let f = scratch.path().join("f");
     let (code, stderr) = told(&client(&shell, OURS).arg("-a").arg(f).arg("host:target").output().unwrap());
     assert!(
-        code == Some(4) && stderr.contains("nothing is received here") && !target.exists(),
+        code == Some(4) && stderr.contains("only datasets are received into") && !target.exists(),
         "{code:?} {stderr}"
     );
     let (code, stderr) = told(&client(&shell, OURS).args(["host::module", "x"]).output().unwrap());

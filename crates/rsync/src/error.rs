@@ -20,10 +20,14 @@ pub enum ExitCode {
     FileIo = 11,
     /// Error in rsync protocol data stream.
     Stream = 12,
+    /// Error allocating core memory buffers.
+    Memory = 22,
     /// Partial transfer due to error.
     Partial = 23,
     /// Files that were in the list were gone.
     Vanished = 24,
+    /// The limit on how much may be deleted stopped deletions.
+    DeleteLimit = 25,
     /// Timeout in data send or receive.
     Timeout = 30,
 }
@@ -39,6 +43,8 @@ impl ExitCode {
             Self::StartClient => "error starting client-server protocol",
             Self::FileIo => "error in file IO",
             Self::Stream => "error in rsync protocol data stream",
+            Self::Memory => "error allocating core memory buffers",
+            Self::DeleteLimit => "the --max-delete limit stopped deletions",
             Self::Partial => "some files/attrs were not transferred (see previous errors)",
             Self::Vanished => "some files vanished before they could be transferred",
             Self::Timeout => "timeout in data send/receive",

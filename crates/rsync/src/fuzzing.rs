@@ -9,12 +9,16 @@ use std::sync::Arc;
 use crate::Names;
 use crate::daemon::{Config, Daemon, Link, OpenPath};
 use crate::filter::Filter;
+use crate::flist::{ListForm, ListReader};
 use crate::index::changed_paths;
 use crate::options::Options;
 use crate::scan::{Called, View};
 use crate::session::{Surroundings, serve};
 use crate::source::{Content, IndexedSource, Metadata, Source, kind};
+use crate::token::{Compressor, Token, TokenReader};
 
+/// Bytes of content, and blocks, that are looked at.
+const CONTENT_MAX: usize = 16 << 20;
 /// Files of an index that are looked for by name.
 const LOOKED_AT_MAX: usize = 10_000;
 
@@ -163,6 +167,62 @@ pub fn config(data: &[u8]) {
         // Files that it names are not to be read here.
         if !text.to_lowercase().contains("from") {
             let _ = Config::parse(text, Path::new("rsyncd.conf"));
+        }
+    }
+}
+
+/// A file list that a client pushes: the first two bytes say in what form. Whatever is read leads nowhere above its root.
+pub fn list(data: &[u8]) {
+    let Some(([first, second], mut rest)) = data.split_first_chunk::<2>().map(|(head, rest)| (*head, rest))
+    else {
+        return;
+    };
+    let is = |byte: u8, bit: u8| byte >> bit & 1 == 1;
+    let form = ListForm {
+        protocol: if is(second, 0) { 30 } else { 32 },
+        varint_flags: !is(second, 1),
+        error_end: true,
+        incremental: is(second, 2),
+        owner: is(first, 0),
+        group: is(first, 1),
+        links: is(first, 2),
+        devices: is(first, 3),
+        specials: is(first, 4),
+        hard_links: is(first, 5),
+        atimes: is(first, 6),
+        acls: is(first, 7),
+        xattrs: is(second, 3),
+        numeric_ids: is(second, 4),
+        zero_names: is(second, 5),
+    };
+    let digest_len = if is(second, 6) { 16 } else { 0 };
+    let mut reader = ListReader::new(form, Names::default(), digest_len, is(second, 7));
+    let Ok(list) = reader.read(0, &mut rest) else { return };
+    for one in list.entries {
+        let parts: Vec<&[u8]> = one.name.split(|byte| *byte == b'/').collect();
+        assert!(one.name == b"." || parts.iter().all(|part| !matches!(*part, b"" | b"." | b"..")));
+        let own = |id, is_user| reader.own(id, is_user);
+        let _ = one
+            .access
+            .and_then(|acl| reader.access_acl(acl))
+            .and_then(|acl| acl.access(one.metadata.mode, own));
+        let _ = one.default.and_then(|acl| reader.default_acl(acl)).and_then(|acl| acl.default(own));
+        assert!(one.xattrs.is_none_or(|set| reader.xattrs(set).iter().all(|one| !one.name.is_empty())));
+    }
+}
+
+/// The content of a file, in the form that the first byte says.
+pub fn content(data: &[u8]) {
+    let Some((first, mut rest)) = data.split_first() else { return };
+    let compressor = Compressor::ALL[usize::from(*first) % Compressor::ALL.len()];
+    let Ok(mut reader) = TokenReader::new(compressor) else { return };
+    reader.begin();
+    let mut made = 0;
+    while made < CONTENT_MAX {
+        match reader.next(&mut rest) {
+            Ok(Token::Literal) => made += reader.literal().len().max(1),
+            Ok(Token::Block(_)) if reader.see(b"what there was").is_ok() => made += 1,
+            Ok(Token::Block(_) | Token::End) | Err(_) => return,
         }
     }
 }

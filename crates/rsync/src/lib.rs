@@ -1,8 +1,9 @@
-//! rsync's protocol, versions 30 to 32: a daemon, and a sender for anything that can be read like a tree of files.
+//! rsync's protocol, versions 30 to 32: a daemon, a sender for anything that can be read like a tree of files, and a receiver into
+//! datasets.
 //!
 //! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
 //! `delta`, `token`), trees that are served ([`source`]), rules (`filter`), file lists (`flist`), a client's wishes
-//! (`options`), the sender, a session from its arguments on, and the ways in: the [`daemon`] and a [`remote`] shell. The bytes are those of
+//! (`options`), the sender, what is received into ([`target`]) and the receiver, a session from its arguments on, and the ways in: the [`daemon`] and a [`remote`] shell. The bytes are those of
 //! docs/format/rsync.md.
 //!
 //! Everything that a client sends is taken to be hostile: lengths, counts and depths are bounded, paths end at the module's
@@ -16,14 +17,17 @@ mod filter;
 mod flist;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod history;
 pub mod index;
 mod names;
 mod options;
+mod receiver;
 pub mod remote;
 mod scan;
 mod sender;
 mod session;
 pub mod source;
+pub mod target;
 mod token;
 mod wire;
 

@@ -78,6 +78,16 @@ impl Names {
         name.parse().ok().or_else(|| self.groups.numbers.get(name.as_bytes()).copied())
     }
 
+    /// A user's number, by name alone.
+    pub fn uid_of(&self, name: &[u8]) -> Option<u32> {
+        self.users.numbers.get(name).copied()
+    }
+
+    /// A group's number, by name alone.
+    pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
+        self.groups.numbers.get(name).copied()
+    }
+
     /// The group that a user logs in with.
     pub fn primary_gid(&self, user: &str) -> Option<u32> {
         self.primary.get(user.as_bytes()).copied()

@@ -59,6 +59,29 @@ pub struct Options {
     /// No shell has seen the paths: they may be patterns.
     pub patterns: bool,
     pub remove_source_files: bool,
+    /// Levels of `-v`.
+    pub verbosity: u8,
+    /// Of `--itemize-changes`: 2 also of what is as it should be.
+    pub itemize: u8,
+    pub update: bool,
+    pub existing: bool,
+    pub ignore_existing: bool,
+    pub ignore_times: bool,
+    pub size_only: bool,
+    pub executability: bool,
+    pub omit_dir_times: bool,
+    pub omit_link_times: bool,
+    pub whole_file: bool,
+    pub partial: bool,
+    pub mkpath: bool,
+    pub no_implied_dirs: bool,
+    pub delete: Delete,
+    pub max_delete: Option<u64>,
+    /// Seconds that times may differ; negative: nanoseconds count.
+    pub modify_window: i64,
+    pub block_len: Option<u32>,
+    pub min_size: Option<u64>,
+    pub max_size: Option<u64>,
     pub timeout_seconds: u32,
     /// Bytes a second; 0 is no limit.
     pub bandwidth: u64,
@@ -70,6 +93,66 @@ pub struct Options {
     pub paths: Vec<Vec<u8>>,
     /// Names of options as given, for `refuse options`.
     pub given: Vec<String>,
+}
+
+/// When a receiver deletes what the sender does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Delete {
+    /// Never.
+    #[default]
+    No,
+    /// Before anything is received.
+    Before,
+    /// In each directory as it is come to.
+    During,
+    /// What was found then, after everything was received.
+    Delay,
+    /// What is found after everything was received.
+    After,
+}
+
+/// Options that mean something to a receiver which is not done here.
+const NOT_RECEIVED: &[&str] = &[
+    "b",
+    "backup",
+    "backup-dir",
+    "compare-dest",
+    "copy-dest",
+    "link-dest",
+    "delete-missing-args",
+    "files-from",
+    "groupmap",
+    "iconv",
+    "K",
+    "keep-dirlinks",
+    "remove-sent-files",
+    "remove-source-files",
+    "usermap",
+    "write-devices",
+];
+
+/// A size as it is given to `--max-size`: `1.5m`, `10KB`, `1g-1`.
+fn size(name: &str, value: &[u8]) -> Result<u64> {
+    let text = String::from_utf8_lossy(value).to_lowercase();
+    let parse = || -> Option<u64> {
+        let (text, more) = match text.strip_suffix("+1").map(|text| (text, 1)) {
+            Some(found) => found,
+            None => text.strip_suffix("-1").map_or((text.as_str(), 0), |text| (text, -1)),
+        };
+        let digits = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (base, unit) = match &text.as_bytes()[digits..] {
+            [] | [b'b'] => (1.0_f64, 0),
+            [unit] | [unit, b'i', b'b'] => (1024.0, "kmgtp".find(char::from(*unit))? + 1),
+            [unit, b'b'] => (1000.0, "kmgtp".find(char::from(*unit))? + 1),
+            _ => return None,
+        };
+        let bytes = text[..digits].parse::<f64>().ok()? * base.powi(i32::try_from(unit).ok()?);
+        (bytes.is_finite() && bytes >= 0.0).then_some((bytes as u64).saturating_add_signed(more))
+    };
+    parse().ok_or_else(|| {
+        let shown = String::from_utf8_lossy(value);
+        refused(format!("rsync: on remote machine: --{name}={shown} is invalid"))
+    })
 }
 
 fn refused(message: String) -> RsyncError {
@@ -88,25 +171,9 @@ fn number(name: &str, value: &[u8]) -> Result<u64> {
 /// Options that a sender need not know of, because they are the receiver's business or about what is shown.
 const OTHERS_BUSINESS: &[&str] = &[
     "list-only",
-    "log-format",
     "out-format",
-    "partial",
     "partial-dir",
-    "delete",
-    "delete-before",
-    "delete-during",
-    "delete-delay",
-    "delete-after",
-    "delete-excluded",
     "force",
-    "existing",
-    "ignore-existing",
-    "ignore-non-existing",
-    "update",
-    "size-only",
-    "ignore-times",
-    "modify-window",
-    "max-delete",
     "max-alloc",
     "compare-dest",
     "copy-dest",
@@ -126,8 +193,6 @@ const OTHERS_BUSINESS: &[&str] = &[
     "debug",
     "stats",
     "progress",
-    "itemize-changes",
-    "verbose",
     "quiet",
     "msgs2stderr",
     "no-msgs2stderr",
@@ -141,27 +206,17 @@ const OTHERS_BUSINESS: &[&str] = &[
     "skip-compress",
     "open-noatime",
     "no-open-noatime",
-    "no-W",
-    "whole-file",
-    "no-whole-file",
     "keep-dirlinks",
-    "omit-dir-times",
-    "omit-link-times",
     "no-omit-dir-times",
-    "executability",
     "no-r",
     "no-inc-recursive",
     "no-i-r",
     "inc-recursive",
     "i-r",
-    "mkpath",
-    "no-mkpath",
     "blocking-io",
     "8-bit-output",
     "bs",
     "trust-sender",
-    "no-implied-dirs",
-    "block-size",
     "no-iconv",
     "new-compress-level",
 ];
@@ -187,6 +242,8 @@ const WITH_VALUE: &[&str] = &[
     "log-format",
     "max-alloc",
     "max-delete",
+    "max-size",
+    "min-size",
     "modify-window",
     "out-format",
     "outbuf",
@@ -264,11 +321,18 @@ impl Options {
                     self.abilities = rest[dot..].to_vec();
                     return Ok(());
                 }
-                // A length of blocks, which is the receiver's business.
-                b'B' => return Ok(()),
-                // Of the receiver, or of what is shown.
-                b'v' | b'q' | b'S' | b'u' | b'b' | b'E' | b'I' | b'i' | b'K' | b'O' | b'J' | b'W' | b'y'
-                | b'h' | b'P' | b'V' => {}
+                b'B' => return self.long(&[b"block-size=", &letters[at + 1..]].concat()),
+                b'@' => return self.long(&[b"modify-window=", &letters[at + 1..]].concat()),
+                b'v' => self.verbosity = self.verbosity.saturating_add(1),
+                b'u' => set(&mut self.update),
+                b'E' => set(&mut self.executability),
+                b'I' => set(&mut self.ignore_times),
+                b'O' => set(&mut self.omit_dir_times),
+                b'J' => set(&mut self.omit_link_times),
+                b'W' => set(&mut self.whole_file),
+                b'i' => self.itemize = self.itemize.saturating_add(1),
+                // Of the receiver, where it changes nothing or is refused, or of what is shown.
+                b'q' | b'S' | b'b' | b'K' | b'y' | b'h' | b'P' | b'V' => {}
                 other => {
                     return Err(refused(format!(
                         "rsync: on remote machine: -{}: unknown option",
@@ -324,6 +388,43 @@ impl Options {
             "new-compress" => self.choose_compressor(b"zlibx")?,
             "old-compress" => self.choose_compressor(b"zlib")?,
             "checksum-choice" | "cc" => self.choose_checksum(some)?,
+            "log-format" | "out-format" => {
+                let count = usize::from(some.windows(2).any(|two| two == b"%i"));
+                self.itemize = (count + usize::from(some.windows(2).any(|two| two == b"%I"))) as u8;
+            }
+            "itemize-changes" => self.itemize = self.itemize.saturating_add(1),
+            "verbose" => self.verbosity = self.verbosity.saturating_add(1),
+            "partial" => self.partial = true,
+            "delete" | "delete-during" | "delete-excluded" if self.delete == Delete::No => {
+                self.delete = Delete::During;
+            }
+            "delete" | "delete-excluded" => {}
+            "delete-before" => self.delete = Delete::Before,
+            "delete-during" => self.delete = Delete::During,
+            "delete-delay" => self.delete = Delete::Delay,
+            "delete-after" => self.delete = Delete::After,
+            "max-delete" => self.max_delete = Some(if some == b"-1" { 0 } else { number(&name, some)? }),
+            "existing" | "ignore-non-existing" => self.existing = true,
+            "ignore-existing" => self.ignore_existing = true,
+            "update" => self.update = true,
+            "size-only" => self.size_only = true,
+            "ignore-times" => self.ignore_times = true,
+            "modify-window" => {
+                let text = std::str::from_utf8(some).ok().and_then(|text| text.parse().ok());
+                self.modify_window = text.unwrap_or(0);
+            }
+            "whole-file" => self.whole_file = true,
+            "no-whole-file" | "no-W" => self.whole_file = false,
+            "omit-dir-times" => self.omit_dir_times = true,
+            "omit-link-times" => self.omit_link_times = true,
+            "executability" => self.executability = true,
+            "mkpath" => self.mkpath = true,
+            "no-mkpath" => self.mkpath = false,
+            "no-implied-dirs" => self.no_implied_dirs = true,
+            "block-size" => self.block_len = Some(number(&name, some)?.try_into().unwrap_or(u32::MAX)),
+            "min-size" => self.min_size = Some(size(&name, some)?),
+            "max-size" => self.max_size = Some(size(&name, some)?),
+            "write-devices" => {}
             "remove-source-files" | "remove-sent-files" => self.remove_source_files = true,
             name if OTHERS_BUSINESS.contains(&name) => {}
             _ => return Err(refused(format!("rsync: on remote machine: --{name}: unknown option"))),
@@ -353,6 +454,16 @@ impl Options {
             None => (named(names)?, named(names)?),
         });
         Ok(())
+    }
+
+    /// What of it is not done by a receiver here.
+    pub fn not_received(&self) -> Option<RsyncError> {
+        let name = self.given.iter().find(|name| NOT_RECEIVED.contains(&name.as_str()))?;
+        let shown = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
+        Some(RsyncError::refused(
+            ExitCode::Unsupported,
+            format!("ERROR: {shown} is not done where files are received here"),
+        ))
     }
 
     /// Whether the client has told that it can do this.
@@ -428,6 +539,31 @@ mod tests {
         // What it makes of --zc=zlibx, without a "z".
         let options = parse("--server --sender -re.iLsfxCIvu --new-compress . m/").unwrap();
         assert!(options.compress && options.compress_choice == Some(Compressor::Zlibx));
+    }
+
+    #[test]
+    fn what_a_receiver_is_told_is_understood() {
+        let options = parse("--server -vvuOlogDtprEWe.iLsfxCIvu -B700 --log-format=%i%I --delete-delay --delete-excluded --max-delete=-1 --max-size 1.5k --min-size=2kB -@-1 --partial . t/").unwrap();
+        assert!(
+            !options.sender
+                && options.update
+                && options.omit_dir_times
+                && options.whole_file
+                && options.partial
+        );
+        assert_eq!((options.verbosity, options.itemize, options.block_len), (2, 2, Some(700)));
+        assert_eq!((options.delete, options.max_delete), (Delete::Delay, Some(0)));
+        assert_eq!((options.max_size, options.min_size, options.modify_window), (Some(1536), Some(2000), -1));
+        assert!(options.not_received().is_none());
+        assert_eq!(parse("--server -r --delete . t").unwrap().delete, Delete::During);
+        assert_eq!(parse("--server -r --delete-after --delete-excluded . t").unwrap().delete, Delete::After);
+        for refused in ["-b", "--link-dest x", "-K", "--files-from=-", "--remove-source-files"] {
+            assert!(
+                parse(&format!("--server -r {refused} . t")).unwrap().not_received().is_some(),
+                "{refused}"
+            );
+        }
+        assert!(parse("--server --max-size=x . t").is_err());
     }
 
     #[test]

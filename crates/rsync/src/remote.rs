@@ -6,10 +6,12 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::names::Names;
 use crate::options::{self, Options};
+use crate::receiver::Into;
 use crate::scan::{Called, View};
 use crate::sender::Summary;
-use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Surroundings};
+use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Receiving, Surroundings};
 use crate::source::{NamedTrees, Source};
+use crate::target::Target;
 use crate::wire::{ReadWire, WriteWire};
 
 /// Newest version that there will be in this framing; what is beyond is no version but a shell that says something.
@@ -40,7 +42,7 @@ impl Request {
         }
         let failure = failure.or_else(|| {
             let text = match (options.sender, options.remove_source_files) {
-                (false, _) => "ERROR: nothing is received here: 'snowmelt rsync' only sends",
+                (false, _) => return options.not_received(),
                 (true, true) => "ERROR: --remove-source-files: nothing is removed here",
                 (true, false) => return None,
             };
@@ -58,6 +60,33 @@ impl Request {
     pub fn paths(&self) -> impl Iterator<Item = &[u8]> {
         let list = self.options.files_from.as_deref().filter(|file| *file != b"-");
         self.options.paths.iter().map(Vec::as_slice).chain(list)
+    }
+
+    /// Whether the client pushes.
+    pub fn is_push(&self) -> bool {
+        !self.options.sender
+    }
+
+    /// Receives what the client pushes. In messages `before` stands before paths.
+    ///
+    /// # Errors
+    /// When the connection fails, the client breaks the rules or there is no room; it is told the reason, where it can be.
+    pub fn receive(
+        self,
+        (reader, mut writer): (impl Read, impl Write + Send),
+        (target, path, before): (Target<'_>, &[u8], &str),
+    ) -> Result<Summary> {
+        let mut reader = BufReader::new(reader);
+        let protocol = exchange_versions(&mut reader, &mut writer)?;
+        let hidden = Filter::default();
+        let called = Called::After(before);
+        let receiving = Receiving {
+            into: Into { target, path: path.to_vec(), called, hidden: &hidden, keep: None },
+            names: if self.options.numeric_ids { Names::default() } else { Names::of_this_machine() },
+            timeout_seconds: 0,
+            seed: session::seed()?,
+        };
+        session::receive(protocol, (reader, writer), &self.options, receiving)
     }
 
     /// Has the paths that begin with no slash begin at a directory, and those that no shell has seen at `home` if they begin with `~/`.
@@ -108,8 +137,21 @@ impl Request {
     ///
     /// # Errors
     /// Always: that reason, or that the connection failed.
-    pub fn refuse(mut self, ends: (impl Read, impl Write), message: &str) -> Result<Summary> {
-        self.failure.get_or_insert_with(|| RsyncError::refused(ExitCode::FileSelect, message));
+    pub fn refuse(self, ends: (impl Read, impl Write), message: &str) -> Result<Summary> {
+        self.refuse_with(ends, ExitCode::FileSelect, message)
+    }
+
+    /// The same, with an exit code.
+    ///
+    /// # Errors
+    /// As [`Request::refuse`].
+    pub fn refuse_with(
+        mut self,
+        ends: (impl Read, impl Write),
+        code: ExitCode,
+        message: &str,
+    ) -> Result<Summary> {
+        self.failure.get_or_insert_with(|| RsyncError::refused(code, message));
         self.serve(ends, &NamedTrees::default(), "")
     }
 }
@@ -176,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_not_done_here_is_refused() {
-        for words in [PULL.replace("--sender ", ""), PULL.replace(" .", " --remove-source-files .")] {
+        for words in [PULL.replace("--sender -l", "-bl"), PULL.replace(" .", " --remove-source-files .")] {
             let request = request(&words);
             assert!(request.is_refused());
             // A client that says no more than its version and no rules.

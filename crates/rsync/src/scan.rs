@@ -115,7 +115,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Whether a link leads out of the tree that it is in.
-fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
+pub fn is_unsafe(target: &[u8], name: &[u8]) -> bool {
     if target.is_empty() || target.starts_with(b"/") {
         return true;
     }

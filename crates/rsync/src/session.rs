@@ -8,11 +8,12 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::flist::ListForm;
 use crate::names::Names;
-use crate::options::Options;
+use crate::options::{Delete, Options};
+use crate::receiver::{Into, Receiver};
 use crate::scan::{View, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
-use crate::token::{Compressor, TokenWriter};
-use crate::wire::{MuxReader, MuxWriter, ReadWire, Tag, WriteWire};
+use crate::token::{Compressor, TokenReader, TokenWriter};
+use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, drain};
 
 /// Newest version of the protocol, of rsync 3.4 and later.
 pub const PROTOCOL_MAX: u8 = 32;
@@ -31,6 +32,18 @@ mod compat {
     pub const INPLACE_PARTIAL: u32 = 1 << 6;
     pub const VARINT_FLAGS: u32 = 1 << 7;
     pub const ZERO_NAMES: u32 = 1 << 8;
+}
+
+/// What a session that receives has besides the client's options.
+pub struct Receiving<'a> {
+    /// Where to.
+    pub into: Into<'a>,
+    /// Names of owners.
+    pub names: Names,
+    /// The timeout that this side has, seconds; 0 is none.
+    pub timeout_seconds: u32,
+    /// The connection's random number.
+    pub seed: u32,
 }
 
 /// What a session has besides the client's options.
@@ -127,27 +140,26 @@ fn negotiate(
     Ok((sums, compressor))
 }
 
-/// Serves a client whose arguments have been read. `failure` is what was wrong with them, to be told when it can be.
-///
-/// # Errors
-/// When the connection fails, or the client breaks the rules; it is told the reason, where it can be.
-pub fn serve(
+/// What both sides have agreed on before messages begin.
+struct Begun {
+    agreed: Agreed,
+    compressor: Compressor,
+}
+
+/// Tells the client what is done, and hears what it chooses. The seed is told even if nothing can be agreed on, so that the reason can be.
+fn begin(
     protocol: u8,
-    (mut reader, mut writer): (impl Read, impl Write),
-    (options, failure): (&Options, Option<RsyncError>),
-    surroundings: Surroundings<'_>,
-) -> Result<Summary> {
-    let incremental = is_incremental(options, &surroundings.paths);
+    (reader, writer): (&mut impl Read, &mut impl Write),
+    options: &Options,
+    incremental: bool,
+    seed: u32,
+) -> Result<Result<Begun>> {
     writer.write_varint(flags(options, incremental))?;
-    let negotiated = negotiate(options, &mut reader, &mut writer);
-    let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(surroundings.seed);
+    let negotiated = negotiate(options, reader, writer);
+    let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(seed);
     writer.write_i32(seed.cast_signed())?;
     writer.flush()?;
-    let (mut reader, mut writer) = (MuxReader::new(reader), MuxWriter::new(writer));
-    let result = negotiated.and_then(|((sum, list_sum), compressor)| {
-        if let Some(failure) = failure {
-            return Err(failure);
-        }
+    Ok(negotiated.map(|((sum, list_sum), compressor)| {
         let form = ListForm {
             protocol,
             varint_flags: options.can(b'v'),
@@ -173,14 +185,99 @@ pub fn serve(
             list_sum,
             xattr_shortcut: protocol >= 31 && !options.can(b'x'),
         };
+        Begun { agreed, compressor }
+    }))
+}
+
+/// Serves a client that pulls, whose arguments have been read. `failure` is what was wrong with them, to be told when it can be.
+///
+/// # Errors
+/// When the connection fails, or the client breaks the rules; it is told the reason, where it can be.
+pub fn serve(
+    protocol: u8,
+    (mut reader, mut writer): (impl Read, impl Write),
+    (options, failure): (&Options, Option<RsyncError>),
+    surroundings: Surroundings<'_>,
+) -> Result<Summary> {
+    let incremental = is_incremental(options, &surroundings.paths);
+    let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, surroundings.seed)?;
+    let (mut reader, mut writer) = (MuxReader::new(reader), MuxWriter::new(writer));
+    let result = begun.and_then(|Begun { agreed, compressor }| {
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         let tokens = TokenWriter::new(compressor, options.compress_level)?;
         transfer((&mut reader, &mut writer), options, agreed, tokens, surroundings)
     });
     if let Err(error) = &result {
         // The connection may be what failed.
-        let _ = tell(error, protocol, &mut writer);
+        let _ = tell(error, protocol, "sender", &mut writer);
     }
     result
+}
+
+/// Receives from a client that pushes, whose arguments have been read.
+///
+/// # Errors
+/// As [`serve`]; when there is no room.
+pub fn receive(
+    protocol: u8,
+    (mut reader, mut writer): (impl Read, impl Write + Send),
+    options: &Options,
+    receiving: Receiving<'_>,
+) -> Result<Summary> {
+    let begun = begin(protocol, (&mut reader, &mut writer), options, false, receiving.seed)?;
+    let mut reader = MuxReader::new(reader);
+    let (queue, sent) = QueueWriter::new();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || drain(sent, &mut writer));
+        let mut writer = MuxWriter::new(queue);
+        let result = begun.and_then(|begun| take((&mut reader, &mut writer), options, begun, receiving));
+        if let Err(error) = &result {
+            let _ = tell(error, protocol, "receiver", &mut writer);
+        }
+        drop(writer);
+        match (result, sending.join()) {
+            (Ok(_), Ok(Err(error))) => Err(error.into()),
+            (result, _) => result,
+        }
+    })
+}
+
+fn take<R: Read, W: Write>(
+    (reader, writer): (&mut MuxReader<R>, &mut MuxWriter<W>),
+    options: &Options,
+    Begun { agreed, compressor }: Begun,
+    receiving: Receiving<'_>,
+) -> Result<Summary> {
+    set_timeout(options, receiving.timeout_seconds, agreed.protocol, writer)?;
+    // Rules are sent where they can matter.
+    let filter = match options.delete != Delete::No || options.prune_empty_dirs {
+        true => Filter::receive(reader, true)?,
+        false => Filter::default(),
+    };
+    let tokens = TokenReader::new(compressor)?;
+    let Receiving { into, names, .. } = receiving;
+    Receiver::new((reader, writer), (options, &filter), agreed, (names, tokens), into).run()
+}
+
+fn set_timeout<W: Write>(
+    options: &Options,
+    ours: u32,
+    protocol: u8,
+    writer: &mut MuxWriter<W>,
+) -> Result<()> {
+    let timeout = match (options.timeout_seconds, ours) {
+        (0, ours) => ours,
+        (theirs, 0) => theirs,
+        (theirs, ours) => theirs.min(ours),
+    };
+    let seconds = Duration::from_secs(u64::from(timeout));
+    writer.set_peer_timeout((timeout > 0).then_some(seconds));
+    if protocol >= 31 && ours > 0 {
+        writer.message_number(Tag::IoTimeout, ours)?;
+    }
+    Ok(())
 }
 
 fn transfer<R: Read, W: Write>(
@@ -191,17 +288,8 @@ fn transfer<R: Read, W: Write>(
     surroundings: Surroundings<'_>,
 ) -> Result<Summary> {
     writer.limit(options.bandwidth);
-    let timeout = match (options.timeout_seconds, surroundings.timeout_seconds) {
-        (0, ours) => ours,
-        (theirs, 0) => theirs,
-        (theirs, ours) => theirs.min(ours),
-    };
-    let seconds = Duration::from_secs(u64::from(timeout));
-    writer.set_peer_timeout((timeout > 0).then_some(seconds));
-    if agreed.protocol >= 31 && surroundings.timeout_seconds > 0 {
-        writer.message_number(Tag::IoTimeout, surroundings.timeout_seconds)?;
-    }
-    let mut filter = Filter::receive(reader)?;
+    set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
+    let mut filter = Filter::receive(reader, false)?;
     if options.cvs_exclude {
         filter.add_cvs();
     }
@@ -211,12 +299,12 @@ fn transfer<R: Read, W: Write>(
 }
 
 /// Tells the client why it ends.
-fn tell<W: Write>(error: &RsyncError, protocol: u8, writer: &mut MuxWriter<W>) -> Result<()> {
+fn tell<W: Write>(error: &RsyncError, protocol: u8, side: &str, writer: &mut MuxWriter<W>) -> Result<()> {
     if matches!(error, RsyncError::PeerExit { .. }) {
         return Ok(());
     }
     let code = error.code();
-    let last = format!("rsync error: {} (code {}) [sender=snowmelt]\n", code.meaning(), code as u8);
+    let last = format!("rsync error: {} (code {}) [{side}=snowmelt]\n", code.meaning(), code as u8);
     writer.message(Tag::Error, format!("{error}\n").as_bytes())?;
     writer.message(Tag::Error, last.as_bytes())?;
     if protocol >= 31 {

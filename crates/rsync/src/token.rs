@@ -1,6 +1,10 @@
 //! What a file's new content is sent as: literal data, and blocks that the receiver has (docs/format/rsync.md,
 //! "Content").
 
+mod read;
+
+pub use read::{Token, TokenReader};
+
 use std::io::{self, Write};
 
 use flate2::{Compress, Compression, FlushCompress};

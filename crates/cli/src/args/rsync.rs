@@ -4,11 +4,11 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// Send to an rsync that comes over a remote shell
+/// Send to an rsync that comes over a remote shell, or receive from it
 ///
 /// What rsync starts at the other end with --rsync-path='snowmelt rsync'. HOST:PATH is then a dataset (tank/home), a snapshot
-/// (tank/home@monday), the newest snapshot of a dataset (tank/home@), a path in one of these (tank/home@monday/docs), or a path of that machine. Nothing
-/// is received. The words are those that rsync gives, and the exit codes those of rsync.
+/// (tank/home@monday), the newest snapshot of a dataset (tank/home@), a path in one of these (tank/home@monday/docs), or a path of that machine. What is pushed goes
+/// to a dataset, as a new snapshot. The words are those that rsync gives, and the exit codes those of rsync.
 #[derive(Debug, Args)]
 #[command(override_usage = "rsync [option]... --rsync-path='snowmelt rsync' <host>:<path> <target>")]
 pub struct RsyncArgs {

@@ -13,12 +13,13 @@ use std::time::Duration;
 use snowmelt_dataset::{Catalog, Found, Name};
 use snowmelt_rsync::remote::{self, Request};
 use snowmelt_rsync::source::{DirectorySource, NamedTrees};
+use snowmelt_rsync::target::Target;
 use snowmelt_rsync::{ExitCode, RsyncError, Summary};
 
 use super::serve_rsync::open_tree;
 use crate::app::{App, pool_of};
 use crate::args::RsyncArgs;
-use crate::error::{CliError, Result};
+use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::pools::Session;
 
@@ -57,6 +58,11 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     let request = Request::parse(&words);
     let dataset = request.paths().find(|path| is_dataset(app, path)).map(lossy);
     let Some(dataset) = dataset.filter(|_| !request.is_refused()) else {
+        if request.is_push() && !request.is_refused() {
+            let text = "ERROR: only datasets are received into: HOST:POOL/DATASET/PATH";
+            let served = request.refuse_with(ends(app)?, ExitCode::Unsupported, text);
+            return Ok(ended(app, served));
+        }
         let served = directories(app, request)?;
         return Ok(ended(app, served));
     };
@@ -68,7 +74,10 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     let missing = |pool: &str| format!("no such pool '{pool}'");
     let result = app.on_pool(&dataset, missing, |app, session| {
         let Some(request) = request.take() else { return Ok(Exit::Failed) };
-        let served = datasets(app, session, request)?;
+        let served = match request.is_push() {
+            true => receive(app, session, request)?,
+            false => datasets(app, session, request)?,
+        };
         Ok(ended(app, served))
     });
     match (result, request.take()) {
@@ -113,7 +122,7 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
         Err(error) => {
             let code = error.code();
             if matches!(error, RsyncError::Connection(_)) || code == ExitCode::Protocol {
-                app.context.complain(format_args!("rsync: [sender] {error}"));
+                app.context.complain(format_args!("rsync: {error}"));
             } else {
                 drain(app);
             }
@@ -185,6 +194,24 @@ fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served
     Ok(match failure {
         None => request.serve(ends, &trees, ""),
         Some(failure) => request.refuse(ends, &format!("rsync: {failure}")),
+    })
+}
+
+/// Receives into a dataset.
+fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
+    let ends = ends(app)?;
+    let path = request.paths().next().unwrap_or_default().to_vec();
+    let name = tree_of(&session.datasets.catalog(), &path);
+    let refuse = |request: Request, ends, text: String| request.refuse_with(ends, ExitCode::FileIo, &text);
+    if name.contains('@') {
+        let text =
+            format!("rsync: [receiver] {}: Read-only file system (30): it is a snapshot", lossy(&path));
+        return Ok(refuse(request, ends, text));
+    }
+    let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
+    Ok(match Target::begin(&session.datasets, name) {
+        Ok(target) => request.receive(ends, (target, rest, &format!("{name}/"))),
+        Err(error) => refuse(request, ends, format!("rsync: [receiver] {}", chain(&error))),
     })
 }
 

@@ -39,6 +39,8 @@ pub struct Filter {
     merges: Vec<Arc<Merge>>,
     /// Those about names of attributes.
     of_xattrs: Vec<Rule>,
+    /// It is about what is received: what may be deleted.
+    receiving: bool,
 }
 
 /// What is asked about.
@@ -57,12 +59,12 @@ fn refused(wrong: Wrong, line: &[u8]) -> RsyncError {
 }
 
 impl Filter {
-    /// Reads the rules that a client sends after its arguments.
+    /// Reads the rules that a client sends after its arguments; those of the other side than this one are left out.
     ///
     /// # Errors
     /// When one is none, or they are too many.
-    pub fn receive(from: &mut impl Read) -> Result<Self> {
-        let mut filter = Self::default();
+    pub fn receive(from: &mut impl Read, receiving: bool) -> Result<Self> {
+        let mut filter = Self { receiving, ..Self::default() };
         loop {
             let len = from.read_i32()?;
             if len == 0 {
@@ -84,8 +86,9 @@ impl Filter {
             return Err(RsyncError::refused(ExitCode::Syntax, "too many filter rules"));
         }
         match Line::parse(line).map_err(|wrong| refused(wrong, line))? {
-            Line::Nothing => {}
-            Line::Clear => *self = Self::default(),
+            Line::Clear => *self = Self { receiving: self.receiving, ..Self::default() },
+            Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. })
+                if !sides.count(self.receiving) => {}
             Line::Rule(rule) if rule.of_xattrs => self.of_xattrs.push(rule),
             Line::Rule(rule) => self.items.push(Item::Rule(rule)),
             Line::Cvs => self.items.extend(cvs_rules().map(Item::Rule)),
@@ -178,6 +181,26 @@ mod tests {
     }
 
     #[test]
+    fn each_side_has_its_own_rules() {
+        let excludes = |rules: &[&str], receiving| {
+            let mut filter = Filter { receiving, ..Filter::default() };
+            rules.iter().for_each(|rule| filter.add(rule.as_bytes()).unwrap());
+            filter.excludes(Subject { path: b"a", full: b"a", is_dir: false }, None)
+        };
+        for (rule, sender, receiver) in [
+            ("- a", true, true),
+            ("-s a", true, false),
+            ("-r a", false, true),
+            ("-sr a", true, true),
+            ("H a", true, false),
+            ("P a", false, true),
+        ] {
+            assert_eq!((excludes(&[rule], false), excludes(&[rule], true)), (sender, receiver), "{rule}");
+        }
+        assert!(!excludes(&["R a", "- a"], true) && excludes(&["S a", "- a"], true));
+    }
+
+    #[test]
     fn patterns_are_anchored_as_in_the_manual() {
         assert!(excludes(&["- /foo"], "foo") && !excludes(&["- /foo"], "a/foo"));
         assert!(excludes(&["- foo/"], "a/foo/") && !excludes(&["- foo/"], "a/foo"));
@@ -196,7 +219,7 @@ mod tests {
         }
         let mut long = 9000_i32.to_le_bytes().to_vec();
         long.resize(9004, b'a');
-        assert!(Filter::receive(&mut long.as_slice()).is_err());
-        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..]).is_err());
+        assert!(Filter::receive(&mut long.as_slice(), false).is_err());
+        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..], false).is_err());
     }
 }

@@ -23,6 +23,24 @@ pub struct Rule {
     pub(super) of_xattrs: bool,
     /// The directory in the module whose file the rule is from: anchored there.
     base: Option<Vec<u8>>,
+    /// Whose rule it is.
+    pub(super) sides: Sides,
+}
+
+/// Whose rule it is: of who sends (what is in the list), of who receives (what may be deleted), of both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sides {
+    pub(super) sender: bool,
+    pub(super) receiver: bool,
+}
+
+impl Sides {
+    const BOTH: Self = Self { sender: true, receiver: true };
+
+    /// Whether it counts where files are received, or sent.
+    pub(super) fn count(self, receiving: bool) -> bool {
+        if receiving { self.receiver } else { self.sender }
+    }
 }
 
 /// A file of rules, in each directory or once.
@@ -44,6 +62,7 @@ pub(super) struct Merge {
     absolute: bool,
     of_xattrs: bool,
     is_sided: bool,
+    pub(super) sides: Sides,
 }
 
 /// What a line of rules can be.
@@ -52,8 +71,6 @@ pub(super) enum Line {
     Merge(Merge),
     Clear,
     Cvs,
-    /// A rule of the receiver's side.
-    Nothing,
 }
 
 /// Why a line is no rule, in rsync's words.
@@ -145,9 +162,12 @@ impl Modifiers {
         }
     }
 
-    /// The rule speaks of deleting alone, which is no sender's business.
-    fn is_receivers(&self) -> bool {
-        self.receiver && !self.sender
+    /// Whose rule it is, where its kind does not say so.
+    fn sides(&self) -> Sides {
+        match (self.sender, self.receiver) {
+            (false, false) => Sides::BOTH,
+            (sender, receiver) => Sides { sender, receiver },
+        }
     }
 }
 
@@ -177,13 +197,15 @@ impl Line {
             (false, []) => return Err(Wrong::End),
             (false, _) => {}
         }
-        if matches!(kind, b'P' | b'R') || modifiers.is_receivers() {
-            return Ok(Self::Nothing);
-        }
+        let sides = match kind {
+            b'P' | b'R' => Sides { sender: false, receiver: true },
+            b'H' | b'S' => Sides { sender: true, receiver: false },
+            _ => modifiers.sides(),
+        };
         let absolute = modifiers.absolute || file.is_some_and(|file| file.absolute);
         let of_xattrs = modifiers.xattr || file.is_some_and(|file| file.of_xattrs);
         let rule = Rule::new(pattern, include);
-        Ok(Self::Rule(Rule { negated: modifiers.negated, absolute, of_xattrs, ..rule }))
+        Ok(Self::Rule(Rule { negated: modifiers.negated, absolute, of_xattrs, sides, ..rule }))
     }
 
     fn parse_merge(kind: u8, rest: &[u8]) -> Result<Self, Wrong> {
@@ -198,9 +220,6 @@ impl Line {
         if kind == b':' && (name.contains(&b'/') || matches!(name, b"" | b"." | b"..")) {
             return Err(Wrong::Elsewhere);
         }
-        if modifiers.is_receivers() {
-            return Ok(Self::Nothing);
-        }
         Ok(Self::Merge(Merge {
             name: name.to_vec(),
             is_from_top,
@@ -212,7 +231,8 @@ impl Line {
             is_cvs: modifiers.cvs,
             absolute: modifiers.absolute,
             of_xattrs: modifiers.xattr,
-            is_sided: modifiers.sender,
+            is_sided: modifiers.sender || modifiers.receiver,
+            sides: modifiers.sides(),
         }))
     }
 }
@@ -231,6 +251,7 @@ impl Merge {
             absolute: false,
             of_xattrs: false,
             is_sided: false,
+            sides: Sides::BOTH,
         }
     }
 
@@ -309,6 +330,7 @@ impl Rule {
             absolute: false,
             of_xattrs: false,
             base: None,
+            sides: Sides::BOTH,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use super::rule::{Line, Merge, cvs_rules};
+use super::rule::{Line, Merge, Rule, cvs_rules};
 use super::{Filter, Item, RULES_MAX, Subject, add_merge};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::source::Source;
@@ -93,7 +93,7 @@ impl Filter {
             return Ok(None);
         }
         let merges = parent.map_or_else(|| self.merges.clone(), |parent| parent.merges.clone());
-        let mut reading = Reading { source, directory, merges, rules: 0 };
+        let mut reading = Reading { source, directory, merges, rules: 0, receiving: self.receiving };
         let mut lists: Vec<List> = Vec::new();
         // There may be more of them on the way.
         while let Some(merge) = reading.merges.get(lists.len()).cloned() {
@@ -113,6 +113,7 @@ struct Reading<'a> {
     directory: &'a [u8],
     merges: Vec<Arc<Merge>>,
     rules: usize,
+    receiving: bool,
 }
 
 impl Reading<'_> {
@@ -143,12 +144,13 @@ impl Reading<'_> {
                 return Err(refused(ExitCode::Syntax, "too many filter rules", number));
             }
             match line.map_err(|wrong| refused(ExitCode::Syntax, &wrong.to_string(), number))? {
+                Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. })
+                    if !sides.count(self.receiving) => {}
                 Line::Rule(rule) => list.items.push(Item::Rule(rule)),
                 Line::Cvs => list.items.extend(cvs_rules().map(Item::Rule)),
                 Line::Clear => *list = List { items: Vec::new(), is_cleared: true },
                 Line::Merge(named) if named.is_once => self.file(&named, list, depth + 1)?,
                 Line::Merge(named) => add_merge(&mut list.items, &mut self.merges, named),
-                Line::Nothing => {}
             }
         }
         Ok(())

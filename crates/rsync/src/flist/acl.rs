@@ -1,11 +1,11 @@
 //! POSIX ACLs in file lists: each different one is sent once, and told by number from then on.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
-use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl, Tag};
+use snowmelt_zpl::acl::{ACCESS, DEFAULT, Entry, PosixAcl, Tag};
 
-use crate::wire::WriteWire;
+use crate::wire::{ReadWire, WriteWire};
 
 const USER_OBJ: u8 = 1;
 const GROUP_OBJ: u8 = 2;
@@ -90,6 +90,117 @@ impl WireAcl {
             }
         }
         Ok(())
+    }
+}
+
+/// Named entries that an ACL may have: Linux has no room for more in an attribute.
+const NAMED_MAX: usize = 8192;
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// An ACL as it arrived, with the sender's numbers of owners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedAcl(WireAcl);
+
+impl ReceivedAcl {
+    /// Reads one. `name` is told names that come with numbers: the number, whether it is a user's, the name.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(super) fn read(from: &mut impl Read, mut name: impl FnMut(u32, bool, &[u8])) -> io::Result<Self> {
+        let flags = from.read_u8()?;
+        let mut part = |flag: u8| -> io::Result<Option<u8>> {
+            if flags & flag == 0 {
+                return Ok(None);
+            }
+            match from.read_varint()? {
+                permissions @ 0..=7 => Ok(Some(permissions as u8)),
+                _ => Err(invalid("permissions in an ACL that are none")),
+            }
+        };
+        let mut acl = WireAcl {
+            user: part(USER_OBJ)?,
+            group: part(GROUP_OBJ)?,
+            mask: part(MASK_OBJ)?,
+            other: part(OTHER_OBJ)?,
+            named: Vec::new(),
+        };
+        if flags & NAMED == 0 {
+            return Ok(Self(acl));
+        }
+        let count = usize::try_from(from.read_varint()?).ok().filter(|count| *count <= NAMED_MAX);
+        for _ in 0..count.ok_or_else(|| invalid("an ACL of too many entries"))? {
+            let id = from.read_varint()?.cast_unsigned();
+            let bits = from.read_varint()?.cast_unsigned();
+            let permissions = bits >> PERMISSIONS_SHIFT;
+            if permissions > 7 {
+                return Err(invalid("permissions in an ACL that are none"));
+            }
+            let is_user = bits & IS_USER != 0;
+            if bits & NAME_FOLLOWS != 0 {
+                let len = from.read_u8()?;
+                name(id, is_user, &from.read_bytes(usize::from(len), usize::from(u8::MAX))?);
+            }
+            acl.named.push((id, is_user, permissions as u8));
+        }
+        Ok(Self(acl))
+    }
+
+    /// The access ACL of a file of this mode; `None` if it says no more than the mode. `own` gives this side's numbers: of a number,
+    /// and whether it is a user's.
+    pub fn access(&self, mode: u32, own: impl Fn(u32, bool) -> u32) -> Option<PosixAcl> {
+        let of_group = (mode >> 3 & 7) as u8;
+        if self.0.named.is_empty() && self.0.mask.is_none() {
+            return None;
+        }
+        // The mode has the mask where its group's permissions are.
+        let complete = WireAcl {
+            user: Some((mode >> 6 & 7) as u8),
+            group: Some(self.0.group.unwrap_or(of_group)),
+            mask: Some(of_group),
+            other: Some((mode & 7) as u8),
+            named: self.0.named.clone(),
+        };
+        Some(complete.posix(own))
+    }
+
+    /// A directory's default ACL; `None` if there is none.
+    pub fn default(&self, own: impl Fn(u32, bool) -> u32) -> Option<PosixAcl> {
+        if self.0 == WireAcl::default() {
+            return None;
+        }
+        let mut complete = self.0.clone();
+        if !complete.named.is_empty() && complete.mask.is_none() {
+            let all = complete.named.iter().fold(0, |all, (.., permissions)| all | permissions);
+            complete.mask = Some(all | complete.group.unwrap_or(0));
+        }
+        for part in [&mut complete.user, &mut complete.group, &mut complete.other] {
+            part.get_or_insert(0);
+        }
+        Some(complete.posix(own))
+    }
+}
+
+impl WireAcl {
+    fn posix(&self, own: impl Fn(u32, bool) -> u32) -> PosixAcl {
+        let entry = |tag: Tag, part: Option<u8>| part.map(|permissions| Entry { tag, permissions });
+        let parts = [
+            entry(Tag::UserObj, self.user),
+            entry(Tag::GroupObj, self.group),
+            entry(Tag::Mask, self.mask),
+            entry(Tag::Other, self.other),
+        ];
+        let named = self.named.iter().map(|(id, is_user, permissions)| {
+            let id = own(*id, *is_user);
+            Entry { tag: if *is_user { Tag::User(id) } else { Tag::Group(id) }, permissions: *permissions }
+        });
+        let mut entries: Vec<Entry> = parts.into_iter().flatten().chain(named).collect();
+        entries.sort();
+        // Two names may be one number here.
+        entries.dedup_by_key(|entry| entry.tag);
+        PosixAcl { entries }
     }
 }
 

@@ -5,32 +5,11 @@ use std::io::{self, Write};
 
 use super::Entry;
 use super::acl::AclCache;
+use super::flags::*;
 use super::xattr::XattrCache;
 use crate::names::Names;
 use crate::source::Metadata;
 use crate::wire::WriteWire;
-
-const TOP_DIR: u32 = 1 << 0;
-const SAME_MODE: u32 = 1 << 1;
-const EXTENDED: u32 = 1 << 2;
-const SAME_UID: u32 = 1 << 3;
-const SAME_GID: u32 = 1 << 4;
-const SAME_NAME: u32 = 1 << 5;
-const LONG_NAME: u32 = 1 << 6;
-const SAME_TIME: u32 = 1 << 7;
-/// Of devices.
-const SAME_MAJOR: u32 = 1 << 8;
-/// Of directories.
-const NO_CONTENT: u32 = 1 << 8;
-const HARD_LINKED: u32 = 1 << 9;
-const USER_NAME: u32 = 1 << 10;
-const GROUP_NAME: u32 = 1 << 11;
-/// Of hard-linked files.
-const FIRST_LINK: u32 = 1 << 12;
-/// With [`EXTENDED`] alone: the list ends, and something failed.
-const ERROR_END: u32 = 1 << 12;
-const NANOSECONDS: u32 = 1 << 13;
-const SAME_ATIME: u32 = 1 << 14;
 
 /// What of each file is sent, and how.
 #[derive(Debug, Clone, Default)]

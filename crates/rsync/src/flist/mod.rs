@@ -1,13 +1,16 @@
 //! File lists: what is in them, their order, and how they are sent.
 
 mod acl;
+mod decode;
 mod encode;
+mod flags;
 mod order;
 mod xattr;
 
+pub use decode::{ListReader, Received};
 pub use encode::{ListForm, ListWriter};
-pub use order::compare;
-pub use xattr::{VALUE_MAX as XATTR_SENT_WHOLE, wire_attributes};
+pub use order::{compare, compare_names};
+pub use xattr::{VALUE_MAX as XATTR_SENT_WHOLE, Value as XattrValue, wire_attributes};
 
 use std::sync::Arc;
 

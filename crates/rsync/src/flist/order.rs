@@ -21,19 +21,23 @@ fn head(path: &[u8], is_dir: bool) -> Head<'_> {
 /// "." first; in each directory all that is none before the directories; a directory before what is in it. Names of
 /// directories are compared as if they ended with a slash.
 pub fn compare(a: &Entry, b: &Entry) -> Ordering {
-    let is_root = |entry: &Entry| entry.name == b".";
-    match (is_root(a), is_root(b)) {
+    compare_names((&a.name, a.metadata.is_dir()), (&b.name, b.metadata.is_dir()))
+}
+
+/// The same of names, and whether they are directories'.
+pub fn compare_names((a, a_is_dir): (&[u8], bool), (b, b_is_dir): (&[u8], bool)) -> Ordering {
+    match (a == b".", b == b".") {
         (true, true) => return Ordering::Equal,
         (true, false) => return Ordering::Less,
         (false, true) => return Ordering::Greater,
         _ => {}
     }
-    let (mut left, mut right) = (Some(a.name.as_slice()), Some(b.name.as_slice()));
+    let (mut left, mut right) = (Some(a), Some(b));
     loop {
         let (Some(one), Some(other)) = (left, right) else {
             return left.is_some().cmp(&right.is_some());
         };
-        let (one, other) = (head(one, a.metadata.is_dir()), head(other, b.metadata.is_dir()));
+        let (one, other) = (head(one, a_is_dir), head(other, b_is_dir));
         let by_kind = one.is_dir.cmp(&other.is_dir);
         let by_name = match one.is_dir {
             true => one.name.iter().chain(b"/").cmp(other.name.iter().chain(b"/")),

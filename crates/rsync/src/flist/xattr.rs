@@ -2,12 +2,12 @@
 //! when it is asked for.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 
 use md5::{Digest, Md5};
 use sha2::Sha256;
 
-use crate::wire::WriteWire;
+use crate::wire::{ReadWire, WriteWire};
 
 /// Longest value that is sent in a list (`MAX_FULL_DATUM`).
 pub const VALUE_MAX: usize = 32;
@@ -57,4 +57,78 @@ impl XattrCache {
         }
         Ok(())
     }
+}
+
+/// Attributes that a file may have, and longest name of one with its zero byte (`XATTR_NAME_MAX`).
+const COUNT_MAX: usize = 1 << 16;
+const NAME_MAX: usize = 256;
+/// Longest value that may be announced (`XATTR_SIZE_MAX` is much less).
+const LEN_MAX: usize = 1 << 24;
+
+/// What is known of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// All.
+    Whole(Vec<u8>),
+    /// Its MD5.
+    Digest([u8; 16]),
+    /// Its MD5; the sender was asked for it, which can be done once.
+    Asked([u8; 16]),
+}
+
+/// An attribute as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedXattr {
+    /// What it is asked for by: counts from one.
+    pub number: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Bytes of its value.
+    pub len: usize,
+    /// Its value.
+    pub value: Value,
+}
+
+impl ReceivedXattr {
+    /// Whether this is its value.
+    pub fn is(&self, other: &[u8]) -> bool {
+        other.len() == self.len
+            && match &self.value {
+                Value::Whole(value) => value == other,
+                Value::Digest(digest) | Value::Asked(digest) => digest[..] == Md5::digest(other)[..],
+            }
+    }
+}
+
+/// Reads a set of attributes; those of the system itself, which a sender does not send, are left out.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn read_set(from: &mut impl Read) -> io::Result<Vec<ReceivedXattr>> {
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let number = |value: i32, most: usize| {
+        let value = usize::try_from(value).ok().filter(|value| *value <= most);
+        value.ok_or_else(|| invalid("an attribute of impossible size"))
+    };
+    let count = number(from.read_varint()?, COUNT_MAX)?;
+    let mut set = Vec::new();
+    for at in 0..count {
+        let name_len = number(from.read_varint()?, NAME_MAX)?;
+        let len = number(from.read_varint()?, LEN_MAX)?;
+        let mut name = from.read_bytes(name_len, NAME_MAX)?;
+        if name.pop() != Some(0) || name.is_empty() || name.contains(&0) {
+            return Err(invalid("an attribute without a name"));
+        }
+        let value = if len > VALUE_MAX {
+            let mut digest = [0; 16];
+            from.read_exact(&mut digest)?;
+            Value::Digest(digest)
+        } else {
+            Value::Whole(from.read_bytes(len, VALUE_MAX)?)
+        };
+        if !name.starts_with(b"system.") {
+            set.push(ReceivedXattr { number: at as u32 + 1, name, len, value });
+        }
+    }
+    Ok(set)
 }

@@ -14,6 +14,7 @@ use crate::filter::Filter;
 use crate::flist::{Entry, ListForm, ListWriter};
 use crate::names::Names;
 use crate::options::Options;
+use crate::receiver::IO_ERROR_DELETE_LIMIT;
 use crate::scan::{Below, IO_ERROR_VANISHED, Scan, View};
 use crate::token::TokenWriter;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, Tag, WriteWire};
@@ -57,6 +58,7 @@ impl Summary {
     pub fn shortcoming(&self) -> Option<ExitCode> {
         match self.io_error {
             0 => None,
+            IO_ERROR_DELETE_LIMIT => Some(ExitCode::DeleteLimit),
             IO_ERROR_VANISHED => Some(ExitCode::Vanished),
             _ => Some(ExitCode::Partial),
         }

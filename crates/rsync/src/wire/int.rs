@@ -61,6 +61,25 @@ pub trait ReadWire: Read {
         u32::try_from(value).map(u32::cast_signed).map_err(|_| invalid("a varint of more than 32 bits"))
     }
 
+    /// A *varlong* of at least `min` bytes, signed: see [`WriteWire::write_varlong`].
+    ///
+    /// # Errors
+    /// When it is longer than 64 bits.
+    fn read_varlong(&mut self, min: usize) -> io::Result<i64> {
+        let mut head = [0; 8];
+        self.read_exact(&mut head[..min])?;
+        let extra = extra_bytes(head[0]);
+        let mut bytes = [0; 16];
+        bytes[..min - 1].copy_from_slice(&head[1..min]);
+        self.read_exact(&mut bytes[min - 1..min - 1 + extra])?;
+        bytes[min - 1 + extra] = head[0] & (0xff_u8 >> (extra + usize::from(extra > 0)));
+        let (low, high) = bytes.split_at(8);
+        if high.iter().any(|byte| *byte != 0) {
+            return Err(invalid("a varlong of more than 64 bits"));
+        }
+        Ok(i64::from_le_bytes(low.try_into().unwrap_or_default()))
+    }
+
     /// As many bytes as asked for, up to a bound.
     ///
     /// # Errors
@@ -199,6 +218,31 @@ mod tests {
     fn long_forms_have_room_for_all_bits() {
         assert_eq!(varlong(u64::MAX, 3), [&[0xfc_u8][..], &[0xff; 8]].concat());
         assert_eq!(varlong(1 << 24, 3), [0x81, 0, 0, 0]);
+    }
+
+    #[test]
+    fn varlongs_are_read_as_written() {
+        for value in [
+            0,
+            1,
+            4096,
+            200_000,
+            0x6bc0_f804,
+            1 << 24,
+            1 << 40,
+            1 << 55,
+            1 << 62,
+            i64::MAX,
+            -1,
+            -5000,
+            i64::MIN,
+        ] {
+            for min in [3, 4] {
+                let out = varlong(value.cast_unsigned(), min);
+                assert_eq!(out.as_slice().read_varlong(min).unwrap(), value, "{out:x?}");
+            }
+        }
+        assert!([0xff_u8; 12].as_slice().read_varlong(4).is_err());
     }
 
     #[test]

@@ -3,7 +3,9 @@
 mod int;
 mod mux;
 mod ndx;
+mod queue;
 
 pub use int::{ReadWire, WriteWire};
-pub use mux::{MuxReader, MuxWriter, Tag};
+pub use mux::{MuxReader, MuxWriter, Note, Tag};
 pub use ndx::{Ndx, NdxReader, NdxWriter};
+pub use queue::{QueueWriter, drain};

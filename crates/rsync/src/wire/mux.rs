@@ -1,5 +1,6 @@
 //! Messages: data and everything else, interleaved on one connection.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ const DATA_MAX: usize = 32 << 10;
 /// Bytes of a message that is no data.
 const OTHER_MAX: usize = 16 << 10;
 const HEADER_LEN: usize = 4;
+/// Notes that nobody has asked for yet.
+const NOTES_MAX: usize = 1 << 16;
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
 
@@ -38,6 +41,8 @@ pub enum Tag {
     Noop = 42,
     /// This side ends, with an exit code.
     ErrorExit = 86,
+    /// The receiver has deleted a file; of directories the name ends with a zero byte.
+    Deleted = 101,
     /// A file that was asked for will not come.
     NoSend = 102,
 }
@@ -52,12 +57,31 @@ pub struct MuxReader<R> {
     left: usize,
     /// Bytes that arrived.
     total: u64,
+    /// What the sender has told in messages: a tag and a number each.
+    notes: VecDeque<Note>,
+}
+
+/// What a sender tells besides its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// What failed so far, as bits.
+    IoError(u32),
+    /// The content of a file, by its index, will not come.
+    NoSend(u32),
 }
 
 impl<R: Read> MuxReader<R> {
     /// Reads messages from `inner`.
     pub fn new(inner: R) -> Self {
-        Self { inner, buffer: vec![0; READ_LEN].into(), at: 0, end: 0, left: 0, total: 0 }
+        Self {
+            inner,
+            buffer: vec![0; READ_LEN].into(),
+            at: 0,
+            end: 0,
+            left: 0,
+            total: 0,
+            notes: VecDeque::new(),
+        }
     }
 
     /// Bytes that arrived, messages' headers included.
@@ -68,6 +92,17 @@ impl<R: Read> MuxReader<R> {
     /// Whether something is there without waiting for it.
     pub fn has_buffered(&self) -> bool {
         self.at < self.end
+    }
+
+    /// Waits for data or a note; a note is given out as soon as it is there, before the data after it.
+    ///
+    /// # Errors
+    /// When the connection fails, or the peer ends.
+    pub fn next_note(&mut self) -> io::Result<Option<Note>> {
+        while self.left == 0 && self.notes.is_empty() {
+            self.next_message()?;
+        }
+        Ok(self.notes.pop_front())
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -97,26 +132,40 @@ impl<R: Read> MuxReader<R> {
     /// Reads messages up to one with data.
     fn next_data(&mut self) -> io::Result<()> {
         while self.left == 0 {
-            let mut header = [0; HEADER_LEN];
-            self.raw(&mut header)?;
-            let header = u32::from_le_bytes(header);
-            let len = (header & 0x00ff_ffff) as usize;
-            let tag = (header >> 24).checked_sub(BASE).ok_or_else(|| bad("a message of no kind"))?;
-            if tag == u32::from(Tag::Data as u8) {
-                self.left = len;
-                continue;
-            }
-            if len > OTHER_MAX {
-                return Err(bad("a message too long"));
-            }
-            let mut body = vec![0; len];
-            self.raw(&mut body)?;
-            if tag == u32::from(Tag::ErrorExit as u8) {
-                let code = body.as_slice().read_i32().unwrap_or(0).cast_unsigned();
-                return Err(io::Error::other(RsyncError::PeerExit { code }));
-            }
-            // What a receiver tells of itself is nothing to a sender.
+            self.next_message()?;
         }
+        Ok(())
+    }
+
+    fn next_message(&mut self) -> io::Result<()> {
+        let mut header = [0; HEADER_LEN];
+        self.raw(&mut header)?;
+        let header = u32::from_le_bytes(header);
+        let len = (header & 0x00ff_ffff) as usize;
+        let tag = (header >> 24).checked_sub(BASE).ok_or_else(|| bad("a message of no kind"))?;
+        if tag == u32::from(Tag::Data as u8) {
+            self.left = len;
+            return Ok(());
+        }
+        if len > OTHER_MAX {
+            return Err(bad("a message too long"));
+        }
+        let mut body = vec![0; len];
+        self.raw(&mut body)?;
+        let number = body.as_slice().read_i32().map(i32::cast_unsigned);
+        if tag == u32::from(Tag::ErrorExit as u8) {
+            return Err(io::Error::other(RsyncError::PeerExit { code: number.unwrap_or(0) }));
+        }
+        let note = match number {
+            Ok(bits) if tag == u32::from(Tag::IoError as u8) => Some(Note::IoError(bits)),
+            Ok(index) if tag == u32::from(Tag::NoSend as u8) => Some(Note::NoSend(index)),
+            // What a receiver tells of itself is nothing to a sender.
+            _ => None,
+        };
+        if self.notes.len() >= NOTES_MAX {
+            return Err(bad("too many messages"));
+        }
+        self.notes.extend(note);
         Ok(())
     }
 }

@@ -1,0 +1,365 @@
+//! Pushes of stock rsync (Debian: rsync) into a dataset, with this program at the other end. What needs rsync is ignored by a plain
+//! `cargo test`: `.ci/run clients` runs it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+/// Random trees, as the server's own tests have them.
+#[path = "../../rsync/tests/common/trees.rs"]
+mod trees;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use common::Scratch;
+use trees::{Random, assert_same, disturb, grow, set_time};
+
+/// A command in the place of ssh: what it runs sees the pools of `scratch`.
+fn shell(scratch: &Scratch) -> PathBuf {
+    let (home, bin) = (scratch.path().display(), scratch.path().join("bin"));
+    fs::create_dir(&bin).unwrap();
+    symlink(env!("CARGO_BIN_EXE_snowmelt"), bin.join("snowmelt")).unwrap();
+    let script = format!(
+        "#!/bin/sh\nshift\ncd {home}\nexport HOME={home} XDG_DATA_HOME={home}/data XDG_CONFIG_HOME={home}/config \
+         XDG_STATE_HOME={home}/state XDG_RUNTIME_DIR={home} PATH={home}/bin:/usr/bin:/bin\nexec sh -c \"$*\"\n"
+    );
+    let path = scratch.path().join("shell");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn client(shell: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    let server = ["-e", shell.to_str().unwrap(), "--rsync-path", "snowmelt rsync"];
+    command.args(["120", "rsync"]).args(server).stdin(Stdio::null());
+    command
+}
+
+fn run(shell: &Path, args: &[&str], from: &str, to: &str) -> Output {
+    client(shell).args(args).arg(from).arg(format!("host:{to}")).output().unwrap()
+}
+
+/// A push that must succeed and complain of nothing; what the client prints.
+fn push(shell: &Path, args: &[&str], from: &str, to: &str) -> String {
+    let output = run(shell, args, from, to);
+    assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
+    let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
+    all.lines().map(str::to_owned).collect()
+}
+
+/// What a dataset holds, as a directory.
+fn restored(scratch: &Scratch, dataset: &str) -> PathBuf {
+    let newest = snapshots(scratch, dataset).pop().unwrap();
+    let target = scratch.path().join("restored");
+    let _ = fs::remove_dir_all(&target);
+    scratch.ok(&format!("restore -q {newest} {}", target.display()));
+    target
+}
+
+/// Whatever the options, trees end identical; a push of what is there already changes nothing.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn trees_are_pushed_over_a_remote_shell() {
+    let scratch = Scratch::with_pool();
+    let (shell, source) = (shell(&scratch), scratch.path().join("source"));
+    grow(&source, 31);
+    let from = format!("{}/", source.display());
+    let variants: &[&[&str]] = &[
+        &[],
+        &["-c"],
+        &["-z", "--delete-before"],
+        &["--zc=lz4", "--cc=md5", "--delete-after"],
+        &["--zc=zlibx", "--delete-delay"],
+        &["--zc=zlib"],
+        &["--inplace"],
+        &["--numeric-ids", "--cc=sha1"],
+        &["-W"],
+        &["-S", "--delay-updates"],
+        &["-s"],
+        &["--protocol=31", "--partial"],
+        &["-B1000", "--timeout=30"],
+        &["--ignore-times"],
+    ];
+    for (at, variant) in variants.iter().enumerate() {
+        let dataset = format!("tank/d{at}");
+        scratch.ok(&format!("create -o acltype=posix {dataset}"));
+        let args = [&["-aHAX", "--delete"], *variant].concat();
+        push(&shell, &args, &from, &dataset);
+        assert_same(&source, &restored(&scratch, &dataset), &format!("{variant:?}, new"));
+        // Back to the tree from another one.
+        let other = restored(&scratch, &dataset);
+        disturb(&other, at as u64);
+        push(&shell, &["-aHAX", "--delete"], &format!("{}/", other.display()), &format!("{dataset}/"));
+        assert_same(&other, &restored(&scratch, &dataset), &format!("{variant:?}, disturbed"));
+        push(&shell, &args, &from, &dataset);
+        assert_same(&source, &restored(&scratch, &dataset), &format!("{variant:?}, again"));
+        let before = snapshots(&scratch, &dataset);
+        let told = push(&shell, &["-aHAX", "--delete", "-i"], &from, &dataset);
+        assert_eq!(
+            (told.as_str(), snapshots(&scratch, &dataset)),
+            ("", before),
+            "{variant:?}, nothing to do"
+        );
+    }
+    scratch.ok("check tank");
+}
+
+/// What changed in a large file is written, and no more.
+#[test]
+#[ignore = "needs rsync"]
+fn a_touched_file_costs_what_was_touched() {
+    let scratch = Scratch::with_pool();
+    let shell = shell(&scratch);
+    let file = scratch.path().join("big");
+    let mut content = Random(7).bytes(100 << 20);
+    fs::write(&file, &content).unwrap();
+    scratch.ok("create tank/big");
+    push(&shell, &["-a"], file.to_str().unwrap(), "tank/big/");
+    for at in [5 << 20, 50 << 20, 99 << 20] {
+        content[at..at + 100].fill(1);
+    }
+    content.extend(b"more");
+    fs::write(&file, &content).unwrap();
+    push(&shell, &["-a", "--no-W"], file.to_str().unwrap(), "tank/big/");
+    let newest = snapshots(&scratch, "tank/big").pop().unwrap();
+    let written: u64 = scratch.ok(&format!("get -Hpo value written {newest}")).trim().parse().unwrap();
+    assert!(written < 1 << 20, "{written} bytes");
+    assert_eq!(fs::read(restored(&scratch, "tank/big").join("big")).unwrap(), content);
+    // It may grow at the end without being looked at.
+    content.extend(Random(8).bytes(300_000));
+    fs::write(&file, &content).unwrap();
+    push(&shell, &["-a", "--append-verify"], file.to_str().unwrap(), "tank/big/");
+    assert_eq!(fs::read(restored(&scratch, "tank/big").join("big")).unwrap(), content);
+    scratch.ok("check tank");
+}
+
+/// The same words to stock rsync and to this program leave the same tree, exit code and itemized changes.
+#[test]
+#[ignore = "needs rsync and root"]
+fn options_mean_what_they_mean_to_stock_rsync() {
+    let scratch = Scratch::with_pool();
+    let shell = shell(&scratch);
+    let home = scratch.path();
+    let write = |root: &str, path: &str, text: &str, time: i64| {
+        let path = home.join(root).join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        set_time(&path, time, 5);
+    };
+    for (path, text, time) in [
+        ("a/one", "new one", 3000),
+        ("a/two", "two", 2000),
+        ("b/three", "3333", 4000),
+        ("b/x.o", "o", 1),
+        ("z", "z", 9),
+    ] {
+        write("src", path, text, time);
+    }
+    fs::create_dir(home.join("src/void")).unwrap();
+    symlink("z", home.join("src/link")).unwrap();
+    fs::hard_link(home.join("src/a/two"), home.join("src/second")).unwrap();
+    for (path, text, time) in [
+        ("a/one", "old one", 2500),
+        ("a/two", "two", 2000),
+        ("b/three", "three", 5000),
+        ("b/keep.o", "keep", 1),
+        ("b/old/deep", "deep", 1),
+        ("link", "a file", 7),
+        ("void", "a file too", 7),
+        ("z/is/a/directory", "", 8),
+    ] {
+        write("dst", path, text, time);
+    }
+    // Nothing but files has the time of this very second.
+    for (root, time) in [("src", 6000), ("dst", 7000)] {
+        for path in trees::manifest(&home.join(root)).into_keys() {
+            let path = home.join(root).join(path);
+            if path.is_symlink() || path.is_dir() {
+                set_time(&path, time, 5);
+            }
+        }
+    }
+    let cases: &[&[&str]] = &[
+        &["-a"],
+        &["-aH", "--delete"],
+        &["-aH", "--delete-excluded", "--exclude=*.o"],
+        &["-a", "--delete", "--exclude=*.o"],
+        &["-a", "--delete", "--filter=P keep.o", "--filter=H x.o"],
+        &["-a", "--delete-after", "--max-delete=1"],
+        &["-rt", "--update", "--force"],
+        &["-rl", "--existing", "--force"],
+        &["-a", "--ignore-existing"],
+        &["-a", "--size-only", "--delete"],
+        &["-ac", "--delete"],
+        &["-aI", "--delete"],
+        &["-am", "--delete"],
+        &["-aO", "--delete"],
+        &["-an", "--delete"],
+        &["-rE", "--delete"],
+        &["-a", "--max-size=5", "--delete"],
+        &["-dlt", "--delete"],
+    ];
+    for (at, options) in cases.iter().enumerate() {
+        let stock = home.join(format!("stock{at}"));
+        assert!(
+            Command::new("cp").args(["-a", "dst"]).arg(&stock).current_dir(home).status().unwrap().success()
+        );
+        let dataset = format!("tank/o{at}");
+        scratch.ok(&format!("import {} {dataset}@before", home.join("dst").display()));
+        let from = format!("{}/src/", home.display());
+        let args = [&["-i"], *options].concat();
+        // Over the same kind of connection, so that stock rsync does not copy whole files either.
+        let theirs = Command::new("rsync")
+            .args(["-e", shell.to_str().unwrap()])
+            .args(&args)
+            .arg(&from)
+            .arg(format!("host:{}/", stock.display()))
+            .output()
+            .unwrap();
+        let ours = run(&shell, &args, &from, &format!("{dataset}/"));
+        assert_eq!(theirs.status.code(), ours.status.code(), "{options:?}: {theirs:?} {ours:?}");
+        let lines = |output: &Output| {
+            let mut lines: Vec<String> =
+                String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        if !options.contains(&"--max-delete=1") {
+            assert_eq!(lines(&theirs), lines(&ours), "{options:?}");
+            let result = restored(&scratch, &dataset);
+            // Stock rsync gives what is in a directory's place the directory's time.
+            let now = ["-rE", "-rl", "-rt", "-aO", "-dlt"].contains(&options[0])
+                || options.contains(&"--ignore-existing");
+            for root in [&stock, &result] {
+                // Times of this very moment are no one's choice.
+                for path in trees::manifest(root).into_keys().filter(|_| now) {
+                    set_time(&root.join(path), 1, 0);
+                }
+            }
+            assert_same(&stock, &result, &format!("{options:?}"));
+        }
+    }
+    scratch.ok("check tank");
+}
+
+/// Paths are what they are to stock rsync, and what cannot be is refused.
+#[test]
+#[ignore = "needs rsync"]
+fn pushes_go_where_they_are_told() {
+    let scratch = Scratch::with_pool();
+    let shell = shell(&scratch);
+    let home = scratch.path();
+    fs::create_dir_all(home.join("src/a")).unwrap();
+    fs::write(home.join("src/a/f"), b"f").unwrap();
+    scratch.ok("create tank/home");
+    let src = home.join("src").display().to_string();
+    push(&shell, &["-a"], &src, "tank/home");
+    push(&shell, &["-a"], &format!("{src}/a/f"), "tank/home/g");
+    push(&shell, &["-a"], &format!("{src}/a"), "tank/home/new/");
+    push(&shell, &["-aR"], &format!("{}/./src/a/f", home.display()), "tank/home/relative/");
+    push(&shell, &["-a", "--mkpath"], &format!("{src}/"), "tank/home/x/y/z");
+    let restored = restored(&scratch, "tank/home");
+    for path in ["src/a/f", "g", "new/a/f", "relative/src/a/f", "x/y/z/a/f"] {
+        assert_eq!(fs::read(restored.join(path)).unwrap(), b"f", "{path}");
+    }
+    scratch.ok("create -o readonly=on tank/still");
+    let newest = snapshots(&scratch, "tank/home").pop().unwrap();
+    for (to, code, message) in [
+        ("tank/home/q/r/s/", 11, "No such file or directory (2)"),
+        ("tank/still", 11, "Read-only file system (30)"),
+        (newest.as_str(), 11, "Read-only file system (30)"),
+        ("tank/home/g/", 3, "destination must be a directory"),
+        ("nowhere/else", 4, "only datasets are received into"),
+    ] {
+        let output = run(&shell, &["-a"], &format!("{src}/"), to);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && stderr.contains(message), "{to}: {output:?}");
+    }
+    let output = run(&shell, &["-ab"], &src, "tank/home");
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+    // Only so many of its snapshots stay as the dataset says.
+    scratch.ok("set snowmelt:rsync-keep=2 tank/home");
+    fs::write(home.join("src/b"), b"b").unwrap();
+    push(&shell, &["-a"], &src, "tank/home");
+    assert_eq!(snapshots(&scratch, "tank/home").len(), 2);
+    scratch.ok("check tank");
+}
+
+/// A full dataset stays as it was.
+#[test]
+#[ignore = "needs rsync"]
+fn without_room_nothing_changes() {
+    let scratch = Scratch::with_pool();
+    let shell = shell(&scratch);
+    let file = scratch.path().join("f");
+    fs::write(&file, b"small").unwrap();
+    scratch.ok("create -o quota=20M tank/q");
+    push(&shell, &["-a"], file.to_str().unwrap(), "tank/q/");
+    fs::write(&file, Random(3).bytes(60 << 20)).unwrap();
+    let output = run(&shell, &["-a"], file.to_str().unwrap(), "tank/q/");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(11) && stderr.contains("write failed on"), "{output:?}");
+    assert_eq!(fs::read(restored(&scratch, "tank/q").join("f")).unwrap(), b"small");
+    scratch.ok("check tank");
+}
+
+/// What is cut off keeps what came whole; two pushes at once come one after another.
+#[test]
+#[ignore = "needs rsync"]
+fn pushes_that_are_cut_off_go_on_where_they_were() {
+    let scratch = Scratch::with_pool();
+    let shell = shell(&scratch);
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for at in 0..40 {
+        let path = source.join(format!("{at:02}"));
+        fs::write(&path, Random(at).bytes(200_000)).unwrap();
+        set_time(&path, 1_600_000_000, 7);
+    }
+    set_time(&source, 1_600_000_000, 7);
+    scratch.ok("create tank/cut");
+    let from = format!("{}/", source.display());
+    for wait in [300, 700, 1500] {
+        let mut command = Command::new("rsync");
+        command.args(["-e", shell.to_str().unwrap(), "--rsync-path", "snowmelt rsync", "-a", "--bwlimit=2M"]);
+        let mut child = command.arg(&from).arg("host:tank/cut/").stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        let _ = Command::new("kill").arg(child.id().to_string()).status();
+        child.wait().unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    if let Some(newest) = snapshots(&scratch, "tank/cut").pop() {
+        assert!(newest.ends_with("_partial"), "{newest}");
+        let restored = restored(&scratch, "tank/cut");
+        for entry in fs::read_dir(&restored).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), fs::read(source.join(name)).unwrap(), "{name:?}");
+        }
+    }
+    push(&shell, &["-a"], &from, "tank/cut/");
+    assert_same(&source, &restored(&scratch, "tank/cut"), "after all");
+    assert!(snapshots(&scratch, "tank/cut").iter().all(|name| !name.ends_with("_partial")));
+    let children: Vec<_> = (0..2)
+        .map(|at| {
+            let to = format!("host:tank/cut/{at}/");
+            client(&shell).args(["-a", &from, &to]).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    let result = restored(&scratch, "tank/cut");
+    assert_same(&source, &result.join("0"), "one");
+    assert_same(&source, &result.join("1"), "the other");
+    scratch.ok("check tank");
+}

@@ -1,0 +1,569 @@
+//! Reading entries: the other way round than `encode` (docs/format/rsync.md, "Entries"). What arrives is hostile: names lead nowhere
+//! above the list's root, and what is kept is bounded.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use super::acl::ReceivedAcl;
+use super::encode::ListForm;
+use super::flags::*;
+use super::xattr::{self, ReceivedXattr};
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::names::Names;
+use crate::source::{Metadata, kind};
+use crate::wire::ReadWire;
+
+/// Longest path, and target of a link (`PATH_MAX`, which counts a zero byte).
+const PATH_MAX: usize = 4095;
+/// Bytes that all lists of one connection may take here.
+const BYTES_MAX: u64 = 4 << 30;
+/// What an entry takes besides its name, about.
+const ENTRY_BYTES: u64 = 200;
+const NANOSECONDS_MAX: i32 = 999_999_999;
+
+/// A file that the sender has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Path in the transfer, without "." and ".."; "." is its root.
+    pub name: Vec<u8>,
+    /// What it is. Owners have this side's numbers once the list has been read.
+    pub metadata: Metadata,
+    /// It was asked for by name.
+    pub is_top: bool,
+    /// A directory whose content is in the list too.
+    pub has_content: bool,
+    /// The target of a symbolic link.
+    pub target: Option<Vec<u8>>,
+    /// The digest of its content.
+    pub digest: Option<Vec<u8>>,
+    /// What all names of one file have in common.
+    pub group: Option<u32>,
+    /// Its access ACL, and a directory's default one, by number.
+    pub access: Option<u32>,
+    /// Likewise.
+    pub default: Option<u32>,
+    /// Its attributes, by number of the set.
+    pub xattrs: Option<u32>,
+}
+
+/// What the entry before was.
+#[derive(Debug, Default)]
+struct Previous {
+    name: Vec<u8>,
+    metadata: Metadata,
+    /// Of the last device.
+    major: u32,
+}
+
+/// Numbers of owners that have other ones here.
+#[derive(Debug, Default)]
+struct Owners {
+    users: HashMap<u32, u32>,
+    groups: HashMap<u32, u32>,
+}
+
+impl Owners {
+    fn own(&self, id: u32, is_user: bool) -> u32 {
+        let table = if is_user { &self.users } else { &self.groups };
+        table.get(&id).copied().unwrap_or(id)
+    }
+
+    fn learn(&mut self, names: &Names, id: u32, is_user: bool, name: &[u8]) {
+        let (table, own) = match is_user {
+            true => (&mut self.users, names.uid_of(name)),
+            false => (&mut self.groups, names.gid_of(name)),
+        };
+        // Who is not known here keeps the number.
+        table.insert(id, own.unwrap_or(id));
+    }
+}
+
+/// Reads lists.
+pub struct ListReader {
+    form: ListForm,
+    names: Names,
+    /// Bytes of the digests of files (`--checksum`); 0 without.
+    digest_len: usize,
+    /// Names may begin with a slash, which means nothing.
+    relative: bool,
+    previous: Previous,
+    owners: Owners,
+    access: Vec<ReceivedAcl>,
+    default: Vec<ReceivedAcl>,
+    xattrs: Vec<Vec<ReceivedXattr>>,
+    bytes: u64,
+}
+
+/// What a list was read as.
+#[derive(Debug, Default)]
+pub struct List {
+    /// Its entries, in the order in which they came.
+    pub entries: Vec<Received>,
+    /// What failed in the making of it, as bits.
+    pub io_error: u32,
+}
+
+fn bad(what: impl Into<String>) -> RsyncError {
+    RsyncError::protocol(what)
+}
+
+/// A name without empty parts and "."; "." itself stays.
+fn clean(raw: &[u8], relative: bool) -> Result<Vec<u8>> {
+    let unsafe_path = || {
+        let shown = String::from_utf8_lossy(raw);
+        RsyncError::refused(
+            ExitCode::Unsupported,
+            format!("ABORTING due to unsafe pathname from sender: {shown}"),
+        )
+    };
+    if raw.is_empty() || raw.contains(&0) || raw.starts_with(b"/") && !relative {
+        return Err(unsafe_path());
+    }
+    let parts: Vec<&[u8]> =
+        raw.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).collect();
+    if parts.contains(&&b".."[..]) {
+        return Err(unsafe_path());
+    }
+    Ok(if parts.is_empty() { b".".to_vec() } else { parts.join(&b'/') })
+}
+
+impl ListReader {
+    /// A reader of all lists of one connection.
+    pub fn new(form: ListForm, names: Names, digest_len: usize, relative: bool) -> Self {
+        Self {
+            form,
+            names,
+            digest_len,
+            relative,
+            previous: Previous::default(),
+            owners: Owners::default(),
+            access: Vec::new(),
+            default: Vec::new(),
+            xattrs: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Reads a list, the first of which has this index.
+    ///
+    /// # Errors
+    /// When the connection fails, or what comes is no list.
+    pub fn read(&mut self, first: u32, from: &mut impl Read) -> Result<List> {
+        let mut list = List::default();
+        loop {
+            let flags = match self.flags(from)? {
+                Ok(flags) => flags,
+                Err(io_error) => {
+                    list.io_error = io_error;
+                    break;
+                }
+            };
+            let entry = self.entry(flags, first, &list.entries, from)?;
+            self.keep(ENTRY_BYTES + (entry.name.len() + entry.target.as_ref().map_or(0, Vec::len)) as u64)?;
+            list.entries.push(entry);
+            if list.entries.len() >= i32::MAX as usize {
+                return Err(bad("more files than the protocol can count"));
+            }
+        }
+        if !self.form.incremental && !self.form.numeric_ids {
+            if self.form.owner || self.form.acls {
+                self.id_list(true, from)?;
+            }
+            if self.form.group || self.form.acls {
+                self.id_list(false, from)?;
+            }
+        }
+        for entry in &mut list.entries {
+            entry.metadata.uid = self.own(entry.metadata.uid, true);
+            entry.metadata.gid = self.own(entry.metadata.gid, false);
+        }
+        Ok(list)
+    }
+
+    /// This side's number of an owner or group of the sender's.
+    pub fn own(&self, id: u32, is_user: bool) -> u32 {
+        self.owners.own(id, is_user)
+    }
+
+    /// An ACL that entries refer to.
+    pub fn access_acl(&self, number: u32) -> Option<&ReceivedAcl> {
+        self.access.get(number as usize)
+    }
+
+    /// Likewise, a default one.
+    pub fn default_acl(&self, number: u32) -> Option<&ReceivedAcl> {
+        self.default.get(number as usize)
+    }
+
+    /// A set of attributes that entries refer to.
+    pub fn xattrs(&self, number: u32) -> &[ReceivedXattr] {
+        self.xattrs.get(number as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Likewise, to note what was asked for, and what came.
+    pub fn xattrs_mut(&mut self, number: u32) -> &mut [ReceivedXattr] {
+        self.xattrs.get_mut(number as usize).map_or(&mut [], Vec::as_mut_slice)
+    }
+
+    /// Counts what is kept.
+    ///
+    /// # Errors
+    /// When it is too much.
+    pub fn keep(&mut self, bytes: u64) -> Result<()> {
+        self.bytes += bytes;
+        match self.bytes > BYTES_MAX {
+            true => Err(RsyncError::refused(ExitCode::Memory, "ERROR: the file list is too long")),
+            false => Ok(()),
+        }
+    }
+
+    /// An entry's flags, or at the end what failed.
+    fn flags(&self, from: &mut impl Read) -> Result<std::result::Result<u32, u32>> {
+        if self.form.varint_flags {
+            return Ok(match from.read_varint()?.cast_unsigned() {
+                0 => Err(from.read_varint()?.cast_unsigned()),
+                flags => Ok(flags),
+            });
+        }
+        let mut flags = u32::from(from.read_u8()?);
+        if flags == 0 {
+            return Ok(Err(0));
+        }
+        if flags & EXTENDED != 0 {
+            flags |= u32::from(from.read_u8()?) << 8;
+        }
+        if flags == EXTENDED | ERROR_END && self.form.error_end {
+            return Ok(Err(from.read_varint()?.cast_unsigned()));
+        }
+        Ok(Ok(flags))
+    }
+
+    fn name(&mut self, flags: u32, from: &mut impl Read) -> Result<Vec<u8>> {
+        let common = if flags & SAME_NAME != 0 { usize::from(from.read_u8()?) } else { 0 };
+        let len = match flags & LONG_NAME {
+            0 => usize::from(from.read_u8()?),
+            _ => usize::try_from(from.read_varint()?).unwrap_or(usize::MAX),
+        };
+        let shared = self.previous.name.get(..common).ok_or_else(|| bad("a name like none before"))?;
+        if len > PATH_MAX - common {
+            return Err(bad("a path too long"));
+        }
+        let name = [shared, &from.read_bytes(len, PATH_MAX)?].concat();
+        self.previous.name.clone_from(&name);
+        clean(&name, self.relative)
+    }
+
+    fn entry(
+        &mut self,
+        flags: u32,
+        first: u32,
+        before: &[Received],
+        from: &mut impl Read,
+    ) -> Result<Received> {
+        let name = self.name(flags, from)?;
+        let index = first + before.len() as u32;
+        let mut entry = Received { name, is_top: flags & TOP_DIR != 0, ..Received::default() };
+        let mut leader = None;
+        if self.form.hard_links && flags & HARD_LINKED != 0 {
+            entry.group = Some(index);
+            if flags & FIRST_LINK == 0 {
+                let group = from.read_varint()?.cast_unsigned();
+                if group >= index {
+                    return Err(bad(format!("a link to file {group}, which comes later")));
+                }
+                entry.group = Some(group);
+                leader = group.checked_sub(first).map(|at| &before[at as usize]);
+            }
+        }
+        match leader {
+            Some(leader) => {
+                entry.metadata = leader.metadata;
+                if leader.metadata.is_device() {
+                    self.previous.major = leader.metadata.rdev.0;
+                }
+                (entry.target, entry.digest) = (leader.target.clone(), leader.digest.clone());
+            }
+            None => self.body(&mut entry, flags, from)?,
+        }
+        if entry.name == b"." && !entry.metadata.is_dir() {
+            return Err(bad("a root of the transfer that is no directory"));
+        }
+        if entry.metadata.is_dir() {
+            entry.group = None;
+            entry.has_content = flags & NO_CONTENT == 0;
+        }
+        self.previous.metadata = entry.metadata;
+        if self.form.acls && !entry.metadata.is_symlink() {
+            entry.access = Some(self.acl(from, false)?);
+            entry.default = entry.metadata.is_dir().then(|| self.acl(from, true)).transpose()?;
+        }
+        if self.form.xattrs {
+            entry.xattrs = Some(self.xattr_set(from)?);
+        }
+        Ok(entry)
+    }
+
+    fn body(&mut self, entry: &mut Received, flags: u32, from: &mut impl Read) -> Result<()> {
+        let it = &mut entry.metadata;
+        *it = Metadata { links: 1, rdev: (0, 0), ..self.previous.metadata };
+        it.size = u64::try_from(from.read_varlong(3)?).map_err(|_| bad("a file of negative size"))?;
+        if flags & SAME_TIME == 0 {
+            it.mtime.seconds = from.read_varlong(4)?;
+        }
+        it.mtime.nanoseconds = 0;
+        if flags & NANOSECONDS != 0 {
+            let nanoseconds = from.read_varint()?;
+            if !(0..=NANOSECONDS_MAX).contains(&nanoseconds) {
+                return Err(bad(format!("a time of {nanoseconds} nanoseconds")));
+            }
+            it.mtime.nanoseconds = nanoseconds.cast_unsigned();
+        }
+        if flags & SAME_MODE == 0 {
+            it.mode = from.read_i32()?.cast_unsigned();
+        }
+        let is_known = it.is_dir() || it.is_file() || it.is_symlink() || it.is_device() || it.is_special();
+        if !is_known || it.mode & !(kind::MASK | 0o7777) != 0 {
+            return Err(bad(format!("a file of mode {:o}", it.mode)));
+        }
+        if self.form.atimes && !it.is_dir() && flags & SAME_ATIME == 0 {
+            it.atime.seconds = from.read_varlong(4)?;
+        }
+        let owners =
+            [(self.form.owner, SAME_UID, USER_NAME, true), (self.form.group, SAME_GID, GROUP_NAME, false)];
+        for (is_sent, same, has_name, is_user) in owners {
+            if !is_sent || flags & same != 0 {
+                continue;
+            }
+            let id = from.read_varint()?.cast_unsigned();
+            *(if is_user { &mut it.uid } else { &mut it.gid }) = id;
+            if flags & has_name != 0 {
+                let len = from.read_u8()?;
+                let name = from.read_bytes(usize::from(len), usize::from(u8::MAX))?;
+                self.owners.learn(&self.names, id, is_user, &name);
+            }
+        }
+        let sends_rdev = self.form.devices && it.is_device()
+            || self.form.specials && it.is_special() && self.form.protocol < 31;
+        if sends_rdev {
+            if flags & SAME_MAJOR == 0 {
+                self.previous.major = from.read_varint()?.cast_unsigned();
+            }
+            it.rdev.0 = self.previous.major;
+            it.rdev.1 = from.read_varint()?.cast_unsigned();
+        }
+        if self.form.links && it.is_symlink() {
+            let len = usize::try_from(from.read_varint()?).unwrap_or(usize::MAX);
+            let target = from.read_bytes(len, PATH_MAX)?;
+            if target.is_empty() || target.contains(&0) {
+                return Err(bad("a symbolic link that leads nowhere"));
+            }
+            entry.target = Some(target);
+        }
+        if self.digest_len > 0 && it.is_file() {
+            entry.digest = Some(from.read_bytes(self.digest_len, self.digest_len)?);
+        }
+        Ok(())
+    }
+
+    fn acl(&mut self, from: &mut impl Read, is_default: bool) -> Result<u32> {
+        let reference = from.read_varint()?;
+        let known = if is_default { self.default.len() } else { self.access.len() };
+        if reference != 0 {
+            return number_of(reference, known);
+        }
+        let Self { owners, names, form, .. } = self;
+        let acl = ReceivedAcl::read(from, |id, is_user, name| {
+            if !form.numeric_ids {
+                owners.learn(names, id, is_user, name);
+            }
+        })?;
+        self.keep(ENTRY_BYTES)?;
+        if is_default {
+            self.default.push(acl)
+        } else {
+            self.access.push(acl)
+        }
+        Ok(known as u32)
+    }
+
+    fn xattr_set(&mut self, from: &mut impl Read) -> Result<u32> {
+        let (reference, known) = (from.read_varint()?, self.xattrs.len());
+        if reference != 0 {
+            return number_of(reference, known);
+        }
+        let set = xattr::read_set(from)?;
+        let bytes: usize = set.iter().map(|one| one.name.len() + one.len.min(xattr::VALUE_MAX)).sum();
+        self.keep(ENTRY_BYTES * (1 + set.len() as u64) + bytes as u64)?;
+        self.xattrs.push(set);
+        Ok(known as u32)
+    }
+
+    fn id_list(&mut self, is_user: bool, from: &mut impl Read) -> Result<()> {
+        loop {
+            match from.read_varint()?.cast_unsigned() {
+                0 => break,
+                id => self.learn(id, is_user, from)?,
+            }
+        }
+        if self.form.zero_names { self.learn(0, is_user, from) } else { Ok(()) }
+    }
+
+    fn learn(&mut self, id: u32, is_user: bool, from: &mut impl Read) -> Result<()> {
+        let len = from.read_u8()?;
+        let name = from.read_bytes(usize::from(len), usize::from(u8::MAX))?;
+        self.keep(ENTRY_BYTES)?;
+        self.owners.learn(&self.names, id, is_user, &name);
+        Ok(())
+    }
+}
+
+fn number_of(reference: i32, known: usize) -> Result<u32> {
+    let number = u32::try_from(reference).ok().and_then(|reference| reference.checked_sub(1));
+    let number = number.filter(|number| (*number as usize) < known);
+    number.ok_or_else(|| bad(format!("a reference to what is not there ({reference} of {known})")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flist::{Entry, ListWriter};
+    use crate::source::Time;
+
+    fn everything(protocol: u8, varint_flags: bool) -> ListForm {
+        ListForm {
+            protocol,
+            varint_flags,
+            error_end: true,
+            incremental: false,
+            owner: true,
+            group: true,
+            links: true,
+            devices: true,
+            specials: true,
+            hard_links: true,
+            atimes: true,
+            acls: true,
+            xattrs: true,
+            numeric_ids: false,
+            zero_names: true,
+        }
+    }
+
+    fn names(text: &str) -> Names {
+        Names::parse(text.as_bytes(), text.as_bytes())
+    }
+
+    fn entry(name: &[u8], metadata: Metadata) -> Entry {
+        Entry {
+            name: name.to_vec(),
+            root: b"".as_slice().into(),
+            target: metadata.is_symlink().then(|| b"to/there".to_vec()),
+            digest: metadata.is_file().then(|| vec![metadata.mode as u8; 16]),
+            metadata,
+            is_top: false,
+            has_content: metadata.is_dir(),
+            followed: false,
+        }
+    }
+
+    fn metadata() -> impl Strategy<Value = Metadata> {
+        let kinds = [kind::FILE, kind::DIRECTORY, kind::SYMLINK, kind::FIFO, kind::CHAR_DEVICE];
+        let numbers = (0..kinds.len(), 0..0o10000_u32, 0..4_u32, 0..4_u32, 0..1_u64 << 50);
+        let times = (any::<i32>(), prop_oneof![Just(0), 0..1_000_000_000_u32], 0..3_u64, 1..3_u64);
+        (numbers, times).prop_map(
+            move |((at, mode, uid, gid, size), (seconds, nanoseconds, inode, links))| Metadata {
+                mode: kinds[at] | mode,
+                uid,
+                gid,
+                size,
+                mtime: Time { seconds: seconds.into(), nanoseconds },
+                atime: Time { seconds: seconds.into(), nanoseconds: 0 },
+                rdev: if kinds[at] == kind::CHAR_DEVICE { (uid * 100, gid) } else { (0, 0) },
+                // Names of one file are of one kind.
+                links: if at == 0 { links } else { 1 },
+                id: (0, inode),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_read_as_written(all in prop::collection::vec(("[a-c]{1,3}(/[a-c]{1,300})?", metadata()), 0..20), protocol in 30..33_u8) {
+            let form = everything(protocol, protocol > 30);
+            let mut writer = ListWriter::new(form.clone(), names("a:x:0:\nb:x:2:\nc:x:3:\n"));
+            let mut wire = Vec::new();
+            let attributes = |at: usize| -> BTreeMap<Vec<u8>, Vec<u8>> {
+                [(b"user.a".to_vec(), vec![7; at % 3 * 20])].into()
+            };
+            let mut linked: BTreeMap<u64, Metadata> = BTreeMap::new();
+            let mut expected = Vec::new();
+            for (at, (name, it)) in all.iter().enumerate() {
+                let mut it = *it;
+                if it.links > 1 {
+                    it = *linked.entry(it.id.1).or_insert(it);
+                }
+                let entry = entry(name.as_bytes(), it);
+                writer.entry(&entry, (at as u32, 0), &attributes(at), &mut wire).unwrap();
+                expected.push(entry);
+            }
+            writer.end(4, &mut wire).unwrap();
+            // There, number 2 is called what 5 is called here.
+            let mut reader = ListReader::new(form, names("b:x:5:\n"), 16, false);
+            let mut from = wire.as_slice();
+            // The digests are the client's, which the writer has with each regular file.
+            let list = reader.read(0, &mut from).unwrap();
+            prop_assert!(from.is_empty());
+            prop_assert_eq!((list.entries.len(), list.io_error), (expected.len(), 4));
+            for (at, (read, sent)) in list.entries.iter().zip(&expected).enumerate() {
+                let own = |id| if id == 2 { 5 } else { id };
+                prop_assert_eq!(&read.name, &sent.name);
+                let (is, was) = (read.metadata, sent.metadata);
+                prop_assert_eq!((is.mode, is.size, is.mtime.seconds), (was.mode, was.size, was.mtime.seconds));
+                prop_assert_eq!((is.uid, is.gid), (own(was.uid), own(was.gid)));
+                if protocol > 30 {
+                    prop_assert_eq!(is.mtime, was.mtime);
+                }
+                if was.is_device() {
+                    prop_assert_eq!(is.rdev, was.rdev);
+                }
+                prop_assert_eq!((&read.target, &read.digest), (&sent.target, &sent.digest));
+                let first = expected.iter().position(|other| {
+                    other.metadata.links > 1 && other.metadata.id == was.id
+                });
+                prop_assert_eq!(read.group, first.filter(|_| was.links > 1).map(|first| first as u32));
+                let set = reader.xattrs(read.xattrs.unwrap());
+                prop_assert!(set.len() == 1 && set[0].is(&attributes(at)[&b"user.a"[..]]));
+            }
+        }
+    }
+
+    fn read(wire: &[u8]) -> Result<List> {
+        let form = ListForm { protocol: 32, varint_flags: true, hard_links: true, ..ListForm::default() };
+        ListReader::new(form, Names::default(), 0, false).read(0, &mut &wire[..])
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_refused() {
+        let of = |name: &str| {
+            let body = [&[0, 0, 0][..], &[0, 0, 0, 0], &0o100_644_i32.to_le_bytes()].concat();
+            [&[0x18, name.len() as u8][..], name.as_bytes(), &body, &[0, 0]].concat()
+        };
+        assert_eq!(read(&of("a//./b")).unwrap().entries[0].name, b"a/b");
+        for name in ["..", "a/../b", "/a", "", "a\0b", "."] {
+            assert!(read(&of(name)).is_err(), "{name:?}");
+        }
+        // A name like one before that there is not, one that is too long, a mode of nothing, a link to what comes later.
+        for wire in [
+            &[0x38, 5, 1, b'a', 0, 0, 0, 0, 0, 0, 0][..],
+            &[0x58, 0xc0, 0, 0x40],
+            &[0x18, 1, b'a', 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            &[0x82, 0x18, 1, b'a', 7],
+        ] {
+            assert!(read(wire).is_err(), "{wire:x?}");
+        }
+    }
+}

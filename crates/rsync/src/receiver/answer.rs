@@ -1,0 +1,294 @@
+//! What comes in answer: attributes, and the content of files.
+
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::NewKind;
+
+use super::generate::item;
+use super::links::Leader;
+use super::sums::Blocks;
+use super::{Asked, Pending, Receiver};
+use crate::checksum::FileSum;
+use crate::error::{Result, RsyncError};
+use crate::flist::XattrValue;
+use crate::token::Token;
+use crate::wire::{Ndx, Note, ReadWire, Tag};
+
+/// Longest value of an extended attribute that is taken: what ZFS has room for.
+const VALUE_MAX: usize = 64 << 10;
+/// Longest name that comes with an answer.
+const NAME_MAX: usize = 4096;
+
+/// A file's content as it arrived.
+enum Arrived {
+    /// Right, in this object.
+    Right(u64),
+    /// Another than it was sent.
+    Wrong,
+    /// It could not be written, and was passed over.
+    Lost,
+}
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// Takes the next answer; `false` when the sender has ended a phase.
+    pub(super) fn take_answer(&mut self) -> Result<bool> {
+        if !self.reader.has_buffered() {
+            self.writer.flush()?;
+        }
+        while let Some(note) = self.reader.next_note()? {
+            match note {
+                Note::IoError(_) if self.options.ignore_errors => {}
+                Note::IoError(bits) => self.io_error |= bits,
+                Note::NoSend(index) => {
+                    let is_it = |asked: &Asked| matches!(asked, Asked::Request(one) if one.index == index && one.flags & item::TRANSFER != 0);
+                    let at = self.pending.iter().position(is_it);
+                    if let Some(at) = at {
+                        self.pending.remove(at);
+                        self.skip(index)?;
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        let ndx = self.answers.read(self.reader)?;
+        let (index, wanted) = match (ndx, self.pending.pop_front()) {
+            (Ndx::Done, Some(Asked::Done)) => return Ok(false),
+            (Ndx::File(index), Some(Asked::Request(wanted))) if wanted.index == index => (index, wanted),
+            (other, _) => {
+                return Err(RsyncError::protocol(format!("an answer of {other:?}, which was not asked for")));
+            }
+        };
+        let flags = self.reader.read_u16()?;
+        if flags != wanted.flags {
+            return Err(RsyncError::protocol(format!(
+                "an answer about file {index} of {flags:#x}, not {:#x}",
+                wanted.flags
+            )));
+        }
+        if flags & item::BASIS_FOLLOWS != 0 {
+            self.reader.read_u8()?;
+        }
+        if flags & item::NAME_FOLLOWS != 0 {
+            self.reader.read_vstring(NAME_MAX)?;
+        }
+        if self.sends_xattrs(flags) {
+            self.read_xattrs(index)?;
+        }
+        let path = self.path_of(index);
+        if flags & item::TRANSFER == 0 {
+            let has_xattrs = flags & item::XATTRS != 0 && !self.options.dry_run;
+            if let (true, Ok(Some(found))) = (has_xattrs, self.into.target.stat(&path)) {
+                self.settle_xattrs(index, &path, found.object)?;
+            }
+            return Ok(true);
+        }
+        if self.options.dry_run {
+            self.skip(index)?;
+            return Ok(true);
+        }
+        self.content(&wanted, &path)?;
+        Ok(true)
+    }
+
+    fn read_xattrs(&mut self, index: u32) -> Result<()> {
+        let set = self.list[index as usize].xattrs;
+        let mut number = 0_u32;
+        loop {
+            let by = self.reader.read_varint()?.cast_unsigned();
+            if by == 0 {
+                return Ok(());
+            }
+            number = number.wrapping_add(by);
+            let len = self.reader.read_varint()?.cast_unsigned() as usize;
+            let value = self.reader.read_bytes(len, VALUE_MAX)?;
+            self.lists.keep(len as u64)?;
+            let asked =
+                set.and_then(|set| self.lists.xattrs_mut(set).iter_mut().find(|one| one.number == number));
+            match asked {
+                Some(one) if matches!(one.value, XattrValue::Asked(_)) => {
+                    (one.len, one.value) = (value.len(), XattrValue::Whole(value));
+                }
+                _ => return Err(RsyncError::protocol(format!("a value {number} that was not asked for"))),
+            }
+        }
+    }
+
+    fn content(&mut self, wanted: &Pending, path: &[u8]) -> Result<()> {
+        let index = wanted.index;
+        let blocks = wanted.basis.map_or(Blocks::default(), |(.., blocks)| blocks);
+        let head = [blocks.count, blocks.len, blocks.digest_len, blocks.remainder];
+        for value in head {
+            if self.reader.read_i32()?.cast_unsigned() != value {
+                return Err(RsyncError::protocol(format!("sums of file {index} that were not sent")));
+            }
+        }
+        self.summary.files += 1;
+        match self.receive(wanted, path)? {
+            Arrived::Right(object) => {
+                self.writing = None;
+                let has = match self.into.target.attributes(object) {
+                    Ok(has) => has,
+                    Err(error) => return self.failed("stat", path, &error),
+                };
+                self.settle_attributes(index, path, &has, true)?;
+                self.settle_xattrs(index, path, object)?;
+                self.settle_links(index, Leader::Done(object))
+            }
+            Arrived::Wrong => {
+                self.undo(path)?;
+                let shown = String::from_utf8_lossy(&self.list[index as usize].name).into_owned();
+                if self.is_second {
+                    self.has_failed = true;
+                    let text = format!("ERROR: {shown} failed verification -- update discarded.\n");
+                    self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
+                    return self.skip(index);
+                }
+                let text =
+                    format!("WARNING: {shown} failed verification -- update discarded (will try again).\n");
+                self.writer.message(Tag::Warning, text.as_bytes())?;
+                self.redo.push(index);
+                Ok(())
+            }
+            Arrived::Lost => self.skip(index),
+        }
+    }
+
+    /// What was written of a file goes, and what it was before comes back.
+    fn undo(&mut self, path: &[u8]) -> Result<()> {
+        let Some((_, _, object, is_new)) = self.writing.take() else { return Ok(()) };
+        let undone =
+            if is_new { self.into.target.remove(path, false) } else { self.into.target.restore(object) };
+        match undone {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed("restore", path, &error),
+        }
+    }
+
+    /// The object that a file's content is written to: the one that there is, unless it has names that are not to change.
+    fn open(&mut self, index: u32, path: &[u8]) -> io::Result<(u64, bool)> {
+        let found = self.into.target.stat(path)?.filter(|found| found.kind() == snowmelt_zpl::FileKind::File);
+        if let Some(found) = &found {
+            if found.links <= 1
+                || self.options.inplace
+                || self.are_all_names(index, found.object, found.links)
+            {
+                return Ok((found.object, false));
+            }
+            self.into.target.remove(path, false)?;
+        }
+        let mode = self.list[index as usize].metadata.mode & 0o7777;
+        Ok((self.into.target.create(path, NewKind::File, mode)?.object, true))
+    }
+
+    /// Whether all names of a file are to be of one file still.
+    fn are_all_names(&self, index: u32, object: u64, links: u64) -> bool {
+        let group = self.list[index as usize].group.and_then(|group| self.links.groups.get(&group));
+        let Some(group) = group else { return false };
+        let is_name = |index: &&u32| {
+            let found = self.into.target.stat(&self.path_of(**index));
+            matches!(found, Ok(Some(found)) if found.object == object)
+        };
+        group.members.iter().filter(is_name).count() as u64 == links
+    }
+
+    fn receive(&mut self, wanted: &Pending, path: &[u8]) -> Result<Arrived> {
+        let index = wanted.index;
+        let algorithm = self.agreed.sums.algorithm;
+        let mut sum = FileSum::new(algorithm);
+        let opened = match self.open(index, path) {
+            Ok((object, is_new)) => {
+                self.writing = Some((index, path.to_vec(), object, is_new));
+                Some((object, is_new))
+            }
+            Err(error) => {
+                self.failed("open", path, &error)?;
+                None
+            }
+        };
+        let mut at = 0;
+        let mut buffer = Vec::new();
+        if self.options.append > 0 && !self.is_second {
+            let (object, size) = wanted.basis.map_or((0, 0), |(object, size, _)| (object, size));
+            if self.options.append > 1 {
+                self.sum_up((object, size), &mut sum)?;
+            }
+            at = size;
+        }
+        self.tokens.begin();
+        loop {
+            match self.tokens.next(self.reader)? {
+                Token::End => break,
+                Token::Literal => {
+                    let data = self.tokens.literal();
+                    sum.update(data);
+                    if let Some((object, _)) = opened {
+                        let written = self.into.target.write(object, at, data);
+                        written.map_err(|error| self.no_room(path, &error))?;
+                    }
+                    at += data.len() as u64;
+                }
+                Token::Block(number) => {
+                    let (basis, (offset, len)) = self.block(wanted, number)?;
+                    buffer.resize(len, 0);
+                    if let Err(error) = self.into.target.read_old(basis, offset, &mut buffer) {
+                        // The digest will be another.
+                        tracing::debug!(%error, "reading what was there before");
+                        buffer.fill(0);
+                    }
+                    self.tokens.see(&buffer)?;
+                    sum.update(&buffer);
+                    // What is where it was before is there.
+                    let is_there = opened == Some((basis.0, false)) && offset == at;
+                    if let Some((object, _)) = opened.filter(|_| !is_there) {
+                        let written = self.into.target.write(object, at, &buffer);
+                        written.map_err(|error| self.no_room(path, &error))?;
+                    }
+                    at += len as u64;
+                }
+            }
+            self.writer.keep_alive()?;
+        }
+        let mut digest = vec![0; algorithm.len()];
+        self.reader.read_exact(&mut digest)?;
+        let Some((object, _)) = opened else { return Ok(Arrived::Lost) };
+        let size = self.into.target.attributes(object).map(|it| it.size);
+        if size.map_err(|error| self.no_room(path, &error))? != at {
+            let cut = self.into.target.truncate(object, at);
+            cut.map_err(|error| self.no_room(path, &error))?;
+        }
+        Ok(if sum.finish() == digest { Arrived::Right(object) } else { Arrived::Wrong })
+    }
+
+    fn no_room(&self, path: &[u8], error: &io::Error) -> RsyncError {
+        let text = format!(
+            "rsync: [receiver] write failed on {}: {}",
+            self.shown(path),
+            crate::scan::error_text(error)
+        );
+        RsyncError::refused(crate::error::ExitCode::FileIo, text)
+    }
+
+    fn block(&self, wanted: &Pending, number: u32) -> Result<((u64, u64), (u64, usize))> {
+        let found =
+            wanted.basis.and_then(|(object, size, blocks)| Some(((object, size), blocks.place(number)?)));
+        found.ok_or_else(|| {
+            RsyncError::protocol(format!("block {number} of file {}, which has none", wanted.index))
+        })
+    }
+
+    /// Sums up what is only appended to.
+    fn sum_up(&mut self, file: (u64, u64), sum: &mut FileSum) -> Result<()> {
+        let mut buffer = vec![0; 256 << 10];
+        let mut at = 0;
+        while at < file.1 {
+            let len = buffer.len().min(usize::try_from(file.1 - at).unwrap_or(usize::MAX));
+            if self.into.target.read_old(file, at, &mut buffer[..len]).is_err() {
+                buffer[..len].fill(0);
+            }
+            sum.update(&buffer[..len]);
+            at += len as u64;
+            self.writer.keep_alive()?;
+        }
+        Ok(())
+    }
+}

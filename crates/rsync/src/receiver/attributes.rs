@@ -1,0 +1,185 @@
+//! Making attributes what they are to be: owners, permissions, times, ACLs, extended attributes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl};
+use snowmelt_zpl::{Attributes, SetAttributes, SetTime, Timestamp};
+
+use super::Receiver;
+use super::generate::item;
+use crate::error::Result;
+use crate::flist::{Received, XattrValue};
+use crate::source::Time;
+use crate::target::metadata_of;
+use crate::wire::WriteWire;
+
+pub(super) fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// Sets what differs, but for extended attributes, which come with the answer. Times of directories are set in the end, as what is done in them changes them.
+    pub(super) fn settle_attributes(
+        &mut self,
+        index: u32,
+        path: &[u8],
+        has: &Attributes,
+        with_times: bool,
+    ) -> Result<()> {
+        let one = self.list[index as usize].clone();
+        let set = self.changes(&one, has, with_times);
+        let result = match set == SetAttributes::default() {
+            true => Ok(()),
+            false => self.into.target.set_attributes(has.object, &set),
+        };
+        match result.and_then(|()| self.set_acls(&one, has.object)) {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed("set attributes of", path, &error),
+        }
+    }
+
+    fn changes(&self, one: &Received, has: &Attributes, with_times: bool) -> SetAttributes {
+        let (it, has) = (&one.metadata, metadata_of(has));
+        let permissions = it.mode & 0o7777;
+        let keeps_time =
+            with_times && self.options.times && !(it.is_symlink() && self.options.omit_link_times);
+        let atime = Time { nanoseconds: 0, ..it.atime };
+        let keeps_atime = with_times && self.options.atimes && !it.is_dir();
+        let time = |time: Time| SetTime::To(timestamp(time));
+        SetAttributes {
+            permissions: (!it.is_symlink() && permissions != has.mode & 0o7777).then_some(permissions),
+            uid: (self.options.owner && it.uid != has.uid).then_some(it.uid),
+            gid: (self.options.group && it.gid != has.gid).then_some(it.gid),
+            mtime: (keeps_time && it.mtime != has.mtime).then(|| time(it.mtime)),
+            atime: (keeps_atime && atime.seconds != has.atime.seconds).then(|| time(atime)),
+            ..SetAttributes::default()
+        }
+    }
+
+    /// The ACLs that a file is to have: access and default.
+    fn wanted_acls(&self, one: &Received) -> [(&'static str, Option<PosixAcl>); 2] {
+        let own = |id, is_user| self.lists.own(id, is_user);
+        let access = one.access.and_then(|number| self.lists.access_acl(number));
+        let default = one.default.and_then(|number| self.lists.default_acl(number));
+        [
+            (ACCESS, access.and_then(|acl| acl.access(one.metadata.mode, own))),
+            (DEFAULT, default.and_then(|acl| acl.default(own))),
+        ]
+    }
+
+    fn acls_of(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = self.into.target.xattrs(object)?;
+        all.retain(|name, _| name.starts_with(b"system."));
+        Ok(all)
+    }
+
+    pub(super) fn acls_differ(&self, one: &Received, found: &Attributes) -> bool {
+        if !self.agreed.form.acls || one.metadata.is_symlink() {
+            return false;
+        }
+        let has = self.acls_of(found.object).unwrap_or_default();
+        self.wanted_acls(one).iter().any(|(name, wanted)| {
+            let has = has.get(name.as_bytes()).and_then(|value| PosixAcl::decode(value).ok());
+            has != *wanted
+        })
+    }
+
+    fn set_acls(&self, one: &Received, object: u64) -> io::Result<()> {
+        if !self.agreed.form.acls || one.metadata.is_symlink() {
+            return Ok(());
+        }
+        let has = self.acls_of(object)?;
+        for (name, wanted) in self.wanted_acls(one) {
+            let has = has.get(name.as_bytes());
+            let is_same = match (has.map(|value| PosixAcl::decode(value).ok()), &wanted) {
+                (None, None) => true,
+                (Some(has), wanted) => has.is_some() && has == *wanted,
+                _ => false,
+            };
+            if !is_same {
+                let value = wanted.as_ref().map(PosixAcl::encode);
+                self.into.target.set_xattr(object, name.as_bytes(), value.as_deref())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plain_xattrs(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = self.into.target.xattrs(object)?;
+        all.retain(|name, _| !name.starts_with(b"system."));
+        Ok(all)
+    }
+
+    pub(super) fn xattrs_differ(&self, one: &Received, found: Option<&Attributes>) -> bool {
+        let Some(number) = one.xattrs else { return false };
+        let wanted = self.lists.xattrs(number);
+        let has = match found {
+            Some(found) => self.plain_xattrs(found.object).unwrap_or_default(),
+            None => BTreeMap::new(),
+        };
+        wanted.len() != has.len()
+            || wanted.iter().any(|one| has.get(&one.name).is_none_or(|value| !one.is(value)))
+    }
+
+    /// Asks for values that are too long for the list, and that neither the dataset nor an earlier answer has.
+    pub(super) fn ask_xattrs(&mut self, index: u32, flags: u16) -> Result<()> {
+        if !self.sends_xattrs(flags) {
+            return Ok(());
+        }
+        if let Some(number) = self.list[index as usize].xattrs {
+            let has = match self.into.target.stat(&self.path_of(index)) {
+                Ok(Some(found)) => self.plain_xattrs(found.object).unwrap_or_default(),
+                _ => BTreeMap::new(),
+            };
+            let mut previous = 0;
+            for one in self.lists.xattrs_mut(number) {
+                let XattrValue::Digest(digest) = one.value else { continue };
+                if has.get(&one.name).is_some_and(|value| one.is(value)) {
+                    continue;
+                }
+                self.writer.write_varint(one.number - previous)?;
+                (previous, one.value) = (one.number, XattrValue::Asked(digest));
+            }
+        }
+        Ok(self.writer.write_u8(0)?)
+    }
+
+    /// Whether values go with a request and its answer.
+    pub(super) fn sends_xattrs(&self, flags: u16) -> bool {
+        let local = item::NAME_FOLLOWS | item::LOCAL_CHANGE;
+        self.options.xattrs
+            && !self.options.dry_run
+            && flags & item::XATTRS != 0
+            && !(self.agreed.xattr_shortcut && flags & local == local)
+    }
+
+    /// Makes a file's extended attributes those of the sender.
+    pub(super) fn settle_xattrs(&mut self, index: u32, path: &[u8], object: u64) -> Result<()> {
+        let Some(number) = self.list[index as usize].xattrs else { return Ok(()) };
+        match self.set_xattrs(number, object) {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed("set extended attributes of", path, &error),
+        }
+    }
+
+    fn set_xattrs(&self, number: u32, object: u64) -> io::Result<()> {
+        let has = self.plain_xattrs(object)?;
+        let wanted = self.lists.xattrs(number);
+        for name in has.keys().filter(|name| wanted.iter().all(|one| one.name != **name)) {
+            self.into.target.set_xattr(object, name, None)?;
+        }
+        for one in wanted {
+            if has.get(&one.name).is_some_and(|value| one.is(value)) {
+                continue;
+            }
+            match &one.value {
+                XattrValue::Whole(value) => self.into.target.set_xattr(object, &one.name, Some(value))?,
+                XattrValue::Digest(_) | XattrValue::Asked(_) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a value did not come"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

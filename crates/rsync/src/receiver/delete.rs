@@ -1,0 +1,196 @@
+//! Deleting what the sender does not have.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use snowmelt_zpl::{Attributes, FileKind};
+
+use super::Receiver;
+use crate::error::Result;
+use crate::filter::{Scope, Subject};
+use crate::flist::compare_names;
+use crate::options::Delete;
+use crate::scan::IO_ERROR_GENERAL;
+use crate::wire::Tag;
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// In all directories whose content was sent.
+    pub(super) fn delete_pass(&mut self) -> Result<()> {
+        if self.single.is_some() {
+            return Ok(());
+        }
+        for index in 0..self.list.len() {
+            if self.counts[index] && self.list[index].has_content && self.list[index].metadata.is_dir() {
+                self.delete_in(index as u32)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In one directory; with `--delete-delay` only notes what.
+    pub(super) fn delete_in(&mut self, index: u32) -> Result<()> {
+        if self.io_error & IO_ERROR_GENERAL != 0 && !self.options.ignore_errors {
+            if !std::mem::replace(&mut self.told_deletes_off, true) {
+                self.writer.message(Tag::Info, b"IO error encountered -- skipping file deletion\n")?;
+            }
+            return Ok(());
+        }
+        let name = self.list[index as usize].name.clone();
+        let path = self.path_below(&name);
+        let found = match self.into.target.stat(&path) {
+            Ok(Some(found)) if found.kind() == FileKind::Directory => found,
+            _ => return Ok(()),
+        };
+        for (child, attributes) in self.deletable(&name, found.object)? {
+            let is_dir = attributes.kind() == FileKind::Directory;
+            if self.has(&child) {
+                continue;
+            }
+            if self.options.delete == Delete::Delay {
+                self.doomed.push((child, is_dir));
+            } else if !self.options.dry_run || !is_dir {
+                self.delete(&child, &attributes)?;
+            } else {
+                self.empty(&child, attributes.object)?;
+                self.deleted_one(&child, &attributes)?;
+            }
+        }
+        self.writer.keep_alive()?;
+        Ok(())
+    }
+
+    pub(super) fn delete_doomed(&mut self) -> Result<()> {
+        for (name, _) in std::mem::take(&mut self.doomed) {
+            if let Ok(Some(found)) = self.into.target.stat(&self.path_below(&name)) {
+                self.delete(&name, &found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The name in the transfer of a path in the dataset.
+    pub(super) fn name_of(&self, path: &[u8]) -> Vec<u8> {
+        match path.strip_prefix(&self.root[..]) {
+            Some([b'/', rest @ ..]) => rest.to_vec(),
+            Some(rest) if self.root.is_empty() => rest.to_vec(),
+            _ => path.to_vec(),
+        }
+    }
+
+    /// Whether the sender has something of this name, of whatever kind.
+    fn has(&self, name: &[u8]) -> bool {
+        [false, true].into_iter().any(|is_dir| {
+            let at = self
+                .list
+                .binary_search_by(|one| compare_names((&one.name, one.metadata.is_dir()), (name, is_dir)));
+            // Of two of one name, neighbours here, one counts.
+            at.is_ok_and(|at| {
+                let is_it = |at: usize| self.counts.get(at) == Some(&true) && self.list[at].name == name;
+                is_it(at) || is_it(at + 1) || at.checked_sub(1).is_some_and(is_it)
+            })
+        })
+    }
+
+    /// What is in a directory, last names first, but for what rules protect.
+    fn deletable(&mut self, directory: &[u8], object: u64) -> Result<Vec<(Vec<u8>, Attributes)>> {
+        let scope = self.scope(directory)?;
+        let mut found = match self.into.target.list(object) {
+            Ok(found) => found,
+            Err(error) => {
+                self.failed("opendir", &self.path_below(directory), &error)?;
+                return Ok(Vec::new());
+            }
+        };
+        found.sort_by(|a, b| b.0.cmp(&a.0));
+        let names = found.into_iter().map(|(name, attributes)| {
+            let child = if directory == b"." { name } else { [directory, b"/", &name].concat() };
+            (child, attributes)
+        });
+        Ok(names
+            .filter(|(child, attributes)| {
+                let full = self.path_below(child);
+                let is_dir = attributes.kind() == FileKind::Directory;
+                let subject = Subject { path: child, full: &full, is_dir };
+                let in_module = Subject { path: &full, full: &full, is_dir };
+                !self.filter.excludes(subject, scope.as_ref()) && !self.into.hidden.excludes(in_module, None)
+            })
+            .collect())
+    }
+
+    /// The rules of a directory's own files, and of those above it.
+    fn scope(&mut self, directory: &[u8]) -> Result<Option<Arc<Scope>>> {
+        if !self.filter.has_merges() {
+            return Ok(None);
+        }
+        if let Some(known) = self.scopes.get(directory) {
+            return Ok(known.clone());
+        }
+        let full = self.path_below(directory);
+        let parent = match directory.iter().rposition(|byte| *byte == b'/') {
+            _ if directory == b"." => self.filter.enter_above(&self.into.target, &full)?,
+            Some(at) => self.scope(&directory[..at])?,
+            None => self.scope(b".")?,
+        };
+        let scope = self.filter.enter(parent.as_ref(), &self.into.target, &full)?;
+        self.scopes.insert(directory.to_vec(), scope.clone());
+        Ok(scope)
+    }
+
+    /// Deletes a file, or a directory with all that may be deleted in it. Says whether it is gone.
+    fn delete(&mut self, name: &[u8], attributes: &Attributes) -> Result<bool> {
+        let is_dir = attributes.kind() == FileKind::Directory;
+        if is_dir && !self.empty(name, attributes.object)? {
+            return Ok(false);
+        }
+        let count = u64::from(self.deleted.files)
+            + u64::from(self.deleted.dirs)
+            + u64::from(self.deleted.links)
+            + u64::from(self.deleted.devices)
+            + u64::from(self.deleted.specials);
+        if self.options.max_delete.is_some_and(|most| count >= most) {
+            self.spared += 1;
+            return Ok(false);
+        }
+        if !self.options.dry_run {
+            let path = self.path_below(name);
+            if let Err(error) = self.into.target.remove(&path, is_dir) {
+                let what = if is_dir { "delete_file: rmdir" } else { "delete_file: unlink" };
+                self.failed(what, &path, &error)?;
+                return Ok(false);
+            }
+        }
+        self.deleted_one(name, attributes)?;
+        Ok(true)
+    }
+
+    /// Deletes what is in a directory. Says whether nothing is left.
+    pub(super) fn empty(&mut self, name: &[u8], object: u64) -> Result<bool> {
+        let all = self.into.target.list(object).map_or(0, |all| all.len());
+        let deletable = self.deletable(name, object)?;
+        let mut is_empty = deletable.len() == all;
+        for (child, attributes) in deletable {
+            is_empty &= self.delete(&child, &attributes)?;
+        }
+        if !is_empty {
+            let text = format!("cannot delete non-empty directory: {}\n", String::from_utf8_lossy(name));
+            self.writer.message(Tag::Info, text.as_bytes())?;
+        }
+        Ok(is_empty)
+    }
+
+    fn deleted_one(&mut self, name: &[u8], attributes: &Attributes) -> Result<()> {
+        let count = match attributes.kind() {
+            FileKind::Directory => &mut self.deleted.dirs,
+            FileKind::Symlink => &mut self.deleted.links,
+            FileKind::CharDevice | FileKind::BlockDevice => &mut self.deleted.devices,
+            FileKind::Fifo | FileKind::Socket => &mut self.deleted.specials,
+            _ => &mut self.deleted.files,
+        };
+        *count += 1;
+        let mut told = name.to_vec();
+        if attributes.kind() == FileKind::Directory {
+            told.push(0);
+        }
+        Ok(self.writer.message(Tag::Deleted, &told)?)
+    }
+}

@@ -1,0 +1,515 @@
+//! Deciding: what of each file is as it should be, what is done here, and what is asked for.
+
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::{Attributes, FileKind, NewKind};
+
+use super::links::Leader;
+use super::place::DIRECTORY_MODE;
+use super::sums::Blocks;
+use super::{Asked, Pending, Receiver};
+use crate::checksum::{Algorithm, FileSum};
+use crate::error::Result;
+use crate::filter::Subject;
+use crate::flist::Received;
+use crate::options::Delete;
+use crate::source::{Metadata, Time, kind};
+use crate::target::metadata_of;
+use crate::wire::{Ndx, Tag, WriteWire};
+
+/// Bytes of a file read at once.
+const CHUNK: usize = 256 << 10;
+/// Permissions of what is new where the client's do not count: those of an umask of 022.
+const NEW_MASK: u32 = 0o755;
+
+/// Bits of a request, which the client shows as itemized changes.
+pub(super) mod item {
+    pub const ATIME: u16 = 1 << 0;
+    pub const CHANGE: u16 = 1 << 1;
+    pub const SIZE: u16 = 1 << 2;
+    pub const TIME: u16 = 1 << 3;
+    pub const PERMISSIONS: u16 = 1 << 4;
+    pub const OWNER: u16 = 1 << 5;
+    pub const GROUP: u16 = 1 << 6;
+    pub const ACL: u16 = 1 << 7;
+    pub const XATTRS: u16 = 1 << 8;
+    pub const BASIS_FOLLOWS: u16 = 1 << 11;
+    pub const NAME_FOLLOWS: u16 = 1 << 12;
+    pub const NEW: u16 = 1 << 13;
+    pub const LOCAL_CHANGE: u16 = 1 << 14;
+    pub const TRANSFER: u16 = 1 << 15;
+    /// Those that alone are nothing to tell of.
+    pub const INSIGNIFICANT: u16 = BASIS_FOLLOWS | NAME_FOLLOWS | LOCAL_CHANGE;
+}
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// Sees to one file of the list.
+    pub(super) fn generate(&mut self, index: u32) -> Result<()> {
+        self.writer.keep_alive()?;
+        let path = self.path_of(index);
+        let one = &self.list[index as usize];
+        let is_dir = one.metadata.is_dir();
+        if let Some(above) = &self.left_out {
+            if one.name.strip_prefix(&above[..]).is_some_and(|rest| rest.starts_with(b"/")) {
+                return self.skip(index);
+            }
+            self.left_out = None;
+        }
+        let subject = Subject { path: &path, full: &path, is_dir };
+        if !path.is_empty() && self.into.hidden.excludes(subject, None) {
+            let what = if is_dir { "directory" } else { "file" };
+            let text =
+                format!("ERROR: daemon refused to receive {what} \"{}\"\n", String::from_utf8_lossy(&path));
+            self.has_failed = true;
+            self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
+            return self.leave_out(index);
+        }
+        let makes_way = self.options.relative && self.options.no_implied_dirs && !self.options.dry_run;
+        if makes_way && let Err(error) = self.make_way(&path) {
+            self.failed("recv_generator: mkdir", &path, &error)?;
+        }
+        let found = match self.into.target.stat(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                self.failed("recv_generator: failed to stat", &path, &error)?;
+                return self.leave_out(index);
+            }
+        };
+        if found.is_none() && self.options.existing {
+            return self.leave_out(index);
+        }
+        let found_dir = found.as_ref().is_some_and(|found| found.kind() == FileKind::Directory);
+        if found.is_some() && self.options.ignore_existing && !(is_dir && found_dir) {
+            return self.skip(index);
+        }
+        self.settle_mode(index, found.as_ref());
+        match self.list[index as usize].metadata.kind() {
+            kind::DIRECTORY => self.directory(index, &path, found),
+            _ if self.is_follower(index) => self.follow(index),
+            kind::FILE => self.file(index, &path, found),
+            _ => self.node(index, &path, found),
+        }
+    }
+
+    /// Nothing is done with a file, or what links to it.
+    pub(super) fn skip(&mut self, index: u32) -> Result<()> {
+        self.settle_links(index, Leader::Failed)
+    }
+
+    /// The same, and of a directory with what is in it.
+    fn leave_out(&mut self, index: u32) -> Result<()> {
+        if self.list[index as usize].metadata.is_dir() {
+            self.left_out = Some(self.list[index as usize].name.clone());
+        }
+        self.skip(index)
+    }
+
+    /// Where permissions are not to be the client's, they are those that there are.
+    fn settle_mode(&mut self, index: u32, found: Option<&Attributes>) {
+        if self.options.perms {
+            return;
+        }
+        let one = &mut self.list[index as usize].metadata;
+        let is_same_kind = |found: &&Attributes| (found.kind() == FileKind::Directory) == one.is_dir();
+        let permissions = match found.filter(is_same_kind) {
+            None => one.mode & NEW_MASK,
+            Some(found) => {
+                let has = found.permissions();
+                match (self.options.executability && one.is_file(), one.mode & 0o111 != 0, has & 0o111 != 0) {
+                    (true, false, _) => has & !0o111,
+                    (true, true, false) => has | (has & 0o444) >> 2,
+                    _ => has,
+                }
+            }
+        };
+        one.mode = one.kind() | permissions;
+    }
+
+    fn directory(&mut self, index: u32, path: &[u8], mut found: Option<Attributes>) -> Result<()> {
+        let dry_run = self.options.dry_run;
+        if let Some(other) = found.take_if(|found| found.kind() != FileKind::Directory)
+            && !self.make_room(index, path, &other)?
+        {
+            return self.leave_out(index);
+        }
+        let local = if found.is_none() { item::LOCAL_CHANGE } else { 0 };
+        self.report(index, found.as_ref(), local)?;
+        if !dry_run {
+            let made = match &found {
+                Some(found) => Ok(found.clone()),
+                None => {
+                    let mode = self.list[index as usize].metadata.mode & 0o7777;
+                    let mode = if self.options.perms { mode } else { mode | DIRECTORY_MODE & 0o700 };
+                    self.into.target.create(path, NewKind::Directory, mode)
+                }
+            };
+            let made = match made {
+                Ok(made) => made,
+                Err(error) => {
+                    self.failed("recv_generator: mkdir", path, &error)?;
+                    return self.leave_out(index);
+                }
+            };
+            self.settle_attributes(index, path, &made, false)?;
+        }
+        let has_content = self.list[index as usize].has_content;
+        match self.options.delete {
+            Delete::During | Delete::Delay if has_content && found.is_some() && self.single.is_none() => {
+                self.delete_in(index)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A symbolic link, device, fifo or socket.
+    fn node(&mut self, index: u32, path: &[u8], found: Option<Attributes>) -> Result<()> {
+        let one = self.list[index as usize].clone();
+        let it = one.metadata;
+        let new = match (it.kind(), &one.target) {
+            (kind::SYMLINK, Some(target)) if self.options.links => NewKind::Symlink(target),
+            (kind::CHAR_DEVICE, _) if self.options.devices => NewKind::CharDevice(it.rdev.0, it.rdev.1),
+            (kind::BLOCK_DEVICE, _) if self.options.devices => NewKind::BlockDevice(it.rdev.0, it.rdev.1),
+            (kind::FIFO, _) if self.options.specials => NewKind::Fifo,
+            (kind::SOCKET, _) if self.options.specials => NewKind::Socket,
+            _ => {
+                let text = format!("skipping non-regular file \"{}\"\n", String::from_utf8_lossy(&one.name));
+                self.writer.message(Tag::Info, text.as_bytes())?;
+                return self.skip(index);
+            }
+        };
+        if self.options.safe_links
+            && one.target.as_ref().is_some_and(|target| crate::scan::is_unsafe(target, &one.name))
+        {
+            return self.skip(index);
+        }
+        let same_kind = found.as_ref().filter(|found| metadata_of(found).kind() == it.kind());
+        let is_same = match same_kind {
+            None => false,
+            Some(found) if it.is_symlink() => self.into.target.read_link(found.object).ok() == one.target,
+            Some(found) => !it.is_device() || metadata_of(found).rdev == it.rdev,
+        };
+        if let (true, Some(found)) = (is_same, &found) {
+            self.report(index, Some(found), 0)?;
+            if !self.options.dry_run {
+                self.settle_attributes(index, path, found, true)?;
+            }
+            return self.settle_links(index, Leader::Done(found.object));
+        }
+        let shown = same_kind.cloned();
+        if let Some(other) = &found
+            && !self.make_room(index, path, other)?
+        {
+            return self.skip(index);
+        }
+        if !self.options.dry_run {
+            let made = match self.into.target.create(path, new, it.mode & 0o7777) {
+                Ok(made) => made,
+                Err(error) => {
+                    let what = if it.is_symlink() { "symlink" } else { "mknod" };
+                    self.failed(what, path, &error)?;
+                    return self.skip(index);
+                }
+            };
+            self.settle_attributes(index, path, &made, true)?;
+            self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+            return self.settle_links(index, Leader::Done(made.object));
+        }
+        self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+        self.skip(index)
+    }
+
+    fn file(&mut self, index: u32, path: &[u8], mut found: Option<Attributes>) -> Result<()> {
+        let it = self.list[index as usize].metadata;
+        let is_too = |limit: Option<u64>, is_too: fn(&u64, &u64) -> bool| {
+            limit.is_some_and(|limit| is_too(&it.size, &limit))
+        };
+        if is_too(self.options.max_size, u64::gt) || is_too(self.options.min_size, u64::lt) {
+            return self.skip(index);
+        }
+        if let Some(other) = found.take_if(|found| found.kind() != FileKind::File)
+            && !self.make_room(index, path, &other)?
+        {
+            return self.skip(index);
+        }
+        if let Some(found) = &found {
+            let newer_by = metadata_of(found).mtime.seconds.saturating_sub(it.mtime.seconds);
+            if self.options.update && newer_by > -self.options.modify_window.max(0) {
+                return self.skip(index);
+            }
+            if self.is_unchanged(index, found)? {
+                self.report(index, Some(found), 0)?;
+                if !self.options.dry_run {
+                    self.settle_attributes(index, path, found, true)?;
+                }
+                return self.settle_links(index, Leader::Done(found.object));
+            }
+            if self.options.append > 0 && found.size >= it.size {
+                return self.skip(index);
+            }
+        }
+        self.request_content(index, found.as_ref())
+    }
+
+    /// Whether a file's content is taken to be what the sender has.
+    fn is_unchanged(&mut self, index: u32, found: &Attributes) -> Result<bool> {
+        let one = &self.list[index as usize];
+        if found.size != one.metadata.size {
+            return Ok(false);
+        }
+        if let Some(digest) = one.digest.clone() {
+            return Ok(self.digest(found).ok() == Some(digest));
+        }
+        let is_same_time =
+            self.is_same_time(metadata_of(found).mtime, self.list[index as usize].metadata.mtime);
+        Ok(self.options.size_only || !self.options.ignore_times && is_same_time)
+    }
+
+    fn digest(&mut self, found: &Attributes) -> io::Result<Vec<u8>> {
+        let mut sum = FileSum::new(self.agreed.list_sum);
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        while at < found.size {
+            let len = self.into.target.read(found.object, at, &mut buffer)?;
+            if len == 0 {
+                break;
+            }
+            sum.update(&buffer[..len]);
+            at += len as u64;
+            self.writer.keep_alive()?;
+        }
+        Ok(sum.finish())
+    }
+
+    /// Whether two times are the same, as far as that counts.
+    pub(super) fn is_same_time(&self, a: Time, b: Time) -> bool {
+        match self.options.modify_window {
+            0 => a.seconds == b.seconds,
+            ..0 => a == b,
+            window => a.seconds.abs_diff(b.seconds) <= window.unsigned_abs(),
+        }
+    }
+
+    /// Asks for a file's content.
+    pub(super) fn request_content(&mut self, index: u32, found: Option<&Attributes>) -> Result<()> {
+        let change = if self.options.checksum { item::CHANGE } else { 0 };
+        let flags = item::TRANSFER | change | self.differences(index, found, item::TRANSFER);
+        let sent = self.writer.total();
+        self.requests.write(Ndx::File(index), self.writer)?;
+        self.writer.write_u16(flags)?;
+        self.ask_xattrs(index, flags)?;
+        let mut basis = None;
+        if !self.options.dry_run {
+            basis = self.basis(found);
+            match basis {
+                Some((object, size, blocks)) => self.send_sums((object, size), blocks)?,
+                None => Blocks::default().write_head(self.writer)?,
+            }
+        }
+        self.pending.push_back(Asked::Request(Pending { index, flags, basis, sent }));
+        Ok(())
+    }
+
+    /// What the sender is told of a file that is there.
+    fn basis(&self, found: Option<&Attributes>) -> Option<(u64, u64, Blocks)> {
+        let found = found.filter(|found| self.into.target.is_old(found.object))?;
+        let is_whole = self.options.whole_file && self.options.append == 0;
+        if is_whole || self.is_second || self.agreed.sums.algorithm == Algorithm::None {
+            return None;
+        }
+        let blocks = Blocks::of(found.size, self.options.block_len, self.agreed.sums.algorithm.len());
+        (blocks.count > 0).then_some((found.object, found.size, blocks))
+    }
+
+    fn send_sums(&mut self, file: (u64, u64), blocks: Blocks) -> Result<()> {
+        blocks.write_head(self.writer)?;
+        if self.options.append > 0 {
+            return Ok(());
+        }
+        let per_read = (CHUNK / blocks.len as usize).max(1);
+        let mut buffer = vec![0; per_read * blocks.len as usize];
+        let mut at = 0;
+        while at < file.1 {
+            let len = buffer.len().min(usize::try_from(file.1 - at).unwrap_or(usize::MAX));
+            let data = &mut buffer[..len];
+            if self.into.target.read_old(file, at, data).is_err() {
+                // What cannot be read is like nothing; the sums of zeros are as good as any.
+                data.fill(0);
+            }
+            for block in data.chunks(blocks.len as usize) {
+                blocks.write_sums(block, self.agreed.sums, self.writer)?;
+            }
+            at += len as u64;
+            self.writer.keep_alive()?;
+        }
+        Ok(())
+    }
+
+    /// Tells the sender of what is done here, if there is something to tell.
+    pub(super) fn report(&mut self, index: u32, found: Option<&Attributes>, flags: u16) -> Result<()> {
+        let flags = flags | self.differences(index, found, flags);
+        let is_told =
+            flags & !item::INSIGNIFICANT != 0 || self.options.verbosity > 1 || self.options.itemize > 1;
+        if !is_told {
+            return Ok(());
+        }
+        let sent = self.writer.total();
+        self.requests.write(Ndx::File(index), self.writer)?;
+        self.writer.write_u16(flags)?;
+        self.ask_xattrs(index, flags)?;
+        self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
+        Ok(())
+    }
+
+    /// In what a file differs from what is to be.
+    fn differences(&self, index: u32, found: Option<&Attributes>, flags: u16) -> u16 {
+        let one = &self.list[index as usize];
+        let it = &one.metadata;
+        let xattrs = if self.xattrs_differ(one, found) { item::XATTRS } else { 0 };
+        let Some(found) = found else { return item::NEW | xattrs };
+        let has: Metadata = metadata_of(found);
+        let keeps_time = self.options.times
+            && !(it.is_dir() && self.options.omit_dir_times)
+            && !(it.is_symlink() && self.options.omit_link_times);
+        let time = match keeps_time {
+            true => !self.is_same_time(has.mtime, it.mtime),
+            false => flags & (item::TRANSFER | item::LOCAL_CHANGE) != 0,
+        };
+        let permissions = match (self.options.perms, self.options.executability) {
+            _ if it.is_symlink() => false,
+            (true, _) => (has.mode ^ it.mode) & 0o7777 != 0,
+            (false, true) => (has.mode & 0o111 == 0) != (it.mode & 0o111 == 0),
+            (false, false) => false,
+        };
+        let atime =
+            self.options.atimes && !it.is_dir() && !it.is_symlink() && has.atime.seconds != it.atime.seconds;
+        [
+            (item::SIZE, it.is_file() && has.size != it.size),
+            (item::TIME, time),
+            (item::ATIME, atime),
+            (item::PERMISSIONS, permissions),
+            (item::OWNER, self.options.owner && has.uid != it.uid),
+            (item::GROUP, self.options.group && has.gid != it.gid),
+            (item::ACL, self.acls_differ(one, found)),
+        ]
+        .into_iter()
+        .filter(|(_, differs)| *differs)
+        .fold(xattrs, |flags, (flag, _)| flags | flag)
+    }
+
+    /// Removes what is in the way of something of another kind; says whether that could be.
+    fn make_room(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<bool> {
+        let is_dir = other.kind() == FileKind::Directory;
+        let is_recursive =
+            self.options.delete != Delete::No || self.options.given.iter().any(|name| name == "force");
+        let shown = String::from_utf8_lossy(&self.name_of(path)).into_owned();
+        let is_empty = !is_dir || !is_recursive || self.empty(&self.name_of(path), other.object)?;
+        if self.options.dry_run {
+            return Ok(is_empty);
+        }
+        if is_empty {
+            match self.into.target.remove(path, is_dir) {
+                Ok(()) => return Ok(true),
+                Err(error) => self.check_room(path, &error)?,
+            }
+            if is_dir {
+                let text = format!("cannot delete non-empty directory: {shown}\n");
+                self.writer.message(Tag::Info, text.as_bytes())?;
+            }
+        }
+        let what = match self.list[index as usize].metadata.kind() {
+            kind::DIRECTORY => "directory",
+            kind::SYMLINK => "symlink",
+            kind::CHAR_DEVICE | kind::BLOCK_DEVICE => "device file",
+            kind::FIFO | kind::SOCKET => "special file",
+            _ => "regular file",
+        };
+        self.has_failed = true;
+        self.writer
+            .message(Tag::ErrorXfer, format!("could not make way for new {what}: {shown}\n").as_bytes())?;
+        Ok(false)
+    }
+
+    /// Whether a file is one of several names of which another gets the content.
+    fn is_follower(&mut self, index: u32) -> bool {
+        let one: &Received = &self.list[index as usize];
+        self.links.of(one).is_some_and(|group| group.leader != index)
+    }
+
+    /// Of several names, one that is there and has the right size is best: the content may be there already.
+    pub(super) fn choose_leaders(&mut self) {
+        let mut groups = std::mem::take(&mut self.links.groups);
+        for group in groups.values_mut() {
+            let is_there = |index: &&u32| {
+                let it = &self.list[**index as usize].metadata;
+                let found = self.into.target.stat(&self.path_of(**index)).ok().flatten();
+                found.is_some_and(|found| metadata_of(&found).kind() == it.kind() && found.size == it.size)
+            };
+            if let Some(index) = group.members.iter().find(is_there) {
+                group.leader = *index;
+            }
+        }
+        self.links.groups = groups;
+    }
+
+    /// A name of a file of several: a link to the one that has the content, once that is known.
+    fn follow(&mut self, index: u32) -> Result<()> {
+        let one = &self.list[index as usize];
+        let Some(group) = self.links.groups.get_mut(&one.group.unwrap_or(u32::MAX)) else { return Ok(()) };
+        match group.state {
+            Leader::Awaited => {
+                group.waiting.push(index);
+                Ok(())
+            }
+            Leader::Done(object) => {
+                let leader = group.leader;
+                self.link(index, leader, object)
+            }
+            Leader::Failed => Ok(()),
+        }
+    }
+
+    /// It is known what became of a name that others wait for.
+    pub(super) fn settle_links(&mut self, index: u32, state: Leader) -> Result<()> {
+        let one = &self.list[index as usize];
+        let Some(group) = self.links.of(one).filter(|group| group.leader == index) else { return Ok(()) };
+        group.state = state;
+        let waiting = std::mem::take(&mut group.waiting);
+        if let Leader::Done(object) = state {
+            for follower in waiting {
+                self.link(follower, index, object)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, index: u32, leader: u32, object: u64) -> Result<()> {
+        let path = self.path_of(index);
+        let found = match self.into.target.stat(&path) {
+            Ok(found) => found,
+            Err(error) => return self.failed("link", &path, &error),
+        };
+        if found.as_ref().is_some_and(|found| found.object == object) {
+            return Ok(());
+        }
+        let name = self.list[leader as usize].name.clone();
+        let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
+        let flags = flags | self.differences(index, found.as_ref(), flags) & !item::XATTRS;
+        let sent = self.writer.total();
+        self.requests.write(Ndx::File(index), self.writer)?;
+        self.writer.write_u16(flags)?;
+        self.writer.write_vstring(&name)?;
+        self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
+        if self.options.dry_run {
+            return Ok(());
+        }
+        if let Some(other) = &found
+            && !self.make_room(index, &path, other)?
+        {
+            return Ok(());
+        }
+        match self.into.target.link(object, &path) {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed("link", &path, &error),
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The receiver: a list, requests for what differs from it, and what comes in answer (docs/format/rsync.md, "The transfer").
+//!
+//! One thread decides what to ask for and takes what comes. It goes on asking while little is on its way, and never waits to send: see
+//! [`QueueWriter`](crate::wire::QueueWriter).
+
+mod answer;
+mod attributes;
+mod delete;
+mod generate;
+mod links;
+mod place;
+mod sums;
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::{SetAttributes, SetTime};
+
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::filter::Filter;
+use crate::flist::{ListReader, Received, compare_names};
+use crate::history::Moment;
+use crate::names::Names;
+use crate::options::{Delete, Options};
+use crate::scan::{Called, IO_ERROR_GENERAL, error_text};
+use crate::sender::{Agreed, Summary};
+use crate::target::{Target, metadata_of};
+use crate::token::TokenReader;
+use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, Tag, WriteWire};
+use links::Links;
+use sums::Blocks;
+
+/// Requests that are on their way, and bytes of them.
+const PENDING_MAX: usize = 512;
+const PENDING_BYTES_MAX: u64 = 1 << 20;
+
+/// Stopped by `--max-delete`.
+pub const IO_ERROR_DELETE_LIMIT: u32 = 4;
+
+/// What is to be answered, in the order in which it was sent.
+enum Asked {
+    Request(Pending),
+    /// The end of a phase. What links to files that arrive after it is told of after it.
+    Done,
+}
+
+/// What was asked for.
+struct Pending {
+    index: u32,
+    flags: u16,
+    /// The file's blocks that the sender was told, of this object.
+    basis: Option<(u64, u64, Blocks)>,
+    /// Bytes that were sent before the request.
+    sent: u64,
+}
+
+/// What was deleted.
+#[derive(Debug, Default, Clone, Copy)]
+struct Deleted {
+    files: u32,
+    dirs: u32,
+    links: u32,
+    devices: u32,
+    specials: u32,
+}
+
+/// What a receiver writes to, and how that is called.
+pub struct Into<'a> {
+    /// The dataset.
+    pub target: Target<'a>,
+    /// The path in it that the client gave.
+    pub path: Vec<u8>,
+    /// How paths are told.
+    pub called: Called<'a>,
+    /// What is neither written nor deleted.
+    pub hidden: &'a Filter,
+    /// Snapshots of transfers that stay; without it what the dataset's property says.
+    pub keep: Option<usize>,
+}
+
+/// One connection's receiver.
+pub struct Receiver<'a, R, W: Write> {
+    reader: &'a mut MuxReader<R>,
+    writer: &'a mut MuxWriter<W>,
+    options: &'a Options,
+    filter: &'a Filter,
+    into: Into<'a>,
+    agreed: Agreed,
+    lists: ListReader,
+    /// All files, in the order of indices; of two of one name, one counts.
+    list: Vec<Received>,
+    counts: Vec<bool>,
+    /// Where the transfer's root is in the dataset.
+    root: Vec<u8>,
+    /// The only file has this path instead of its own.
+    single: Option<Vec<u8>>,
+    links: Links,
+    answers: NdxReader,
+    requests: NdxWriter,
+    tokens: TokenReader,
+    pending: VecDeque<Asked>,
+    /// Directories whose content is left out, as prefixes.
+    left_out: Option<Vec<u8>>,
+    /// What did not arrive right; the second time nothing is taken from what was there.
+    redo: Vec<u32>,
+    is_second: bool,
+    /// What is to be deleted in the end.
+    doomed: Vec<(Vec<u8>, bool)>,
+    deleted: Deleted,
+    spared: u64,
+    told_deletes_off: bool,
+    scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
+    /// The file being written: its index, path, object, and whether there was none.
+    writing: Option<(u32, Vec<u8>, u64, bool)>,
+    /// What the sender could not read, as bits, and whether anything failed here.
+    io_error: u32,
+    has_failed: bool,
+    summary: Summary,
+}
+
+impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
+    /// For one connection, the client's rules having been read.
+    pub fn new(
+        (reader, writer): (&'a mut MuxReader<R>, &'a mut MuxWriter<W>),
+        (options, filter): (&'a Options, &'a Filter),
+        agreed: Agreed,
+        (names, tokens): (Names, TokenReader),
+        into: Into<'a>,
+    ) -> Self {
+        let digest_len = if options.checksum { agreed.list_sum.len() } else { 0 };
+        Self {
+            reader,
+            writer,
+            options,
+            filter,
+            into,
+            lists: ListReader::new(agreed.form.clone(), names, digest_len, options.relative),
+            agreed,
+            list: Vec::new(),
+            counts: Vec::new(),
+            root: Vec::new(),
+            single: None,
+            links: Links::default(),
+            answers: NdxReader::default(),
+            requests: NdxWriter::default(),
+            tokens,
+            pending: VecDeque::new(),
+            left_out: None,
+            redo: Vec::new(),
+            is_second: false,
+            doomed: Vec::new(),
+            deleted: Deleted::default(),
+            spared: 0,
+            told_deletes_off: false,
+            scopes: HashMap::new(),
+            writing: None,
+            io_error: 0,
+            has_failed: false,
+            summary: Summary::default(),
+        }
+    }
+
+    /// Does everything. When the client goes away in the middle, what has arrived whole is kept.
+    ///
+    /// # Errors
+    /// When the connection fails, the sender breaks the rules, or there is no room. What fails with single files is told to it.
+    pub fn run(mut self) -> Result<Summary> {
+        match self.transfer() {
+            Ok(()) => self.conclude(),
+            Err(error) => {
+                if matches!(error, RsyncError::Connection(_) | RsyncError::PeerExit { .. }) {
+                    self.keep_what_came();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn transfer(&mut self) -> Result<()> {
+        self.receive_list()?;
+        self.place()?;
+        self.links = Links::new(&self.list, &self.counts);
+        self.choose_leaders();
+        if self.options.delete == Delete::Before {
+            self.delete_pass()?;
+        }
+        for index in 0..self.list.len() as u32 {
+            if self.counts[index as usize] {
+                self.generate(index)?;
+                self.take_some()?;
+            }
+        }
+        self.end_phase()?;
+        self.is_second = true;
+        for index in std::mem::take(&mut self.redo) {
+            self.request_content(index, None)?;
+            self.take_some()?;
+        }
+        self.end_phase()?;
+        // Files come into their places when they arrive: nothing is delayed.
+        self.end_phase()?;
+        match self.options.delete {
+            Delete::After => self.delete_pass()?,
+            Delete::Delay => self.delete_doomed()?,
+            Delete::No | Delete::Before | Delete::During => {}
+        }
+        if self.spared > 0 {
+            self.io_error |= IO_ERROR_DELETE_LIMIT;
+            let text = format!("Deletions stopped due to --max-delete limit ({} skipped)\n", self.spared);
+            self.writer.message(Tag::Warning, text.as_bytes())?;
+        }
+        if self.agreed.protocol >= 31 {
+            if self.options.delete != Delete::No {
+                let Deleted { files, dirs, links, devices, specials } = self.deleted;
+                self.requests.write(Ndx::DelStats, self.writer)?;
+                for count in [files, dirs, links, devices, specials] {
+                    self.writer.write_varint(count)?;
+                }
+            }
+            self.end_phase()?;
+        }
+        self.touch_up()
+    }
+
+    /// Nothing more is asked for in this phase; takes all that is to come.
+    fn end_phase(&mut self) -> Result<()> {
+        self.requests.write(Ndx::Done, self.writer)?;
+        self.pending.push_back(Asked::Done);
+        while self.take_answer()? {}
+        Ok(())
+    }
+
+    fn take_some(&mut self) -> Result<()> {
+        loop {
+            let sent = match self.pending.front() {
+                Some(Asked::Request(first)) => self.writer.total() - first.sent,
+                Some(Asked::Done) | None => 0,
+            };
+            if self.pending.len() < PENDING_MAX && sent < PENDING_BYTES_MAX || self.pending.is_empty() {
+                return Ok(());
+            }
+            if !self.take_answer()? {
+                return Err(RsyncError::protocol("an end before all was answered"));
+            }
+        }
+    }
+
+    fn receive_list(&mut self) -> Result<()> {
+        self.writer.flush()?;
+        let list = self.lists.read(0, self.reader)?;
+        if !self.options.ignore_errors {
+            self.io_error |= list.io_error;
+        }
+        self.list = list.entries;
+        self.list
+            .sort_by(|a, b| compare_names((&a.name, a.metadata.is_dir()), (&b.name, b.metadata.is_dir())));
+        // Of two of one name the first counts, or the directory, which may have content.
+        let mut seen: HashMap<&[u8], usize> = HashMap::new();
+        self.counts = vec![true; self.list.len()];
+        for (at, one) in self.list.iter().enumerate() {
+            if let Some(other) = seen.insert(&one.name, at) {
+                let is_better = one.metadata.is_dir() && !self.list[other].metadata.is_dir();
+                self.counts[if is_better { other } else { at }] = false;
+                if !is_better {
+                    seen.insert(&one.name, other);
+                }
+            }
+        }
+        drop(seen);
+        if self.options.prune_empty_dirs {
+            self.prune();
+        }
+        let sized = |one: &&Received| one.metadata.is_file() || one.metadata.is_symlink();
+        self.summary.size = self.list.iter().filter(sized).map(|one| one.metadata.size).sum();
+        Ok(())
+    }
+
+    /// Directories that nothing but directories is in do not count.
+    fn prune(&mut self) {
+        let mut kept: Option<&[u8]> = None;
+        for (one, counts) in self.list.iter().zip(&mut self.counts).rev() {
+            let is_above = |kept: &[u8]| {
+                one.name == b"."
+                    || kept.strip_prefix(&one.name[..]).is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            if one.metadata.is_dir() {
+                *counts = *counts && (one.name == b"." || kept.is_some_and(is_above));
+            }
+            if *counts && one.name != b"." {
+                kept = Some(&one.name);
+            }
+        }
+    }
+
+    /// Where a file is in the dataset.
+    fn path_of(&self, index: u32) -> Vec<u8> {
+        match &self.single {
+            Some(path) => path.clone(),
+            None => self.path_below(&self.list[index as usize].name),
+        }
+    }
+
+    fn path_below(&self, name: &[u8]) -> Vec<u8> {
+        match (self.root.as_slice(), name) {
+            (root, b".") => root.to_vec(),
+            (b"", name) => name.to_vec(),
+            (root, name) => [root, b"/", name].concat(),
+        }
+    }
+
+    fn shown(&self, path: &[u8]) -> String {
+        let path = String::from_utf8_lossy(path);
+        match self.into.called {
+            Called::Module(name) => format!("\"/{path}\" (in {name})"),
+            Called::After(before) => format!("\"{before}{path}\""),
+        }
+    }
+
+    /// Something could not be done with a file: the client goes on, and ends with 23.
+    fn failed(&mut self, what: &str, path: &[u8], error: &io::Error) -> Result<()> {
+        self.check_room(path, error)?;
+        let text = format!("rsync: [receiver] {what} {} failed: {}\n", self.shown(path), error_text(error));
+        self.has_failed = true;
+        Ok(self.writer.message(Tag::ErrorXfer, text.as_bytes())?)
+    }
+
+    /// Without room nothing can go on.
+    fn check_room(&self, path: &[u8], error: &io::Error) -> Result<()> {
+        use rustix::io::Errno;
+        let ends = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
+        if !ends.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
+            return Ok(());
+        }
+        let text = format!("rsync: [receiver] write failed on {}: {}", self.shown(path), error_text(error));
+        Err(RsyncError::refused(ExitCode::FileIo, text))
+    }
+
+    /// The times of directories, which all that was done in them has changed.
+    fn touch_up(&mut self) -> Result<()> {
+        if self.options.dry_run || !self.options.times || self.options.omit_dir_times || self.single.is_some()
+        {
+            return Ok(());
+        }
+        for index in (0..self.list.len()).rev() {
+            if !self.counts[index] || !self.list[index].metadata.is_dir() {
+                continue;
+            }
+            let path = self.path_of(index as u32);
+            let wanted = self.list[index].metadata.mtime;
+            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
+            if metadata_of(&found).is_dir() && metadata_of(&found).mtime != wanted {
+                let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
+                let set = SetAttributes { mtime, ..SetAttributes::default() };
+                if let Err(error) = self.into.target.set_attributes(found.object, &set) {
+                    self.failed("set times on", &path, &error)?;
+                }
+            }
+            self.writer.keep_alive()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what came visible, and lets the client go.
+    fn conclude(self) -> Result<Summary> {
+        let Self { reader, writer, into, mut requests, mut summary, io_error, has_failed, .. } = self;
+        if let Err(error) = into.target.finish(Moment::Whole, into.keep) {
+            let text = format!("rsync: [receiver] nothing was received: {}", chain(&error));
+            return Err(RsyncError::refused(ExitCode::FileIo, text));
+        }
+        requests.write(Ndx::Done, writer)?;
+        writer.flush()?;
+        summary.io_error = io_error | if has_failed { IO_ERROR_GENERAL } else { 0 };
+        (summary.read, summary.written) = (reader.total(), writer.total());
+        Ok(summary)
+    }
+
+    /// The client is gone: what has arrived whole need not be sent again.
+    fn keep_what_came(mut self) {
+        if let Some((index, path, object, is_new)) = self.writing.take() {
+            let target = &self.into.target;
+            let kept = match (self.options.partial || self.options.inplace, is_new) {
+                (true, _) => {
+                    // So that it is not taken for what it was to become.
+                    let set = SetAttributes {
+                        mtime: Some(SetTime::To(<_>::default())),
+                        ..SetAttributes::default()
+                    };
+                    target.set_attributes(object, &set)
+                }
+                (false, true) => target.remove(&path, false),
+                (false, false) => target.restore(object),
+            };
+            if let Err(error) = kept {
+                tracing::warn!(index, %error, "what was received is given up");
+                return;
+            }
+        }
+        if let Err(error) = self.into.target.finish(Moment::Partial, None) {
+            tracing::warn!(%error, "what was received is given up");
+        }
+    }
+}
+
+/// An error with what it comes from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,79 @@
+//! Where what is received goes: the rules of rsync(1) on a path that is there or not, and on slashes at its end.
+
+use std::io::{Read, Write};
+
+use snowmelt_zpl::NewKind;
+
+use super::Receiver;
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::scan::{clean, error_text};
+use crate::target::metadata_of;
+
+/// Permissions of a directory that the client's list does not tell of.
+pub(super) const DIRECTORY_MODE: u32 = 0o755;
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    pub(super) fn place(&mut self) -> Result<()> {
+        let refuse = |code, text: String| Err(RsyncError::refused(code, text));
+        let (path, as_directory) = clean(&self.into.path);
+        let count = self.counts.iter().filter(|counts| **counts).count();
+        let found = match self.into.target.stat(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                let text =
+                    format!("ERROR: cannot stat destination {}: {}", self.shown(&path), error_text(&error));
+                return refuse(ExitCode::FileSelect, text);
+            }
+        };
+        match found.map(|found| metadata_of(&found)) {
+            Some(found) if found.is_dir() => self.root = path,
+            Some(_) if count > 1 || as_directory => {
+                let text = "ERROR: destination must be a directory when copying more than 1 file";
+                return refuse(ExitCode::FileSelect, text.to_owned());
+            }
+            Some(_)
+                if self
+                    .list
+                    .iter()
+                    .zip(&self.counts)
+                    .any(|(one, counts)| *counts && one.metadata.is_dir()) =>
+            {
+                let text = "ERROR: cannot overwrite non-directory with a directory";
+                return refuse(ExitCode::FileSelect, text.to_owned());
+            }
+            None if count > 1 || as_directory => {
+                if !self.options.dry_run {
+                    self.make_destination(&path)?;
+                }
+                self.root = path;
+            }
+            _ => self.single = Some(path),
+        }
+        Ok(())
+    }
+
+    fn make_destination(&mut self, path: &[u8]) -> Result<()> {
+        let made = match self.options.mkpath {
+            true => self.make_way(path).and_then(|()| self.make_directory(path)),
+            false => self.make_directory(path),
+        };
+        made.map_err(|error| {
+            let text = format!("rsync: [receiver] mkdir {} failed: {}", self.shown(path), error_text(&error));
+            RsyncError::refused(ExitCode::FileIo, text)
+        })
+    }
+
+    fn make_directory(&self, path: &[u8]) -> std::io::Result<()> {
+        self.into.target.create(path, NewKind::Directory, DIRECTORY_MODE).map(drop)
+    }
+
+    /// Makes the directories above a path that are not there.
+    pub(super) fn make_way(&self, path: &[u8]) -> std::io::Result<()> {
+        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            if self.into.target.stat(&path[..at])?.is_none() {
+                self.make_directory(&path[..at])?;
+            }
+        }
+        Ok(())
+    }
+}

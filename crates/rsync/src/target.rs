@@ -1,0 +1,449 @@
+//! A dataset that is received into. All is written to its next snapshot, beside its head: in the end that is there whole, or
+//! nothing is.
+//!
+//! Files that were there before are written in place, so that what stays the same costs nothing. What they held before is read
+//! from the snapshot that all began from.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Cursor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use snowmelt_dataset::{
+    DatasetError, Datasets, Head, Kind, Name, Objset, ReceiveError, Snapshot, StageOptions, Staging,
+    new_filesystem_objects,
+};
+use snowmelt_zpl::{
+    Attributes, Caller, Cursor as DirCursor, FileKind, Filesystem, FilesystemMut, NewKind, NewNode,
+    SetAttributes, SetXattr, Timestamp, ZplError,
+};
+
+use crate::history::{self, Moment};
+use crate::source::{Content, Metadata, Source, Time};
+
+/// How long another push may keep this one waiting.
+const BUSY_WAIT: Duration = Duration::from_secs(60);
+const BUSY_STEP: Duration = Duration::from_millis(100);
+/// Names of a directory asked for at once, and bytes of a file compared at once.
+const NAMES: usize = 1024;
+const CHUNK: usize = 1 << 20;
+/// Files of rules are no longer.
+const RULES_MAX: u64 = (4 << 20) + 1;
+
+/// Why nothing can be received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The dataset's property says so.
+    #[error("{name}: Read-only file system (30)")]
+    ReadOnly {
+        /// The dataset.
+        name: String,
+    },
+    /// Somebody else receives into it, and goes on for long.
+    #[error("{name}: another transfer into it is under way: try again later")]
+    Busy {
+        /// The dataset.
+        name: String,
+    },
+    /// The pool says so.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The same.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// What is in the dataset cannot be read or written here.
+    #[error(transparent)]
+    Filesystem(#[from] ZplError),
+}
+
+/// A dataset's next content, under way.
+pub struct Target<'a> {
+    staging: Staging<'a>,
+    datasets: &'a Datasets,
+    fs: FilesystemMut<Arc<Head>>,
+    /// As it all was before.
+    old: Option<Filesystem<Objset>>,
+    is_changed: AtomicBool,
+    /// Files whose content may be another than before.
+    written: Mutex<HashSet<u64>>,
+    /// The directory last looked into: its path and object.
+    last: Mutex<Option<(Vec<u8>, u64)>>,
+}
+
+/// A failure with the number that Linux has for it.
+fn failure(error: ZplError) -> io::Error {
+    tracing::debug!(%error, "receiving into a dataset");
+    io::Error::from_raw_os_error(error.errno())
+}
+
+fn caller() -> Caller {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Caller { uid: 0, gid: 0, umask: 0, now: Timestamp { seconds, nanoseconds: since.subsec_nanos() } }
+}
+
+pub(crate) fn metadata_of(it: &Attributes) -> Metadata {
+    let time = |time: Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
+    Metadata {
+        mode: it.mode & 0o7777 | it.kind().mode_bits(),
+        uid: it.uid,
+        gid: it.gid,
+        size: it.size,
+        mtime: time(it.mtime),
+        atime: time(it.atime),
+        rdev: it.rdev.unwrap_or_default(),
+        links: it.links,
+        id: (0, it.object),
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Begins to receive into a dataset. What was written to it since its newest snapshot is kept in a snapshot of its own. While another push is under way, waits a while for it to end.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn begin(datasets: &'a Datasets, name: &str) -> Result<Self, TargetError> {
+        let catalog = datasets.catalog();
+        let parsed = Name::parse_dataset(name).map_err(DatasetError::from)?;
+        let dataset = catalog.dataset(parsed.dataset())?;
+        let name = dataset.name.clone();
+        let read_only = catalog.inherited_property(&dataset, "readonly")?;
+        if read_only.is_some_and(|(value, ..)| value == "on") {
+            return Err(TargetError::ReadOnly { name });
+        }
+        let begun = Instant::now();
+        let mut is_kept = false;
+        let staging = loop {
+            match datasets.stage(&name, Kind::Filesystem, new_filesystem_objects, &StageOptions::default()) {
+                Ok(staging) => break staging,
+                Err(ReceiveError::Modified { .. }) if !is_kept => {
+                    is_kept = true;
+                    let before = history::name(&datasets.catalog(), &dataset, Moment::Before)?;
+                    let snapshot = Name::parse(&format!("{name}@{before}")).map_err(DatasetError::from)?;
+                    datasets.snapshot(&[snapshot], &[])?;
+                }
+                Err(ReceiveError::Busy { .. }) if begun.elapsed() < BUSY_WAIT => {
+                    std::thread::sleep(BUSY_STEP)
+                }
+                Err(ReceiveError::Busy { .. }) => return Err(TargetError::Busy { name }),
+                Err(other) => return Err(other.into()),
+            }
+        };
+        let catalog = datasets.catalog();
+        let fs = staging.head().filesystem(&catalog)?;
+        let old = staging.base().map(|base| Filesystem::open(catalog.objset(base))).transpose()?;
+        Ok(Self {
+            staging,
+            datasets,
+            fs,
+            old,
+            is_changed: AtomicBool::new(false),
+            written: Mutex::default(),
+            last: Mutex::default(),
+        })
+    }
+
+    /// Whether anything is not as it was.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed.load(Ordering::Relaxed)
+    }
+
+    /// Makes what was received the dataset's content, and its newest snapshot, and waits until that is durable. Without a change there is
+    /// nothing to be done. After a whole transfer, snapshots of older ones go, but for so many.
+    ///
+    /// # Errors
+    /// When the dataset was changed by others meanwhile, or the pool cannot be written. Then nothing was received.
+    pub fn finish(self, moment: Moment, keep: Option<usize>) -> Result<Option<Snapshot>, TargetError> {
+        if !self.is_changed() {
+            return Ok(None);
+        }
+        drop(self.fs);
+        drop(self.old);
+        let catalog = self.datasets.catalog();
+        let name = history::name(&catalog, &catalog.dataset_by_id(self.staging.id())?, moment)?;
+        let taken = self.staging.finish(&name, &[])?;
+        if moment == Moment::Whole {
+            // What is not destroyed now is the next time.
+            if let Err(error) = history::prune(self.datasets, &taken.dataset, keep) {
+                tracing::warn!(%error, dataset = taken.dataset, "destroying old snapshots of transfers");
+            }
+        }
+        Ok(Some(taken))
+    }
+
+    fn change<T>(&self, result: Result<T, ZplError>) -> io::Result<T> {
+        self.is_changed.store(true, Ordering::Relaxed);
+        result.map_err(failure)
+    }
+
+    /// The directory that a path's last name is in, and that name. Symbolic links are not followed.
+    fn parent<'p>(&self, path: &'p [u8]) -> io::Result<(u64, &'p [u8])> {
+        let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&[][..], path),
+        };
+        let mut last = self.last.lock();
+        if let Some((known, object)) = last.as_ref().filter(|(known, _)| known == above) {
+            debug_assert_eq!(known, above);
+            return Ok((*object, name));
+        }
+        let mut at = self.fs.root();
+        for part in above.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            let entry = self.fs.lookup(at, part).map_err(failure)?.ok_or(Errno::NOENT)?;
+            if self.fs.attributes(entry.object).map_err(failure)?.kind() != FileKind::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
+            at = entry.object;
+        }
+        *last = Some((above.to_vec(), at));
+        Ok((at, name))
+    }
+
+    /// What is at a path; "" is the root.
+    ///
+    /// # Errors
+    /// When that cannot be found out, as below what is no directory.
+    pub fn stat(&self, path: &[u8]) -> io::Result<Option<Attributes>> {
+        if path.is_empty() {
+            return self.fs.attributes(self.fs.root()).map(Some).map_err(failure);
+        }
+        let (directory, name) = match self.parent(path) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
+            other => other?,
+        };
+        let found = self.fs.lookup(directory, name).map_err(failure)?;
+        found.map(|entry| self.fs.attributes(entry.object).map_err(failure)).transpose()
+    }
+
+    /// What an object is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn attributes(&self, object: u64) -> io::Result<Attributes> {
+        self.fs.attributes(object).map_err(failure)
+    }
+
+    /// Makes something under a new name.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn create(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<Attributes> {
+        let (directory, name) = self.parent(path)?;
+        let made = self.change(self.fs.create(directory, name, NewNode { kind, permissions }, &caller()))?;
+        self.written.lock().insert(made.object);
+        Ok(made)
+    }
+
+    /// Gives an object another name.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn link(&self, object: u64, path: &[u8]) -> io::Result<()> {
+        let (directory, name) = self.parent(path)?;
+        self.change(self.fs.link(object, directory, name, &caller())).map(drop)
+    }
+
+    /// Removes a name; a directory's only if that is empty.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn remove(&self, path: &[u8], is_dir: bool) -> io::Result<()> {
+        let (directory, name) = self.parent(path)?;
+        if is_dir {
+            *self.last.lock() = None;
+            return self.change(self.fs.rmdir(directory, name, &caller(), |_| false)).map(drop);
+        }
+        self.change(self.fs.unlink(directory, name, &caller(), |_| false)).map(drop)
+    }
+
+    /// Names in a directory, with what they are.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn list(&self, directory: u64) -> io::Result<Vec<(Vec<u8>, Attributes)>> {
+        let (mut found, mut from) = (Vec::new(), DirCursor::START);
+        loop {
+            let entries = self.fs.read_dir(directory, from, NAMES).map_err(failure)?;
+            let Some(last) = entries.last() else { return Ok(found) };
+            from = last.next;
+            for entry in entries {
+                let attributes = self.attributes(entry.object)?;
+                found.push((entry.name, attributes));
+            }
+        }
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read_link(&self, object: u64) -> io::Result<Vec<u8>> {
+        self.fs.readlink(object).map_err(failure)
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn set_attributes(&self, object: u64, set: &SetAttributes) -> io::Result<()> {
+        self.change(self.fs.set_attributes(object, set, &caller())).map(drop)
+    }
+
+    /// All extended attributes.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn xattrs(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.fs.xattrs(object).map_err(failure)
+    }
+
+    /// Sets or removes one.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn set_xattr(&self, object: u64, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        self.change(match value {
+            Some(value) => self.fs.set_xattr(object, name, value, SetXattr::Any, &caller()),
+            None => self.fs.remove_xattr(object, name, &caller()),
+        })
+    }
+
+    /// Reads a file as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, object: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.fs.read(object, offset, buffer).map_err(failure)
+    }
+
+    /// Whether a file's content is as it was before, so that [`Target::read_old`] reads it.
+    pub fn is_old(&self, object: u64) -> bool {
+        self.old.is_some() && !self.written.lock().contains(&object)
+    }
+
+    /// Reads a file of `size` bytes as it was before; all of the buffer.
+    ///
+    /// # Errors
+    /// When it cannot be read, or ends.
+    pub fn read_old(&self, (object, size): (u64, u64), offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let old = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            let read = old.read(object, size, offset + done as u64, &mut buffer[done..]).map_err(failure)?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            done += read;
+        }
+        Ok(())
+    }
+
+    /// Writes to a file.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn write(&self, object: u64, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        self.written.lock().insert(object);
+        while done < data.len() {
+            let at = offset + done as u64;
+            match self.change(self.fs.write(object, at, &data[done..], &caller()))? {
+                0 => return Err(Errno::NOSPC.into()),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a file's size.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn truncate(&self, object: u64, size: u64) -> io::Result<()> {
+        self.written.lock().insert(object);
+        self.change(self.fs.truncate(object, size, &caller()))
+    }
+
+    /// Makes a file hold again what it held before, with the times that it had.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn restore(&self, object: u64) -> io::Result<()> {
+        let old = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let before = old.attributes(object).map_err(failure)?;
+        let (mut was, mut is) = (vec![0; CHUNK], vec![0; CHUNK]);
+        let mut at = 0;
+        while at < before.size {
+            let len = CHUNK.min(usize::try_from(before.size - at).unwrap_or(CHUNK));
+            self.read_old((object, before.size), at, &mut was[..len])?;
+            let read = self.read(object, at, &mut is[..len])?;
+            if read < len || is[..len] != was[..len] {
+                self.write(object, at, &was[..len])?;
+            }
+            at += len as u64;
+        }
+        self.truncate(object, before.size)?;
+        let set = SetAttributes {
+            permissions: Some(before.permissions()),
+            mtime: Some(snowmelt_zpl::SetTime::To(before.mtime)),
+            ctime: Some(before.ctime),
+            ..SetAttributes::default()
+        };
+        self.set_attributes(object, &set)
+    }
+}
+
+/// For files of rules.
+impl Source for Target<'_> {
+    fn metadata(&self, path: &[u8], _follow: bool) -> io::Result<Metadata> {
+        Ok(metadata_of(&self.stat(path)?.ok_or(Errno::NOENT)?))
+    }
+
+    fn read_dir(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, io::Result<Metadata>)>> {
+        let directory = self.stat(path)?.ok_or(Errno::NOENT)?;
+        let found = self.list(directory.object)?.into_iter();
+        Ok(found.map(|(name, it)| (name, Ok(metadata_of(&it)))).collect())
+    }
+
+    fn read_link(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        Target::read_link(self, self.stat(path)?.ok_or(Errno::NOENT)?.object)
+    }
+
+    fn open(&self, path: &[u8], _follow: bool) -> io::Result<Box<dyn Content>> {
+        let it = self.stat(path)?.ok_or(Errno::NOENT)?;
+        if it.kind() != FileKind::File {
+            return Err(Errno::INVAL.into());
+        }
+        let mut text = vec![0; usize::try_from(it.size.min(RULES_MAX)).unwrap_or(0)];
+        let len = self.read(it.object, 0, &mut text)?;
+        text.truncate(len);
+        Ok(Box::new(Text(Cursor::new(text))))
+    }
+
+    fn xattrs(&self, path: &[u8], _follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        Target::xattrs(self, self.stat(path)?.ok_or(Errno::NOENT)?.object)
+    }
+}
+
+struct Text(Cursor<Vec<u8>>);
+
+impl io::Read for Text {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Content for Text {
+    fn size(&self) -> u64 {
+        self.0.get_ref().len() as u64
+    }
+
+    fn seek_to(&mut self, offset: u64) -> io::Result<()> {
+        self.0.set_position(offset);
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! Sending without waiting: who decides what to ask for must go on reading while the peer is busy sending, or both wait for
+//! each other for ever.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Puts what is written into a queue that another thread sends from. What is in it grows with what was asked for and not yet taken: the
+/// caller bounds that.
+pub struct QueueWriter(Sender<Vec<u8>>);
+
+impl QueueWriter {
+    /// With the end that [`drain`] takes.
+    pub fn new() -> (Self, Receiver<Vec<u8>>) {
+        let (sender, receiver) = channel();
+        (Self(sender), receiver)
+    }
+}
+
+impl Write for QueueWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        // Whoever sent has met a failure, which it tells of.
+        self.0.send(data.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends all of a queue, until the other end is gone.
+///
+/// # Errors
+/// When the connection fails.
+#[allow(clippy::needless_pass_by_value)] // So that who writes learns of a failure.
+pub fn drain(queue: Receiver<Vec<u8>>, to: &mut impl Write) -> io::Result<()> {
+    while let Ok(data) = queue.recv() {
+        to.write_all(&data)?;
+        // There may be more to send at once.
+        for data in queue.try_iter() {
+            to.write_all(&data)?;
+        }
+        to.flush()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_sent_in_order_by_another() {
+        let (mut writer, queue) = QueueWriter::new();
+        let mut sent = Vec::new();
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| drain(queue, &mut sent));
+            for at in 0..1000_u32 {
+                writer.write_all(&at.to_le_bytes()).unwrap();
+            }
+            drop(writer);
+            sending.join().unwrap().unwrap();
+        });
+        let expected: Vec<u8> = (0..1000_u32).flat_map(u32::to_le_bytes).collect();
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn who_writes_learns_that_nothing_is_sent_any_more() {
+        let (mut writer, queue) = QueueWriter::new();
+        drop(queue);
+        assert!(writer.write_all(b"a").is_err());
+    }
+}
