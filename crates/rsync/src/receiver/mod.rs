@@ -271,7 +271,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.prune();
         }
         let sized = |one: &&Received| one.metadata.is_file() || one.metadata.is_symlink();
-        self.summary.size = self.list.iter().filter(sized).map(|one| one.metadata.size).sum();
+        let sizes = self.list.iter().filter(sized).map(|one| one.metadata.size);
+        self.summary.size = sizes.fold(0, u64::saturating_add);
         Ok(())
     }
 
