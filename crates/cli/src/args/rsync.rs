@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// Send to an rsync that comes over a remote shell, or receive from it
+/// Send to an rsync, or receive from it, over a remote shell
 ///
 /// What rsync starts at the other end with --rsync-path='snowmelt rsync'. HOST:PATH is then a dataset (tank/home), a snapshot
 /// (tank/home@monday), the newest snapshot of a dataset (tank/home@), a path in one of these (tank/home@monday/docs), or a path of that machine. What is pushed goes
