@@ -74,7 +74,11 @@ impl Renames {
                     // What is in the way is overwritten, as it would be had nothing been renamed.
                     Unreached::Failed(_) if args.force => {}
                     Unreached::Failed(error) => drop(renames.failed.insert(info.name.clone(), error)),
-                    ends => return Err(ends),
+                    // Others can be moved all the same.
+                    Unreached::Busy(why) => {
+                        renames.failed.insert(info.name.clone(), CliError::Failed(why));
+                    }
+                    Unreached::Lost(why) => return Err(Unreached::Lost(why)),
                 },
                 _ if was == is && !args.dry_run => {}
                 _ => {
