@@ -27,6 +27,28 @@ pub enum Schedule {
     Cron(Box<Cron>),
 }
 
+/// The fields of a cron expression, and what each can be.
+const CRON_FIELDS: [(&str, &str); 5] = [
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day", "1 to 31, or L for the last"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("weekday", "0 to 7, or SUN to SAT"),
+];
+
+/// What is wrong with a cron expression: the first field that is wrong by itself, or else what its parser says.
+fn wrong_cron(text: &str, error: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for (at, ((name, range), word)) in CRON_FIELDS.iter().zip(&words).enumerate() {
+        let mut alone = ["*"; CRON_FIELDS.len()];
+        alone[at] = word;
+        if words.len() == CRON_FIELDS.len() && CronParser::new().parse(&alone.join(" ")).is_err() {
+            return format!("'{text}': '{word}' is no {name}: {range}, with * , - and /");
+        }
+    }
+    format!("'{text}': {error}")
+}
+
 /// How long before and after a moment hours are looked at: longer than any change of summer time.
 const HOURS_AROUND: i64 = 4;
 
@@ -40,7 +62,7 @@ impl Schedule {
         if words != 5 && !text.trim().starts_with('@') {
             return Err(format!("'{text}' has {words} fields, not minute, hour, day, month, weekday"));
         }
-        let cron = CronParser::new().parse(text).map_err(|error| format!("'{text}': {error}"))?;
+        let cron = CronParser::new().parse(text).map_err(|error| wrong_cron(text, &error.to_string()))?;
         // Any day does: what never comes in the years after it never comes.
         let begin = Date::constant(2024, 1, 1).to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
         match cron.find_next_occurrence(&begin, true) {

@@ -83,7 +83,10 @@ pub(crate) fn in_words(message: &str) -> String {
     let Some((key, known)) =
         message.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected "))
     else {
-        return message.replace("expected i64", "expected a whole number");
+        return match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+            Some(key) => format!("'{key}' is missing"),
+            None => message.replace("expected i64", "expected a whole number"),
+        };
     };
     let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
     let likeness = |name: &str| strsim::normalized_damerau_levenshtein(key, name);

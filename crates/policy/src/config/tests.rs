@@ -96,6 +96,7 @@ fn errors_name_line_and_what_is_allowed() {
             "[dataset.tank]\nhourley = 3\n",
             vec!["policy.toml:2:", "hourley", "there is no key 'hourley': perhaps 'hourly' is meant"],
         ),
+        ("[job.x]\nsource = \"tank\"\n", vec!["policy.toml:1:", "'target' is missing"]),
         ("[dataset.tank]\n\nhourly_min = 60\n", vec!["policy.toml:3:", "60 is not between 0 and 59"]),
         ("[dataset.tank]\ndaily = -1\n", vec![":2:", "between 0 and"]),
         ("[dataset.tank]\ndaily_warn = \"3q\"\n", vec![":2:", "3q", "units s, m, h, d, w, y"]),

@@ -125,3 +125,20 @@ fn delays_move_every_moment() {
     assert_eq!(hourly.last_delayed(at("2026-11-21T12:00:30Z"), &utc, 60), Some(at("2026-11-21T11:01:00Z")));
     assert_eq!(hourly.next_delayed(at("2026-11-21T12:00:30Z"), &utc, 60), Some(at("2026-11-21T12:01:00Z")));
 }
+
+#[test]
+fn what_is_wrong_with_a_cron_expression() {
+    for (text, expected) in [
+        ("61 * * * *", "'61 * * * *': '61' is no minute: 0 to 59, with * , - and /"),
+        ("0 24 * * *", "'24' is no hour: 0 to 23"),
+        ("0 0 0 * *", "'0' is no day: 1 to 31"),
+        ("0 0 * 13 *", "'13' is no month: 1 to 12"),
+        ("0 0 * * xyz", "'xyz' is no weekday: 0 to 7"),
+        ("0 0 30 2 *", "never comes"),
+        ("0 0 * *", "has 4 fields"),
+        ("@never", "'@never': "),
+    ] {
+        let error = Schedule::cron(text).err().unwrap_or_default();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
