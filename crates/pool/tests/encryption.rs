@@ -415,11 +415,10 @@ fn a_pool_without_uberblocks_is_salvaged_by_its_key() {
     is_whole(&bare, options(&found), &was);
 }
 
-/// The pool in `tests/golden`: every segment and uberblock.
-fn golden() -> MemoryStore {
-    let bytes = std::fs::read(golden_path()).unwrap();
+/// A store as `tests/golden` has it: every segment and uberblock.
+fn unpacked(bytes: &[u8]) -> MemoryStore {
     let store = MemoryStore::new();
-    let mut rest = &bytes[..];
+    let mut rest = bytes;
     while let Some((head, tail)) = rest.split_first_chunk::<13>() {
         let id = u64::from_le_bytes(head[1..9].try_into().unwrap());
         let len = u32::from_le_bytes(head[9..].try_into().unwrap()) as usize;
@@ -436,37 +435,7 @@ fn golden() -> MemoryStore {
     store
 }
 
-fn golden_path() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encrypted-1.pool")
-}
-
-#[test]
-fn the_golden_pool_opens() {
-    let store = golden();
-    let record = Pool::key_record_of(&store).unwrap().unwrap();
-    let keys = Keys::open(&record, &RAW_KEY).unwrap();
-    let pool = open(&store, options(&keys)).unwrap();
-    assert_eq!(pool.property("comment").unwrap().unwrap(), MARKER);
-    let report = pool.check(&MiniRoots, CheckOptions { data: true }, &mut |_| {}).unwrap();
-    assert_eq!(report.errors, 0);
-    assert!(!has(&bytes_of(&store), MARKER));
-}
-
-/// Another pool is another version: this one stays for ever.
-#[test]
-#[ignore = "writes the golden pool, where there is none"]
-fn write_the_golden_pool() {
-    assert!(!golden_path().exists());
-    let store = MemoryStore::new();
-    let keys = keys(Suite::default());
-    let mut mini = Mini::create(Box::new(store.clone()), options(&keys)).unwrap();
-    for at in 0..9u16 {
-        mini.put(&key(at), &noise(at.into(), 50 + 40 * usize::from(at))).unwrap();
-    }
-    let hold = mini.pool.begin().unwrap();
-    mini.pool.set_property(&hold, "comment", MARKER).unwrap();
-    drop(hold);
-    mini.snapshot().unwrap();
+fn packed(store: &MemoryStore) -> Vec<u8> {
     let mut out = Vec::new();
     let mut add = |tag: u8, id: u64, body: &[u8]| {
         out.push(tag);
@@ -480,6 +449,37 @@ fn write_the_golden_pool() {
         add(0, info.id.0, &bytes);
     }
     store.uberblocks().unwrap().iter().for_each(|raw| add(1, raw.txg, &raw.bytes));
-    std::fs::create_dir_all(golden_path().parent().unwrap()).unwrap();
-    std::fs::write(golden_path(), out).unwrap();
+    out
+}
+
+fn is_golden(store: &MemoryStore) {
+    let record = Pool::key_record_of(store).unwrap().unwrap();
+    let keys = Keys::open(&record, &RAW_KEY).unwrap();
+    let pool = open(store, options(&keys)).unwrap();
+    assert_eq!(pool.property("comment").unwrap().unwrap(), MARKER);
+    let report = pool.check(&MiniRoots, CheckOptions { data: true }, &mut |_| {}).unwrap();
+    assert_eq!(report.errors, 0);
+    assert!(!has(&bytes_of(store), MARKER));
+}
+
+#[test]
+fn the_golden_pool_opens() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encrypted-1.pool");
+    is_golden(&unpacked(&std::fs::read(path).unwrap()));
+}
+
+/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+#[test]
+fn a_pool_made_as_the_golden_one_was_is_one() {
+    let store = MemoryStore::new();
+    let keys = keys(Suite::default());
+    let mut mini = Mini::create(Box::new(store.clone()), options(&keys)).unwrap();
+    for at in 0..9u16 {
+        mini.put(&key(at), &noise(at.into(), 50 + 40 * usize::from(at))).unwrap();
+    }
+    let hold = mini.pool.begin().unwrap();
+    mini.pool.set_property(&hold, "comment", MARKER).unwrap();
+    drop(hold);
+    mini.snapshot().unwrap();
+    is_golden(&unpacked(&packed(&store)));
 }
