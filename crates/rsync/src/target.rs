@@ -22,7 +22,8 @@ use snowmelt_zpl::{
 };
 
 use crate::history::{self, Moment};
-use crate::source::{Content, Metadata, Source, Time};
+use crate::source::dataset::metadata_of;
+use crate::source::{Content, Metadata, Source};
 
 /// How long another push may keep this one waiting.
 const BUSY_WAIT: Duration = Duration::from_secs(60);
@@ -84,21 +85,6 @@ fn caller() -> Caller {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     Caller { uid: 0, gid: 0, umask: 0, now: Timestamp { seconds, nanoseconds: since.subsec_nanos() } }
-}
-
-pub(crate) fn metadata_of(it: &Attributes) -> Metadata {
-    let time = |time: Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
-    Metadata {
-        mode: it.mode & 0o7777 | it.kind().mode_bits(),
-        uid: it.uid,
-        gid: it.gid,
-        size: it.size,
-        mtime: time(it.mtime),
-        atime: time(it.atime),
-        rdev: it.rdev.unwrap_or_default(),
-        links: it.links,
-        id: (0, it.object),
-    }
 }
 
 impl<'a> Target<'a> {

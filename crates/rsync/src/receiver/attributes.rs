@@ -11,7 +11,7 @@ use super::generate::item;
 use crate::error::Result;
 use crate::flist::{Received, XattrValue};
 use crate::source::Time;
-use crate::target::metadata_of;
+use crate::source::dataset::metadata_of;
 use crate::wire::WriteWire;
 
 pub(super) fn timestamp(time: Time) -> Timestamp {

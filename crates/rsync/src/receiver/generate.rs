@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::filter::Subject;
 use crate::flist::Received;
 use crate::options::Delete;
+use crate::source::dataset::metadata_of;
 use crate::source::{Metadata, Time, kind};
-use crate::target::metadata_of;
 use crate::wire::{Ndx, Tag, WriteWire};
 
 /// Bytes of a file read at once.

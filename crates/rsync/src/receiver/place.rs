@@ -7,7 +7,7 @@ use snowmelt_zpl::NewKind;
 use super::Receiver;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::scan::{clean, error_text};
-use crate::target::metadata_of;
+use crate::source::dataset::metadata_of;
 
 /// Permissions of a directory that the client's list does not tell of.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use snowmelt_dataset::{Dataset, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Atime, SnapDir, Stat, Vfs, VfsError, VfsOptions, Who};
-use snowmelt_zpl::acl;
+use snowmelt_zpl::{Attributes, Timestamp, acl};
 
 use super::{Content, Metadata, Source, Time};
 
@@ -71,7 +71,7 @@ impl DatasetSource {
                 continue;
             }
             let next = self.child(here.ino, &name)?;
-            let is_link = metadata_of(&next).is_symlink();
+            let is_link = metadata_of_stat(&next).is_symlink();
             if is_link && (follow || left.iter().any(|name| !name.is_empty())) {
                 links += 1;
                 if links > LINKS_MAX {
@@ -92,9 +92,9 @@ impl DatasetSource {
     }
 }
 
-fn metadata_of(stat: &Stat) -> Metadata {
-    let it = &stat.attributes;
-    let time = |time: snowmelt_zpl::Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
+/// What an object is, as far as rsync tells it.
+pub(crate) fn metadata_of(it: &Attributes) -> Metadata {
+    let time = |time: Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
     Metadata {
         mode: it.mode & 0o7777 | it.kind().mode_bits(),
         uid: it.uid,
@@ -104,8 +104,12 @@ fn metadata_of(stat: &Stat) -> Metadata {
         atime: time(it.atime),
         rdev: it.rdev.unwrap_or_default(),
         links: it.links,
-        id: (0, stat.ino),
+        id: (0, it.object),
     }
+}
+
+fn metadata_of_stat(stat: &Stat) -> Metadata {
+    Metadata { id: (0, stat.ino), ..metadata_of(&stat.attributes) }
 }
 
 /// A failure with the number that Linux has for it.
@@ -116,7 +120,7 @@ fn failure(error: VfsError) -> io::Error {
 
 impl Source for DatasetSource {
     fn metadata(&self, path: &[u8], follow: bool) -> io::Result<Metadata> {
-        Ok(metadata_of(&self.resolve(path, follow)?))
+        Ok(metadata_of_stat(&self.resolve(path, follow)?))
     }
 
     fn read_dir(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, io::Result<Metadata>)>> {
@@ -130,7 +134,7 @@ impl Source for DatasetSource {
                 if matches!(entry.name.as_slice(), b"." | b"..") {
                     continue;
                 }
-                let metadata = self.stat(entry.ino).map(|stat| metadata_of(&stat));
+                let metadata = self.stat(entry.ino).map(|stat| metadata_of_stat(&stat));
                 found.push((entry.name, metadata));
             }
         }
@@ -142,7 +146,7 @@ impl Source for DatasetSource {
 
     fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
         let stat = self.resolve(path, follow)?;
-        if !metadata_of(&stat).is_file() {
+        if !metadata_of_stat(&stat).is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let size = stat.attributes.size;

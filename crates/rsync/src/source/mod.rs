@@ -1,7 +1,7 @@
 //! Trees that can be served.
 
 mod attributes;
-mod dataset;
+pub(crate) mod dataset;
 pub(crate) mod directory;
 mod indexed;
 mod named;
