@@ -2,7 +2,7 @@
 //! it merges with those of other pools. Both are JSON; both ends are the same program.
 
 use serde::{Deserialize, Serialize};
-use snowmelt_pool::{ScrubState, ScrubStatus};
+use snowmelt_pool::{Kind, ScrubState, ScrubStatus};
 use snowmelt_store::{MemberState, MemberStatus, Traffic};
 
 use crate::context::Context;
@@ -23,6 +23,8 @@ pub enum Query {
     Damage,
     /// What was done to it.
     History,
+    /// How full its segments are.
+    Segments,
 }
 
 /// The answer to a [`Query`] of the same name.
@@ -34,6 +36,7 @@ pub enum Answer {
     Damage(Vec<String>),
     /// When (seconds since 1970), and what.
     History(Vec<(u64, String)>),
+    Segments(Vec<SegmentFacts>),
 }
 
 /// How a pool is.
@@ -57,6 +60,9 @@ pub struct PoolFacts {
     pub comment: Option<String>,
     /// Hundredths of the data.
     pub parity: u8,
+    /// Whether the medium below is told at once of what is free, if somebody said so.
+    #[serde(default)]
+    pub autotrim: Option<bool>,
     /// What was wrong when it was opened.
     pub faults: Vec<String>,
     /// The last scrub.
@@ -74,6 +80,31 @@ pub struct PoolFacts {
     /// What its owner asked of the object store since it opened the pool; `None` for pools elsewhere.
     #[serde(default)]
     pub requests: Option<Box<RequestFacts>>,
+}
+
+/// A segment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SegmentFacts {
+    pub id: u64,
+    /// Blocks of data, or nodes of trees.
+    pub is_data: bool,
+    pub size: u64,
+    /// Bytes of blocks in it that something refers to.
+    pub allocated: u64,
+    /// Whether it is being written to.
+    pub is_open: bool,
+}
+
+impl From<snowmelt_pool::SegmentFacts> for SegmentFacts {
+    fn from(segment: snowmelt_pool::SegmentFacts) -> Self {
+        Self {
+            id: segment.id.0,
+            is_data: segment.kind == Kind::Data,
+            size: segment.len,
+            allocated: segment.alive,
+            is_open: segment.is_open,
+        }
+    }
 }
 
 /// A member of a mirror.
@@ -252,6 +283,10 @@ impl Query {
                 let history = session.datasets.catalog().history();
                 history.map(Answer::History).map_err(report::failed(&attempt))
             }
+            Self::Segments => {
+                let segments = session.datasets.pool().segments();
+                Ok(Answer::Segments(segments.into_iter().map(SegmentFacts::from).collect()))
+            }
         }
     }
 }
@@ -285,6 +320,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         read_only: pool.is_read_only(),
         txg: pool.committed_txg(),
         parity: pool.parity(),
+        autotrim: pool.autotrim().map_err(failed)?,
         comment: comment.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         faults: lost.chain(missing).collect(),
         scan: scan.map(ScanFacts::from),

@@ -81,6 +81,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::History(args) => commands::pool_history::run(app, &args),
             PoolCommand::Set(args) => commands::pool_set::run(app, &args),
             PoolCommand::Sync(args) => commands::pool_sync::run(app, &args),
+            PoolCommand::Segments(args) => commands::pool_segments::run(app, &args),
             PoolCommand::Trim(args) => commands::pool_trim::run(app, &args),
             PoolCommand::Scrub(args) => commands::pool_scrub::run(app, &args),
             PoolCommand::Attach(args) => commands::pool_devices::attach(app, &args),

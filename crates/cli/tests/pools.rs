@@ -126,6 +126,55 @@ fn trim_gives_back_what_is_dead() {
 }
 
 #[test]
+fn a_file_is_as_long_as_what_is_in_it_where_autotrim_is_on() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new();
+    let path = scratch.path().join("tank.img");
+    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512 >> 20;
+    scratch.ok("pool create --size 256M -o autotrim=off tank tank.img");
+    let autotrim = || scratch.ok("pool get -H -o value,source autotrim tank");
+    assert_eq!(autotrim(), "off\tlocal\n");
+    let fill = || {
+        scratch.ok("create -V 64M -o compression=off tank/v");
+        let noise: Vec<u8> = (0..40u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        std::fs::write(scratch.path().join("v.img"), noise).unwrap();
+        scratch.ok("sync --force v.img tank/v");
+        scratch.ok("destroy -r tank/v");
+    };
+    fill();
+    assert!(taken() >= 40, "{} MiB", taken());
+    let told = scratch.ok("pool trim -v tank");
+    assert!(told.contains(" trimmed"), "{told}");
+    assert!(taken() < 20, "{} MiB", taken());
+    scratch.ok("pool set autotrim=on tank");
+    assert_eq!(autotrim(), "on\tlocal\n");
+    fill();
+    assert!(taken() < 20, "{} MiB", taken());
+    let refused = "cannot set property for 'tank': 'autotrim' must be one of 'on | off'\n";
+    assert_eq!(scratch.fails(1, "pool set autotrim=often tank"), refused);
+    scratch.ok("check tank");
+}
+
+#[test]
+fn segments_are_told_alone_and_by_what_is_alive() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/a");
+    let table = scratch.ok("pool segments tank");
+    assert!(table.starts_with("ALIVE ") && table.lines().last().unwrap().starts_with("all"), "{table}");
+    let each = scratch.ok("pool segments -Hpv tank");
+    let numbers =
+        |line: &str| line.split('\t').skip(3).map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>();
+    let all: Vec<_> = each.lines().map(numbers).collect();
+    assert!(!all.is_empty() && all.iter().all(|row| row[0] == row[1] + row[2]), "{each}");
+    let allocated: u64 = scratch.ok("pool list -Hpo alloc tank").trim().parse().unwrap();
+    assert_eq!(all.iter().map(|row| row[1]).sum::<u64>(), allocated);
+    let json = scratch.ok("pool segments -j");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["pools"]["tank"]["segments"].as_array().unwrap().len(), all.len());
+    assert_eq!(scratch.fails(1, "pool segments nopool"), "cannot open 'nopool': no such pool\n");
+}
+
+#[test]
 fn a_pool_passes_its_check() {
     let scratch = Scratch::with_home();
     assert!(scratch.ok("check tank").starts_with("tank: no errors in "));

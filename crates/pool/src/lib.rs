@@ -57,6 +57,7 @@ mod segment;
 mod space;
 mod syncer;
 mod tree;
+mod trim;
 mod txg;
 mod uberblock;
 mod writeback;
@@ -89,7 +90,7 @@ pub use seal::{
 };
 pub use segment::{FRAME_HEADER, FrameHeader, Kind};
 pub use snowmelt_store::SegmentId;
-pub use space::Space;
+pub use space::{SegmentFacts, Space};
 pub use syncer::Syncer;
 pub use tree::{
     Change, Changes, Diff, DiffIter, Entry, KEY_MAX, NodesSince, Range, Tree, TreeId, TreeStats, VALUE_MAX,

@@ -17,6 +17,7 @@ use crate::salvage::{LostState, Salvage};
 use crate::seal::{KeyRecord, Keys, Sealer, random};
 use crate::space::{SegmentRecord, SegmentTable};
 use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
+use crate::trim::{self, AUTOTRIM};
 use crate::uberblock::{Features, Uberblock};
 
 /// How opening a pool went.
@@ -315,6 +316,9 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     io.is_loaded.store(true, Ordering::Release);
     if let Some(value) = view.get(&property_key(PARITY))? {
         io.set_parity(parity::decode(&value.value)?);
+    }
+    if let Some(value) = view.get(&property_key(AUTOTRIM))? {
+        io.store.set_autotrim(trim::decode(&value.value)?);
     }
     io.outside_allowed.store(uberblock.features.incompat & Features::OUTSIDE != 0, Ordering::Release);
     Ok(meta)

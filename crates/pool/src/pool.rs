@@ -19,7 +19,7 @@ use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::rewind::Rewind;
 use crate::scrub::Scrubbing;
 use crate::seal::{Class, KeyRecord, Keys, Wrap};
-use crate::space::Space;
+use crate::space::{Segment, SegmentFacts, Space};
 use crate::syncer::Wake;
 use crate::tree::{Tree, TreeId, TreeRecord, View};
 use crate::txg::{Gate, Hold};
@@ -503,6 +503,19 @@ impl Pool {
     /// When the store cannot tell.
     pub fn space(&self) -> Result<Space> {
         self.io.space()
+    }
+
+    /// All segments, in the order in which they were made.
+    pub fn segments(&self) -> Vec<SegmentFacts> {
+        let table = self.io.space.lock();
+        let facts = |(id, segment): (_, &Segment)| SegmentFacts {
+            id,
+            kind: segment.kind,
+            len: segment.len,
+            alive: segment.live + segment.meta,
+            is_open: segment.open,
+        };
+        table.iter().map(facts).collect()
     }
 
     /// Bytes that the store could still take, the reserve included.

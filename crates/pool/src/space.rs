@@ -36,6 +36,21 @@ impl Space {
     }
 }
 
+/// A segment, for who wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentFacts {
+    /// Its name.
+    pub id: SegmentId,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its length, bytes.
+    pub len: u64,
+    /// Bytes of blocks in it that something refers to.
+    pub alive: u64,
+    /// Whether it is being appended to.
+    pub is_open: bool,
+}
+
 /// The recorded part of a segment's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRecord {

@@ -98,6 +98,28 @@ fn short_sessions_share_segments() {
     mini.check().unwrap();
 }
 
+/// Removes everything and gives its segments back.
+fn empty(mini: &mut Mini) {
+    {
+        let hold = mini.pool.begin_free().unwrap();
+        let mut gone = Vec::new();
+        mini.head
+            .remove_range(&hold, &[], &[0xff], &mut |_, entry| {
+                gone.push(entry.value);
+                Ok(())
+            })
+            .unwrap();
+        for value in gone {
+            let ptr = snowmelt_pool::BlockPtr::decode(&mut &value[..]).unwrap();
+            mini.head.release(&hold, &ptr).unwrap();
+        }
+    }
+    mini.model.live.clear();
+    mini.commit().unwrap();
+    mini.pool.drain_frees().unwrap();
+    mini.check().unwrap();
+}
+
 #[test]
 fn a_file_fills_up_and_empties_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -119,25 +141,54 @@ fn a_file_fills_up_and_empties_again() {
         mini.commit().unwrap();
         mini.verify().unwrap();
         mini.check().unwrap();
-        {
-            let hold = mini.pool.begin_free().unwrap();
-            let mut gone = Vec::new();
-            mini.head
-                .remove_range(&hold, &[], &[0xff], &mut |_, entry| {
-                    gone.push(entry.value);
-                    Ok(())
-                })
-                .unwrap();
-            for value in gone {
-                let ptr = snowmelt_pool::BlockPtr::decode(&mut &value[..]).unwrap();
-                mini.head.release(&hold, &ptr).unwrap();
-            }
-        }
-        mini.model.live.clear();
-        mini.commit().unwrap();
-        mini.pool.drain_frees().unwrap();
-        mini.check().unwrap();
+        empty(&mut mini);
     }
     drop(mini);
     drop(location);
+}
+
+#[test]
+fn what_is_free_is_given_to_the_host_at_once_or_when_told() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tank.img");
+    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512 >> 20;
+    let (location, mut mini) = made(&path, Some(128 << 20));
+    let fill = |mini: &mut Mini| {
+        for n in 0..256 {
+            mini.put(&key(n), &noise(128 << 10, n.into())).unwrap();
+        }
+        mini.commit().unwrap();
+    };
+    assert_eq!(mini.pool.autotrim().unwrap(), None);
+    fill(&mut mini);
+    let segments = mini.pool.segments();
+    assert!(segments.iter().map(|s| s.len).sum::<u64>() >= 32 << 20, "{segments:?}");
+    assert!(segments.iter().all(|s| s.alive <= s.len) && segments.iter().any(|s| s.is_open));
+    let full = taken();
+    empty(&mut mini);
+    assert!(taken() + 16 < full, "{} of {full} MiB", taken());
+
+    // Without it nothing is, neither in this session nor in the next.
+    mini.pool.set_autotrim(false).unwrap();
+    fill(&mut mini);
+    let full = taken();
+    mini.pool.clone().close().unwrap();
+    let committed = std::mem::take(&mut mini.committed);
+    drop(mini);
+    let store = open(&location, Access::ReadWrite).unwrap();
+    let mut mini = Mini::open(store, PoolOptions::default(), &committed).unwrap().unwrap();
+    assert_eq!(mini.pool.autotrim().unwrap(), Some(false));
+    empty(&mut mini);
+    assert!(taken() >= full, "{} of {full} MiB", taken());
+    let trimmed = mini.pool.trim().unwrap();
+    assert!(trimmed >= 64 << 20, "{trimmed}");
+    assert!(taken() + 16 < full, "{} of {full} MiB", taken());
+    fill(&mut mini);
+    mini.verify().unwrap();
+    mini.pool.set_autotrim(true).unwrap();
+    let full = taken();
+    empty(&mut mini);
+    assert!(taken() + 16 < full, "{} of {full} MiB", taken());
+    mini.check().unwrap();
 }

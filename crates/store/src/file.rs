@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -42,6 +43,8 @@ pub struct FileStore {
     ring: Mutex<Ring>,
     guid: u64,
     table: RwLock<Table>,
+    /// Whether a slot is punched when its segment goes.
+    autotrim: AtomicBool,
     /// Held through a sync, so that of two concurrent ones both see the error of either.
     syncing: Mutex<()>,
 }
@@ -91,6 +94,7 @@ impl FileStore {
             ring: Mutex::new(ring),
             guid,
             table: RwLock::new(table),
+            autotrim: AtomicBool::new(true),
             syncing: Mutex::default(),
         })
     }
@@ -124,6 +128,11 @@ impl FileStore {
         layout::write_label(&self.file, &renamed).at("write the label of", &self.path)?;
         *label = renamed;
         Ok(())
+    }
+
+    /// Gives the host what a slot takes. Says whether it could.
+    fn punch(&self, slot: u64) -> bool {
+        layout::punch(&self.file, self.geometry.slot_offset(slot), self.geometry.slot_len)
     }
 
     fn no_segment(&self, id: SegmentId) -> StoreError {
@@ -247,7 +256,9 @@ impl Store for FileStore {
             return Err(error).at("clear a slot header of", &self.path);
         }
         // Best effort: where the medium cannot do it, the slot is overwritten in time. Nobody gets the slot before.
-        layout::punch(&self.file, self.geometry.slot_offset(entry.slot), self.geometry.slot_len);
+        if self.autotrim.load(Ordering::Relaxed) {
+            self.punch(entry.slot);
+        }
         self.table.write().give_back(entry.slot);
         Ok(())
     }
@@ -329,5 +340,22 @@ impl Store for FileStore {
         layout::write_label(&self.file, &changed).at("write the label of", &self.path)?;
         *label = changed;
         Ok(())
+    }
+
+    fn set_autotrim(&self, on: bool) {
+        self.autotrim.store(on, Ordering::Relaxed);
+    }
+
+    fn trim(&self) -> Result<u64> {
+        let mut trimmed = 0;
+        for slot in 0..self.geometry.slot_count {
+            self.gate.check()?;
+            // As in `rewrite`: nobody may take the slot meanwhile.
+            let table = self.table.read();
+            if table.is_free(slot) && self.punch(slot) {
+                trimmed += self.geometry.slot_len;
+            }
+        }
+        Ok(trimmed)
     }
 }

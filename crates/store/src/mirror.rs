@@ -70,6 +70,8 @@ pub struct MirrorStore {
     /// One resilver at a time, and whether there is one.
     resilvering: Mutex<()>,
     is_resilvering: AtomicBool,
+    /// What [`Store::set_autotrim`] said, for members that come later.
+    autotrim: AtomicBool,
     /// Bytes that the resilver under way has copied, and is to copy.
     progress: (AtomicU64, AtomicU64),
 }
@@ -547,6 +549,17 @@ impl Store for MirrorStore {
             path: self.describe().into(),
             why: "a mirror is no member of a mirror".to_owned(),
         })
+    }
+
+    fn set_autotrim(&self, on: bool) {
+        self.autotrim.store(on, Ordering::Relaxed);
+        self.state.read().members.iter().filter_map(Member::active).for_each(|store| store.set_autotrim(on));
+    }
+
+    fn trim(&self) -> Result<u64> {
+        self.gate.check()?;
+        let state = self.state.read();
+        state.members.iter().filter_map(Member::active).map(Store::trim).sum()
     }
 
     fn mirror(&self) -> Option<&MirrorStore> {

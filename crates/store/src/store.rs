@@ -226,6 +226,20 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Whether the medium below is told at once of space that is given back, as it is at first, or only by
+    /// [`trim`](Self::trim).
+    fn set_autotrim(&self, on: bool) {
+        let _ = on;
+    }
+
+    /// Tells the medium below of all space that holds nothing, where it wants to know. Gives the bytes that it was told of.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Poisoned`.
+    fn trim(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// This store as a mirror, if it is one: who reads verified bytes asks it for another copy.
     fn mirror(&self) -> Option<&MirrorStore> {
         None
@@ -304,6 +318,12 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
         (**self).set_mirror(mirror)
+    }
+    fn set_autotrim(&self, on: bool) {
+        (**self).set_autotrim(on);
+    }
+    fn trim(&self) -> Result<u64> {
+        (**self).trim()
     }
     fn mirror(&self) -> Option<&MirrorStore> {
         (**self).mirror()

@@ -39,8 +39,8 @@ pub use personality::VersionArgs;
 pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
     PoolArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs,
-    PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSetArgs, PoolStatusArgs, PoolSyncArgs,
-    PoolTrimArgs,
+    PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSegmentsArgs, PoolSetArgs,
+    PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
 };
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,

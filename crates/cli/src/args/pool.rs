@@ -26,6 +26,7 @@ pub enum PoolCommand {
     Import(PoolImportArgs),
     Destroy(PoolDestroyArgs),
     History(PoolHistoryArgs),
+    Segments(PoolSegmentsArgs),
     Trim(PoolTrimArgs),
     Scrub(PoolScrubArgs),
     Clear(PoolClearArgs),
@@ -247,10 +248,35 @@ pub struct PoolHistoryArgs {
     pub pools: Vec<String>,
 }
 
+/// Show how full the segments of pools are
+///
+/// A pool is written in segments, and what was deleted comes back when nothing in a segment is alive. SIZE is what the segments take, ALLOC
+/// what of that is alive, DEAD the rest, which 'pool trim' can give back where at most three quarters are alive.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt pool segments [-Hpvj] [pool] ...")]
+pub struct PoolSegmentsArgs {
+    /// No header, one tab between columns
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// A line for each segment
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Print JSON, of each segment
+    #[arg(short = 'j', long)]
+    pub json: bool,
+    /// Only these pools
+    pub pools: Vec<String>,
+}
+
 /// Give back the space of what was deleted
 ///
 /// Space of what was deleted comes back by itself where whole segments are dead, and from between what is still there when the
-/// pool is full. This does the latter now: what is alive is moved out of segments that are mostly dead.
+/// pool is full. This does the latter now: what is alive is moved out of segments that are mostly dead. Then the device, or the
+/// filesystem that the pool's file is on, is told of all that is free, which it is not by itself with autotrim=off.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool trim [-vw] <pool>")]

@@ -31,6 +31,7 @@ pub mod pool_import;
 pub mod pool_list;
 pub mod pool_resilver;
 pub mod pool_scrub;
+pub mod pool_segments;
 pub mod pool_set;
 pub mod pool_status;
 pub mod pool_sync;

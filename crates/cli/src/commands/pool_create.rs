@@ -59,6 +59,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         .map_err(|error| CliError::failed(&attempt, &error))?;
     // First of all, so that whatever is written is covered.
     own.set_parity(&pool, &attempt)?;
+    own.set_autotrim(&pool, &attempt)?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
     let owner = Owner::new(datasets, location.path());
     let session = owner.session().clone();
@@ -141,6 +142,7 @@ pub struct PoolProperties {
     comment: Option<String>,
     /// Hundredths of the data.
     parity: Option<u8>,
+    autotrim: Option<bool>,
 }
 
 impl PoolProperties {
@@ -156,11 +158,13 @@ impl PoolProperties {
                 ("comment", text) if text.len() <= 32 * 1024 => own.comment = Some(text.to_owned()),
                 ("comment", _) => return Err(CliError::Failed(format!("{attempt}: comment is too long"))),
                 ("parity", text) => own.parity = Some(parse_parity(attempt, text)?),
-                (
-                    "ashift" | "autotrim" | "autoexpand" | "autoreplace" | "cachefile" | "failmode"
-                    | "listsnapshots",
-                    _,
-                ) => {}
+                ("autotrim", "on") => own.autotrim = Some(true),
+                ("autotrim", "off") => own.autotrim = Some(false),
+                ("autotrim", _) => {
+                    return Err(CliError::Failed(format!("{attempt}: 'autotrim' must be one of 'on | off'")));
+                }
+                ("ashift" | "autoexpand" | "autoreplace" | "cachefile" | "failmode" | "listsnapshots", _) => {
+                }
                 ("compatibility" | "delegation" | "multihost", _) => {}
                 (name, _) if name.starts_with("feature@") => {}
                 (name, _) => {
@@ -191,6 +195,15 @@ impl PoolProperties {
     pub fn set_parity(&self, pool: &Pool, attempt: &str) -> Result<()> {
         let Some(percent) = self.parity else { return Ok(()) };
         pool.set_parity(percent).map_err(|error| CliError::failed(attempt, &error))
+    }
+
+    /// Says whether the medium below is told at once of what is free, if that is to be set.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn set_autotrim(&self, pool: &Pool, attempt: &str) -> Result<()> {
+        let Some(on) = self.autotrim else { return Ok(()) };
+        pool.set_autotrim(on).map_err(|error| CliError::failed(attempt, &error))
     }
 }
 

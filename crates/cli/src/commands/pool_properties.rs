@@ -33,6 +33,8 @@ enum Kind {
     Name,
     /// Set when the pool was made, or unset.
     Comment,
+    /// Set, or on.
+    Autotrim,
     /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
     Parity,
 }
@@ -74,7 +76,7 @@ static FIELDS: [Field; 32] = [
     fixed("multihost", "MULTIHOST", "off"),
     fact("checkpoint", "ckpoint", "CKPOINT"),
     fact("load_guid", "", "LOAD_GUID"),
-    fixed("autotrim", "AUTOTRIM", "off"),
+    Field { name: "autotrim", alias: "", header: "AUTOTRIM", right: false, kind: Kind::Autotrim },
     fixed("compatibility", "COMPATIBILITY", "off"),
     fact("bcloneused", "", "BCLONE_USED"),
     fact("bclonesaved", "", "BCLONE_SAVED"),
@@ -157,7 +159,7 @@ impl Column {
         match self {
             Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
             Self::Field(field) if !matches!(field.kind, Kind::Fixed(_)) => match field.name {
-                "dedupratio" | "guid" | "readonly" | "comment" | "parity" => "-".to_owned(),
+                "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" => "-".to_owned(),
                 _ => field.text(pool, exact),
             },
             _ => "-".to_owned(),
@@ -171,7 +173,8 @@ impl Column {
             Self::Field(field) => match field.kind {
                 Kind::Comment if has_comment(pool) => Source::Local,
                 Kind::Parity if pool.parity > 0 => Source::Local,
-                Kind::Fixed(_) | Kind::Comment | Kind::Parity => Source::Default,
+                Kind::Autotrim if pool.autotrim.is_some() => Source::Local,
+                Kind::Fixed(_) | Kind::Comment | Kind::Parity | Kind::Autotrim => Source::Default,
                 Kind::Fact | Kind::Name => Source::None,
             },
         }
@@ -192,6 +195,7 @@ impl Field {
             ("fragmentation", _) => percent(pool.fragmentation),
             ("parity", _) if pool.parity == 0 => "off".to_owned(),
             ("parity", _) => percent(pool.parity.into()),
+            ("autotrim", _) => (if pool.autotrim.unwrap_or(true) { "on" } else { "off" }).to_owned(),
             ("capacity", _) => percent(pool.capacity()),
             ("dedupratio", _) if exact => "1.00".to_owned(),
             ("dedupratio", _) => "1.00x".to_owned(),
@@ -254,6 +258,7 @@ mod tests {
             txg: 9,
             comment: None,
             parity: 5,
+            autotrim: None,
             faults: Vec::new(),
             scan: None,
             damaged: 0,

@@ -6,7 +6,7 @@ use crate::args::PoolSetArgs;
 use crate::error::Result;
 use crate::exit::Exit;
 
-/// Sets a property of a pool: its comment, its parity, or one that allows only what is the case anyhow.
+/// Sets a property of a pool: its comment, its parity, whether it is trimmed, or one that allows only what is the case anyhow.
 ///
 /// # Errors
 /// When the pool or the property does not exist, or the pool cannot be written.
@@ -17,6 +17,7 @@ pub fn run(app: &mut App<'_>, args: &PoolSetArgs) -> Result<Exit> {
     app.on_pool(&args.pool, missing, |app, session| {
         own.set_comment(session.datasets.pool(), &attempt)?;
         own.set_parity(session.datasets.pool(), &attempt)?;
+        own.set_autotrim(session.datasets.pool(), &attempt)?;
         app.record(session);
         Ok(Exit::Ok)
     })

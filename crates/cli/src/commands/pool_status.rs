@@ -307,6 +307,7 @@ mod tests {
             txg: 9,
             comment: None,
             parity: 0,
+            autotrim: None,
             faults: Vec::new(),
             scan: None,
             damaged: 0,

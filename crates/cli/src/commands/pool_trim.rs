@@ -11,7 +11,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::report;
 
-/// Moves what is alive out of segments that are mostly dead, and gives these back.
+/// Moves what is alive out of segments that are mostly dead, gives these back, and tells the medium below what is free.
 ///
 /// # Errors
 /// When the pool is not there, or cannot be read or written.
@@ -24,6 +24,8 @@ pub fn run(app: &mut App<'_>, args: &PoolTrimArgs) -> Result<Exit> {
     }
     app.on_pool(name, missing, |app, session| {
         let report = session.datasets.clean(&CleanOptions::default()).map_err(report::failed(&attempt))?;
+        let attempted = |error| CliError::failed(&attempt, &error);
+        let trimmed = session.datasets.pool().trim().map_err(attempted)?;
         if args.verbose {
             let (freed, copied) = (format_bytes(report.freed), format_bytes(report.copied));
             let segments = report.segments;
@@ -31,6 +33,9 @@ pub fn run(app: &mut App<'_>, args: &PoolTrimArgs) -> Result<Exit> {
                 app.context.out,
                 "{name}: {freed} given back ({segments} segments), {copied} copied for it"
             )?;
+            if trimmed > 0 {
+                writeln!(app.context.out, "{name}: {} trimmed", format_bytes(trimmed))?;
+            }
         }
         if report.unreadable > 0 {
             app.context.complain(format_args!(

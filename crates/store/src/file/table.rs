@@ -126,6 +126,10 @@ impl Table {
         self.by_id.clear();
     }
 
+    pub(super) fn is_free(&self, slot: u64) -> bool {
+        self.slots.is_free(slot)
+    }
+
     pub(super) fn free_slots(&self) -> u64 {
         self.slots.free
     }
@@ -169,6 +173,10 @@ impl Slots {
         let slot = self.hint as u64 * 64 + bit;
         self.occupy(slot);
         Some(slot)
+    }
+
+    fn is_free(&self, slot: u64) -> bool {
+        self.taken.get((slot / 64) as usize).is_some_and(|word| word & (1 << (slot % 64)) == 0)
     }
 
     fn occupy(&mut self, slot: u64) {

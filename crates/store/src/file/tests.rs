@@ -162,6 +162,37 @@ fn deleted_segments_leave_holes() {
 }
 
 #[test]
+fn holes_wait_for_a_trim_where_they_are_told_to() {
+    let (_dir, path, store) = pool();
+    let blocks = || std::fs::metadata(&path).unwrap().blocks();
+    let id = SegmentId;
+    store.set_autotrim(false);
+    for n in 1..=2 {
+        store.create_segment(id(n)).unwrap();
+        store.append(id(n), 0, &vec![7; 3 << 20]).unwrap();
+    }
+    store.sync().unwrap();
+    let full = blocks();
+    store.delete_segment(id(1)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(blocks(), full);
+    let free = store.capacity().unwrap().free;
+    assert_eq!(store.trim().unwrap(), free);
+    assert!(blocks() + (2 << 20) / 512 < full, "{} of {full} blocks are still taken", blocks());
+    // What is there stays, and what was trimmed can be taken.
+    let mut kept = vec![0; 3 << 20];
+    store.read(id(2), 0, &mut kept).unwrap();
+    assert!(kept.iter().all(|&byte| byte == 7));
+    assert_eq!(store.capacity().unwrap().free, free);
+    store.create_segment(id(3)).unwrap();
+    drop(store);
+    assert!(matches!(
+        FileStore::open(&path, Access::ReadOnly).unwrap().trim(),
+        Err(StoreError::ReadOnly { .. })
+    ));
+}
+
+#[test]
 fn a_torn_header_is_a_free_slot() {
     let (_dir, path, store) = pool();
     for id in 1..=3 {

@@ -66,6 +66,7 @@ impl MirrorStore {
             if slots.is_some_and(|slots| slots < needed) {
                 return Err(invalid(member.path, "device is too small"));
             }
+            store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
         }
         {
             let _writing = self.writing.write();
@@ -181,6 +182,7 @@ impl MirrorStore {
                 if member.active().is_some() {
                     return Ok(());
                 }
+                store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
                 member.store = Some(store);
                 member.path = path;
                 member.why = None;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -136,6 +136,7 @@ impl MirrorStore {
             published: Mutex::new(published),
             resilvering: Mutex::default(),
             is_resilvering: Default::default(),
+            autotrim: AtomicBool::new(true),
             progress: Default::default(),
         };
         mirror.settle_in()?;

@@ -614,6 +614,34 @@ fn files_of_any_sizes_have_slots_of_one_length() {
     assert_eq!(full(&*store), (0, 15));
 }
 
+#[test]
+fn members_of_today_and_tomorrow_are_trimmed_as_told() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = TempDir::new().unwrap();
+    let at = |name: &str| Location::File(dir.path().join(name));
+    let sized = |name: &str| std::fs::File::create(at(name).path()).unwrap().set_len(64 << 20).unwrap();
+    let taken = |name: &str| std::fs::metadata(at(name).path()).unwrap().blocks() * 512 >> 20;
+    ["a.img", "b.img", "c.img"].into_iter().for_each(sized);
+    let store = create_mirror(&[at("a.img"), at("b.img")], &options(None)).unwrap();
+    store.set_autotrim(false);
+    store.publish(1, b"one").unwrap();
+    let mirror = store.mirror().unwrap();
+    mirror.attach_at(&at("c.img"), &options(None), None).unwrap();
+    resilver(mirror);
+    store.create_segment(SegmentId(7)).unwrap();
+    store.append(SegmentId(7), 0, &vec![7; 3 << 20]).unwrap();
+    store.sync().unwrap();
+    store.delete_segment(SegmentId(7)).unwrap();
+    store.sync().unwrap();
+    for name in ["a.img", "b.img", "c.img"] {
+        assert!(taken(name) >= 3, "{name}: {} MiB", taken(name));
+    }
+    assert_eq!(store.trim().unwrap(), 3 * store.capacity().unwrap().free);
+    for name in ["a.img", "b.img", "c.img"] {
+        assert!(taken(name) < 3, "{name}: {} MiB", taken(name));
+    }
+}
+
 fn flip(path: &Path, offset: u64) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
