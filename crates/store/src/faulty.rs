@@ -188,6 +188,24 @@ impl FaultStore {
     }
 }
 
+impl FaultStore {
+    /// One image of those that [`crash_points`](Self::crash_points) gives for a point; `None` beyond the last. Where nothing was
+    /// under way then, the operation that comes next in the log has not begun.
+    #[must_use]
+    pub fn crash_image(
+        &self,
+        point: usize,
+        (variant, of): (usize, usize),
+        is_under_way: bool,
+    ) -> Option<MemoryStore> {
+        let state = self.shared.lock();
+        let known = if is_under_way { state.log.len() } else { point.min(state.log.len()) };
+        let log = state.log.get(..known)?.to_vec();
+        let images = CrashImages::new(state.seed, state.initial.clone(), log, point..=point, of);
+        images.map(|image| image.store).nth(variant)
+    }
+}
+
 impl State {
     fn rng(&self) -> Rng {
         Rng::new(&[self.seed, self.log.len() as u64])

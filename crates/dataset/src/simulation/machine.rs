@@ -1,20 +1,28 @@
-//! The machine under the pool: it can be switched off, and its disk can fail.
+//! The machine under the pool: it can be switched off, and its disk, or one of its two, can fail or be unplugged.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use snowmelt_pool::{NewPool, Pool, PoolOptions};
-use snowmelt_store::{FaultStore, MemoryStore};
+use snowmelt_pool::{NewPool, Pool, PoolError, PoolOptions};
+use snowmelt_store::{
+    Access, FaultKind, MemberState, MemoryStore, MirrorMember, MirrorStore, Store, StoreError,
+};
 
+use super::disk::Disks;
 use super::rng::Rng;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::random;
 
 pub(super) struct Machine {
-    pub(super) store: FaultStore,
+    disks: Disks,
     datasets: Option<Arc<Datasets>>,
     options: PoolOptions,
+    /// Disks of a mirror that have had everything since the machine was switched on.
+    sound: Vec<bool>,
+    /// The disk of a mirror that is not plugged in.
+    unplugged: Option<usize>,
 }
 
 /// Small nodes and segments: deep trees and many segments of little data. Nothing depends on how long anything takes.
@@ -32,14 +40,35 @@ fn options(rng: &mut Rng) -> PoolOptions {
     }
 }
 
+/// Guids of members are those of their places, from 1 on.
+fn guid(disk: usize) -> u64 {
+    disk as u64 + 1
+}
+
+fn path(disk: usize) -> PathBuf {
+    PathBuf::from(format!("/disk{disk}"))
+}
+
 impl Machine {
-    pub(super) fn new(rng: &mut Rng) -> Self {
-        let store = FaultStore::new(rng.next());
-        let options = options(rng);
+    /// A machine with a new pool on so many disks.
+    pub(super) fn new(rng: &mut Rng, disks: usize) -> Self {
+        let images: Vec<_> = (0..disks).map(|_| (rng.next(), MemoryStore::new())).collect();
+        let mut machine = Self {
+            disks: Disks::over(&images),
+            datasets: None,
+            options: options(rng),
+            sound: vec![true; disks],
+            unplugged: None,
+        };
         let new = NewPool { name: "tank", guid: 1 };
-        let pool = Pool::create(Box::new(store.clone()), &new, options.clone()).expect("an empty store");
-        let datasets = Datasets::create(pool).expect("a new pool");
-        Self { store, datasets: Some(datasets), options }
+        let store = machine.store().expect("empty disks");
+        let pool = Pool::create(store, &new, machine.options.clone()).expect("an empty store");
+        machine.datasets = Some(Datasets::create(pool).expect("a new pool"));
+        machine
+    }
+
+    pub(super) fn is_mirror(&self) -> bool {
+        self.disks.count() > 1
     }
 
     /// The datasets; the machine is on.
@@ -47,28 +76,143 @@ impl Machine {
         self.datasets.clone().expect("the machine is on")
     }
 
-    /// How much was done to the disk so far.
+    /// How much was done to the disks so far.
     pub(super) fn position(&self) -> usize {
-        self.store.position()
+        self.disks.position()
+    }
+
+    /// A disk fails after so many more operations. Gives which.
+    pub(super) fn fail_after(&self, rng: &mut Rng, after: u64, kind: FaultKind) -> usize {
+        let disk = if self.is_mirror() { rng.below(self.disks.count() as u64) as usize } else { 0 };
+        self.disks.fail_after(disk, after, kind);
+        disk
+    }
+
+    /// Whether a disk has failed since that was last asked of sound ones.
+    pub(super) fn fault_happened(&self) -> bool {
+        self.disks.all().any(|disk| disk.fault_happened())
+    }
+
+    pub(super) fn clear_faults(&self) {
+        self.disks.all().for_each(|disk| disk.clear_faults());
+    }
+
+    /// The mirror went on without a disk that failed: what fails from now on has other reasons.
+    pub(super) fn forget_survived_faults(&self) {
+        if self.is_mirror() && !self.disks.all().any(|disk| disk.fault_pending()) {
+            self.clear_faults();
+        }
     }
 
     /// The process ends, whatever it was doing.
     pub(super) fn kill(&mut self) {
+        self.look_after_disks();
         self.datasets = None;
-        self.store.clear_faults();
-        self.store.restart();
+        self.clear_faults();
+        self.disks.all().for_each(|disk| disk.restart());
     }
 
-    /// The machine goes on with another disk, the log of which begins now.
-    pub(super) fn replace_disk(&mut self, seed: u64, disk: &MemoryStore) {
+    /// The power fails when so much was done; which of so many images of that each disk is left with is luck, and
+    /// told.
+    pub(super) fn crash(&mut self, rng: &mut Rng, point: usize, of: usize) -> Option<Vec<usize>> {
+        self.look_after_disks();
+        let variants: Vec<_> = (0..self.disks.count()).map(|_| (rng.below(of as u64) as usize, of)).collect();
+        let images = self.disks.crash(point, &variants)?;
+        self.replace_disks(rng, images);
+        Some(variants.into_iter().map(|(variant, _)| variant).collect())
+    }
+
+    /// The log of the disks begins anew.
+    pub(super) fn begin_log(&mut self, rng: &mut Rng) {
+        let images = self.disks.all().map(|disk| disk.snapshot()).collect();
+        self.replace_disks(rng, images);
+    }
+
+    fn replace_disks(&mut self, rng: &mut Rng, images: Vec<MemoryStore>) {
         self.datasets = None;
-        self.store = FaultStore::over(seed, disk);
+        let images: Vec<_> = images.into_iter().map(|image| (rng.next(), image)).collect();
+        self.disks = Disks::over(&images);
+    }
+
+    /// Somebody may have unplugged a disk without which all others have everything, or plugged it in again.
+    pub(super) fn replug(&mut self, rng: &mut Rng) -> Option<usize> {
+        self.unplugged = None;
+        if self.is_mirror() && rng.one_in(5) {
+            let disk = rng.below(self.disks.count() as u64) as usize;
+            let is_dispensable = self.sound.iter().enumerate().any(|(other, sound)| other != disk && *sound);
+            self.unplugged = Some(disk).filter(|_| is_dispensable);
+        }
+        self.unplugged
     }
 
     /// A new process opens the pool.
     pub(super) fn start(&mut self) -> Result<(), DatasetError> {
-        let pool = Pool::open(Box::new(self.store.clone()), self.options.clone())?;
+        let store = self.store().map_err(|source| PoolError::Store { what: "opening the mirror", source })?;
+        let pool = Pool::open(store, self.options.clone())?;
         self.datasets = Some(Datasets::open(pool)?);
+        self.sound.fill(true);
+        self.look_after_disks();
         Ok(())
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, StoreError> {
+        if !self.is_mirror() {
+            return Ok(Box::new(self.disks.open(0)));
+        }
+        let member = |disk| MirrorMember {
+            guid: guid(disk),
+            path: path(disk),
+            store: match self.unplugged == Some(disk) {
+                true => Err("it is not plugged in".to_owned()),
+                false => Ok(Box::new(self.disks.open(disk))),
+            },
+        };
+        let members = (0..self.disks.count()).map(member).collect();
+        Ok(Box::new(MirrorStore::assemble(members, Access::ReadWrite)?))
+    }
+
+    /// Notes which disks lack something.
+    pub(super) fn look_after_disks(&mut self) {
+        let Some(datasets) = self.datasets.clone() else { return };
+        let Some(mirror) = datasets.pool().store().mirror() else { return };
+        for (sound, member) in self.sound.iter_mut().zip(mirror.members()) {
+            *sound &= member.state == MemberState::Online && !member.is_stale;
+        }
+    }
+
+    /// Takes a disk of the mirror offline.
+    pub(super) fn offline(&self, disk: usize) -> Result<(), StoreError> {
+        let datasets = self.datasets();
+        datasets.pool().store().mirror().map_or(Ok(()), |mirror| mirror.offline(guid(disk)))
+    }
+
+    /// Takes a disk back that is offline, or has failed, or was plugged in again.
+    pub(super) fn online(&mut self, disk: usize) -> Result<(), StoreError> {
+        let datasets = self.datasets();
+        let Some(mirror) = datasets.pool().store().mirror() else { return Ok(()) };
+        let is_away = mirror
+            .members()
+            .iter()
+            .any(|member| member.guid == guid(disk) && member.state != MemberState::Online);
+        if !is_away {
+            return Ok(());
+        }
+        self.disks.get(disk).restart();
+        if self.unplugged == Some(disk) {
+            self.unplugged = None;
+        }
+        mirror.online(guid(disk), path(disk), Box::new(self.disks.open(disk)))
+    }
+
+    /// Gives the disks of the mirror what they lack, in at most so many pieces.
+    pub(super) fn resilver(&self, pieces: u64) -> Result<(), StoreError> {
+        let datasets = self.datasets();
+        let Some(mirror) = datasets.pool().store().mirror() else { return Ok(()) };
+        let mut left = pieces;
+        let mut go_on = |_| {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        mirror.resilver(&random::now, &mut go_on).map(drop)
     }
 }

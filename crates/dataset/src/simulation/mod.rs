@@ -1,15 +1,17 @@
 //! Everything that happens to a pool, in an order that a seed decides: writers, snapshots, clones, rollbacks, sends that are
-//! held back, receives that are cut off and resumed, imports, the cleaner; power failures, killed processes, disks that fail.
+//! held back, receives that are cut off and resumed, imports, the cleaner; power failures, killed processes, disks that fail,
+//! and disks of mirrors that are unplugged, come back and are resilvered.
 //! After each crash the pool is as it was at some moment after the last thing that somebody was told is done for good.
 //!
 //! Seed, clock and guids are simulated, so a seed replays exactly:
 //! `SNOWMELT_SEEDS=17..18 cargo test -p snowmelt-dataset --lib simulation -- --nocapture`.
 //!
-//! - `machine`: the process and the disk
+//! - `machine`: the process and its disk, or the mirror of two that every fourth seed has; `disk`: what is done to them in which order
 //! - `model`, `observe`: what should be in the pool, and what is
 //! - `operations`, `replicate`: what is done to it
 //! - `world`: the order, the crashes, and what may be there after one
 
+mod disk;
 mod machine;
 mod model;
 mod observe;

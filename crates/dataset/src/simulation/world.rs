@@ -1,6 +1,6 @@
 //! One run: operations in a random order, and what may be there after each of them.
 
-use snowmelt_store::FaultKind;
+use snowmelt_store::{FaultKind, StoreError};
 use snowmelt_zpl::SourceError;
 
 use super::machine::Machine;
@@ -55,7 +55,9 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let machine = Machine::new(&mut rng);
+        // Every fourth pool is a mirror.
+        let disks = if seed % 4 == 3 { 2 } else { 1 };
+        let machine = Machine::new(&mut rng, disks);
         let model = observe(&machine.datasets()).expect("a new pool can be read");
         let mut world = Self {
             rng,
@@ -90,8 +92,11 @@ impl World {
         if self.rng.one_in(60) {
             let (after, kind) = (self.rng.below(40), self.rng.below(4));
             let kind = if kind == 0 { FaultKind::NoSpace } else { FaultKind::Write };
-            self.journal.push(format!("the disk will fail: {kind:?} after {after}"));
-            self.machine.store.fail_after(after, kind);
+            let disk = self.machine.fail_after(&mut self.rng, after, kind);
+            self.journal.push(format!("disk {disk} will fail: {kind:?} after {after}"));
+        }
+        if self.machine.is_mirror() && self.rng.one_in(12) {
+            self.tend_mirror()?;
         }
         match self.rng.below(100) {
             0..4 => self.power_failure(),
@@ -114,6 +119,7 @@ impl World {
         after: Model,
     ) -> Result<(), String> {
         let position = self.machine.position();
+        self.machine.look_after_disks();
         for model in between {
             self.moments.push(Moment { position, model, durable: false });
         }
@@ -122,6 +128,7 @@ impl World {
                 self.journal.push(format!("{what} [{position}]"));
                 self.model = after;
                 let durable = durable == Durable::Yes;
+                self.machine.forget_survived_faults();
                 self.moments.push(Moment { position, model: self.model.clone(), durable });
                 Ok(())
             }
@@ -161,20 +168,16 @@ impl World {
         let from = self.moments[self.moments.len() - 1 - back].position;
         let now = self.machine.position();
         let point = from + self.rng.below((now - from) as u64 + 1) as usize;
-        let variants = 6;
-        let variant = self.rng.below(variants) as usize;
-        let images = self.machine.store.crash_points(point..=point, variants as usize);
-        let image = images.into_iter().nth(variant).ok_or("no image of the crash")?;
-        self.journal.push(format!("power failure at {point} of {now}, variant {variant}"));
-        let seed = self.rng.next();
-        self.machine.replace_disk(seed, &image.store);
+        let left = self.machine.crash(&mut self.rng, point, 6).ok_or("no image of the crash")?;
+        self.journal.push(format!("power failure at {point} of {now}, images {left:?}"));
         self.restart(point)
     }
 
     /// A new process finds what had been made durable before `point`, and nothing that came after it.
     fn restart(&mut self, point: usize) -> Result<(), String> {
         self.crashes += 1;
-        self.machine.start().map_err(|error| format!("the pool does not open: {error}"))?;
+        self.replug();
+        self.machine.start().map_err(|error| format!("the pool does not open: {}", chain(&error)))?;
         let first = self.moments.iter().rposition(|it| it.durable && it.position <= point).unwrap_or(0);
         // What was under way at that point may have been done, too.
         let under_way = self.moments.iter().map(|it| it.position).find(|position| *position > point);
@@ -196,8 +199,8 @@ impl World {
     /// Commits and stops; everything is there when it starts again.
     fn stop_cleanly(&mut self) -> Result<(), String> {
         self.sends.iter_mut().try_for_each(HeldSend::finish)?;
-        let failed = self.machine.store.fault_happened();
-        self.machine.store.clear_faults();
+        let failed = self.machine.fault_happened();
+        self.machine.clear_faults();
         let committed = self.machine.datasets().pool().commit();
         if failed && committed.is_err() {
             // The disk failed under something that was refused for another reason.
@@ -207,7 +210,8 @@ impl World {
         self.machine.kill();
         committed.map_err(|error| format!("the last commit: {error}"))?;
         self.journal.push(format!("stopped [{}]", self.machine.position()));
-        self.machine.start().map_err(|error| format!("the pool does not open: {error}"))?;
+        self.replug();
+        self.machine.start().map_err(|error| format!("the pool does not open: {}", chain(&error)))?;
         let found = self.look()?;
         if found != self.model {
             return Err(format!("after a restart: {}", self.model.difference(&found)));
@@ -216,12 +220,36 @@ impl World {
         Ok(())
     }
 
+    fn replug(&mut self) {
+        if let Some(disk) = self.machine.replug(&mut self.rng) {
+            self.journal.push(format!("disk {disk} is unplugged"));
+        }
+    }
+
+    /// A disk of a mirror goes, comes back, or is given what it lacks.
+    fn tend_mirror(&mut self) -> Result<(), String> {
+        let disk = self.rng.below(2) as usize;
+        let (what, outcome) = match self.rng.below(4) {
+            0 => (format!("offline {disk}"), self.machine.offline(disk)),
+            1 => (format!("online {disk}"), self.machine.online(disk)),
+            _ => {
+                let pieces = 1 << self.rng.below(8);
+                (format!("resilver in {pieces} pieces"), self.machine.resilver(pieces))
+            }
+        };
+        let outcome = match outcome {
+            Ok(()) => Outcome::Done(Durable::NotYet),
+            Err(StoreError::Invalid { .. }) => Outcome::Refused,
+            Err(error) => self.broken(&error)?,
+        };
+        self.done(what, outcome, Vec::new(), self.model.clone())?;
+        if std::mem::take(&mut self.broken) { self.kill() } else { Ok(()) }
+    }
+
     /// The log of a disk is only kept from here.
     fn begin_anew(&mut self) {
-        let disk = self.machine.store.snapshot();
-        let seed = self.rng.next();
         // What has the pool open goes on with the new log.
-        self.machine.replace_disk(seed, &disk);
+        self.machine.begin_log(&mut self.rng);
         self.machine.start().expect("the pool was opened a moment ago");
         self.settled();
     }
@@ -281,9 +309,15 @@ impl World {
 
     /// An error that only a failing disk explains.
     fn broken(&self, error: &dyn std::error::Error) -> Result<Outcome, String> {
-        if self.machine.store.fault_happened() {
+        if self.machine.fault_happened() {
             return Ok(Outcome::Broken);
         }
         Err(format!("failed on a sound disk: {error} ({:?})", error.source().map(ToString::to_string)))
     }
+}
+
+/// An error, with what is behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let behind = std::iter::successors(error.source(), |error| error.source());
+    behind.fold(error.to_string(), |text, error| format!("{text}: {error}"))
 }

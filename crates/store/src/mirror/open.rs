@@ -145,10 +145,8 @@ impl MirrorStore {
 
     /// After the members are known: what segments they lack, who is left out, and who comes back.
     fn settle_in(&self) -> Result<()> {
-        let (sequence, txg) = {
-            let published = self.published.lock();
-            (published.sequence, published.last.as_ref().map_or(0, |last| last.txg))
-        };
+        let mut published = self.published.lock();
+        let txg = published.last.as_ref().map_or(0, |last| last.txg);
         let mut state = self.state.write();
         let whole: Vec<usize> = places(&state, Member::is_whole);
         if whole.is_empty() {
@@ -171,9 +169,13 @@ impl MirrorStore {
             state.leave_out(at, &Volatile::default(), next_id, txg);
         }
         if is_any_gone {
-            state.next_generation(sequence);
+            // Of the publication that was under way when the last owner died, one that is gone may have the only copy: its
+            // number is passed over.
+            published.sequence += 1;
+            state.next_generation(published.sequence);
         }
         let back = places(&state, |member| !member.written && !member.offline && member.store.is_some());
+        let is_any_back = !back.is_empty();
         for at in back {
             if let Err(error) = state.take_in(at, next_id)
                 && let Some(member) = state.members.get(at)
@@ -184,11 +186,15 @@ impl MirrorStore {
         self.verify_rings(&state, true, false)?;
         let is_stale = state.members.iter().any(|m| m.active().is_some() && !m.is_whole());
         drop(state);
+        drop(published);
         if !self.leave_out_failed() {
             return Err(self.incomplete());
         }
         if is_stale && self.lacking_bytes()? <= SMALL {
             self.catch_up()?;
+        } else if is_any_back && !is_stale {
+            // It lacked nothing but to be a member again, and must not be refused when it is the last one left.
+            self.settle()?;
         }
         Ok(())
     }

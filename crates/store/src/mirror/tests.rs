@@ -615,6 +615,51 @@ fn files_of_any_sizes_have_slots_of_one_length() {
 }
 
 #[test]
+fn a_member_that_missed_no_more_than_a_publication_is_whole_as_soon_as_it_is_back() {
+    let (a, b) = (MemoryStore::new(), MemoryStore::new());
+    let both = || assemble(vec![member(1, a.clone()), member(2, b.clone())]).unwrap();
+    let mirror = both();
+    mirror.create_segment(SegmentId(1)).unwrap();
+    commit(&mirror, 1, 1, 0, 4096).unwrap();
+    drop(mirror);
+    let mirror = assemble(vec![absent(1), member(2, b.clone())]).unwrap();
+    mirror.publish(2, b"two").unwrap();
+    drop(mirror);
+    assert_eq!(states(&both()), [(MemberState::Online, false); 2]);
+    let mirror = assemble(vec![member(1, a.clone()), absent(2)]).unwrap();
+    assert_eq!(newest(&mirror), 2);
+}
+
+#[test]
+fn a_publication_that_reached_only_who_is_gone_is_not_that_of_the_others() {
+    for gone in 0..2 {
+        let stores = [MemoryStore::new(), MemoryStore::new()];
+        let both = |stores: &[MemoryStore; 2]| {
+            assemble(stores.iter().zip(1..).map(|(store, guid)| member(guid, store.clone())).collect())
+        };
+        let mirror = both(&stores).unwrap();
+        mirror.publish(1, b"one").unwrap();
+        // The power fails when one of them has it.
+        let before = stores[1 - gone].snapshot();
+        mirror.publish(2, b"two").unwrap();
+        drop(mirror);
+        let mut stores = stores;
+        stores[1 - gone] = before;
+        let alone = (0..2).map(|at| match at == gone {
+            true => absent(at as u64 + 1),
+            false => member(at as u64 + 1, stores[at].clone()),
+        });
+        let mirror = assemble(alone.collect()).unwrap();
+        assert_eq!(newest(&mirror), 1);
+        mirror.publish(1, b"one, alone").unwrap();
+        drop(mirror);
+        let mirror = both(&stores).unwrap();
+        assert_eq!(mirror.uberblocks().unwrap().last().unwrap().bytes, b"one, alone");
+        assert_eq!(mirror.verify_own(false).unwrap(), 0);
+    }
+}
+
+#[test]
 fn members_of_today_and_tomorrow_are_trimmed_as_told() {
     use std::os::unix::fs::MetadataExt;
     let dir = TempDir::new().unwrap();

@@ -1,0 +1,167 @@
+//! Disks, and in which order something was done to them.
+
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use snowmelt_store::{
+    Capacity, FaultKind, FaultStore, MemoryStore, RawUberblock, Result, SegmentId, SegmentInfo, Store,
+};
+
+/// What is done one after the other.
+const ALONE: u64 = 0;
+const SYNC: u64 = 1;
+
+/// An entry of the logs of all disks together.
+#[derive(Clone, Copy)]
+struct Done {
+    disk: usize,
+    /// Entries with the same mark, but for [`ALONE`], that stand side by side are of one thing that is done to several disks at
+    /// once: their order is luck.
+    mark: u64,
+}
+
+/// The disks of a machine.
+pub(super) struct Disks {
+    disks: Vec<FaultStore>,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+impl Disks {
+    /// So many disks with what is in `images`, all of it durable. Their log begins now.
+    pub(super) fn over(images: &[(u64, MemoryStore)]) -> Self {
+        let disks = images.iter().map(|(seed, image)| FaultStore::over(*seed, image)).collect();
+        Self { disks, done: Arc::default() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.disks.len()
+    }
+
+    /// How much was done to all of them so far.
+    pub(super) fn position(&self) -> usize {
+        self.done.lock().len()
+    }
+
+    /// A handle on one of them, for who writes to it.
+    pub(super) fn open(&self, disk: usize) -> Disk {
+        Disk { store: self.disks[disk].clone(), disk, done: self.done.clone() }
+    }
+
+    /// One of them; what is done to it by this does not count.
+    pub(super) fn get(&self, disk: usize) -> &FaultStore {
+        &self.disks[disk]
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &FaultStore> {
+        self.disks.iter()
+    }
+
+    pub(super) fn fail_after(&self, disk: usize, n: u64, kind: FaultKind) {
+        self.disks[disk].fail_after(n, kind);
+    }
+
+    /// What a power failure leaves when so much was done; of each disk, the image of that number, of so many.
+    pub(super) fn crash(&self, point: usize, variants: &[(usize, usize)]) -> Option<Vec<MemoryStore>> {
+        let mut done = self.done.lock().clone();
+        for run in done.chunk_by_mut(|a, b| a.mark == b.mark && a.mark != ALONE) {
+            run.sort_by_key(|entry| entry.disk);
+        }
+        let mut images = Vec::new();
+        for (disk, (store, variant)) in self.disks.iter().zip(variants).enumerate() {
+            let (before, after) = done.split_at_checked(point)?;
+            // What is done to one disk alone does not begin before all else is done.
+            let under_way = after.chunk_by(|a, b| a.mark == b.mark && a.mark != ALONE).next();
+            let is_under_way = under_way.is_some_and(|run| run.iter().any(|entry| entry.disk == disk));
+            let point = before.iter().filter(|entry| entry.disk == disk).count();
+            images.push(store.crash_image(point, *variant, is_under_way)?);
+        }
+        Some(images)
+    }
+}
+
+/// A disk, by whoever writes to it.
+#[derive(Debug)]
+pub(super) struct Disk {
+    store: FaultStore,
+    disk: usize,
+    done: Arc<Mutex<Vec<Done>>>,
+}
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.disk)
+    }
+}
+
+impl Disk {
+    fn noted<T>(&self, mark: u64, op: impl FnOnce(&FaultStore) -> Result<T>) -> Result<T> {
+        let before = self.store.position();
+        let result = op(&self.store);
+        let entry = Done { disk: self.disk, mark };
+        self.done.lock().extend((before..self.store.position()).map(|_| entry));
+        result
+    }
+}
+
+impl Store for Disk {
+    fn segment_capacity(&self) -> u64 {
+        self.store.segment_capacity()
+    }
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        self.noted(ALONE, |store| store.create_segment(id))
+    }
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.noted(ALONE, |store| store.append(id, offset, data))
+    }
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
+        self.noted(ALONE, |store| store.append_all(id, offset, pieces))
+    }
+    fn sync(&self) -> Result<()> {
+        self.noted(SYNC, Store::sync)
+    }
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
+        self.store.start_writeback(id, offset, len);
+    }
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        self.noted(ALONE, |store| store.reopen_segment(id, len))
+    }
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        self.noted(ALONE, |store| store.seal_segment(id))
+    }
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.store.read(id, offset, buf)
+    }
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        self.store.segments()
+    }
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        self.noted(ALONE, |store| store.delete_segment(id))
+    }
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        let sum = uberblock.iter().fold(txg, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        self.noted(sum.max(SYNC + 1), |store| store.publish(txg, uberblock))
+    }
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        self.store.uberblocks()
+    }
+    fn capacity(&self) -> Result<Capacity> {
+        self.store.capacity()
+    }
+    fn describe(&self) -> String {
+        format!("disk{}", self.disk)
+    }
+    fn control_socket(&self) -> Option<PathBuf> {
+        None
+    }
+    fn destroy(&self) -> Result<()> {
+        self.noted(ALONE, Store::destroy)
+    }
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.noted(ALONE, |store| store.rewrite(id, offset, data))
+    }
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        self.store.verify_own(repair)
+    }
+}
