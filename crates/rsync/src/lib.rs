@@ -10,6 +10,7 @@
 //! root, and what is kept for a connection grows only with what was sent on it.
 
 mod checksum;
+mod chmod;
 pub mod daemon;
 mod delta;
 mod error;

@@ -6,7 +6,7 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::names::Names;
 use crate::options::{self, Options};
-use crate::receiver::Into;
+use crate::receiver::{Into, Terms};
 use crate::scan::{Called, View};
 use crate::sender::Summary;
 use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Receiving, Surroundings};
@@ -81,7 +81,7 @@ impl Request {
         let hidden = Filter::default();
         let called = Called::After(before);
         let receiving = Receiving {
-            into: Into { target, path: path.to_vec(), called, hidden: &hidden, keep: None },
+            into: Into { target, path: path.to_vec(), called, hidden: &hidden, terms: Terms::default() },
             names: if self.options.numeric_ids { Names::default() } else { Names::of_this_machine() },
             timeout_seconds: 0,
             seed: session::seed()?,

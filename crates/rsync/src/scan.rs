@@ -18,7 +18,7 @@ pub const IO_ERROR_VANISHED: u32 = 2;
 /// Deepest directory: a tree that links to itself has no bottom.
 const DEPTH_MAX: usize = 1024;
 /// What stands before the targets of symbolic links that were made harmless (`munge symlinks`).
-const MUNGED: &[u8] = b"/rsyncd-munged/";
+pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 
 /// What is sent, and what is told meanwhile.
 pub struct Scan<'a> {

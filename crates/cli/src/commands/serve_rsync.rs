@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use snowmelt_dataset::{Datasets, Found, Name};
 use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown};
 use snowmelt_rsync::source::{DatasetSource, Source};
+use snowmelt_rsync::target::Target;
 
 use crate::app::{App, pool_of};
 use crate::args::ServeRsyncArgs;
@@ -154,6 +155,10 @@ struct PoolPaths {
 impl OpenPath for PoolPaths {
     fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
         open_tree(&self.datasets, path)
+    }
+
+    fn receive(&self, path: &str) -> std::result::Result<Target<'_>, String> {
+        Target::begin(&self.datasets, path).map_err(|error| chain(&error))
     }
 }
 

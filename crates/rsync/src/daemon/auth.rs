@@ -9,7 +9,7 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
-use super::config::{AuthUser, Module};
+use super::config::{Access, AuthUser, Module};
 use crate::filter::matches;
 
 /// Random bytes of a challenge.
@@ -90,14 +90,19 @@ pub fn challenge() -> io::Result<String> {
     Ok(base64(&bytes))
 }
 
-/// Looks at an answer, "name digest"; the name, if it is right.
+/// Looks at an answer, "name digest"; if it is right, the name, and what who has it may do if that is not the module's choice.
 ///
 /// # Errors
 /// What is to be logged, and not told to the client.
-pub fn check(module: &Module, digest: AuthDigest, challenge: &str, answer: &str) -> Result<String, String> {
+pub fn check(
+    module: &Module,
+    digest: AuthDigest,
+    challenge: &str,
+    answer: &str,
+) -> Result<(String, Option<Access>), String> {
     let (name, answer) = answer.split_once(' ').ok_or("an answer without a digest")?;
     let user = module.auth_users.iter().find(|user| is_like(user, name)).ok_or("no such user")?;
-    if user.denied {
+    if user.access == Some(Access::Denied) {
         return Err("denied by auth users".to_owned());
     }
     let file = module.secrets_file.as_deref().ok_or("no secrets file")?;
@@ -107,7 +112,7 @@ pub fn check(module: &Module, digest: AuthDigest, challenge: &str, answer: &str)
         if let Some((_, password)) = line.split_once(':').filter(|(user, _)| *user == name) {
             is_known = true;
             if is_equal(digest.answer(password.as_bytes(), challenge).as_bytes(), answer.as_bytes()) {
-                return Ok(name.to_owned());
+                return Ok((name.to_owned(), user.access));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::access::HostList;
 use super::log::LogFormat;
+use crate::chmod::Chmod;
 use crate::filter::Filter;
 
 /// What is wrong with a configuration.
@@ -50,8 +51,17 @@ pub struct Config {
 pub struct AuthUser {
     /// May have wildcards.
     pub name: String,
-    /// May not.
-    pub denied: bool,
+    /// Without it, what the module says.
+    pub access: Option<Access>,
+}
+
+/// What somebody may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Access {
+    Denied,
+    Read,
+    ReadWrite,
 }
 
 /// Who the server is while it reads a module.
@@ -84,6 +94,16 @@ pub struct Module {
     pub is_disabled: bool,
     pub hosts_allow: Option<HostList>,
     pub hosts_deny: Option<HostList>,
+    pub read_only: bool,
+    pub write_only: bool,
+    /// Snapshots of pushes that stay, besides what the dataset's property says.
+    pub keep_snapshots: Option<usize>,
+    pub incoming_chmod: Chmod,
+    pub outgoing_chmod: Chmod,
+    /// Commands: before the request is read, before the transfer, and after it.
+    pub early_exec: Option<String>,
+    pub pre_exec: Option<String>,
+    pub post_exec: Option<String>,
     pub auth_users: Vec<AuthUser>,
     pub secrets_file: Option<PathBuf>,
     pub strict_modes: bool,
@@ -113,6 +133,14 @@ impl Module {
             is_disabled: false,
             hosts_allow: None,
             hosts_deny: None,
+            read_only: true,
+            write_only: false,
+            keep_snapshots: None,
+            incoming_chmod: Chmod::default(),
+            outgoing_chmod: Chmod::default(),
+            early_exec: None,
+            pre_exec: None,
+            post_exec: None,
             auth_users: Vec::new(),
             secrets_file: None,
             strict_modes: true,
@@ -139,6 +167,16 @@ impl Module {
     /// Whether it is a directory of this machine.
     pub fn is_directory(&self) -> bool {
         self.path.starts_with('/')
+    }
+
+    /// Whether it is a snapshot, or the newest one: those are never written to.
+    pub fn is_snapshot(&self) -> bool {
+        !self.is_directory() && self.path.contains('@')
+    }
+
+    /// Whether anybody may write to it, as far as it says itself.
+    fn is_written(&self) -> bool {
+        !self.read_only || self.auth_users.iter().any(|user| user.access == Some(Access::ReadWrite))
     }
 }
 
@@ -240,11 +278,21 @@ impl Config {
         if !module.auth_users.is_empty() && module.secrets_file.is_none() {
             return Err(format!("module '{}' has auth users and no secrets file", module.name));
         }
-        if !module.is_directory() && (module.uid != Id::Default || module.gid != Id::Default) {
+        if module.is_directory() && module.is_written() {
             return Err(format!(
-                "module '{}': uid and gid are of directories only: of a dataset everything is served",
+                "module '{}': only datasets are received into, and {} is a directory: 'read only' can only be yes, and no user's rule ':rw'",
+                module.name, module.path
+            ));
+        }
+        let has_owner = module.uid != Id::Default || module.gid != Id::Default;
+        if !module.is_directory() && has_owner && !module.is_written() {
+            return Err(format!(
+                "module '{}': uid and gid are of directories, and of datasets that are written to: of a dataset everything is served",
                 module.name
             ));
+        }
+        if module.keep_snapshots.is_some() && !module.is_written() {
+            return Err(format!("module '{}': 'keep snapshots' is of what is written to only", module.name));
         }
         if module.index.is_some() && !module.is_directory() {
             return Err(format!("module '{}': a dataset needs no index", module.name));
@@ -334,10 +382,20 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "include" => rules.include.extend(words(value).map(str::to_owned)),
         "excludefrom" => rules.exclude_from = Some(value.into()),
         "includefrom" => rules.include_from = Some(value.into()),
-        // What is read-only can be nothing else here.
-        "readonly" if boolean(value)? => {}
-        "readonly" => return Err("nothing is received here: 'read only' can only be yes".to_owned()),
-        "writeonly" if !boolean(value)? => {}
+        "readonly" => module.read_only = boolean(value)?,
+        "writeonly" => module.write_only = boolean(value)?,
+        "keepsnapshots" => {
+            let count: usize = number(value)?;
+            if count == 0 {
+                return Err("at least the newest snapshot stays: 'keep snapshots' is 1 or more".to_owned());
+            }
+            module.keep_snapshots = Some(count);
+        }
+        "incomingchmod" => module.incoming_chmod = Chmod::parse(value)?,
+        "outgoingchmod" => module.outgoing_chmod = Chmod::parse(value)?,
+        "earlyexec" => module.early_exec = command(value),
+        "pre-xferexec" => module.pre_exec = command(value),
+        "post-xferexec" => module.post_exec = command(value),
         // Every module ends at its root, with or without chroot(2).
         "usechroot" => drop(boolean(value)?),
         // No compressor changes its level from file to file, as in rsync 3.5.
@@ -356,17 +414,24 @@ fn trimmed_path(path: &str) -> String {
     }
 }
 
+/// Nothing takes back what stands before all modules.
+fn command(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 fn auth_user(text: &str) -> Value<AuthUser> {
-    let (name, what) = text.split_once(':').unwrap_or((text, "ro"));
+    let (name, what) = text.split_once(':').map_or((text, None), |(name, what)| (name, Some(what)));
     if name.starts_with('@') {
         return Err(format!("'{text}': groups of users are not known here"));
     }
-    let denied = match what {
-        "deny" => true,
-        "ro" | "rw" => false,
-        _ => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
+    let access = match what {
+        None => None,
+        Some("deny") => Some(Access::Denied),
+        Some("ro") => Some(Access::Read),
+        Some("rw") => Some(Access::ReadWrite),
+        Some(_) => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
     };
-    Ok(AuthUser { name: name.to_owned(), denied })
+    Ok(AuthUser { name: name.to_owned(), access })
 }
 
 fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
@@ -445,9 +510,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_to_is_a_dataset() {
+        let text = "[a]\npath = tank/a\nread only = no\nuid = joe\nkeep snapshots = 7\nwrite only = yes\npre-xfer exec = echo $A, b\n\
+                    secrets file = /s\nauth users = joe:rw, ann, bob:ro, *:deny\n";
+        let config = parse(text).unwrap();
+        let module = &config.modules[0];
+        assert!(!module.read_only && module.write_only && module.is_written() && !module.is_snapshot());
+        assert_eq!((module.keep_snapshots, module.pre_exec.as_deref()), (Some(7), Some("echo $A, b")));
+        let access: Vec<_> = module.auth_users.iter().map(|user| user.access).collect();
+        assert_eq!(access, [Some(Access::ReadWrite), None, Some(Access::Read), Some(Access::Denied)]);
+    }
+
+    #[test]
     fn wrong_lines_are_told_with_their_number() {
         for (text, line) in [
             ("[a]\npath = /a\nread only = no\n", 3),
+            ("[a]\npath = /a\nsecrets file = /s\nauth users = joe:ro, ann:rw\n", 4),
+            ("[a]\npath = tank/a\nkeep snapshots = 3\n", 3),
+            ("[a]\npath = tank/a\nread only = no\nkeep snapshots = 0\n", 4),
+            ("[a]\npath = tank/a\nincoming chmod = F6\noutgoing chmod = what\n", 4),
             ("[a]\npath = /a\nfrobnicate = 1", 3),
             ("[a]\nlist = yes", 2),
             ("[a]\npath = /a\n[a]\npath = /b", 3),

@@ -7,31 +7,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::process::{Gid, Uid};
 
 use super::access::is_allowed;
 use super::auth::{self, AuthDigest};
-use super::config::Id;
-use super::log::LogContext;
+use super::config::Access;
 use super::{Daemon, Module};
-use crate::error::{ExitCode, Result, RsyncError};
-use crate::filter::matches;
-use crate::index::IndexError;
-use crate::options::{Options, complete, read_args};
-use crate::scan::{Called, View};
-use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Surroundings};
-use crate::source::{AttributesSource, DirectorySource, IndexedSource, Source};
+use crate::error::Result;
+use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
 use crate::wire::ReadWire;
 
 /// Longest line of the greeting.
 const LINE_MAX: usize = 1024;
 /// Bytes of a message of the day.
 const MOTD_MAX: u64 = 64 << 10;
+/// What comes before the name of a module, and its length, if there is something for the module's first command.
+const EARLY_INPUT: &str = "#early_input=";
+const EARLY_INPUT_MAX: usize = 5 << 10;
 /// What is taken of a client that was told that all is over.
 const DRAIN_MAX: u64 = 16 << 20;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
-/// Who rsync is when nobody has said who to be.
-const NOBODY: u32 = 65534;
 
 /// Sets how long reads and writes may take.
 type SetTimeout = dyn Fn(Option<Duration>) -> io::Result<()> + Send;
@@ -41,10 +35,10 @@ type Deadline = Arc<Mutex<Option<Instant>>>;
 
 /// A connection: both directions, and its timeout.
 pub struct Link {
-    reader: BufReader<Box<dyn Read + Send>>,
-    writer: Box<dyn Write + Send>,
-    set_timeout: Box<SetTimeout>,
-    deadline: Deadline,
+    pub(super) reader: BufReader<Box<dyn Read + Send>>,
+    pub(super) writer: Box<dyn Write + Send>,
+    pub(super) set_timeout: Box<SetTimeout>,
+    pub(super) deadline: Deadline,
 }
 
 /// A socket that is read until a deadline.
@@ -112,7 +106,7 @@ impl Link {
     }
 
     /// Takes what the client still sends: a connection closed before that may lose what the client was told last.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         *self.deadline.lock() = Some(Instant::now() + DRAIN_PATIENCE);
         let is_patient = (self.set_timeout)(Some(DRAIN_PATIENCE)).is_ok();
         if is_patient && self.writer.flush().is_ok() {
@@ -120,7 +114,7 @@ impl Link {
         }
     }
 
-    fn say(&mut self, line: &str) -> io::Result<()> {
+    pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
         self.writer.write_all(line.as_bytes())?;
         self.writer.write_all(b"\n")?;
         self.writer.flush()
@@ -170,10 +164,7 @@ impl Daemon {
             }
             return Ok(());
         };
-        let served = self.serve_module(link, peer, &chosen);
-        if let Err(error) = &served {
-            self.say(format!("{peer}: module {}: {error}", module.name));
-        }
+        self.serve_module(link, peer, &chosen);
         Ok(())
     }
 
@@ -197,7 +188,16 @@ impl Daemon {
         if let Some(motd) = self.config.motd_file.as_deref().and_then(read_motd) {
             link.writer.write_all(&motd)?;
         }
-        let name = link.line()?;
+        let mut name = link.line()?;
+        let mut early_input = Vec::new();
+        if let Some(len) = name.strip_prefix(EARLY_INPUT) {
+            let Some(len) = len.parse().ok().filter(|len| (1..=EARLY_INPUT_MAX).contains(len)) else {
+                link.say("@ERROR: invalid early_input length")?;
+                return Ok(None);
+            };
+            early_input = link.reader.read_bytes(len, EARLY_INPUT_MAX)?;
+            name = link.line()?;
+        }
         if name.is_empty() || name == "#list" {
             return self.list(link, peer).map(|()| None);
         }
@@ -220,14 +220,14 @@ impl Daemon {
             link.say(&message)?;
             return Ok(None);
         }
-        let mut user = String::new();
+        let (mut user, mut access) = (String::new(), None);
         if !module.auth_users.is_empty() {
             let challenge = auth::challenge()?;
             link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
             let answer = link.line()?;
             let digest = greeting.digest.ok_or("no digest in common".to_owned());
             match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer)) {
-                Ok(name) => user = name,
+                Ok(found) => (user, access) = found,
                 Err(reason) => {
                     let who = answer.split(' ').next().unwrap_or_default().escape_default().to_string();
                     self.say(format!("auth failed on module {name} from {peer} for {who}: {reason}"));
@@ -236,7 +236,7 @@ impl Daemon {
                 }
             }
         }
-        Ok(Some(Chosen { module, user, protocol: greeting.protocol }))
+        Ok(Some(Chosen { module, user, access, protocol: greeting.protocol, early_input }))
     }
 
     fn list(&self, link: &mut Link, peer: IpAddr) -> Result<()> {
@@ -248,204 +248,24 @@ impl Daemon {
         }
         Ok(link.say("@RSYNCD: EXIT")?)
     }
-
-    fn serve_module(&self, mut link: Link, peer: IpAddr, chosen: &Chosen<'_>) -> Result<()> {
-        let module = chosen.module;
-        let source: Arc<dyn Source> = match self.open(module) {
-            Ok(source) => source,
-            Err(error) => {
-                self.say(format!("module {}: {}: {error}", module.name, module.path));
-                link.say(&format!("@ERROR: chdir failed: {} cannot be opened", module.name))?;
-                return Ok(());
-            }
-        };
-        link.say("@RSYNCD: OK")?;
-        let args = read_args(&mut link.reader)?;
-        let (mut options, failure) = Options::parse(&complete(args, &mut link.reader)?);
-        let failure = failure.or_else(|| refusal(module, &options)).or_else(|| {
-            let text = match (options.sender, options.remove_source_files) {
-                (false, _) => "ERROR: module is read only",
-                (true, true) => "ERROR: --remove-source-files cannot be used with a read-only module",
-                (true, false) => return None,
-            };
-            Some(RsyncError::refused(ExitCode::Syntax, text))
-        });
-        *link.deadline.lock() = None;
-        options.patterns = true;
-        options.numeric_ids |= module.numeric_ids;
-        options.ignore_errors |= module.ignore_errors;
-        let timeout = match (module.timeout_seconds, options.timeout_seconds) {
-            (0, 0) => None,
-            (0, seconds) | (seconds, 0) => Some(seconds),
-            (ours, theirs) => Some(ours.min(theirs)),
-        };
-        (link.set_timeout)(timeout.map(|seconds| Duration::from_secs(u64::from(seconds))))?;
-        let paths: Vec<Vec<u8>> = options.paths.iter().map(|path| in_module(&module.name, path)).collect();
-        let user = if chosen.user.is_empty() { String::new() } else { format!("{}@", chosen.user) };
-        let shown = options.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned());
-        let shown = shown.collect::<Vec<_>>().join(" ");
-        self.say(format!("rsync on {} from {user}{peer}", shown.escape_debug()));
-        let context = LogContext {
-            address: peer.to_string(),
-            module: module.name.clone(),
-            path: module.path.clone(),
-            user: chosen.user.clone(),
-        };
-        let mut on_file = |entry: &crate::flist::Entry, sent: u64| {
-            if module.transfer_logging {
-                self.say(module.log_format.line(&context, entry, sent));
-            }
-        };
-        let surroundings = Surroundings {
-            view: View {
-                source: source.as_ref(),
-                hidden: &module.hidden,
-                called: Called::Module(&module.name),
-                munged: module.munge_symlinks,
-            },
-            names: if options.numeric_ids { crate::Names::default() } else { self.names.clone() },
-            paths,
-            timeout_seconds: module.timeout_seconds,
-            seed: session::seed()?,
-            on_file: &mut on_file,
-        };
-        let ends = (&mut link.reader, &mut link.writer);
-        let summary = match session::serve(chosen.protocol, ends, (&options, failure), surroundings) {
-            Ok(summary) => summary,
-            Err(error) => {
-                link.drain();
-                return Err(error);
-            }
-        };
-        self.say(format!(
-            "sent {} bytes  received {} bytes  total size {}",
-            summary.written, summary.read, summary.size
-        ));
-        Ok(())
-    }
-
-    /// Opens what a module serves, and becomes who it is to be read as: a thread serves one connection only.
-    fn open(&self, module: &Module) -> std::result::Result<Arc<dyn Source>, String> {
-        if !module.is_directory() {
-            return self.datasets.open(&module.path);
-        }
-        let path = Path::new(&module.path);
-        let source: Arc<dyn Source> = match (&module.index, module.real_files()) {
-            (Some(file), _) => {
-                let told = |error: &IndexError| {
-                    self.say(format!("module {}: {error}; the index before is used", module.name));
-                };
-                let index = self.indexes.get(file, told).map_err(|error| error.to_string())?;
-                Arc::new(IndexedSource::new(index, module.real_path.as_deref().unwrap_or(path)))
-            }
-            (None, Some(files)) => {
-                Arc::new(AttributesSource::open(path, files).map_err(|error| error.to_string())?)
-            }
-            (None, None) => Arc::new(DirectorySource::open(path).map_err(|error| error.to_string())?),
-        };
-        self.become_user(module)?;
-        Ok(source)
-    }
-
-    fn become_user(&self, module: &Module) -> std::result::Result<(), String> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(());
-        }
-        let uid = match &module.uid {
-            Id::Default => self.names.uid("nobody").unwrap_or(NOBODY),
-            Id::Named(name) => self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?,
-        };
-        let gids: Vec<u32> = match &module.gid {
-            Id::Default => {
-                vec![self.names.gid("nobody").or_else(|| self.names.gid("nogroup")).unwrap_or(NOBODY)]
-            }
-            Id::Named(names) => names
-                .split([' ', ',', '\t'])
-                .filter(|name| !name.is_empty())
-                .map(|name| self.names.gid(name).ok_or_else(|| format!("Invalid gid {name}")))
-                .collect::<std::result::Result<_, _>>()?,
-        };
-        if uid == 0 && gids == [0] {
-            return Ok(());
-        }
-        let gids: Vec<Gid> = gids.into_iter().map(Gid::from_raw).collect();
-        let gid = gids.first().copied().ok_or("gid names no group")?;
-        let uid = Uid::from_raw(uid);
-        let switch = || -> rustix::io::Result<()> {
-            rustix::thread::set_thread_groups(&gids)?;
-            rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-            rustix::thread::set_thread_res_uid(uid, uid, uid)
-        };
-        switch().map_err(|error| format!("cannot become another user: {error}"))
-    }
 }
 
-/// A module that the client may read.
-struct Chosen<'d> {
-    module: &'d Module,
+/// A module that the client may use.
+pub(super) struct Chosen<'d> {
+    pub(super) module: &'d Module,
     /// Who logged in.
-    user: String,
-    protocol: u8,
+    pub(super) user: String,
+    /// What who logged in may do, if that is not the module's choice.
+    pub(super) access: Option<Access>,
+    pub(super) protocol: u8,
+    /// What is sent for the first command (`--early-input`).
+    pub(super) early_input: Vec<u8>,
 }
 
 fn read_motd(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     std::fs::File::open(path).ok()?.take(MOTD_MAX).read_to_end(&mut text).ok()?;
     Some(text)
-}
-
-/// The path in the module: names begin with the module's. Backslashes protect characters from a shell that there is none of.
-fn in_module(module: &str, path: &[u8]) -> Vec<u8> {
-    match path.strip_prefix(module.as_bytes()) {
-        Some([]) => Vec::new(),
-        Some([b'/', rest @ ..]) => rest.to_vec(),
-        _ => path.to_vec(),
-    }
-}
-
-/// `refuse options`: names, letters and wildcards; "!" before one takes it out again.
-fn refusal(module: &Module, options: &Options) -> Option<RsyncError> {
-    let is_refused = |name: &str| {
-        let long = long_name(name);
-        let is_like =
-            |pattern: &str| [name, long].iter().any(|name| matches(pattern.as_bytes(), name.as_bytes()));
-        module.refuse_options.iter().fold(false, |refused, pattern| match pattern.strip_prefix('!') {
-            Some(pattern) => refused && !is_like(pattern),
-            None => refused || is_like(pattern),
-        })
-    };
-    // What a server is told in any case is no choice of the client's.
-    let is_free = |name: &str| matches!(name, "server" | "sender" | "e");
-    let name = options.given.iter().find(|name| !is_free(name) && is_refused(name))?;
-    let shown = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
-    Some(RsyncError::refused(ExitCode::Unsupported, format!("The server is configured to refuse {shown}")))
-}
-
-fn long_name(letter: &str) -> &str {
-    match letter {
-        "c" => "checksum",
-        "z" => "compress",
-        "H" => "hard-links",
-        "A" => "acls",
-        "X" => "xattrs",
-        "R" => "relative",
-        "L" => "copy-links",
-        "r" => "recursive",
-        "l" => "links",
-        "p" => "perms",
-        "t" => "times",
-        "o" => "owner",
-        "g" => "group",
-        "D" => "devices",
-        "n" => "dry-run",
-        "x" => "one-file-system",
-        "C" => "cvs-exclude",
-        "m" => "prune-empty-dirs",
-        "U" => "atimes",
-        "d" => "dirs",
-        "s" => "secluded-args",
-        other => other,
-    }
 }
 
 #[cfg(test)]
@@ -462,12 +282,5 @@ mod tests {
         assert_eq!(protocol("@RSYNCD: 29"), Some(29));
         assert_eq!(protocol("GET / HTTP/1.0"), None);
         assert_eq!(protocol("@RSYNCD: x"), None);
-    }
-
-    #[test]
-    fn paths_begin_with_the_module() {
-        assert_eq!(in_module("m", b"m/a/b"), b"a/b");
-        assert_eq!(in_module("m", b"m"), b"");
-        assert_eq!(in_module("m", b"mm/a"), b"mm/a");
     }
 }

@@ -1,6 +1,6 @@
 //! The transfer log (`transfer logging`, `log format`).
 
-use crate::flist::Entry;
+use crate::source::Metadata;
 
 /// What a line of the transfer log is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,21 @@ enum Part {
 const FIELDS: &str = "abfhlmnopPuUG";
 /// What rsync has unless told otherwise.
 const DEFAULT: &str = "%o %h [%a] %m (%u) %f %l";
+
+/// Something that was done with a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// `send`, `recv` or `del.`.
+    pub operation: &'static str,
+    /// Path in the module.
+    pub path: &'a [u8],
+    /// Path in the transfer.
+    pub name: &'a [u8],
+    /// What the file is.
+    pub metadata: Metadata,
+    /// Bytes that went over the connection.
+    pub bytes: u64,
+}
 
 /// What is the same for a whole connection.
 #[derive(Debug, Clone, Default)]
@@ -64,21 +79,21 @@ impl LogFormat {
         Ok(Self(parts))
     }
 
-    /// The line of one file, of which so many bytes were sent.
-    pub(crate) fn line(&self, context: &LogContext, entry: &Entry, sent: u64) -> String {
+    /// The line of one file.
+    pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>) -> String {
         let field = |field: &char| match field {
             'a' | 'h' => context.address.clone(),
-            'b' => sent.to_string(),
-            'f' => printable(&entry.path()),
-            'n' => printable(&entry.name),
-            'l' => entry.metadata.size.to_string(),
+            'b' => event.bytes.to_string(),
+            'f' => printable(event.path),
+            'n' => printable(event.name),
+            'l' => event.metadata.size.to_string(),
             'm' => context.module.clone(),
-            'o' => "send".to_owned(),
+            'o' => event.operation.to_owned(),
             'p' => std::process::id().to_string(),
             'P' => context.path.clone(),
             'u' => context.user.clone(),
-            'U' => entry.metadata.uid.to_string(),
-            'G' => entry.metadata.gid.to_string(),
+            'U' => event.metadata.uid.to_string(),
+            'G' => event.metadata.gid.to_string(),
             _ => String::new(),
         };
         self.0

@@ -4,13 +4,17 @@ mod access;
 mod auth;
 mod config;
 mod connection;
+mod exec;
 mod indexes;
 mod listener;
 mod log;
+mod refuse;
+mod serve;
 
-pub use config::{AuthUser, Config, ConfigError, Id, Module};
+pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
 pub use connection::Link;
 pub use listener::Listener;
+pub(crate) use log::Event;
 pub use log::LogFormat;
 
 use std::collections::HashMap;
@@ -23,6 +27,7 @@ use parking_lot::Mutex;
 use crate::index::IndexError;
 use crate::names::Names;
 use crate::source::Source;
+use crate::target::Target;
 
 /// Opens what is no directory of this machine: datasets.
 pub trait OpenPath: Send + Sync {
@@ -31,6 +36,14 @@ pub trait OpenPath: Send + Sync {
     /// # Errors
     /// When there is none; told in the log, not to the client.
     fn open(&self, path: &str) -> Result<Arc<dyn Source>, String>;
+
+    /// Begins to receive into the dataset at a module's path.
+    ///
+    /// # Errors
+    /// When that cannot be, in words that the client is told.
+    fn receive(&self, path: &str) -> Result<Target<'_>, String> {
+        Err(format!("{path} is nothing that is received into"))
+    }
 }
 
 /// Time for a client to say what it wants.

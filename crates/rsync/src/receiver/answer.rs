@@ -9,8 +9,9 @@ use super::links::Leader;
 use super::sums::Blocks;
 use super::{Asked, Pending, Receiver};
 use crate::checksum::FileSum;
+use crate::daemon::Event;
 use crate::error::{Result, RsyncError};
-use crate::flist::XattrValue;
+use crate::flist::{Received, XattrValue};
 use crate::token::Token;
 use crate::wire::{Ndx, Note, ReadWire, Tag};
 
@@ -123,6 +124,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
         }
         self.summary.files += 1;
+        let before = self.reader.total();
         match self.receive(wanted, path)? {
             Arrived::Right(object) => {
                 self.writing = None;
@@ -132,6 +134,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 };
                 self.settle_attributes(index, path, &has, true)?;
                 self.settle_xattrs(index, path, object)?;
+                let bytes = self.reader.total() - before;
+                let Received { name, metadata, .. } = &self.list[index as usize];
+                if let Some(on_event) = self.into.terms.on_event {
+                    on_event(&Event { operation: "recv", path, name, metadata: *metadata, bytes });
+                }
                 self.settle_links(index, Leader::Done(object))
             }
             Arrived::Wrong => {

@@ -49,8 +49,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let time = |time: Time| SetTime::To(timestamp(time));
         SetAttributes {
             permissions: (!it.is_symlink() && permissions != has.mode & 0o7777).then_some(permissions),
-            uid: (self.options.owner && it.uid != has.uid).then_some(it.uid),
-            gid: (self.options.group && it.gid != has.gid).then_some(it.gid),
+            uid: (self.keeps_owner() && it.uid != has.uid).then_some(it.uid),
+            gid: (self.keeps_group() && it.gid != has.gid).then_some(it.gid),
             mtime: (keeps_time && it.mtime != has.mtime).then(|| time(it.mtime)),
             atime: (keeps_atime && atime.seconds != has.atime.seconds).then(|| time(atime)),
             ..SetAttributes::default()

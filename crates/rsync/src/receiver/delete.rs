@@ -6,11 +6,13 @@ use std::sync::Arc;
 use snowmelt_zpl::{Attributes, FileKind};
 
 use super::Receiver;
+use crate::daemon::Event;
 use crate::error::Result;
 use crate::filter::{Scope, Subject};
 use crate::flist::compare_names;
 use crate::options::Delete;
 use crate::scan::IO_ERROR_GENERAL;
+use crate::source::dataset::metadata_of;
 use crate::wire::Tag;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
@@ -187,6 +189,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             _ => &mut self.deleted.files,
         };
         *count += 1;
+        let (path, metadata) = (&self.path_below(name), metadata_of(attributes));
+        if let Some(on_event) = self.into.terms.on_event {
+            on_event(&Event { operation: "del.", path, name, metadata, bytes: 0 });
+        }
         let mut told = name.to_vec();
         if attributes.kind() == FileKind::Directory {
             told.push(0);

@@ -104,11 +104,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.skip(index)
     }
 
-    /// Where permissions are not to be the client's, they are those that there are.
+    /// Where permissions are not to be the client's, they are those that there are; this side may have them be others still.
     fn settle_mode(&mut self, index: u32, found: Option<&Attributes>) {
-        if self.options.perms {
-            return;
+        if !self.options.perms {
+            self.keep_mode(index, found);
         }
+        let one = &mut self.list[index as usize].metadata;
+        if let Some(chmod) = self.into.terms.chmod.filter(|_| !one.is_symlink()) {
+            one.mode = chmod.apply(one.mode, one.is_dir());
+        }
+    }
+
+    fn keep_mode(&mut self, index: u32, found: Option<&Attributes>) {
         let one = &mut self.list[index as usize].metadata;
         let is_same_kind = |found: &&Attributes| (found.kind() == FileKind::Directory) == one.is_dir();
         let permissions = match found.filter(is_same_kind) {
@@ -387,8 +394,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             (item::TIME, time),
             (item::ATIME, atime),
             (item::PERMISSIONS, permissions),
-            (item::OWNER, self.options.owner && has.uid != it.uid),
-            (item::GROUP, self.options.group && has.gid != it.gid),
+            (item::OWNER, self.keeps_owner() && has.uid != it.uid),
+            (item::GROUP, self.keeps_group() && has.gid != it.gid),
             (item::ACL, self.acls_differ(one, found)),
         ]
         .into_iter()

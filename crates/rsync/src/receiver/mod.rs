@@ -16,13 +16,15 @@ use std::io::{self, Read, Write};
 
 use snowmelt_zpl::{SetAttributes, SetTime};
 
+use crate::chmod::Chmod;
+use crate::daemon::Event;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::flist::{ListReader, Received, compare_names};
 use crate::history::Moment;
 use crate::names::Names;
 use crate::options::{Delete, Options};
-use crate::scan::{Called, IO_ERROR_GENERAL, error_text};
+use crate::scan::{Called, IO_ERROR_GENERAL, MUNGED, error_text};
 use crate::sender::{Agreed, Summary};
 use crate::source::dataset::metadata_of;
 use crate::target::Target;
@@ -75,8 +77,28 @@ pub struct Into<'a> {
     pub called: Called<'a>,
     /// What is neither written nor deleted.
     pub hidden: &'a Filter,
+    /// What this side makes of what comes.
+    pub terms: Terms<'a>,
+}
+
+/// Is told of each file whose content came, and of what was deleted.
+pub type OnEvent<'a> = dyn Fn(&Event<'_>) + 'a;
+
+/// What this side makes of what comes, whatever the client says.
+#[derive(Default)]
+pub struct Terms<'a> {
     /// Snapshots of transfers that stay; without it what the dataset's property says.
     pub keep: Option<usize>,
+    /// Who owns all of it.
+    pub uid: Option<u32>,
+    /// Likewise.
+    pub gid: Option<u32>,
+    /// How permissions are changed.
+    pub chmod: Option<&'a Chmod>,
+    /// Targets of symbolic links are made harmless.
+    pub munged: bool,
+    /// Is told what is done.
+    pub on_event: Option<&'a OnEvent<'a>>,
 }
 
 /// One connection's receiver.
@@ -253,6 +275,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.io_error |= list.io_error;
         }
         self.list = list.entries;
+        self.impose_terms();
         self.list
             .sort_by(|a, b| compare_names((&a.name, a.metadata.is_dir()), (&b.name, b.metadata.is_dir())));
         // Of two of one name the first counts, or the directory, which may have content.
@@ -275,6 +298,28 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         let sizes = self.list.iter().filter(sized).map(|one| one.metadata.size);
         self.summary.size = sizes.fold(0, u64::saturating_add);
         Ok(())
+    }
+
+    /// Owners and targets of links are what this side says.
+    fn impose_terms(&mut self) {
+        let Terms { uid, gid, munged, .. } = self.into.terms;
+        for one in &mut self.list {
+            one.metadata.uid = uid.unwrap_or(one.metadata.uid);
+            one.metadata.gid = gid.unwrap_or(one.metadata.gid);
+            if let Some(target) = one.target.as_mut().filter(|_| munged) {
+                target.splice(..0, MUNGED.iter().copied());
+            }
+        }
+    }
+
+    /// Whether the owner of files is to be the list's.
+    fn keeps_owner(&self) -> bool {
+        self.options.owner || self.into.terms.uid.is_some()
+    }
+
+    /// Whether the group of files is to be the list's.
+    fn keeps_group(&self) -> bool {
+        self.options.group || self.into.terms.gid.is_some()
     }
 
     /// Directories that nothing but directories is in do not count.
@@ -365,7 +410,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     /// Makes what came visible, and lets the client go.
     fn conclude(self) -> Result<Summary> {
         let Self { reader, writer, into, mut requests, mut summary, io_error, has_failed, .. } = self;
-        if let Err(error) = into.target.finish(Moment::Whole, into.keep) {
+        if let Err(error) = into.target.finish(Moment::Whole, into.terms.keep) {
             let text = format!("rsync: [receiver] nothing was received: {}", chain(&error));
             return Err(RsyncError::refused(ExitCode::FileIo, text));
         }

@@ -1,12 +1,14 @@
 //! Trees that can be served.
 
 mod attributes;
+mod chmod;
 pub(crate) mod dataset;
 pub(crate) mod directory;
 mod indexed;
 mod named;
 
 pub use attributes::AttributesSource;
+pub(crate) use chmod::ChmodSource;
 pub use dataset::DatasetSource;
 pub use directory::DirectorySource;
 pub use indexed::IndexedSource;

@@ -1,0 +1,347 @@
+//! Pushes of stock rsync (Debian: rsync) to modules that are datasets. What needs rsync is ignored by a plain `cargo test`:
+//! `.ci/run clients` runs it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+/// Random trees, as the server's own tests have them.
+#[path = "../../rsync/tests/common/trees.rs"]
+mod trees;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+use trees::{Random, assert_same, disturb, grow, set_time};
+
+/// A server, killed when dropped. What it logs is in the file `log`.
+struct Server {
+    child: Child,
+    port: String,
+}
+
+impl Server {
+    fn start(scratch: &Scratch, config: &str) -> Self {
+        let file = scratch.path().join("rsyncd.conf");
+        fs::write(&file, config).unwrap();
+        let log = fs::File::create(scratch.path().join("log")).unwrap();
+        let line = format!("serve rsync --config {} --address 127.0.0.1 --port 0", file.display());
+        let mut child = scratch.command(&line).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let port = said.trim().strip_prefix("serving rsync on 127.0.0.1:");
+        Self { port: port.unwrap_or_else(|| panic!("{said}")).to_owned(), child }
+    }
+
+    fn client(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["120", "rsync", "--port", &self.port]).args(args).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str], from: &str, to: &str) -> Output {
+        self.client(args).arg(from).arg(to).output().unwrap()
+    }
+
+    /// A push that must succeed and complain of nothing; what the client prints.
+    fn push(&self, args: &[&str], from: &str, to: &str) -> String {
+        let output = self.run(args, from, &format!("localhost::{to}"));
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    #[track_caller]
+    fn fails(&self, args: &[&str], from: &str, to: &str, code: i32, message: &str) {
+        let output = self.run(args, from, to);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && stderr.contains(message), "{args:?} {to}: {output:?}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
+    let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
+    all.lines().map(str::to_owned).collect()
+}
+
+/// What a dataset's newest snapshot holds, as a directory.
+fn restored(scratch: &Scratch, dataset: &str) -> PathBuf {
+    let newest = snapshots(scratch, dataset).pop().unwrap();
+    let target = scratch.path().join("restored");
+    let _ = fs::remove_dir_all(&target);
+    scratch.ok(&format!("restore -q {newest} {}", target.display()));
+    target
+}
+
+/// Waits until a file holds a text, or fails.
+#[track_caller]
+fn await_text(file: &Path, text: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        let found = fs::read_to_string(file).unwrap_or_default();
+        if found.contains(text) {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "no '{text}' in: {found}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whatever the options, trees end identical, each as a snapshot; the module says how many of them stay.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn trees_are_pushed_to_modules() {
+    let scratch = Scratch::with_pool();
+    let source = scratch.path().join("source");
+    grow(&source, 41);
+    let from = format!("{}/", source.display());
+    scratch.ok("create -o acltype=posix tank/m");
+    scratch.ok("set snowmelt:rsync-keep=1 tank/m");
+    let server =
+        Server::start(&scratch, "[m]\npath = tank/m\nread only = no\nkeep snapshots = 3\ntimeout = 60\n");
+    let variants: &[&[&str]] = &[
+        &[],
+        &["-z", "--delete-before"],
+        &["-c", "--delete-after"],
+        &["--inplace", "-s"],
+        &["--protocol=31"],
+    ];
+    for (at, variant) in variants.iter().enumerate() {
+        let args = [&["-aHAX", "--delete"], *variant].concat();
+        server.push(&args, &from, &format!("m/{at}/"));
+        assert_same(&source, &restored(&scratch, "tank/m").join(at.to_string()), &format!("{variant:?}"));
+        disturb(&source, at as u64);
+        server.push(&args, &from, &format!("m/{at}"));
+        assert_same(&source, &restored(&scratch, "tank/m").join(at.to_string()), &format!("{variant:?}"));
+        let before = snapshots(&scratch, "tank/m");
+        assert_eq!(server.push(&["-aHAX", "--delete", "-i"], &from, &format!("m/{at}")), "");
+        assert_eq!(snapshots(&scratch, "tank/m"), before);
+    }
+    assert_eq!(snapshots(&scratch, "tank/m").len(), 3);
+    // What was pushed can be pulled.
+    let back = scratch.path().join("back");
+    let pulled = server.run(&["-aHAX"], "localhost::m/4/", back.to_str().unwrap());
+    assert!(pulled.status.success(), "{pulled:?}");
+    assert_same(&source, &back, "pulled");
+    drop(server);
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs rsync"]
+fn modules_say_who_may_write() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path();
+    fs::write(home.join("f"), b"f").unwrap();
+    fs::write(home.join("secrets"), "ann:a\nbob:b\neve:e\n").unwrap();
+    fs::set_permissions(home.join("secrets"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(home.join("password"), "a\n").unwrap();
+    fs::set_permissions(home.join("password"), fs::Permissions::from_mode(0o600)).unwrap();
+    scratch.ok("create tank/a");
+    scratch.ok("snapshot tank/a@monday");
+    scratch.ok("create -o readonly=on tank/still");
+    let users = "auth users = ann:rw, bob:ro, eve:deny";
+    let server = Server::start(
+        &scratch,
+        &format!(
+            "[default]\npath = tank/a\n[open]\npath = tank/a\nread only = no\n\
+             [monday]\npath = tank/a@monday\nread only = no\n[newest]\npath = tank/a@\nread only = no\n\
+             [drop]\npath = tank/a\nread only = no\nwrite only = yes\nrefuse options = delete\n\
+             [users]\npath = tank/a\nsecrets file = {home}/secrets\n{users}\n\
+             [still]\npath = tank/still\nread only = no\n[one]\npath = tank/a\nread only = no\nmax connections = -1\n\
+             [secret]\npath = tank/a\nread only = no\nexclude = /kept\n",
+            home = home.display()
+        ),
+    );
+    let f = home.join("f").display().to_string();
+    for module in ["default", "monday", "newest"] {
+        server.fails(&["-a"], &f, &format!("localhost::{module}/"), 1, "ERROR: module is read only");
+    }
+    server.push(&["-a"], &f, "open/");
+    assert_eq!(fs::read(restored(&scratch, "tank/a").join("f")).unwrap(), b"f");
+    server.fails(&["-a"], "localhost::drop/", home.to_str().unwrap(), 1, "ERROR: module is write only");
+    server.push(&["-a"], &f, "drop/g");
+    for delete in ["--delete", "--delete-after", "--delete-excluded"] {
+        let message = "The server is configured to refuse --delete";
+        server.fails(&["-r", delete], home.to_str().unwrap(), "localhost::drop/", 4, message);
+    }
+    let password = format!("--password-file={}", home.join("password").display());
+    for (user, secret, code) in [("ann", "a", 0), ("bob", "b", 1), ("eve", "e", 5), ("ann", "x", 5)] {
+        fs::write(home.join("password"), format!("{secret}\n")).unwrap();
+        let output = server.run(&["-a", &password], &f, &format!("{user}@localhost::users/{user}"));
+        assert_eq!(output.status.code(), Some(code), "{user}: {output:?}");
+    }
+    let result = restored(&scratch, "tank/a");
+    assert!(result.join("ann").exists() && !result.join("bob").exists() && result.join("g").exists());
+    server.fails(&["-a"], &f, "localhost::still/", 11, "Read-only file system (30)");
+    server.fails(&["-a"], &f, "localhost::one/", 5, "@ERROR: module is disabled");
+    // What the module hides is neither written nor deleted, and nothing leads out of it.
+    server.push(&["-a"], &f, "open/kept");
+    server.fails(&["-a"], &f, "localhost::secret/kept", 23, "ERROR: daemon refused to receive file \"kept\"");
+    fs::create_dir(home.join("void")).unwrap();
+    server.push(&["-r", "--delete"], &format!("{}/", home.join("void").display()), "secret/");
+    assert!(restored(&scratch, "tank/a").join("kept").exists());
+    server.push(&["-a"], &f, "open/../../../up");
+    assert!(restored(&scratch, "tank/a").join("up").exists());
+    drop(server);
+    scratch.ok("check tank");
+}
+
+#[test]
+fn directories_are_not_received_into() {
+    let scratch = Scratch::new();
+    for text in ["read only = no", "secrets file = /s\nauth users = joe:rw"] {
+        fs::write(scratch.path().join("rsyncd.conf"), format!("[d]\npath = /srv\n{text}\n")).unwrap();
+        let config = scratch.path().join("rsyncd.conf");
+        let said = scratch.fails(1, &format!("serve rsync --config {}", config.display()));
+        assert!(
+            said.contains("module 'd': only datasets are received into, and /srv is a directory"),
+            "{said}"
+        );
+    }
+}
+
+/// Owners, permissions and links are what the module says, and the log tells what came.
+#[test]
+#[ignore = "needs rsync and root"]
+fn what_comes_is_made_what_the_module_says() {
+    let scratch = Scratch::with_pool();
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/f"), b"content").unwrap();
+    fs::write(source.join("x"), b"x").unwrap();
+    fs::set_permissions(source.join("x"), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink("../../etc/passwd", source.join("link")).unwrap();
+    scratch.ok("create tank/m");
+    let server = Server::start(
+        &scratch,
+        "[m]\npath = tank/m\nread only = no\nuid = 1234\ngid = 4321\nincoming chmod = D2770,F640\nmunge symlinks = yes\n\
+         transfer logging = yes\nlog format = %o %m %f %l %u|\n\
+         [n]\npath = tank/m\noutgoing chmod = Fo=r,Fg+w,D755\n",
+    );
+    let from = format!("{}/", source.display());
+    server.push(&["-a"], &from, "m/");
+    let result = restored(&scratch, "tank/m");
+    let shown = |path: &str| {
+        let it = result.join(path).symlink_metadata().unwrap();
+        (it.mode() & 0o7777, it.uid(), it.gid())
+    };
+    assert_eq!(shown("d"), (0o2770, 1234, 4321));
+    assert_eq!(shown("d/f"), (0o640, 1234, 4321));
+    assert_eq!(shown("x"), (0o640, 1234, 4321));
+    let target = fs::read_link(result.join("link")).unwrap();
+    assert_eq!(target.to_str().unwrap(), "/rsyncd-munged/../../etc/passwd");
+    // It is what it is to be: nothing more to do.
+    let count = snapshots(&scratch, "tank/m").len();
+    assert_eq!(server.push(&["-ai"], &from, "m/"), "");
+    assert_eq!(snapshots(&scratch, "tank/m").len(), count);
+    fs::remove_file(source.join("x")).unwrap();
+    server.push(&["-a", "--delete"], &from, "m/");
+    let log = await_text(&scratch.path().join("log"), "del. m x 1 |");
+    assert!(log.contains("recv m d/f 7 |") && log.contains("rsync to m/ from 127.0.0.1"), "{log}");
+    let back = scratch.path().join("back");
+    let pulled = server.run(&["-rlp"], "localhost::n/", back.to_str().unwrap());
+    assert!(pulled.status.success(), "{pulled:?}");
+    let mode = |path: &str| back.join(path).metadata().unwrap().mode() & 0o7777;
+    assert_eq!((mode("d"), mode("d/f")), (0o755, 0o664));
+}
+
+/// Commands run before and after, are told of the transfer, and can stop it.
+#[test]
+#[ignore = "needs rsync and root"]
+fn commands_run_around_transfers() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path().display().to_string();
+    let f = format!("{home}/f");
+    fs::write(&f, b"f").unwrap();
+    fs::write(format!("{home}/secret"), b"for early").unwrap();
+    fs::create_dir(format!("{home}/public")).unwrap();
+    scratch.ok("create tank/m");
+    let record = |kind: &str| {
+        format!(
+            "echo {kind} $RSYNC_MODULE_NAME $RSYNC_MODULE_PATH $RSYNC_HOST_ADDR $RSYNC_REQUEST $RSYNC_ARG0 \
+             status=$RSYNC_EXIT_STATUS/$RSYNC_RAW_STATUS $(id -u) >> {home}/record"
+        )
+    };
+    let server = Server::start(
+        &scratch,
+        &format!(
+            "post-xfer exec = {post}\n[m]\npath = tank/m\nread only = no\nearly exec = cat > {home}/early\npre-xfer exec = {pre}\n\
+             [no]\npath = tank/m\nread only = no\npre-xfer exec = echo not today; exit 3\n\
+             [never]\npath = tank/m\nread only = no\nearly exec = exit 1\n\
+             [public]\npath = {home}/public\npre-xfer exec = {pre}\n",
+            pre = record("pre"),
+            post = record("post")
+        ),
+    );
+    let record = scratch.path().join("record");
+    server.push(&["-a", &format!("--early-input={home}/secret")], &f, "m/sub/");
+    let said = await_text(&record, "post m");
+    let expected = "pre m tank/m 127.0.0.1 m/sub/ rsyncd status=/ 0\npost m tank/m 127.0.0.1 status=0/0 0\n";
+    assert_eq!(said, expected);
+    assert_eq!(fs::read(scratch.path().join("early")).unwrap(), b"for early");
+    let before = snapshots(&scratch, "tank/m");
+    server.fails(&["-a"], &f, "localhost::no/", 4, "pre-xfer exec returned failure (768):not today");
+    await_text(&record, "post no tank/m 127.0.0.1 status=4/1024 0");
+    server.fails(&["-a"], &f, "localhost::never/", 5, "@ERROR: early exec failed");
+    await_text(&record, "post never tank/m 127.0.0.1 status=-1/-1 0");
+    assert_eq!(snapshots(&scratch, "tank/m"), before);
+    // A directory is read as nobody, but commands are the server's own.
+    let output = server.run(&["-a"], "localhost::public/", &format!("{home}/copy"));
+    assert!(output.status.success(), "{output:?}");
+    await_text(&record, "post public");
+    assert!(fs::read_to_string(&record).unwrap().lines().all(|line| line.ends_with(" 0")));
+}
+
+/// What is cut off keeps what came whole; two pushes at once come one after another.
+#[test]
+#[ignore = "needs rsync"]
+fn pushes_to_modules_that_are_cut_off_go_on_where_they_were() {
+    let scratch = Scratch::with_pool();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for at in 0..40 {
+        let path = source.join(format!("{at:02}"));
+        fs::write(&path, Random(at).bytes(200_000)).unwrap();
+        set_time(&path, 1_600_000_000, 7);
+    }
+    set_time(&source, 1_600_000_000, 7);
+    scratch.ok("create tank/cut");
+    let server = Server::start(&scratch, "[m]\npath = tank/cut\nread only = no\ntimeout = 30\n");
+    let from = format!("{}/", source.display());
+    for wait in [300, 700, 1500] {
+        let mut command = Command::new("rsync");
+        command.args(["--port", &server.port, "-a", "--bwlimit=2M", &from, "localhost::m/"]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let children: Vec<_> = (0..2)
+        .map(|at| {
+            let to = format!("localhost::m/{at}/");
+            server.client(&["-a", &from, &to]).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    server.push(&["-a"], &from, "m/");
+    let result = restored(&scratch, "tank/cut");
+    assert_same(&source, &result.join("0"), "one");
+    assert_same(&source, &result.join("1"), "the other");
+    assert!(snapshots(&scratch, "tank/cut").iter().all(|name| !name.ends_with("_partial")));
+    drop(server);
+    scratch.ok("check tank");
+}

@@ -1,0 +1,145 @@
+//! Commands around a transfer (`early exec`, `pre-xfer exec`, `post-xfer exec`), run as whoever runs the daemon.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Time that a client waits for a command at most.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// What is kept of what a command says.
+const OUTPUT_MAX: u64 = 4096;
+const TICK: Duration = Duration::from_millis(10);
+/// What a command has said is there once it has ended, unless something that it started goes on.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a command is told, by names of variables.
+pub type Variables = Vec<(String, std::ffi::OsString)>;
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// `None` of one that was ended for taking too long.
+    pub status: Option<ExitStatus>,
+    /// The beginning of what it said.
+    pub out: String,
+    /// Likewise, on its standard error.
+    pub err: String,
+}
+
+impl Ended {
+    pub fn is_success(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+
+    /// As `wait` has it.
+    pub fn raw_status(&self) -> i32 {
+        self.status.map_or(-1, ExitStatus::into_raw)
+    }
+}
+
+/// Takes all that comes, and keeps its beginning.
+struct Output {
+    text: Arc<Mutex<Vec<u8>>>,
+    is_over: Receiver<()>,
+}
+
+impl Output {
+    fn of(from: Option<impl Read + Send + 'static>) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let (tell, is_over) = mpsc::channel();
+        let kept = text.clone();
+        if let Some(mut from) = from {
+            std::thread::spawn(move || {
+                let mut buffer = [0; OUTPUT_MAX as usize];
+                while let Ok(len) = from.read(&mut buffer) {
+                    if len == 0 {
+                        break;
+                    }
+                    let mut kept = kept.lock();
+                    let room = buffer.len() - kept.len();
+                    kept.extend_from_slice(&buffer[..len.min(room)]);
+                }
+                // Nobody may be waiting any more.
+                let _ = tell.send(());
+            });
+        }
+        Self { text, is_over }
+    }
+
+    fn text(self) -> String {
+        let _ = self.is_over.recv_timeout(OUTPUT_PATIENCE);
+        String::from_utf8_lossy(&self.text.lock()).replace("\r\n", "\n")
+    }
+}
+
+/// Runs a command by the shell, with `input`, of a few KiB, on its standard input; for as long as it takes without `patience`.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(
+    command: &str,
+    variables: &Variables,
+    input: &[u8],
+    patience: Option<Duration>,
+) -> io::Result<Ended> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It need not read that. A pipe has room for all of it.
+        let _ = stdin.write_all(input);
+    }
+    let (out, err) = (Output::of(child.stdout.take()), Output::of(child.stderr.take()));
+    let status = wait(&mut child, patience)?;
+    Ok(Ended { status, out: out.text(), err: err.text() })
+}
+
+fn wait(child: &mut Child, patience: Option<Duration>) -> io::Result<Option<ExitStatus>> {
+    let Some(patience) = patience else { return child.wait().map(Some) };
+    let begun = Instant::now();
+    while begun.elapsed() < patience {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(TICK);
+    }
+    // With what it started.
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        kill_process_group(group, Signal::KILL)?;
+    }
+    child.wait().map(|_| None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_bounded() {
+        let variables = vec![("RSYNC_MODULE_NAME".to_owned(), "m".into())];
+        let ended =
+            run("cat; echo \" $RSYNC_MODULE_NAME\"; echo no >&2; exit 3", &variables, b"in", Some(PATIENCE));
+        let ended = ended.unwrap();
+        assert_eq!((ended.out.as_str(), ended.err.as_str(), ended.raw_status()), ("in m\n", "no\n", 3 << 8));
+        let ended = run("sleep 60", &variables, b"", Some(Duration::from_millis(50))).unwrap();
+        assert!(!ended.is_success() && ended.raw_status() == -1);
+        // One that says much ends all the same, and one that leaves something behind.
+        let ended = run("head -c 1000000 /dev/zero | tr '\\0' x", &variables, b"", None).unwrap();
+        assert!(ended.is_success() && ended.out.len() == OUTPUT_MAX as usize);
+        let begun = Instant::now();
+        assert!(run("sleep 5 & echo", &variables, b"", None).unwrap().is_success());
+        assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+}

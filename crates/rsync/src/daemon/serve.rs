@@ -1,0 +1,365 @@
+//! A module's client: the commands around its transfer, its arguments, and the transfer itself.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Gid, Uid};
+
+use super::config::Id;
+use super::connection::Chosen;
+use super::exec::{self, Variables};
+use super::log::{Event, LogContext};
+use super::{Daemon, Link, Module};
+use crate::error::{ExitCode, Result, RsyncError};
+use crate::index::IndexError;
+use crate::names::Names;
+use crate::options::{Options, complete, read_args};
+use crate::receiver::{Into, OnEvent, Terms};
+use crate::scan::{Called, View};
+use crate::sender::Summary;
+use crate::session::{self, Receiving, Surroundings};
+use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, Source};
+
+/// Who rsync is when nobody has said who to be.
+const NOBODY: u32 = 65534;
+
+/// What a client asks for, once that is known.
+struct Asked<'d> {
+    module: &'d Module,
+    user: &'d str,
+    protocol: u8,
+    peer: IpAddr,
+    options: Options,
+    failure: Option<RsyncError>,
+    source: Arc<dyn Source>,
+}
+
+impl Daemon {
+    /// From the module's choice on. What went wrong is logged; the client was told, where it could be.
+    pub(super) fn serve_module(&self, mut link: Link, peer: IpAddr, chosen: &Chosen<'_>) {
+        let module = chosen.module;
+        let mut variables = variables(module, peer, &chosen.user);
+        let result = self.ask(&mut link, peer, chosen, &mut variables).and_then(|asked| match asked {
+            None => Ok(None),
+            // In a thread of its own: whoever that becomes to read a module, this one stays who it is.
+            Some(asked) => {
+                let transfer = || self.transfer(&mut link, asked);
+                let broken = |_| RsyncError::protocol("the server broke");
+                std::thread::scope(|scope| scope.spawn(transfer).join().map_err(broken))?.map(Some)
+            }
+        });
+        let code = match &result {
+            Ok(Some(summary)) => {
+                self.say(format!(
+                    "sent {} bytes  received {} bytes  total size {}",
+                    summary.written, summary.read, summary.size
+                ));
+                summary.shortcoming().map_or(0, |code| code as i32)
+            }
+            Ok(None) => -1,
+            Err(error) => {
+                self.say(format!("{peer}: module {}: {error}", module.name));
+                link.drain();
+                match error {
+                    RsyncError::PeerExit { code } => i32::try_from(*code).unwrap_or(-1),
+                    other => other.code() as i32,
+                }
+            }
+        };
+        // Nobody waits for what is done afterwards.
+        drop(link);
+        if let Some(command) = &module.post_exec {
+            variables.retain(|(name, _)| name != "RSYNC_REQUEST" && !name.starts_with("RSYNC_ARG"));
+            variables.push(("RSYNC_EXIT_STATUS".to_owned(), code.to_string().into()));
+            let raw = if code < 0 { code } else { code << 8 };
+            variables.push(("RSYNC_RAW_STATUS".to_owned(), raw.to_string().into()));
+            // What it says is in the log.
+            let _ = self.run(module, ("post-xfer exec", command), &variables, (&[], None));
+        }
+    }
+
+    /// Runs a command; why the transfer is not to be, if it is not.
+    fn run(
+        &self,
+        module: &Module,
+        (kind, command): (&str, &str),
+        variables: &Variables,
+        (input, patience): (&[u8], Option<Duration>),
+    ) -> std::result::Result<(), String> {
+        let ended = match exec::run(command, variables, input, patience) {
+            Ok(ended) => ended,
+            Err(error) => {
+                self.say(format!("module {}: {kind} cannot be run: {error}", module.name));
+                return Err(format!("{kind} cannot be run"));
+            }
+        };
+        for line in ended.err.lines() {
+            self.say(format!("module {}: {kind}: {}", module.name, line.escape_debug()));
+        }
+        if ended.is_success() {
+            return Ok(());
+        }
+        self.say(format!("module {}: {kind} returned failure ({})", module.name, ended.raw_status()));
+        let said = if ended.out.is_empty() { String::new() } else { format!(":{}", ended.out.trim_end()) };
+        Err(format!("{kind} returned failure ({}){said}", ended.raw_status()))
+    }
+
+    /// Hears what the client wants; `None` if it was told that there is no such thing.
+    fn ask<'d>(
+        &self,
+        link: &mut Link,
+        peer: IpAddr,
+        chosen: &'d Chosen<'d>,
+        variables: &mut Variables,
+    ) -> Result<Option<Asked<'d>>> {
+        let module = chosen.module;
+        if let Some(command) = &module.early_exec {
+            let input = (chosen.early_input.as_slice(), Some(exec::PATIENCE));
+            if self.run(module, ("early exec", command), variables, input).is_err() {
+                link.say("@ERROR: early exec failed")?;
+                return Ok(None);
+            }
+        }
+        let source: Arc<dyn Source> = match self.open(module) {
+            Ok(source) => source,
+            Err(error) => {
+                self.say(format!("module {}: {}: {error}", module.name, module.path));
+                link.say(&format!("@ERROR: chdir failed: {} cannot be opened", module.name))?;
+                return Ok(None);
+            }
+        };
+        link.say("@RSYNCD: OK")?;
+        let args = complete(read_args(&mut link.reader)?, &mut link.reader)?;
+        let (mut options, failure) = Options::parse(&args);
+        let mut failure = failure.or_else(|| Self::refusal(module, chosen.access, &options));
+        *link.deadline.lock() = None;
+        let shown = options.paths.join(&b' ');
+        if let Some(command) = &module.pre_exec {
+            variables.push(("RSYNC_REQUEST".to_owned(), OsString::from_vec(shown.clone())));
+            variables.extend(numbered(&module.name, &args));
+            let told = self.run(module, ("pre-xfer exec", command), variables, (&[], Some(exec::PATIENCE)));
+            failure =
+                told.map_or_else(|text| Some(RsyncError::refused(ExitCode::Unsupported, text)), |()| failure);
+        }
+        options.patterns = true;
+        options.numeric_ids |= module.numeric_ids;
+        options.ignore_errors |= module.ignore_errors;
+        let timeout = match (module.timeout_seconds, options.timeout_seconds) {
+            (0, 0) => None,
+            (0, seconds) | (seconds, 0) => Some(seconds),
+            (ours, theirs) => Some(ours.min(theirs)),
+        };
+        (link.set_timeout)(timeout.map(|seconds| Duration::from_secs(u64::from(seconds))))?;
+        let user = if chosen.user.is_empty() { String::new() } else { format!("{}@", chosen.user) };
+        let direction = if options.sender { "on" } else { "to" };
+        self.say(format!(
+            "rsync {direction} {} from {user}{peer}",
+            String::from_utf8_lossy(&shown).escape_debug()
+        ));
+        let (user, protocol) = (chosen.user.as_str(), chosen.protocol);
+        Ok(Some(Asked { module, user, protocol, peer, options, failure, source }))
+    }
+
+    fn transfer(&self, link: &mut Link, mut asked: Asked<'_>) -> Result<Summary> {
+        let module = asked.module;
+        self.become_user(module).map_err(|text| RsyncError::refused(ExitCode::FileIo, text))?;
+        let context = LogContext {
+            address: asked.peer.to_string(),
+            module: module.name.clone(),
+            path: module.path.clone(),
+            user: asked.user.to_owned(),
+        };
+        let on_event = |event: &Event<'_>| {
+            if module.transfer_logging {
+                self.say(module.log_format.line(&context, event));
+            }
+        };
+        if !asked.options.sender && asked.failure.is_none() {
+            let target = self.datasets.receive(&module.path);
+            match self.owner(module).and_then(|owner| Ok((target?, owner))) {
+                Ok((target, (uid, gid))) => {
+                    let (chmod, munged) = (Some(&module.incoming_chmod), module.munge_symlinks);
+                    let on_event = Some(&on_event as &OnEvent<'_>);
+                    let terms = Terms { keep: module.keep_snapshots, uid, gid, chmod, munged, on_event };
+                    let path = asked.options.paths.first();
+                    let path = path.map_or_else(Vec::new, |path| in_module(&module.name, path));
+                    let called = Called::Module(&module.name);
+                    let into = Into { target, path, called, hidden: &module.hidden, terms };
+                    let receiving = Receiving {
+                        into,
+                        names: self.names_for(&asked.options),
+                        timeout_seconds: module.timeout_seconds,
+                        seed: session::seed()?,
+                    };
+                    let ends = (&mut link.reader, &mut link.writer);
+                    return session::receive(asked.protocol, ends, &asked.options, receiving);
+                }
+                Err(error) => {
+                    let text = format!("rsync: [receiver] {error}");
+                    asked.failure = Some(RsyncError::refused(ExitCode::FileIo, text));
+                }
+            }
+        }
+        let changed = ChmodSource { source: asked.source.as_ref(), chmod: &module.outgoing_chmod };
+        let is_changed = module.outgoing_chmod != crate::chmod::Chmod::default();
+        let options = &asked.options;
+        let surroundings = Surroundings {
+            view: View {
+                source: if is_changed { &changed } else { asked.source.as_ref() },
+                hidden: &module.hidden,
+                called: Called::Module(&module.name),
+                munged: module.munge_symlinks,
+            },
+            names: self.names_for(options),
+            paths: options.paths.iter().map(|path| in_module(&module.name, path)).collect(),
+            timeout_seconds: module.timeout_seconds,
+            seed: session::seed()?,
+            on_file: &mut |entry, bytes| {
+                let (path, name, metadata) = (&entry.path(), &entry.name, entry.metadata);
+                on_event(&Event { operation: "send", path, name, metadata, bytes });
+            },
+        };
+        let ends = (&mut link.reader, &mut link.writer);
+        session::serve(asked.protocol, ends, (options, asked.failure), surroundings)
+    }
+
+    fn names_for(&self, options: &Options) -> Names {
+        if options.numeric_ids { Names::default() } else { self.names.clone() }
+    }
+
+    /// Who is to own what comes into a dataset, if the module says.
+    fn owner(&self, module: &Module) -> std::result::Result<(Option<u32>, Option<u32>), String> {
+        let uid = match &module.uid {
+            Id::Default => None,
+            Id::Named(name) => Some(self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?),
+        };
+        let gid = match &module.gid {
+            Id::Default => None,
+            Id::Named(_) => self.gids(module)?.first().copied(),
+        };
+        Ok((uid, gid))
+    }
+
+    /// Opens what a module serves.
+    fn open(&self, module: &Module) -> std::result::Result<Arc<dyn Source>, String> {
+        if !module.is_directory() {
+            return self.datasets.open(&module.path);
+        }
+        let path = Path::new(&module.path);
+        Ok(match (&module.index, module.real_files()) {
+            (Some(file), _) => {
+                let told = |error: &IndexError| {
+                    self.say(format!("module {}: {error}; the index before is used", module.name));
+                };
+                let index = self.indexes.get(file, told).map_err(|error| error.to_string())?;
+                Arc::new(IndexedSource::new(index, module.real_path.as_deref().unwrap_or(path)))
+            }
+            (None, Some(files)) => {
+                Arc::new(AttributesSource::open(path, files).map_err(|error| error.to_string())?)
+            }
+            (None, None) => Arc::new(DirectorySource::open(path).map_err(|error| error.to_string())?),
+        })
+    }
+
+    fn gids(&self, module: &Module) -> std::result::Result<Vec<u32>, String> {
+        match &module.gid {
+            Id::Default => {
+                Ok(vec![self.names.gid("nobody").or_else(|| self.names.gid("nogroup")).unwrap_or(NOBODY)])
+            }
+            Id::Named(names) => names
+                .split([' ', ',', '\t'])
+                .filter(|name| !name.is_empty())
+                .map(|name| self.names.gid(name).ok_or_else(|| format!("Invalid gid {name}")))
+                .collect(),
+        }
+    }
+
+    /// Becomes who a directory is to be read as: this thread serves one connection only.
+    fn become_user(&self, module: &Module) -> std::result::Result<(), String> {
+        if !module.is_directory() || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let uid = match &module.uid {
+            Id::Default => self.names.uid("nobody").unwrap_or(NOBODY),
+            Id::Named(name) => self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?,
+        };
+        let gids = self.gids(module)?;
+        if uid == 0 && gids == [0] {
+            return Ok(());
+        }
+        let gids: Vec<Gid> = gids.into_iter().map(Gid::from_raw).collect();
+        let gid = gids.first().copied().ok_or("gid names no group")?;
+        let uid = Uid::from_raw(uid);
+        let switch = || -> rustix::io::Result<()> {
+            rustix::thread::set_thread_groups(&gids)?;
+            rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+            rustix::thread::set_thread_res_uid(uid, uid, uid)
+        };
+        switch().map_err(|error| format!("cannot become another user: {error}"))
+    }
+}
+
+/// What all commands of a connection are told. The number is one that no other has at the time.
+fn variables(module: &Module, peer: IpAddr, user: &str) -> Variables {
+    let number = rustix::thread::gettid().as_raw_nonzero();
+    [
+        ("RSYNC_MODULE_NAME", module.name.clone()),
+        ("RSYNC_MODULE_PATH", module.path.clone()),
+        ("RSYNC_HOST_ADDR", peer.to_string()),
+        // Addresses have no names here.
+        ("RSYNC_HOST_NAME", peer.to_string()),
+        ("RSYNC_USER_NAME", user.to_owned()),
+        ("RSYNC_PID", number.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.into()))
+    .into()
+}
+
+/// The client's arguments, those that are paths without the module's name.
+fn numbered(module: &str, args: &[Vec<u8>]) -> Variables {
+    let mut are_paths = false;
+    let mut numbered = vec![("RSYNC_ARG0".to_owned(), "rsyncd".into())];
+    for (at, arg) in args.iter().enumerate() {
+        let arg = if are_paths { in_module(module, arg) } else { arg.clone() };
+        are_paths |= arg == b".";
+        let shown = std::ffi::OsStr::from_bytes(&arg).to_owned();
+        numbered.push((format!("RSYNC_ARG{}", at + 1), shown));
+    }
+    numbered
+}
+
+/// The path in the module: names begin with the module's. Backslashes protect characters from a shell that there is none of.
+fn in_module(module: &str, path: &[u8]) -> Vec<u8> {
+    match path.strip_prefix(module.as_bytes()) {
+        Some([]) => Vec::new(),
+        Some([b'/', rest @ ..]) => rest.to_vec(),
+        _ => path.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_begin_with_the_module() {
+        assert_eq!(in_module("m", b"m/a/b"), b"a/b");
+        assert_eq!(in_module("m", b"m"), b"");
+        assert_eq!(in_module("m", b"mm/a"), b"mm/a");
+    }
+
+    #[test]
+    fn commands_are_told_the_arguments() {
+        let args = ["--server", "-r", ".", "m/a"].map(|arg| arg.as_bytes().to_vec());
+        let told = numbered("m", &args);
+        let text: Vec<_> = told.iter().map(|(name, value)| format!("{name}={}", value.display())).collect();
+        assert_eq!(
+            text,
+            ["RSYNC_ARG0=rsyncd", "RSYNC_ARG1=--server", "RSYNC_ARG2=-r", "RSYNC_ARG3=.", "RSYNC_ARG4=a"]
+        );
+    }
+}
