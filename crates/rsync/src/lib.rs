@@ -19,6 +19,7 @@ mod flist;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod history;
+mod idmap;
 pub mod index;
 mod names;
 mod options;

@@ -10,6 +10,8 @@ use crate::wire::ReadWire;
 /// Most arguments, and their bytes in all.
 const ARGS_MAX: usize = 16 << 10;
 const ARGS_BYTES_MAX: usize = 4 << 20;
+/// Most directories that files are looked for in.
+const BASIS_DIRS_MAX: usize = 20;
 
 /// What a client asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,6 +61,19 @@ pub struct Options {
     /// No shell has seen the paths: they may be patterns.
     pub patterns: bool,
     pub remove_source_files: bool,
+    /// What is replaced or deleted is kept under another name, which ends with the suffix, or in a directory.
+    pub backup: bool,
+    pub suffix: Option<Vec<u8>>,
+    pub backup_dir: Option<Vec<u8>>,
+    /// Directories where files may be that are not at the destination, and what is made of them.
+    pub basis_dirs: Vec<Vec<u8>>,
+    pub basis_use: BasisUse,
+    /// 1: files of like names are looked at in the directory of a new one; 2: in the other directories too.
+    pub fuzzy: u8,
+    /// Arguments that are not there are deleted.
+    pub delete_missing_args: bool,
+    pub user_map: Option<Vec<u8>>,
+    pub group_map: Option<Vec<u8>>,
     /// Levels of `-v`.
     pub verbosity: u8,
     /// Of `--itemize-changes`: 2 also of what is as it should be.
@@ -95,6 +110,29 @@ pub struct Options {
     pub given: Vec<String>,
 }
 
+/// What is made of files that another directory has as they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BasisUse {
+    /// Nothing.
+    #[default]
+    Compare,
+    /// Copies.
+    Copy,
+    /// Links.
+    Link,
+}
+
+impl BasisUse {
+    /// The option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compare => "compare-dest",
+            Self::Copy => "copy-dest",
+            Self::Link => "link-dest",
+        }
+    }
+}
+
 /// When a receiver deletes what the sender does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delete {
@@ -112,24 +150,8 @@ pub enum Delete {
 }
 
 /// Options that mean something to a receiver which is not done here.
-const NOT_RECEIVED: &[&str] = &[
-    "b",
-    "backup",
-    "backup-dir",
-    "compare-dest",
-    "copy-dest",
-    "link-dest",
-    "delete-missing-args",
-    "files-from",
-    "groupmap",
-    "iconv",
-    "K",
-    "keep-dirlinks",
-    "remove-sent-files",
-    "remove-source-files",
-    "usermap",
-    "write-devices",
-];
+const NOT_RECEIVED: &[&str] =
+    &["files-from", "iconv", "K", "keep-dirlinks", "remove-sent-files", "write-devices"];
 
 /// A size as it is given to `--max-size`: `1.5m`, `10KB`, `1g-1`.
 fn size(name: &str, value: &[u8]) -> Result<u64> {
@@ -175,17 +197,10 @@ const OTHERS_BUSINESS: &[&str] = &[
     "partial-dir",
     "force",
     "max-alloc",
-    "compare-dest",
-    "copy-dest",
-    "link-dest",
-    "fuzzy",
     "sparse",
     "preallocate",
     "delay-updates",
     "temp-dir",
-    "backup",
-    "backup-dir",
-    "suffix",
     "super",
     "no-super",
     "fsync",
@@ -199,8 +214,6 @@ const OTHERS_BUSINESS: &[&str] = &[
     "outbuf",
     "human-readable",
     "no-human-readable",
-    "usermap",
-    "groupmap",
     "chown",
     "chmod",
     "skip-compress",
@@ -280,6 +293,7 @@ impl Options {
                 _ => options.paths.push(arg.clone()),
             }
         }
+        failure = failure.or(options.settle().err());
         if !is_server {
             failure = failure.or(Some(refused("rsync: on remote machine: --server was expected".to_owned())));
         }
@@ -332,7 +346,9 @@ impl Options {
                 b'W' => set(&mut self.whole_file),
                 b'i' => self.itemize = self.itemize.saturating_add(1),
                 // Of the receiver, where it changes nothing or is refused, or of what is shown.
-                b'q' | b'S' | b'b' | b'K' | b'y' | b'h' | b'P' | b'V' => {}
+                b'b' => set(&mut self.backup),
+                b'y' => self.fuzzy = self.fuzzy.saturating_add(1),
+                b'q' | b'S' | b'K' | b'h' | b'P' | b'V' => {}
                 other => {
                     return Err(refused(format!(
                         "rsync: on remote machine: -{}: unknown option",
@@ -368,7 +384,17 @@ impl Options {
             "append" => self.append = (self.append + 1).min(2),
             "append-verify" => self.append = 2,
             "ignore-errors" => self.ignore_errors = true,
-            "ignore-missing-args" | "delete-missing-args" => self.ignore_missing_args = true,
+            "ignore-missing-args" => self.ignore_missing_args = true,
+            "delete-missing-args" => (self.ignore_missing_args, self.delete_missing_args) = (true, true),
+            "backup" => self.backup = true,
+            "suffix" => self.suffix = Some(some.to_vec()),
+            "backup-dir" => (self.backup, self.backup_dir) = (true, Some(some.to_vec())),
+            "compare-dest" => self.basis(BasisUse::Compare, some)?,
+            "copy-dest" => self.basis(BasisUse::Copy, some)?,
+            "link-dest" => self.basis(BasisUse::Link, some)?,
+            "fuzzy" => self.fuzzy = self.fuzzy.saturating_add(1),
+            "usermap" => self.user_map = Some(some.to_vec()),
+            "groupmap" => self.group_map = Some(some.to_vec()),
             "from0" => self.from0 = true,
             "files-from" => self.files_from = Some(some.to_vec()),
             "dirs" => self.dirs = true,
@@ -428,6 +454,39 @@ impl Options {
             "remove-source-files" | "remove-sent-files" => self.remove_source_files = true,
             name if OTHERS_BUSINESS.contains(&name) => {}
             _ => return Err(refused(format!("rsync: on remote machine: --{name}: unknown option"))),
+        }
+        Ok(())
+    }
+
+    fn basis(&mut self, how: BasisUse, directory: &[u8]) -> Result<()> {
+        if !self.basis_dirs.is_empty() && self.basis_use != how {
+            return Err(refused(
+                "ERROR: You may not mix --compare-dest, --copy-dest, and --link-dest.".to_owned(),
+            ));
+        }
+        if self.basis_dirs.len() >= BASIS_DIRS_MAX {
+            let name = how.name();
+            return Err(refused(format!("ERROR: at most {BASIS_DIRS_MAX} --{name} args may be specified")));
+        }
+        self.basis_use = how;
+        self.basis_dirs.push(directory.to_vec());
+        Ok(())
+    }
+
+    /// What follows from several options together.
+    fn settle(&mut self) -> Result<()> {
+        if self.backup_dir.as_deref().is_some_and(|directory| matches!(directory, b"" | b"." | b"./")) {
+            self.backup_dir = None;
+        }
+        if self.backup && self.backup_dir.is_none() {
+            // A backup changes its directory after that was settled.
+            self.omit_dir_times = true;
+            if self.suffix.as_ref().is_some_and(Vec::is_empty) {
+                return Err(refused("rsync: --suffix cannot be empty without a --backup-dir".to_owned()));
+            }
+        }
+        if self.suffix.as_ref().is_some_and(|suffix| suffix.contains(&b'/')) {
+            return Err(refused("rsync: --suffix cannot contain slashes".to_owned()));
         }
         Ok(())
     }
@@ -557,7 +616,15 @@ mod tests {
         assert!(options.not_received().is_none());
         assert_eq!(parse("--server -r --delete . t").unwrap().delete, Delete::During);
         assert_eq!(parse("--server -r --delete-after --delete-excluded . t").unwrap().delete, Delete::After);
-        for refused in ["-b", "--link-dest x", "-K", "--files-from=-", "--remove-source-files"] {
+        let options = parse("--server -byy --backup-dir ../b --suffix=.old --link-dest ../a --link-dest /c --usermap=*:joe . t").unwrap();
+        assert!(options.backup && !options.omit_dir_times && options.not_received().is_none());
+        assert_eq!((options.fuzzy, options.basis_use), (2, BasisUse::Link));
+        assert_eq!(options.basis_dirs, [b"../a".to_vec(), b"/c".to_vec()]);
+        assert!(parse("--server -b . t").unwrap().omit_dir_times);
+        for wrong in ["-b --suffix=", "-b --suffix=a/b", "--link-dest a --copy-dest b"] {
+            assert!(parse(&format!("--server -r {wrong} . t")).is_err(), "{wrong}");
+        }
+        for refused in ["-K", "--files-from=-", "--remove-sent-files"] {
             assert!(
                 parse(&format!("--server -r {refused} . t")).unwrap().not_received().is_some(),
                 "{refused}"

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_not_done_here_is_refused() {
-        for words in [PULL.replace("--sender -l", "-bl"), PULL.replace(" .", " --remove-source-files .")] {
+        for words in [PULL.replace("--sender -l", "-Kl"), PULL.replace(" .", " --remove-source-files .")] {
             let request = request(&words);
             assert!(request.is_refused());
             // A client that says no more than its version and no rules.

@@ -18,7 +18,7 @@ use snowmelt_dataset::{
 };
 use snowmelt_zpl::{
     Attributes, Caller, Cursor as DirCursor, FileKind, Filesystem, FilesystemMut, NewKind, NewNode,
-    SetAttributes, SetXattr, Timestamp, ZplError,
+    RenameMode, SetAttributes, SetXattr, Timestamp, ZplError,
 };
 
 use crate::history::{self, Moment};
@@ -231,6 +231,16 @@ impl<'a> Target<'a> {
     pub fn link(&self, object: u64, path: &[u8]) -> io::Result<()> {
         let (directory, name) = self.parent(path)?;
         self.change(self.fs.link(object, directory, name, &caller())).map(drop)
+    }
+
+    /// Gives what is at a path another name; what had that loses it.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let (from, to) = (self.parent(from)?, self.parent(to)?);
+        *self.last.lock() = None;
+        self.change(self.fs.rename(from, to, RenameMode::Replace, &caller(), |_| false)).map(drop)
     }
 
     /// Removes a name; a directory's only if that is empty.

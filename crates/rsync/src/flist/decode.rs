@@ -9,6 +9,7 @@ use super::encode::ListForm;
 use super::flags::*;
 use super::xattr::{self, ReceivedXattr};
 use crate::error::{ExitCode, Result, RsyncError};
+use crate::idmap::IdMap;
 use crate::names::Names;
 use crate::source::{Metadata, kind};
 use crate::wire::ReadWire;
@@ -58,6 +59,8 @@ struct Previous {
 /// Numbers of owners that have other ones here.
 #[derive(Debug, Default)]
 struct Owners {
+    user_map: IdMap,
+    group_map: IdMap,
     users: HashMap<u32, u32>,
     groups: HashMap<u32, u32>,
 }
@@ -65,16 +68,21 @@ struct Owners {
 impl Owners {
     fn own(&self, id: u32, is_user: bool) -> u32 {
         let table = if is_user { &self.users } else { &self.groups };
-        table.get(&id).copied().unwrap_or(id)
+        table.get(&id).copied().or_else(|| self.map(is_user).get(id, b"")).unwrap_or(id)
+    }
+
+    fn map(&self, is_user: bool) -> &IdMap {
+        if is_user { &self.user_map } else { &self.group_map }
     }
 
     fn learn(&mut self, names: &Names, id: u32, is_user: bool, name: &[u8]) {
+        let mapped = self.map(is_user).get(id, name);
         let (table, own) = match is_user {
             true => (&mut self.users, names.uid_of(name)),
             false => (&mut self.groups, names.gid_of(name)),
         };
         // Who is not known here keeps the number.
-        table.insert(id, own.unwrap_or(id));
+        table.insert(id, mapped.or(own).unwrap_or(id));
     }
 }
 
@@ -86,6 +94,8 @@ pub struct ListReader {
     digest_len: usize,
     /// Names may begin with a slash, which means nothing.
     relative: bool,
+    /// Entries may be of what there is not (`--delete-missing-args`).
+    with_missing: bool,
     previous: Previous,
     owners: Owners,
     access: Vec<ReceivedAcl>,
@@ -135,6 +145,7 @@ impl ListReader {
             names,
             digest_len,
             relative,
+            with_missing: false,
             previous: Previous::default(),
             owners: Owners::default(),
             access: Vec::new(),
@@ -142,6 +153,16 @@ impl ListReader {
             xattrs: Vec::new(),
             bytes: 0,
         }
+    }
+
+    /// Has owners become others.
+    pub fn map_owners(&mut self, users: IdMap, groups: IdMap) {
+        (self.owners.user_map, self.owners.group_map) = (users, groups);
+    }
+
+    /// Takes entries of what there is not, of mode 0, too.
+    pub fn take_missing(&mut self) {
+        self.with_missing = true;
     }
 
     /// Reads a list, the first of which has this index.
@@ -321,7 +342,12 @@ impl ListReader {
         if flags & SAME_MODE == 0 {
             it.mode = from.read_i32()?.cast_unsigned();
         }
-        let is_known = it.is_dir() || it.is_file() || it.is_symlink() || it.is_device() || it.is_special();
+        let is_known = self.with_missing && it.mode == 0
+            || it.is_dir()
+            || it.is_file()
+            || it.is_symlink()
+            || it.is_device()
+            || it.is_special();
         if !is_known || it.mode & !(kind::MASK | 0o7777) != 0 {
             return Err(bad(format!("a file of mode {:o}", it.mode)));
         }

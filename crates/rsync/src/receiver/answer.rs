@@ -7,7 +7,7 @@ use snowmelt_zpl::NewKind;
 use super::generate::item;
 use super::links::Leader;
 use super::sums::Blocks;
-use super::{Asked, Pending, Receiver};
+use super::{Asked, Pending, Receiver, Was, Writing};
 use crate::checksum::FileSum;
 use crate::daemon::Event;
 use crate::error::{Result, RsyncError};
@@ -139,10 +139,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 if let Some(on_event) = self.into.terms.on_event {
                     on_event(&Event { operation: "recv", path, name, metadata: *metadata, bytes });
                 }
+                self.came(index);
                 self.settle_links(index, Leader::Done(object))
             }
             Arrived::Wrong => {
-                self.undo(path)?;
+                if let Some(writing) = self.writing.take()
+                    && let Err(error) = self.undo(&writing)
+                {
+                    self.failed("restore", path, &error)?;
+                }
                 let shown = String::from_utf8_lossy(&self.list[index as usize].name).into_owned();
                 if self.is_second {
                     self.has_failed = true;
@@ -160,31 +165,24 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// What was written of a file goes, and what it was before comes back.
-    fn undo(&mut self, path: &[u8]) -> Result<()> {
-        let Some((_, _, object, is_new)) = self.writing.take() else { return Ok(()) };
-        let undone =
-            if is_new { self.into.target.remove(path, false) } else { self.into.target.restore(object) };
-        match undone {
-            Ok(()) => Ok(()),
-            Err(error) => self.failed("restore", path, &error),
-        }
-    }
-
-    /// The object that a file's content is written to: the one that there is, unless it has names that are not to change.
-    fn open(&mut self, index: u32, path: &[u8]) -> io::Result<(u64, bool)> {
+    /// The object that a file's content is written to: the one that there is, unless it has names that are not to change, or is to be kept.
+    fn open(&mut self, index: u32, path: &[u8]) -> io::Result<(u64, Was)> {
         let found = self.into.target.stat(path)?.filter(|found| found.kind() == snowmelt_zpl::FileKind::File);
+        let mut was = Was::Nothing;
         if let Some(found) = &found {
-            if found.links <= 1
+            if self.options.backup {
+                was = Was::At(self.back_up(path)?);
+            } else if found.links <= 1
                 || self.options.inplace
                 || self.are_all_names(index, found.object, found.links)
             {
-                return Ok((found.object, false));
+                return Ok((found.object, Was::Itself));
+            } else {
+                self.into.target.remove(path, false)?;
             }
-            self.into.target.remove(path, false)?;
         }
         let mode = self.list[index as usize].metadata.mode & 0o7777;
-        Ok((self.into.target.create(path, NewKind::File, mode)?.object, true))
+        Ok((self.into.target.create(path, NewKind::File, mode)?.object, was))
     }
 
     /// Whether all names of a file are to be of one file still.
@@ -203,9 +201,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let algorithm = self.agreed.sums.algorithm;
         let mut sum = FileSum::new(algorithm);
         let opened = match self.open(index, path) {
-            Ok((object, is_new)) => {
-                self.writing = Some((index, path.to_vec(), object, is_new));
-                Some((object, is_new))
+            Ok((object, was)) => {
+                let is_itself = matches!(was, Was::Itself);
+                self.writing = Some(Writing { path: path.to_vec(), object, was });
+                Some((object, is_itself))
             }
             Err(error) => {
                 self.failed("open", path, &error)?;
@@ -245,7 +244,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     self.tokens.see(&buffer)?;
                     sum.update(&buffer);
                     // What is where it was before is there.
-                    let is_there = opened == Some((basis.0, false)) && offset == at;
+                    let is_there = opened == Some((basis.0, true)) && offset == at;
                     if let Some((object, _)) = opened.filter(|_| !is_there) {
                         let written = self.into.target.write(object, at, &buffer);
                         written.map_err(|error| self.no_room(path, &error))?;

@@ -139,7 +139,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Deletes a file, or a directory with all that may be deleted in it. Says whether it is gone.
-    fn delete(&mut self, name: &[u8], attributes: &Attributes) -> Result<bool> {
+    pub(super) fn delete(&mut self, name: &[u8], attributes: &Attributes) -> Result<bool> {
         let is_dir = attributes.kind() == FileKind::Directory;
         if is_dir && !self.empty(name, attributes.object)? {
             return Ok(false);
@@ -155,7 +155,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         if !self.options.dry_run {
             let path = self.path_below(name);
-            if let Err(error) = self.into.target.remove(&path, is_dir) {
+            let removed = match !is_dir && self.keeps_deleted(name) {
+                true => self.back_up(&path).map(drop),
+                false => self.into.target.remove(&path, is_dir),
+            };
+            if let Err(error) = removed {
                 let what = if is_dir { "delete_file: rmdir" } else { "delete_file: unlink" };
                 self.failed(what, &path, &error)?;
                 return Ok(false);
@@ -172,6 +176,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut is_empty = deletable.len() == all;
         for (child, attributes) in deletable {
             is_empty &= self.delete(&child, &attributes)?;
+        }
+        // Backups may be there now.
+        if is_empty && self.options.backup && !self.options.dry_run {
+            is_empty = self.into.target.list(object).is_ok_and(|all| all.is_empty());
         }
         if !is_empty {
             let text = format!("cannot delete non-empty directory: {}\n", String::from_utf8_lossy(name));

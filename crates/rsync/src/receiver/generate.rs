@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 
 use snowmelt_zpl::{Attributes, FileKind, NewKind};
 
+use super::basis::Elsewhere;
 use super::links::Leader;
 use super::place::DIRECTORY_MODE;
 use super::sums::Blocks;
@@ -75,6 +76,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return self.leave_out(index);
             }
         };
+        if self.list[index as usize].metadata.mode == 0 {
+            return self.missing(index, &path, found.as_ref());
+        }
         if found.is_none() && self.options.existing {
             return self.leave_out(index);
         }
@@ -89,6 +93,21 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             kind::FILE => self.file(index, &path, found),
             _ => self.node(index, &path, found),
         }
+    }
+
+    /// An argument that there is not at the sender: it goes here too, if no rule protects it.
+    fn missing(&mut self, index: u32, path: &[u8], found: Option<&Attributes>) -> Result<()> {
+        let Some(found) = found else { return Ok(()) };
+        let name = self.list[index as usize].name.clone();
+        let is_dir = found.kind() == FileKind::Directory;
+        if self.filter.excludes(Subject { path: &name, full: path, is_dir }, None) {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(&name).into_owned();
+        if is_dir && !self.is_recursive() && !self.is_empty_dir(&shown, found.object)? {
+            return Ok(());
+        }
+        self.delete(&name, found).map(drop)
     }
 
     /// Nothing is done with a file, or what links to it.
@@ -140,7 +159,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return self.leave_out(index);
         }
         let local = if found.is_none() { item::LOCAL_CHANGE } else { 0 };
-        self.report(index, found.as_ref(), local)?;
+        let elsewhere = match &found {
+            Some(_) => (Elsewhere::Nothing, true),
+            None => self.node_elsewhere(index, path)?,
+        };
+        match &elsewhere {
+            (Elsewhere::Like(other), is_told) => {
+                if *is_told {
+                    self.report(index, Some(other), local)?;
+                }
+            }
+            _ => self.report(index, found.as_ref(), local)?,
+        }
         if !dry_run {
             let made = match &found {
                 Some(found) => Ok(found.clone()),
@@ -190,19 +220,24 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return self.skip(index);
         }
         let same_kind = found.as_ref().filter(|found| metadata_of(found).kind() == it.kind());
-        let is_same = match same_kind {
-            None => false,
-            Some(found) if it.is_symlink() => self.into.target.read_link(found.object).ok() == one.target,
-            Some(found) => !it.is_device() || metadata_of(found).rdev == it.rdev,
-        };
+        let is_same = same_kind.is_some_and(|found| self.is_same_node(index, found));
         if let (true, Some(found)) = (is_same, &found) {
             self.report(index, Some(found), 0)?;
             if !self.options.dry_run {
                 self.settle_attributes(index, path, found, true)?;
             }
+            self.came(index);
             return self.settle_links(index, Leader::Done(found.object));
         }
-        let shown = same_kind.cloned();
+        let mut shown = same_kind.cloned();
+        let mut is_told = true;
+        if found.is_none() {
+            match self.node_elsewhere(index, path)? {
+                (Elsewhere::Settled, _) => return Ok(()),
+                (Elsewhere::Like(other), tell) => (shown, is_told) = (Some(other), tell),
+                (Elsewhere::Nothing, _) => {}
+            }
+        }
         if let Some(other) = &found
             && !self.make_room(index, path, other)?
         {
@@ -218,11 +253,25 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 }
             };
             self.settle_attributes(index, path, &made, true)?;
-            self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+            if is_told {
+                self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+            }
+            self.came(index);
             return self.settle_links(index, Leader::Done(made.object));
         }
-        self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+        if is_told {
+            self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+        }
         self.skip(index)
+    }
+
+    /// Whether a link leads where it should, or a device is the one that it should be.
+    pub(super) fn is_same_node(&self, index: u32, found: &Attributes) -> bool {
+        let one = &self.list[index as usize];
+        match one.metadata.is_symlink() {
+            true => self.into.target.read_link(found.object).ok() == one.target,
+            false => !one.metadata.is_device() || metadata_of(found).rdev == one.metadata.rdev,
+        }
     }
 
     fn file(&mut self, index: u32, path: &[u8], mut found: Option<Attributes>) -> Result<()> {
@@ -238,27 +287,41 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         {
             return self.skip(index);
         }
-        if let Some(found) = &found {
+        if let Some(found) = found.as_ref().filter(|_| self.options.update) {
             let newer_by = metadata_of(found).mtime.seconds.saturating_sub(it.mtime.seconds);
-            if self.options.update && newer_by > -self.options.modify_window.max(0) {
+            if newer_by > -self.options.modify_window.max(0) {
                 return self.skip(index);
             }
+        }
+        match self.file_elsewhere(index, path, found.as_ref())? {
+            Elsewhere::Settled => return Ok(()),
+            Elsewhere::Like(other) => return self.request_content(index, Some(&other), Some(&other)),
+            Elsewhere::Nothing => {}
+        }
+        if let Some(found) = &found {
             if self.is_unchanged(index, found)? {
                 self.report(index, Some(found), 0)?;
                 if !self.options.dry_run {
                     self.settle_attributes(index, path, found, true)?;
                 }
+                self.came(index);
                 return self.settle_links(index, Leader::Done(found.object));
             }
             if self.options.append > 0 && found.size >= it.size {
                 return self.skip(index);
             }
         }
-        self.request_content(index, found.as_ref())
+        match found {
+            Some(found) => self.request_content(index, Some(&found), Some(&found)),
+            None => {
+                let similar = self.similar(path, index);
+                self.request_content(index, None, similar.as_ref())
+            }
+        }
     }
 
     /// Whether a file's content is taken to be what the sender has.
-    fn is_unchanged(&mut self, index: u32, found: &Attributes) -> Result<bool> {
+    pub(super) fn is_unchanged(&mut self, index: u32, found: &Attributes) -> Result<bool> {
         let one = &self.list[index as usize];
         if found.size != one.metadata.size {
             return Ok(false);
@@ -296,8 +359,16 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// Asks for a file's content.
-    pub(super) fn request_content(&mut self, index: u32, found: Option<&Attributes>) -> Result<()> {
+    /// Asks for a file's content, of which there is something in another file, or in the one that is found.
+    pub(super) fn request_content(
+        &mut self,
+        index: u32,
+        found: Option<&Attributes>,
+        basis: Option<&Attributes>,
+    ) -> Result<()> {
+        // What is appended to is the file itself.
+        let is_elsewhere = || self.into.target.stat(&self.path_of(index)).is_ok_and(|found| found.is_none());
+        let like = basis.filter(|_| self.options.append == 0 || !is_elsewhere());
         let change = if self.options.checksum { item::CHANGE } else { 0 };
         let flags = item::TRANSFER | change | self.differences(index, found, item::TRANSFER);
         let sent = self.writer.total();
@@ -306,7 +377,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.ask_xattrs(index, flags)?;
         let mut basis = None;
         if !self.options.dry_run {
-            basis = self.basis(found);
+            basis = self.basis(like);
             match basis {
                 Some((object, size, blocks)) => self.send_sums((object, size), blocks)?,
                 None => Blocks::default().write_head(self.writer)?,
@@ -354,21 +425,27 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Tells the sender of what is done here, if there is something to tell.
     pub(super) fn report(&mut self, index: u32, found: Option<&Attributes>, flags: u16) -> Result<()> {
         let flags = flags | self.differences(index, found, flags);
-        let is_told =
-            flags & !item::INSIGNIFICANT != 0 || self.options.verbosity > 1 || self.options.itemize > 1;
-        if !is_told {
-            return Ok(());
+        match flags & !item::INSIGNIFICANT != 0 || self.tells_all() {
+            true => self.announce(index, flags, None),
+            false => Ok(()),
         }
+    }
+
+    /// Tells the sender what is done here, with the name that a file is linked to.
+    pub(super) fn announce(&mut self, index: u32, flags: u16, name: Option<&[u8]>) -> Result<()> {
         let sent = self.writer.total();
         self.requests.write(Ndx::File(index), self.writer)?;
         self.writer.write_u16(flags)?;
+        if let Some(name) = name {
+            self.writer.write_vstring(name)?;
+        }
         self.ask_xattrs(index, flags)?;
         self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
         Ok(())
     }
 
     /// In what a file differs from what is to be.
-    fn differences(&self, index: u32, found: Option<&Attributes>, flags: u16) -> u16 {
+    pub(super) fn differences(&self, index: u32, found: Option<&Attributes>, flags: u16) -> u16 {
         let one = &self.list[index as usize];
         let it = &one.metadata;
         let xattrs = if self.xattrs_differ(one, found) { item::XATTRS } else { 0 };
@@ -406,21 +483,22 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Removes what is in the way of something of another kind; says whether that could be.
     fn make_room(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<bool> {
         let is_dir = other.kind() == FileKind::Directory;
-        let is_recursive =
-            self.options.delete != Delete::No || self.options.given.iter().any(|name| name == "force");
         let shown = String::from_utf8_lossy(&self.name_of(path)).into_owned();
-        let is_empty = !is_dir || !is_recursive || self.empty(&self.name_of(path), other.object)?;
-        if self.options.dry_run {
-            return Ok(is_empty);
+        let is_empty = match (is_dir, self.is_recursive()) {
+            (false, _) => true,
+            (true, true) => self.empty(&self.name_of(path), other.object)?,
+            (true, false) => self.is_empty_dir(&shown, other.object)?,
+        };
+        if is_empty && self.options.dry_run {
+            return Ok(true);
         }
-        if is_empty {
-            match self.into.target.remove(path, is_dir) {
+        if is_empty && !is_dir && self.take_away(path)? {
+            return Ok(true);
+        }
+        if is_empty && is_dir {
+            match self.into.target.remove(path, true) {
                 Ok(()) => return Ok(true),
                 Err(error) => self.check_room(path, &error)?,
-            }
-            if is_dir {
-                let text = format!("cannot delete non-empty directory: {shown}\n");
-                self.writer.message(Tag::Info, text.as_bytes())?;
             }
         }
         let what = match self.list[index as usize].metadata.kind() {
@@ -434,6 +512,21 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.writer
             .message(Tag::ErrorXfer, format!("could not make way for new {what}: {shown}\n").as_bytes())?;
         Ok(false)
+    }
+
+    /// Whether nothing is in a directory; else tells that it stays.
+    fn is_empty_dir(&mut self, shown: &str, object: u64) -> Result<bool> {
+        let is_empty = self.into.target.list(object).is_ok_and(|all| all.is_empty());
+        if !is_empty {
+            let text = format!("cannot delete non-empty directory: {shown}\n");
+            self.writer.message(Tag::Info, text.as_bytes())?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Whether directories go with what is in them.
+    fn is_recursive(&self) -> bool {
+        self.options.delete != Delete::No || self.options.given.iter().any(|name| name == "force")
     }
 
     /// Whether a file is one of several names of which another gets the content.
@@ -496,16 +589,19 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             Err(error) => return self.failed("link", &path, &error),
         };
         if found.as_ref().is_some_and(|found| found.object == object) {
+            self.came(index);
             return Ok(());
         }
         let name = self.list[leader as usize].name.clone();
+        let (like, is_told) = match &found {
+            Some(_) => (found.clone(), true),
+            None => self.link_elsewhere_too(index, object)?,
+        };
         let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
-        let flags = flags | self.differences(index, found.as_ref(), flags) & !item::XATTRS;
-        let sent = self.writer.total();
-        self.requests.write(Ndx::File(index), self.writer)?;
-        self.writer.write_u16(flags)?;
-        self.writer.write_vstring(&name)?;
-        self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
+        let flags = flags | self.differences(index, like.as_ref(), flags) & !item::XATTRS;
+        if is_told {
+            self.announce(index, flags, Some(&name))?;
+        }
         if self.options.dry_run {
             return Ok(());
         }
@@ -515,7 +611,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return Ok(());
         }
         match self.into.target.link(object, &path) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.came(index);
+                Ok(())
+            }
             Err(error) => self.failed("link", &path, &error),
         }
     }

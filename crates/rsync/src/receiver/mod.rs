@@ -5,6 +5,8 @@
 
 mod answer;
 mod attributes;
+mod backup;
+mod basis;
 mod delete;
 mod generate;
 mod links;
@@ -14,7 +16,7 @@ mod sums;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{SetAttributes, SetTime};
+use snowmelt_zpl::{Attributes, SetAttributes, SetTime};
 
 use crate::chmod::Chmod;
 use crate::daemon::Event;
@@ -22,6 +24,7 @@ use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::flist::{ListReader, Received, compare_names};
 use crate::history::Moment;
+use crate::idmap::IdMap;
 use crate::names::Names;
 use crate::options::{Delete, Options};
 use crate::scan::{Called, IO_ERROR_GENERAL, MUNGED, error_text};
@@ -55,6 +58,28 @@ struct Pending {
     basis: Option<(u64, u64, Blocks)>,
     /// Bytes that were sent before the request.
     sent: u64,
+}
+
+/// Files that one of a directory may be like, with their names.
+struct Nearby {
+    directory: Vec<u8>,
+    files: Vec<(Vec<u8>, Attributes)>,
+}
+
+/// A file that is being written.
+struct Writing {
+    path: Vec<u8>,
+    object: u64,
+    was: Was,
+}
+
+/// What was at the path of a file that is being written.
+enum Was {
+    Nothing,
+    /// The file itself.
+    Itself,
+    /// What is here now.
+    At(Vec<u8>),
 }
 
 /// What was deleted.
@@ -133,8 +158,13 @@ pub struct Receiver<'a, R, W: Write> {
     spared: u64,
     told_deletes_off: bool,
     scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
-    /// The file being written: its index, path, object, and whether there was none.
-    writing: Option<(u32, Vec<u8>, u64, bool)>,
+    writing: Option<Writing>,
+    /// Where files may be that are not where they should be.
+    basis_dirs: Vec<Vec<u8>>,
+    /// The files of a directory, for those of like names.
+    similar_in: Option<Nearby>,
+    /// What the sender may remove.
+    came: Vec<u32>,
     /// What the sender could not read, as bits, and whether anything failed here.
     io_error: u32,
     has_failed: bool,
@@ -177,6 +207,9 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             told_deletes_off: false,
             scopes: HashMap::new(),
             writing: None,
+            basis_dirs: Vec::new(),
+            similar_in: None,
+            came: Vec::new(),
             io_error: 0,
             has_failed: false,
             summary: Summary::default(),
@@ -200,8 +233,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     }
 
     fn transfer(&mut self) -> Result<()> {
+        self.map_owners()?;
         self.receive_list()?;
         self.place()?;
+        self.find_basis_dirs()?;
         self.links = Links::new(&self.list, &self.counts);
         self.choose_leaders();
         if self.options.delete == Delete::Before {
@@ -216,7 +251,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.end_phase()?;
         self.is_second = true;
         for index in std::mem::take(&mut self.redo) {
-            self.request_content(index, None)?;
+            self.request_content(index, None, None)?;
             self.take_some()?;
         }
         self.end_phase()?;
@@ -243,6 +278,28 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.end_phase()?;
         }
         self.touch_up()
+    }
+
+    /// The client says who owners become.
+    fn map_owners(&mut self) -> Result<()> {
+        let (mut maps, names) = ([IdMap::default(), IdMap::default()], Names::of_this_machine());
+        let texts = [("usermap", &self.options.user_map), ("groupmap", &self.options.group_map)];
+        for (map, (option, text)) in maps.iter_mut().zip(texts) {
+            let Some(text) = text else { continue };
+            let number_of = |name: &str| if option == "usermap" { names.uid(name) } else { names.gid(name) };
+            let (read, unknown) = IdMap::parse(option, text, number_of)?;
+            *map = read;
+            for name in unknown {
+                let text = format!("Unknown --{option} name on receiver: {name}\n");
+                self.writer.message(Tag::Error, text.as_bytes())?;
+            }
+        }
+        let [users, groups] = maps;
+        self.lists.map_owners(users, groups);
+        if self.options.delete_missing_args {
+            self.lists.take_missing();
+        }
+        Ok(())
     }
 
     /// Nothing more is asked for in this phase; takes all that is to come.
@@ -409,10 +466,14 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Makes what came visible, and lets the client go.
     fn conclude(self) -> Result<Summary> {
-        let Self { reader, writer, into, mut requests, mut summary, io_error, has_failed, .. } = self;
+        let Self { reader, writer, into, mut requests, mut summary, io_error, has_failed, came, .. } = self;
         if let Err(error) = into.target.finish(Moment::Whole, into.terms.keep) {
             let text = format!("rsync: [receiver] nothing was received: {}", chain(&error));
             return Err(RsyncError::refused(ExitCode::FileIo, text));
+        }
+        // Not before it is durable.
+        for index in came {
+            writer.message_number(Tag::Success, index)?;
         }
         requests.write(Ndx::Done, writer)?;
         writer.flush()?;
@@ -421,24 +482,39 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(summary)
     }
 
+    /// What was written of a file goes, and what there was before comes back.
+    fn undo(&self, writing: &Writing) -> io::Result<()> {
+        let target = &self.into.target;
+        match &writing.was {
+            Was::Itself => target.restore(writing.object),
+            Was::Nothing => target.remove(&writing.path, false),
+            Was::At(backup) => target.rename(backup, &writing.path),
+        }
+    }
+
+    /// The sender may remove a file, once it is durable here.
+    fn came(&mut self, index: u32) {
+        if self.options.remove_source_files && !self.options.dry_run {
+            self.came.push(index);
+        }
+    }
+
     /// The client is gone: what has arrived whole need not be sent again.
     fn keep_what_came(mut self) {
-        if let Some((index, path, object, is_new)) = self.writing.take() {
-            let target = &self.into.target;
-            let kept = match (self.options.partial || self.options.inplace, is_new) {
-                (true, _) => {
+        if let Some(writing) = self.writing.take() {
+            let kept = match self.options.partial || self.options.inplace {
+                true => {
                     // So that it is not taken for what it was to become.
                     let set = SetAttributes {
                         mtime: Some(SetTime::To(<_>::default())),
                         ..SetAttributes::default()
                     };
-                    target.set_attributes(object, &set)
+                    self.into.target.set_attributes(writing.object, &set)
                 }
-                (false, true) => target.remove(&path, false),
-                (false, false) => target.restore(object),
+                false => self.undo(&writing),
             };
             if let Err(error) = kept {
-                tracing::warn!(index, %error, "what was received is given up");
+                tracing::warn!(%error, "what was received is given up");
                 return;
             }
         }

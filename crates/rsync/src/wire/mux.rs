@@ -41,6 +41,8 @@ pub enum Tag {
     Noop = 42,
     /// This side ends, with an exit code.
     ErrorExit = 86,
+    /// The receiver has a file, which the sender may remove.
+    Success = 100,
     /// The receiver has deleted a file; of directories the name ends with a zero byte.
     Deleted = 101,
     /// A file that was asked for will not come.
@@ -154,7 +156,12 @@ impl<R: Read> MuxReader<R> {
         self.raw(&mut body)?;
         let number = body.as_slice().read_i32().map(i32::cast_unsigned);
         if tag == u32::from(Tag::ErrorExit as u8) {
-            return Err(io::Error::other(RsyncError::PeerExit { code: number.unwrap_or(0) }));
+            // Whoever ends in the middle has not done well, whatever is said.
+            let error = match number {
+                Ok(code) if code != 0 => RsyncError::PeerExit { code },
+                _ => RsyncError::protocol("the peer ended before its time"),
+            };
+            return Err(io::Error::other(error));
         }
         let note = match number {
             Ok(bits) if tag == u32::from(Tag::IoError as u8) => Some(Note::IoError(bits)),

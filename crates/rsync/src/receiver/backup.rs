@@ -1,0 +1,105 @@
+//! Backups: what is replaced or deleted gets another name (`--backup`, `--backup-dir`, `--suffix`).
+
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::{Attributes, FileKind, NewKind, SetAttributes, SetTime};
+
+use super::Receiver;
+use super::place::DIRECTORY_MODE;
+use crate::error::Result;
+use crate::scan::clean;
+
+/// What is at the end of backups' names, unless they go to a directory of their own.
+const SUFFIX: &[u8] = b"~";
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    fn suffix(&self) -> &[u8] {
+        match (&self.options.suffix, &self.options.backup_dir) {
+            (Some(suffix), _) => suffix,
+            (None, Some(_)) => b"",
+            (None, None) => SUFFIX,
+        }
+    }
+
+    /// Whether what is deleted is to be kept: backups themselves are not, unless they go somewhere else.
+    pub(super) fn keeps_deleted(&self, name: &[u8]) -> bool {
+        self.options.backup && (self.options.backup_dir.is_some() || !name.ends_with(self.suffix()))
+    }
+
+    /// Where the backup of a path goes.
+    fn backup_path(&self, path: &[u8]) -> Vec<u8> {
+        match &self.options.backup_dir {
+            None => [path, self.suffix()].concat(),
+            Some(directory) => {
+                let directory = self.beside(directory);
+                let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
+                [&directory, slash, &self.name_of(path), self.suffix()].concat()
+            }
+        }
+    }
+
+    /// A path that an option names: from the transfer's root on, or with a slash from that of the dataset.
+    pub(super) fn beside(&self, path: &[u8]) -> Vec<u8> {
+        let above = match &self.single {
+            Some(single) => &single[..single.iter().rposition(|byte| *byte == b'/').unwrap_or(0)],
+            None => &self.root,
+        };
+        match path {
+            [b'/', ..] => clean(path).0,
+            _ => clean(&[above, b"/", path].concat()).0,
+        }
+    }
+
+    /// Gives what is at a path the name of its backup, which is returned.
+    pub(super) fn back_up(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let backup = self.backup_path(path);
+        if let Some(directory) = &self.options.backup_dir {
+            self.make_backup_way(&self.beside(directory), &backup)?;
+        }
+        self.into.target.rename(path, &backup)?;
+        Ok(backup)
+    }
+
+    /// Directories of backups are like those that the files were in.
+    fn make_backup_way(&self, top: &[u8], backup: &[u8]) -> io::Result<()> {
+        let target = &self.into.target;
+        for (at, _) in backup.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let directory = &backup[..at];
+            if target.stat(directory)?.is_some() {
+                continue;
+            }
+            let made = target.create(directory, NewKind::Directory, DIRECTORY_MODE)?;
+            let name = directory.strip_prefix(top).and_then(|rest| rest.strip_prefix(b"/"));
+            let like: Option<Attributes> = match name {
+                Some(name) => target.stat(&self.path_below(name))?,
+                None => None,
+            };
+            if let Some(like) = like.filter(|like| like.kind() == FileKind::Directory) {
+                let set = SetAttributes {
+                    permissions: Some(like.permissions()),
+                    uid: Some(like.uid),
+                    gid: Some(like.gid),
+                    mtime: Some(SetTime::To(like.mtime)),
+                    ..SetAttributes::default()
+                };
+                target.set_attributes(made.object, &set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is no directory away, to its backup if there are any. Says whether that could be done.
+    pub(super) fn take_away(&mut self, path: &[u8]) -> Result<bool> {
+        let done = match self.options.backup {
+            true => self.back_up(path).map(drop),
+            false => self.into.target.remove(path, false),
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.check_room(path, &error)?;
+                Ok(false)
+            }
+        }
+    }
+}

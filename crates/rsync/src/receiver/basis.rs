@@ -1,0 +1,328 @@
+//! What other directories have of a file that is not there (`--link-dest`, `--copy-dest`, `--compare-dest`), and files of like names (`--fuzzy`).
+
+use std::io::{self, Read, Write};
+
+use snowmelt_zpl::{Attributes, FileKind, NewKind};
+
+use super::generate::item;
+use super::links::Leader;
+use super::{Nearby, Receiver};
+use crate::error::Result;
+use crate::options::BasisUse;
+use crate::source::dataset::metadata_of;
+use crate::wire::Tag;
+
+/// Most letters in which names may differ that are like one another.
+const DISTANCE_MAX: usize = 25;
+const CHUNK: usize = 1 << 20;
+
+/// What other directories have.
+pub(super) enum Elsewhere {
+    /// Nothing of use.
+    Nothing,
+    /// What was to be done is done.
+    Settled,
+    /// Something of the same kind, which differs.
+    Like(Attributes),
+}
+
+/// How much of what is elsewhere is as it should be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Level {
+    Kind,
+    Content,
+    Everything,
+}
+
+/// Attributes of which one that differs makes a file another.
+const ATTRIBUTES: u16 =
+    item::TIME | item::ATIME | item::PERMISSIONS | item::OWNER | item::GROUP | item::ACL | item::XATTRS;
+
+impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// Finds the directories that the client names.
+    pub(super) fn find_basis_dirs(&mut self) -> Result<()> {
+        let option = self.options.basis_use.name();
+        for name in &self.options.basis_dirs {
+            let path = self.beside(name);
+            let shown = String::from_utf8_lossy(name);
+            let text = match self.into.target.stat(&path) {
+                Ok(Some(found)) if found.kind() == FileKind::Directory => {
+                    self.basis_dirs.push(path);
+                    continue;
+                }
+                Ok(Some(_)) => format!("--{option} arg is not a dir: {shown}\n"),
+                _ => format!("--{option} arg does not exist: {shown}\n"),
+            };
+            self.writer.message(Tag::Warning, text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn basis_paths(&self, index: u32) -> Vec<Vec<u8>> {
+        let name = match &self.single {
+            Some(path) => path.rsplit(|byte| *byte == b'/').next().unwrap_or_default(),
+            None => &self.list[index as usize].name,
+        };
+        let join = |directory: &Vec<u8>| match (directory.as_slice(), name) {
+            (directory, b".") => directory.to_vec(),
+            (b"", name) => name.to_vec(),
+            (directory, name) => [directory, b"/", name].concat(),
+        };
+        self.basis_dirs.iter().map(join).collect()
+    }
+
+    /// The best that there is of a file in other directories: of those that are as good, the first.
+    fn best(&mut self, index: u32) -> Result<Option<(Attributes, Level)>> {
+        let mut best: Option<(Attributes, Level)> = None;
+        for path in self.basis_paths(index) {
+            let wanted = self.list[index as usize].metadata;
+            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
+            if metadata_of(&found).kind() != wanted.kind() {
+                continue;
+            }
+            let has_content = match wanted.is_file() {
+                true => self.is_unchanged(index, &found)?,
+                false => wanted.is_dir() || self.is_same_node(index, &found),
+            };
+            let level = match has_content {
+                false => Level::Kind,
+                true if self.differences(index, Some(&found), 0) & ATTRIBUTES != 0 => Level::Content,
+                true => Level::Everything,
+            };
+            if best.as_ref().is_none_or(|(_, before)| level > *before) {
+                best = Some((found, level));
+            }
+        }
+        Ok(best)
+    }
+
+    /// Looks for a file elsewhere.
+    pub(super) fn file_elsewhere(
+        &mut self,
+        index: u32,
+        path: &[u8],
+        found: Option<&Attributes>,
+    ) -> Result<Elsewhere> {
+        let how = self.options.basis_use;
+        if self.basis_dirs.is_empty() || found.is_some() && how == BasisUse::Copy {
+            return Ok(Elsewhere::Nothing);
+        }
+        let Some((other, level)) = self.best(index)? else { return Ok(Elsewhere::Nothing) };
+        if level == Level::Everything && how != BasisUse::Copy {
+            if let Some(found) = found {
+                if how == BasisUse::Link && found.object == other.object {
+                    return Ok(Elsewhere::Nothing);
+                }
+                if !self.options.dry_run
+                    && let Err(error) = self.into.target.remove(path, false)
+                {
+                    self.failed("unlink", path, &error)?;
+                    return Ok(Elsewhere::Nothing);
+                }
+            }
+            return match how {
+                BasisUse::Link => self.link_elsewhere(index, path, &other),
+                _ => {
+                    self.report(index, Some(&other), 0)?;
+                    self.skip(index).map(|()| Elsewhere::Settled)
+                }
+            };
+        }
+        match (found, level) {
+            (Some(_), _) => Ok(Elsewhere::Nothing),
+            (None, Level::Kind) => Ok(Elsewhere::Like(other)),
+            (None, _) => self.copy_elsewhere(index, path, &other),
+        }
+    }
+
+    /// Looks for a directory, link, device or the like elsewhere; says whether it need not be made, and what it is to be compared with. What is all as it
+    /// should be is not told of.
+    pub(super) fn node_elsewhere(&mut self, index: u32, path: &[u8]) -> Result<(Elsewhere, bool)> {
+        let how = self.options.basis_use;
+        if self.basis_dirs.is_empty() {
+            return Ok((Elsewhere::Nothing, true));
+        }
+        match self.best(index)? {
+            None => Ok((Elsewhere::Nothing, true)),
+            Some((other, Level::Everything)) if other.kind() == FileKind::Directory => {
+                Ok((Elsewhere::Like(other), self.tells_all()))
+            }
+            Some((other, Level::Everything)) => match how {
+                BasisUse::Link => Ok((self.link_elsewhere(index, path, &other)?, true)),
+                BasisUse::Compare => {
+                    self.report(index, Some(&other), 0)?;
+                    self.skip(index)?;
+                    Ok((Elsewhere::Settled, true))
+                }
+                BasisUse::Copy => Ok((Elsewhere::Like(other), self.tells_all())),
+            },
+            Some((other, _)) => Ok((Elsewhere::Like(other), true)),
+        }
+    }
+
+    /// Whether the client is told also of what is as it should be.
+    pub(super) fn tells_all(&self) -> bool {
+        self.options.verbosity > 1 || self.options.itemize > 1
+    }
+
+    /// What a name that becomes a link is compared with, and whether it is told of: not if another directory has the very link.
+    pub(super) fn link_elsewhere_too(
+        &mut self,
+        index: u32,
+        object: u64,
+    ) -> Result<(Option<Attributes>, bool)> {
+        if self.options.basis_use != BasisUse::Link {
+            let best = self.best(index)?.filter(|(_, level)| *level >= Level::Content);
+            return Ok((best.map(|(other, _)| other), true));
+        }
+        let found =
+            self.basis_paths(index).into_iter().filter_map(|path| self.into.target.stat(&path).ok()?);
+        let same = found.into_iter().find(|other| other.object == object);
+        let is_told = same.is_none() || self.tells_all();
+        Ok((same, is_told))
+    }
+
+    fn link_elsewhere(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<Elsewhere> {
+        if !self.options.dry_run
+            && let Err(error) = self.into.target.link(other.object, path)
+        {
+            self.check_room(path, &error)?;
+            return self.copy_elsewhere(index, path, other);
+        }
+        if self.tells_all() {
+            self.announce(index, item::LOCAL_CHANGE | item::NAME_FOLLOWS, Some(b""))?;
+        }
+        // Of others than files rsync keeps the source.
+        if other.kind() == FileKind::File {
+            self.came(index);
+        }
+        self.settle_links(index, Leader::Done(other.object))?;
+        Ok(Elsewhere::Settled)
+    }
+
+    fn copy_elsewhere(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<Elsewhere> {
+        if other.kind() != FileKind::File {
+            return Ok(Elsewhere::Like(other.clone()));
+        }
+        if self.options.dry_run {
+            self.report(index, Some(other), item::LOCAL_CHANGE)?;
+            self.skip(index)?;
+            return Ok(Elsewhere::Settled);
+        }
+        let made = match self.copy(index, path, other) {
+            Ok(made) => made,
+            Err(error) => {
+                self.failed("copy_file", path, &error)?;
+                self.skip(index)?;
+                return Ok(Elsewhere::Settled);
+            }
+        };
+        self.report(index, Some(other), item::LOCAL_CHANGE)?;
+        self.settle_attributes(index, path, &made, true)?;
+        self.came(index);
+        self.settle_links(index, Leader::Done(made.object))?;
+        Ok(Elsewhere::Settled)
+    }
+
+    fn copy(&mut self, index: u32, path: &[u8], other: &Attributes) -> io::Result<Attributes> {
+        let target = &self.into.target;
+        let mode = self.list[index as usize].metadata.mode & 0o7777;
+        let made = target.create(path, NewKind::File, mode)?;
+        if self.options.xattrs {
+            for (name, value) in target.xattrs(other.object)? {
+                if !name.starts_with(b"system.") {
+                    target.set_xattr(made.object, &name, Some(&value))?;
+                }
+            }
+        }
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        while at < other.size {
+            let len = target.read(other.object, at, &mut buffer)?;
+            if len == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            // Zeros of a file that is new need not be written.
+            if buffer[..len].iter().any(|byte| *byte != 0) {
+                target.write(made.object, at, &buffer[..len])?;
+            }
+            at += len as u64;
+            self.writer.keep_alive()?;
+        }
+        self.into.target.truncate(made.object, other.size)?;
+        self.into.target.attributes(made.object)
+    }
+
+    /// A file that a new one may have much in common with: of the same size and time, or else of a name that is like it. Those of the
+    /// file's directory come first, and with `-yy` those of other directories.
+    pub(super) fn similar(&mut self, path: &[u8], index: u32) -> Option<Attributes> {
+        if self.options.fuzzy == 0 {
+            return None;
+        }
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let above = &path[..(path.len() - name.len()).saturating_sub(1)];
+        if self.similar_in.as_ref().is_none_or(|nearby| nearby.directory != above) {
+            let mut directories = vec![above.to_vec()];
+            if self.options.fuzzy > 1 {
+                let parent = |path: &Vec<u8>| path[..path.len().saturating_sub(name.len() + 1)].to_vec();
+                directories.extend(self.basis_paths(index).iter().map(parent));
+            }
+            let all = directories.iter().flat_map(|directory| self.files_in(directory)).collect();
+            self.similar_in = Some(Nearby { directory: above.to_vec(), files: all });
+        }
+        let files = &self.similar_in.as_ref()?.files;
+        let wanted = &self.list[index as usize].metadata;
+        let is_it = |found: &&(Vec<u8>, Attributes)| {
+            found.1.size == wanted.size && metadata_of(&found.1).mtime.seconds == wanted.mtime.seconds
+        };
+        let by_name = || {
+            let near = files.iter().filter_map(|found| Some((distance(&found.0, name)?, found)));
+            near.min_by_key(|(distance, _)| *distance).map(|(_, found)| found)
+        };
+        files.iter().find(is_it).or_else(by_name).map(|(_, found)| found.clone())
+    }
+
+    fn files_in(&self, directory: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
+        let found = self.into.target.stat(directory).ok().flatten();
+        let mut files = found.and_then(|found| self.into.target.list(found.object).ok()).unwrap_or_default();
+        files.retain(|(_, found)| {
+            found.kind() == FileKind::File && found.size > 0 && self.into.target.is_old(found.object)
+        });
+        files
+    }
+}
+
+/// How many letters of a name are others, missing or too many in another; `None` if that is too many. The same in what follows the last dot counts more.
+fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
+    let suffix = |name: &[u8]| name.iter().rposition(|byte| *byte == b'.').map(|at| name[at..].to_vec());
+    let other_suffix = usize::from(suffix(a) != suffix(b)) * DISTANCE_MAX;
+    if a.len().abs_diff(b.len()) > DISTANCE_MAX {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (at, letter) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (to, other) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[to + 1];
+            row[to + 1] = replaced.min(row[to] + 1).min(diagonal + 1);
+        }
+    }
+    let distance = row[b.len()];
+    (distance <= DISTANCE_MAX && distance < a.len().max(b.len())).then_some(distance + other_suffix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_near_one_another_by_letters() {
+        assert_eq!(distance(b"log-1.gz", b"log-2.gz"), Some(1));
+        assert_eq!(distance(b"kitten", b"sitting"), Some(3));
+        assert_eq!(distance(b"a.txt", b"a.gz"), Some(3 + DISTANCE_MAX));
+        assert_eq!(distance(b"abc", b"xyz"), None);
+        assert_eq!(distance(&[b'a'; 40], b"a"), None);
+    }
+}
