@@ -1,0 +1,347 @@
+//! Clients that push and lie, over pipes and to the daemon: each ends its own session, and the dataset is as it was.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Scratch;
+
+const FILE: u32 = 0o100_644;
+const DIRECTORY: u32 = 0o040_755;
+/// Bytes of the file that is there, and the sums of its blocks that the server then asks with: how many, how long, bytes of a digest, the last one.
+const SIZE: usize = 40_000;
+const SUMS: [i32; 4] = [58, 700, 2, 100];
+/// The index of the first file, and the same again.
+const FIRST: &[u8] = &[1];
+const SAME: &[u8] = &[0xfe, 0, 0];
+/// What a server takes at most, whatever it is sent here, in KiB: it is built with checks.
+const MEMORY_MAX: u64 = 400 << 10;
+
+/// What both sides begin with is over; from here on there are messages.
+#[derive(Clone, Default)]
+struct Client(Vec<u8>);
+
+impl Client {
+    fn message(mut self, tag: u8, bytes: &[u8]) -> Self {
+        self.0.extend((bytes.len() as u32 | u32::from(tag.wrapping_add(7)) << 24).to_le_bytes());
+        self.0.extend(bytes);
+        self
+    }
+
+    fn data(self, bytes: &[u8]) -> Self {
+        self.message(0, bytes)
+    }
+
+    /// An entry of a list: its name, size and mode.
+    fn entry(self, name: &[u8], size: u64, mode: u32) -> Self {
+        // With a long name (flag 6), and none like the one before.
+        let mut bytes = vec![64];
+        bytes.extend(varint(name.len() as u32));
+        bytes.extend(name);
+        // All eight bytes of a size, and a time of four.
+        bytes.push(0xfc);
+        bytes.extend(size.to_le_bytes());
+        bytes.extend([0, 1, 0, 0]);
+        bytes.extend(mode.to_le_bytes());
+        self.data(&bytes)
+    }
+
+    fn end_of_list(self) -> Self {
+        self.data(&[0, 0])
+    }
+
+    /// The beginning of an answer: index, flags, and the sums that were sent.
+    fn answer(self, index: &[u8], flags: u16, sums: [i32; 4]) -> Self {
+        let mut bytes = index.to_vec();
+        bytes.extend(flags.to_le_bytes());
+        sums.iter().for_each(|sum| bytes.extend(sum.to_le_bytes()));
+        self.data(&bytes)
+    }
+
+    fn token(self, token: i32, bytes: &[u8]) -> Self {
+        self.data(&[&token.to_le_bytes()[..], bytes].concat())
+    }
+}
+
+fn varint(value: u32) -> Vec<u8> {
+    match value {
+        0..0x80 => vec![value as u8],
+        0x80..0x4000 => vec![0x80 | (value >> 8) as u8, value as u8],
+        _ => [&[0xf0][..], &value.to_le_bytes()].concat(),
+    }
+}
+
+/// A list of the one file that there is, and the beginning of its content.
+fn list() -> Client {
+    Client::default().entry(b"f", SIZE as u64, FILE).end_of_list()
+}
+
+fn asked() -> Client {
+    list().answer(FIRST, 0x8008, SUMS)
+}
+
+/// The file is sent, of its first block and something else, with a digest that is right or is not.
+fn sent(is_right: bool) -> Client {
+    let content = [&content()[..700], &[b'n'; 200]].concat();
+    let digest = <[u8; 16]>::from(md5_of(&content));
+    let digest = if is_right { digest } else { [7; 16] };
+    asked().token(-1, &[]).token(200, &[b'n'; 200]).token(0, &digest)
+}
+
+fn content() -> Vec<u8> {
+    (0..SIZE as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// Of `md5sum`, so that nothing here is taken from what is tested.
+fn md5_of(content: &[u8]) -> [u8; 16] {
+    let mut child =
+        std::process::Command::new("md5sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(content).unwrap();
+    let said = child.wait_with_output().unwrap().stdout;
+    let digit = |at: usize| char::from(said[at]).to_digit(16).unwrap() as u8;
+    std::array::from_fn(|at| digit(2 * at) << 4 | digit(2 * at + 1))
+}
+
+/// What a session that is all well ends with.
+fn goodbye(client: Client) -> Client {
+    client.data(&[0; 4])
+}
+
+/// Bytes of no meaning, the same each time.
+fn garbage(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Lies, each of which ends its session with an error.
+fn lies() -> Vec<(String, Client)> {
+    let mut lies: Vec<(String, Client)> = Vec::new();
+    let mut lie = |what: &str, client: Client| lies.push((what.to_owned(), client));
+    let begin = Client::default;
+    let many = b"x/".repeat(3000);
+    let names: [&[u8]; 8] = [b"..", b"../f", b"a/../../f", b"/etc/f", b"", b"a\0b", b"d/..", &many];
+    for name in names {
+        let shown = String::from_utf8_lossy(&name[..name.len().min(9)]).into_owned();
+        lie(&format!("the name {shown:?}"), goodbye(begin().entry(name, 5, FILE).end_of_list()));
+    }
+    for mode in [0, 0o170_000, 0o777, u32::MAX, 0o110_644] {
+        lie(&format!("the mode {mode:o}"), goodbye(begin().entry(b"f", 5, mode).end_of_list()));
+    }
+    lie("a name like one before that there is not", begin().data(&[2, 200, 1, b'f', 0, 0, 0]));
+    lie("a size below zero", goodbye(begin().entry(b"g", 1 << 63, FILE).end_of_list()));
+    lie("a list that does not end", begin().entry(b"f", 5, FILE));
+    lie("no list", begin());
+    lie("rubbish for a list", begin().data(&garbage(5000)));
+    lie("rubbish for messages", Client(garbage(5000)));
+    lie("a message too long", Client([0xff, 0xff, 0xff, 9].to_vec()));
+    for (what, index) in [("beyond all", vec![9]), ("far away", vec![0xfe, 0xff, 0xff, 0xff, 0x7f])] {
+        lie(&format!("an answer {what}"), list().data(&[&index[..], &[8, 0x80]].concat()));
+    }
+    for index in [[0xff, 1], [0xff, 2], [0xff, 100], [0xff, 101]] {
+        lie(&format!("an answer of {index:?}"), list().data(&[&index[..], &garbage(50)].concat()));
+    }
+    lie("an end before the answer", goodbye(list()));
+    lie("an answer of other flags", list().answer(FIRST, 0xffff, SUMS));
+    lie("an answer of other sums", list().answer(FIRST, 0x8008, [1 << 30, 700, 2, 0]));
+    lie("an answer of no sums", list().answer(FIRST, 0x8008, [0; 4]));
+    lie("a block that there is not", asked().token(-59, &[]));
+    lie("a block far away", asked().token(i32::MIN, &[]));
+    lie("content too long", asked().token(i32::MAX, &[b'x'; 5000]));
+    lie("rubbish for content", asked().data(&garbage(3000)));
+    lie("a digest that is none", asked().token(0, &[1; 3]));
+    lie("a file answered twice", sent(true).answer(FIRST, 0x8008, SUMS));
+    lie("rubbish after a phase", sent(true).data(&[0]).data(&garbage(100)));
+    lie("rubbish after two", sent(true).data(&[0, 0]).data(&garbage(100)));
+    lie("rubbish at the end", sent(true).data(&[0, 0, 0, 9]));
+    // The second time there is no more to be had: it is given up.
+    let again = sent(false).data(&[0]).answer(SAME, 0xa000, [0; 4]).token(0, &[7; 16]);
+    lie("a digest that never fits, and no end", again);
+    for tag in [1, 2, 3, 4, 5, 9, 22, 33, 42, 86, 93, 100, 101, 102, 103, 200, 248] {
+        // Those that mean something change nothing either: the end comes too early.
+        for body in [&[][..], b"text", &garbage(300)] {
+            lie(&format!("a message {tag} of {} bytes", body.len()), list().message(tag, body));
+        }
+    }
+    lies
+}
+
+/// Names that are no lie as such: of two the first counts, or the directory. Nothing is said of their content.
+fn odd_lists() -> Vec<Client> {
+    let begin = Client::default;
+    vec![
+        begin().entry(b"f", 5, FILE).entry(b"f", 6, FILE).end_of_list(),
+        begin().entry(b"d", 5, FILE).entry(b"d", 0, DIRECTORY).entry(b"d/g", 1, FILE).end_of_list(),
+        begin().entry(b"./f//", 5, FILE).entry(b"x/./y", 5, FILE).end_of_list(),
+        begin().entry(b"huge", i64::MAX as u64, FILE).entry(b"huger", i64::MAX as u64, FILE).end_of_list(),
+    ]
+}
+
+/// A session over pipes: the exit code and what is said.
+fn over_pipes(scratch: &Scratch, client: &Client) -> (Option<i32>, String) {
+    let mut command = scratch.command("rsync --server -re.LsfxCIvu . tank/m");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let said = [&32_i32.to_le_bytes()[..], b"\x03md5", &client.0].concat();
+    // It may end before it has taken all.
+    let sending = std::thread::spawn(move || drop(input.write_all(&said)));
+    let output = child.wait_with_output().unwrap();
+    sending.join().unwrap();
+    let text = [&output.stdout[..], &output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+struct Daemon {
+    child: Child,
+    port: u16,
+}
+
+impl Daemon {
+    fn start(scratch: &Scratch) -> Self {
+        let config = "[m]\npath = tank/m\nread only = no\ntimeout = 3\n";
+        fs::write(scratch.path().join("rsyncd.conf"), config).unwrap();
+        let mut command = scratch.command("serve rsync --config rsyncd.conf --address 127.0.0.1 --port 0");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let port = said.trim().rsplit(':').next().unwrap().parse().unwrap_or_else(|_| panic!("{said}"));
+        Self { child, port }
+    }
+
+    fn connect(&self, client: &Client) -> TcpStream {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let begin = b"@RSYNCD: 32.0 md5\nm\n--server\0-re.LsfxCIvu\0.\0m/\0\0\x03md5";
+        // It may be gone before it has taken all.
+        let _ = stream.write_all(&[&begin[..], &client.0].concat());
+        stream
+    }
+
+    /// What the client is told, to the end, which comes.
+    fn served(&self, client: &Client) -> String {
+        let mut stream = self.connect(client);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// The most memory that it has had, KiB.
+    fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn snapshots(scratch: &Scratch) -> Vec<String> {
+    scratch.ok("list -Ht snapshot -o name tank/m").lines().map(str::to_owned).collect()
+}
+
+fn file(scratch: &Scratch, snapshot: &str) -> Vec<u8> {
+    let target: PathBuf = scratch.path().join("restored");
+    let _ = fs::remove_dir_all(&target);
+    scratch.ok(&format!("restore -q {snapshot} {}", target.display()));
+    fs::read(target.join("f")).unwrap()
+}
+
+/// A pool in which `tank/m` has one file, whose time is not what lists say.
+fn scratch() -> Scratch {
+    let scratch = Scratch::with_pool();
+    let source = scratch.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("f"), content()).unwrap();
+    scratch.ok(&format!("import {} tank/m@begin", source.display()));
+    scratch
+}
+
+#[test]
+fn who_lies_over_pipes_changes_nothing() {
+    let scratch = scratch();
+    for (what, client) in lies() {
+        let (code, said) = over_pipes(&scratch, &client);
+        let is_error = code.is_some_and(|code| ![0, 101].contains(&code));
+        assert!(is_error && !said.contains("panicked"), "{what}: {code:?} {said}");
+    }
+    // Whoever sends a whole file and then goes wrong may have left that: a session that ends is not one that never was.
+    let left: Vec<_> = snapshots(&scratch).into_iter().filter(|name| !name.ends_with("_partial")).collect();
+    assert_eq!(left, ["tank/m@begin"]);
+    assert_eq!(file(&scratch, "tank/m@begin"), content());
+    scratch.ok("check tank");
+    // A digest that never fits is an error of that file alone, which stays as it was.
+    let wrong = sent(false).data(&[0]).answer(SAME, 0xa000, [0; 4]).token(0, &[7; 16]);
+    let (code, said) = over_pipes(&scratch, &wrong.data(&[0; 3]));
+    assert!(code == Some(23) && said.contains("failed verification -- update discarded"), "{code:?} {said}");
+    // The same session without lies.
+    let (code, said) = over_pipes(&scratch, &goodbye(sent(true)));
+    assert_eq!(code, Some(0), "{said}");
+    let newest = snapshots(&scratch).pop().unwrap();
+    assert_eq!(file(&scratch, &newest), [&content()[..700], &[b'n'; 200]].concat());
+    scratch.ok("check tank");
+}
+
+#[test]
+fn who_lies_to_the_daemon_changes_nothing() {
+    let scratch = scratch();
+    let daemon = Daemon::start(&scratch);
+    for (what, client) in lies() {
+        let said = daemon.served(&client);
+        assert!(said.contains("@RSYNCD: OK"), "{what}: {said}");
+    }
+    for client in odd_lists() {
+        daemon.served(&client);
+    }
+    // Cut off anywhere: all that can be there is what was there, or the whole file.
+    let whole = goodbye(sent(true)).0;
+    for end in (0..whole.len()).step_by(7) {
+        daemon.served(&Client(whole[..end].to_vec()));
+    }
+    let (old, new) = (content(), [&content()[..700], &[b'n'; 200]].concat());
+    for snapshot in snapshots(&scratch) {
+        let found = file(&scratch, &snapshot);
+        assert!(found == old || snapshot.ends_with("_partial") && found == new, "{snapshot}");
+    }
+    // Changed anywhere: messages, lists, answers and content that are almost right.
+    let mut random = garbage(3 * 400).into_iter().map(usize::from);
+    let mut next = || random.next().unwrap();
+    for _ in 0..400 {
+        let mut bytes = whole.clone();
+        let at = (next() << 8 | next()) % bytes.len();
+        bytes[at] ^= (next() as u8).max(1);
+        daemon.served(&Client(bytes));
+    }
+    scratch.ok("list tank/m");
+    // Who says nothing, or goes half away, is not waited for.
+    let begun = Instant::now();
+    let mut silent: Vec<TcpStream> =
+        [Client::default(), list(), asked()].iter().map(|client| daemon.connect(client)).collect();
+    let gone = daemon.connect(&list());
+    gone.shutdown(Shutdown::Read).unwrap();
+    for stream in &mut silent {
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    let memory = daemon.memory();
+    assert!(memory < MEMORY_MAX, "{memory} KiB");
+    drop(gone);
+    drop(daemon);
+    scratch.ok("check tank");
+}
