@@ -109,6 +109,25 @@ pub struct Into<'a> {
 /// Is told of each file whose content came, and of what was deleted.
 pub type OnEvent<'a> = dyn Fn(&Event<'_>) + 'a;
 
+/// What entries are ordered by.
+fn key(one: &Received) -> (&[u8], bool) {
+    (&one.name, one.metadata.is_dir())
+}
+
+/// Which entries of a list in order count: of two of one name the first, or the directory, which may have content.
+fn counted(list: &[Received]) -> Vec<bool> {
+    let is_again = |at: usize| at > 0 && key(&list[at]) == key(&list[at - 1]);
+    let mut counts: Vec<bool> = (0..list.len()).map(|at| !is_again(at)).collect();
+    for directory in list.iter().filter(|one| one.metadata.is_dir()) {
+        let other = (directory.name.as_slice(), false);
+        let at = list.partition_point(|one| compare_names(key(one), other).is_lt());
+        if list.get(at).is_some_and(|one| key(one) == other) {
+            counts[at] = false;
+        }
+    }
+    counts
+}
+
 /// What this side makes of what comes, whatever the client says.
 #[derive(Default)]
 pub struct Terms<'a> {
@@ -333,21 +352,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
         self.list = list.entries;
         self.impose_terms();
-        self.list
-            .sort_by(|a, b| compare_names((&a.name, a.metadata.is_dir()), (&b.name, b.metadata.is_dir())));
-        // Of two of one name the first counts, or the directory, which may have content.
-        let mut seen: HashMap<&[u8], usize> = HashMap::new();
-        self.counts = vec![true; self.list.len()];
-        for (at, one) in self.list.iter().enumerate() {
-            if let Some(other) = seen.insert(&one.name, at) {
-                let is_better = one.metadata.is_dir() && !self.list[other].metadata.is_dir();
-                self.counts[if is_better { other } else { at }] = false;
-                if !is_better {
-                    seen.insert(&one.name, other);
-                }
-            }
-        }
-        drop(seen);
+        self.list.sort_by(|a, b| compare_names(key(a), key(b)));
+        self.counts = counted(&self.list);
         if self.options.prune_empty_dirs {
             self.prune();
         }
@@ -533,4 +539,39 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Metadata, kind};
+
+    #[test]
+    fn of_two_of_one_name_one_counts() {
+        let one = |name: &str, mode| Received {
+            name: name.into(),
+            metadata: Metadata { mode, ..Metadata::default() },
+            ..Received::default()
+        };
+        let (file, directory) = (kind::FILE, kind::DIRECTORY);
+        let mut list = vec![
+            one("d", file),
+            one(".", directory),
+            one("d/f", file),
+            one("d", directory),
+            one("a", file),
+            one("a", kind::SYMLINK),
+            one("d", file),
+            one("d", directory),
+            one("d-e", directory),
+        ];
+        list.sort_by(|a, b| compare_names(key(a), key(b)));
+        let counts = counted(&list);
+        let counting: Vec<_> =
+            list.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(one, _)| key(one)).collect();
+        let expected: [(&[u8], bool); 5] =
+            [(b".", true), (b"a", false), (b"d-e", true), (b"d", true), (b"d/f", false)];
+        assert_eq!(counting, expected);
+        assert_eq!(list[counts.iter().position(|counts| *counts).unwrap() + 1].metadata.mode, file);
+    }
 }
