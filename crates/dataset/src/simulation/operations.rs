@@ -92,6 +92,13 @@ impl World {
         self.done(format!("change {}: {what}", dataset.name), outcome, Vec::new(), after)
     }
 
+    /// With a generation of its own, by which a receive tells it from another file that had its number.
+    fn attributes_of_a_new_file(&mut self) -> Vec<u8> {
+        let mut bytes = system_attributes(24, 0);
+        bytes.extend_from_slice(&self.number().to_le_bytes());
+        bytes
+    }
+
     /// One transaction on some object.
     fn change(&mut self, head: &Head, content: &mut Content) -> (String, Result<(), SourceError>) {
         let object = FIRST_OBJECT + self.rng.below(OBJECTS);
@@ -103,7 +110,7 @@ impl World {
                 bonus_type: 44,
                 block_size,
                 slots: 1,
-                bonus: system_attributes(8, 0),
+                bonus: self.attributes_of_a_new_file(),
             };
             let made = head.begin(Room::Write(4096)).and_then(|tx| head.create_at(&tx, object, new));
             return (format!("create {object}"), made);

@@ -75,8 +75,13 @@ impl World {
     }
 
     pub(super) fn name(&mut self, prefix: &str) -> String {
+        format!("{prefix}{}", self.number())
+    }
+
+    /// A number that was not given before.
+    pub(super) fn number(&mut self) -> u64 {
         self.names += 1;
-        format!("{prefix}{}", self.names)
+        self.names
     }
 
     pub(super) fn run(&mut self, steps: usize) -> Result<(), String> {
