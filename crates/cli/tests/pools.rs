@@ -130,7 +130,7 @@ fn a_file_is_as_long_as_what_is_in_it_where_autotrim_is_on() {
     use std::os::unix::fs::MetadataExt;
     let scratch = Scratch::new();
     let path = scratch.path().join("tank.img");
-    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512 >> 20;
+    let taken = || (std::fs::metadata(&path).unwrap().blocks() * 512) >> 20;
     scratch.ok("pool create --size 256M -o autotrim=off tank tank.img");
     let autotrim = || scratch.ok("pool get -H -o value,source autotrim tank");
     assert_eq!(autotrim(), "off\tlocal\n");
