@@ -19,11 +19,12 @@ use snowmelt_dataset::property::TextStyle;
 use crate::args::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
-pub const VARIABLES: [&str; 12] = [
+pub const VARIABLES: [&str; 13] = [
     "COLUMNS",
     "HOME",
     "LANG",
     "NOTIFY_SOCKET",
+    "RSYNC_PASSWORD",
     "SNOWMELT_POOLS",
     "TZ",
     "USER",

@@ -35,6 +35,11 @@ impl Progress {
         Self::new(context, "{msg}{human_pos}  {elapsed}", None)
     }
 
+    /// Nothing.
+    pub fn hidden() -> Self {
+        Self(None)
+    }
+
     fn new(context: &Context, template: &str, total: Option<u64>) -> Self {
         let Some(file) = context.is_terminal_err().then(|| context.err.try_clone().ok()).flatten() else {
             return Self(None);

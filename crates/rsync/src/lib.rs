@@ -11,6 +11,7 @@
 
 mod checksum;
 mod chmod;
+pub mod client;
 pub mod daemon;
 mod delta;
 mod error;

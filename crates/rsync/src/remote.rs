@@ -156,7 +156,8 @@ impl Request {
     }
 }
 
-fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
+/// Agrees on a version; both sides do it alike.
+pub(crate) fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
     writer.write_i32(i32::from(PROTOCOL_MAX))?;
     writer.flush()?;
     let theirs = reader.read_i32()?;

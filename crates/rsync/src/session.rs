@@ -22,7 +22,7 @@ pub const PROTOCOL_MIN: u8 = 30;
 /// Longest list of names of algorithms.
 const NAMES_MAX: usize = 1024;
 
-/// Compatibility flags, in the order of what clients name them by after `-e.`.
+/// Compatibility flags.
 mod compat {
     pub const INCREMENTAL: u32 = 1 << 0;
     pub const SYMLINK_TIMES: u32 = 1 << 1;
@@ -62,17 +62,23 @@ pub struct Surroundings<'a> {
     pub on_file: &'a mut OnFile<'a>,
 }
 
+/// What clients name compatibility flags by after `-e.`, but for lists that come one by one.
+pub(crate) const ABILITIES: [(u8, u32); 7] = [
+    (b'L', compat::SYMLINK_TIMES),
+    (b'f', compat::SAFE_LIST),
+    (b'x', compat::NO_XATTR_SHORTCUT),
+    (b'C', compat::SEED_FIRST),
+    (b'I', compat::INPLACE_PARTIAL),
+    (b'v', compat::VARINT_FLAGS),
+    (b'u', compat::ZERO_NAMES),
+];
+
+/// A flag that servers set unasked: targets of symbolic links are converted where names are, which they never are here.
+pub(crate) const SYMLINK_NAMES: u32 = 1 << 2;
+
 fn flags(options: &Options, incremental: bool) -> u32 {
     let mut flags = if incremental { compat::INCREMENTAL } else { 0 };
-    for (ability, flag) in [
-        (b'L', compat::SYMLINK_TIMES),
-        (b'f', compat::SAFE_LIST),
-        (b'x', compat::NO_XATTR_SHORTCUT),
-        (b'C', compat::SEED_FIRST),
-        (b'I', compat::INPLACE_PARTIAL),
-        (b'v', compat::VARINT_FLAGS),
-        (b'u', compat::ZERO_NAMES),
-    ] {
+    for (ability, flag) in ABILITIES {
         flags |= if options.can(ability) { flag } else { 0 };
     }
     flags
@@ -100,7 +106,7 @@ fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
         && paths.iter().all(is_plain)
 }
 
-/// The first of the client's names that is known here.
+/// The first of the client's names that both sides know.
 fn choose<T>(theirs: &[u8], known: impl Fn(&[u8]) -> Option<T>, what: &str) -> Result<T> {
     theirs.split(|byte| *byte == b' ').find_map(known).ok_or_else(|| {
         let message = format!("rsync: failed to negotiate a {what} choice.");
@@ -108,8 +114,9 @@ fn choose<T>(theirs: &[u8], known: impl Fn(&[u8]) -> Option<T>, what: &str) -> R
     })
 }
 
-fn negotiate(
-    options: &Options,
+/// Tells which algorithms there are, and hears which the other side has. `is_client` says whose order counts.
+pub(crate) fn negotiate(
+    (options, is_client): (&Options, bool),
     reader: &mut dyn Read,
     writer: &mut dyn Write,
 ) -> Result<((Algorithm, Algorithm), Compressor)> {
@@ -126,7 +133,15 @@ fn negotiate(
     let sums = match options.checksum_choice {
         Some(chosen) => chosen,
         None if asks_sum => {
-            let chosen = choose(&reader.read_vstring(NAMES_MAX)?, Algorithm::named, "checksum")?;
+            let theirs = reader.read_vstring(NAMES_MAX)?;
+            let chosen = match is_client {
+                true => choose(
+                    &ours(&Algorithm::ALL.map(Algorithm::name), &theirs),
+                    Algorithm::named,
+                    "checksum",
+                )?,
+                false => choose(&theirs, Algorithm::named, "checksum")?,
+            };
             (chosen, chosen)
         }
         None => (Algorithm::Md5, Algorithm::Md5),
@@ -134,32 +149,41 @@ fn negotiate(
     let compressor = match options.compress_choice {
         _ if !options.compress => Compressor::None,
         Some(chosen) => chosen,
-        None if asks_compressor => choose(&reader.read_vstring(NAMES_MAX)?, Compressor::named, "compress")?,
+        None if asks_compressor => {
+            let theirs = reader.read_vstring(NAMES_MAX)?;
+            match is_client {
+                true => choose(
+                    &ours(&Compressor::ALL.map(Compressor::name), &theirs),
+                    Compressor::named,
+                    "compress",
+                )?,
+                false => choose(&theirs, Compressor::named, "compress")?,
+            }
+        }
         None => Compressor::Zlib,
     };
     Ok((sums, compressor))
 }
 
-/// What both sides have agreed on before messages begin.
-struct Begun {
-    agreed: Agreed,
-    compressor: Compressor,
+/// Those of our names that the other side has too.
+fn ours(names: &[&str], theirs: &[u8]) -> Vec<u8> {
+    let has = |name: &&&str| theirs.split(|byte| *byte == b' ').any(|one| one == name.as_bytes());
+    names.iter().filter(has).copied().collect::<Vec<_>>().join(" ").into_bytes()
 }
 
-/// Tells the client what is done, and hears what it chooses. The seed is told even if nothing can be agreed on, so that the reason can be.
-fn begin(
-    protocol: u8,
-    (reader, writer): (&mut impl Read, &mut impl Write),
-    options: &Options,
-    incremental: bool,
-    seed: u32,
-) -> Result<Result<Begun>> {
-    writer.write_varint(flags(options, incremental))?;
-    let negotiated = negotiate(options, reader, writer);
-    let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(seed);
-    writer.write_i32(seed.cast_signed())?;
-    writer.flush()?;
-    Ok(negotiated.map(|((sum, list_sum), compressor)| {
+/// What both sides have agreed on before messages begin.
+pub(crate) struct Begun {
+    pub(crate) agreed: Agreed,
+    pub(crate) compressor: Compressor,
+}
+
+impl Begun {
+    pub(crate) fn new(
+        (protocol, options): (u8, &Options),
+        incremental: bool,
+        seed: u32,
+        ((sum, list_sum), compressor): ((Algorithm, Algorithm), Compressor),
+    ) -> Self {
         let form = ListForm {
             protocol,
             varint_flags: options.can(b'v'),
@@ -185,8 +209,24 @@ fn begin(
             list_sum,
             xattr_shortcut: protocol >= 31 && !options.can(b'x'),
         };
-        Begun { agreed, compressor }
-    }))
+        Self { agreed, compressor }
+    }
+}
+
+/// Tells the client what is done, and hears what it chooses. The seed is told even if nothing can be agreed on, so that the reason can be.
+fn begin(
+    protocol: u8,
+    (reader, writer): (&mut impl Read, &mut impl Write),
+    options: &Options,
+    incremental: bool,
+    seed: u32,
+) -> Result<Result<Begun>> {
+    writer.write_varint(flags(options, incremental))?;
+    let negotiated = negotiate((options, false), reader, writer);
+    let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(seed);
+    writer.write_i32(seed.cast_signed())?;
+    writer.flush()?;
+    Ok(negotiated.map(|chosen| Begun::new((protocol, options), incremental, seed, chosen)))
 }
 
 /// Serves a client that pulls, whose arguments have been read. `failure` is what was wrong with them, to be told when it can be.

@@ -101,21 +101,40 @@ impl<'a> Target<'a> {
         if read_only.is_some_and(|(value, ..)| value == "on") {
             return Err(TargetError::ReadOnly { name });
         }
+        Self::stage(datasets, &name, &StageOptions::default())
+    }
+
+    /// The same by this machine's own wish: a dataset that is not there is made, and `readonly` keeps only others out. With `force`,
+    /// what was written to it since its newest snapshot is given up.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn begin_own(
+        datasets: &'a Datasets,
+        name: &str,
+        options: &StageOptions,
+    ) -> Result<Self, TargetError> {
+        let parsed = Name::parse_dataset(name).map_err(DatasetError::from)?;
+        Self::stage(datasets, parsed.dataset(), options)
+    }
+
+    fn stage(datasets: &'a Datasets, name: &str, options: &StageOptions) -> Result<Self, TargetError> {
         let begun = Instant::now();
         let mut is_kept = false;
         let staging = loop {
-            match datasets.stage(&name, Kind::Filesystem, new_filesystem_objects, &StageOptions::default()) {
+            match datasets.stage(name, Kind::Filesystem, new_filesystem_objects, options) {
                 Ok(staging) => break staging,
                 Err(ReceiveError::Modified { .. }) if !is_kept => {
                     is_kept = true;
-                    let before = history::name(&datasets.catalog(), &dataset, Moment::Before)?;
+                    let catalog = datasets.catalog();
+                    let before = history::name(&catalog, &catalog.dataset(name)?, Moment::Before)?;
                     let snapshot = Name::parse(&format!("{name}@{before}")).map_err(DatasetError::from)?;
                     datasets.snapshot(&[snapshot], &[])?;
                 }
                 Err(ReceiveError::Busy { .. }) if begun.elapsed() < BUSY_WAIT => {
                     std::thread::sleep(BUSY_STEP)
                 }
-                Err(ReceiveError::Busy { .. }) => return Err(TargetError::Busy { name }),
+                Err(ReceiveError::Busy { .. }) => return Err(TargetError::Busy { name: name.to_owned() }),
                 Err(other) => return Err(other.into()),
             }
         };

@@ -1,5 +1,7 @@
 //! `receive` and `send`.
 
+use std::path::PathBuf;
+
 use clap::{ArgAction, Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -177,7 +179,8 @@ pub struct SendArgs {
 ///
 /// SOURCE and TARGET are each one of: a dataset (tank/home), a dataset elsewhere (host:tank/home or user@host:tank/home, over
 /// ssh), a dataset of ZFS (zfs:tank/home, host:zfs:tank/home), a directory, a disk image or block device, or a file or '-'
-/// with a stream; one of them is a dataset. Directories, images and files can be elsewhere (host:/srv/www). A directory or image as
+/// with a stream; one of them is a dataset. Directories, images and files can be elsewhere (host:/srv/www). Where another machine has
+/// nothing but rsync: rsync://host/module/path, or host:rsync:/srv/www over ssh. A directory or image as
 /// source is imported if the target is a pool of the same machine, else only hashes of it are kept (see 'snowmelt shadow').
 /// What is at the target already is not sent again: the cost is what changed.
 ///
@@ -256,6 +259,24 @@ pub struct SyncArgs {
     /// The program there
     #[arg(long, value_name = "COMMAND", default_value = "snowmelt")]
     pub remote_command: String,
+    /// To a server of rsync: remove what the source does not have
+    #[arg(long)]
+    pub delete: bool,
+    /// From or to a server of rsync: a rule of what is left out, as rsync has them ('- *.iso', '+ /doc/***', 'P cache/')
+    #[arg(long = "filter", value_name = "RULE", action = ArgAction::Append)]
+    pub filter: Vec<String>,
+    /// From or to a server of rsync: compare contents, not sizes and times
+    #[arg(short = 'c', long)]
+    pub checksum: bool,
+    /// The file with the password for a daemon of rsync; without it, the variable RSYNC_PASSWORD
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
+    /// Seconds that a server of rsync may say nothing; 0 is for ever
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u32>,
+    /// Standard input is a connection to a server, up to its setup, that speaks this version
+    #[arg(long, value_name = "VERSION", hide = true)]
+    pub connected: Option<u8>,
     /// Where it comes from
     pub source: String,
     /// Where it goes

@@ -51,7 +51,16 @@ impl AuthDigest {
         names.find_map(|name| Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest))
     }
 
-    fn answer(self, password: &[u8], challenge: &str) -> String {
+    /// The first one known here that a server has; of one that names none, as of a client.
+    pub(crate) fn of_server(names: &[&str]) -> Option<Self> {
+        if names.is_empty() {
+            return Some(Self::Md5);
+        }
+        Self::ALL.iter().find(|(_, name)| names.contains(name)).map(|(digest, _)| *digest)
+    }
+
+    /// What shows that the password is known.
+    pub(crate) fn answer(self, password: &[u8], challenge: &str) -> String {
         fn digest<D: Digest>(password: &[u8], challenge: &str) -> Vec<u8> {
             D::new().chain_update(password).chain_update(challenge).finalize().to_vec()
         }

@@ -11,6 +11,7 @@ mod log;
 mod refuse;
 mod serve;
 
+pub(crate) use auth::AuthDigest;
 pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
 pub use connection::Link;
 pub use listener::Listener;

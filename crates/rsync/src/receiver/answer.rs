@@ -227,6 +227,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 Token::Literal => {
                     let data = self.tokens.literal();
                     sum.update(data);
+                    self.summary.literal += data.len() as u64;
                     if let Some((object, _)) = opened {
                         let written = self.into.target.write(object, at, data);
                         written.map_err(|error| self.no_room(path, &error))?;
@@ -243,6 +244,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     }
                     self.tokens.see(&buffer)?;
                     sum.update(&buffer);
+                    self.summary.matched += len as u64;
                     // What is where it was before is there.
                     let is_there = opened == Some((basis.0, true)) && offset == at;
                     if let Some((object, _)) = opened.filter(|_| !is_there) {

@@ -201,6 +201,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if let Some(on_event) = self.into.terms.on_event {
             on_event(&Event { operation: "del.", path, name, metadata, bytes: 0 });
         }
+        self.summary.deleted += 1;
         let mut told = name.to_vec();
         if attributes.kind() == FileKind::Directory {
             told.push(0);

@@ -10,6 +10,7 @@ use super::place::DIRECTORY_MODE;
 use super::sums::Blocks;
 use super::{Asked, Pending, Receiver};
 use crate::checksum::{Algorithm, FileSum};
+use crate::client::itemize;
 use crate::error::Result;
 use crate::filter::Subject;
 use crate::flist::Received;
@@ -24,7 +25,7 @@ const CHUNK: usize = 256 << 10;
 const NEW_MASK: u32 = 0o755;
 
 /// Bits of a request, which the client shows as itemized changes.
-pub(super) mod item {
+pub(crate) mod item {
     pub const ATIME: u16 = 1 << 0;
     pub const CHANGE: u16 = 1 << 1;
     pub const SIZE: u16 = 1 << 2;
@@ -371,6 +372,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let like = basis.filter(|_| self.options.append == 0 || !is_elsewhere());
         let change = if self.options.checksum { item::CHANGE } else { 0 };
         let flags = item::TRANSFER | change | self.differences(index, found, item::TRANSFER);
+        self.show(index, flags);
         let sent = self.writer.total();
         self.requests.write(Ndx::File(index), self.writer)?;
         self.writer.write_u16(flags)?;
@@ -433,6 +435,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Tells the sender what is done here, with the name that a file is linked to.
     pub(super) fn announce(&mut self, index: u32, flags: u16, name: Option<&[u8]>) -> Result<()> {
+        self.show(index, flags);
         let sent = self.writer.total();
         self.requests.write(Ndx::File(index), self.writer)?;
         self.writer.write_u16(flags)?;
@@ -442,6 +445,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.ask_xattrs(index, flags)?;
         self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
         Ok(())
+    }
+
+    /// Shows what changes, if this is the client.
+    fn show(&self, index: u32, flags: u16) {
+        if let Some(told) = &self.client {
+            let one = &self.list[index as usize];
+            told.change(&itemize(flags, one.metadata.mode, '>'), &one.name, one.metadata.is_dir());
+        }
     }
 
     /// In what a file differs from what is to be.

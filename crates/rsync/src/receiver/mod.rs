@@ -15,10 +15,12 @@ mod sums;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use snowmelt_zpl::{Attributes, SetAttributes, SetTime};
 
 use crate::chmod::Chmod;
+use crate::client::Told;
 use crate::daemon::Event;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
@@ -32,7 +34,8 @@ use crate::sender::{Agreed, Summary};
 use crate::source::dataset::metadata_of;
 use crate::target::Target;
 use crate::token::TokenReader;
-use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, Tag, WriteWire};
+use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, ReadWire, Tag, WriteWire};
+pub(crate) use generate::item;
 use links::Links;
 use sums::Blocks;
 
@@ -188,6 +191,8 @@ pub struct Receiver<'a, R, W: Write> {
     io_error: u32,
     has_failed: bool,
     summary: Summary,
+    /// This side is the client, and shows what changes.
+    client: Option<Arc<Told>>,
 }
 
 impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
@@ -232,7 +237,14 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             io_error: 0,
             has_failed: false,
             summary: Summary::default(),
+            client: None,
         }
+    }
+
+    /// The same of the client, which shows what changes.
+    pub fn for_client(mut self, told: Arc<Told>) -> Self {
+        self.client = Some(told);
+        self
     }
 
     /// Does everything. When the client goes away in the middle, what has arrived whole is kept.
@@ -254,6 +266,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     fn transfer(&mut self) -> Result<()> {
         self.map_owners()?;
         self.receive_list()?;
+        if self.client.is_some() && self.list.is_empty() {
+            // The server has said why, and ends.
+            return Err(RsyncError::refused(ExitCode::Partial, "there is nothing to receive"));
+        }
         self.place()?;
         self.find_basis_dirs()?;
         self.links = Links::new(&self.list, &self.counts);
@@ -276,6 +292,12 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.end_phase()?;
         // Files come into their places when they arrive: nothing is delayed.
         self.end_phase()?;
+        if self.client.is_some() {
+            // Bytes read, written, of all files, and how long lists took: of the server, which may say anything.
+            for _ in 0..5 {
+                self.reader.read_varlong(3)?;
+            }
+        }
         match self.options.delete {
             Delete::After => self.delete_pass()?,
             Delete::Delay => self.delete_doomed()?,
@@ -287,7 +309,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.writer.message(Tag::Warning, text.as_bytes())?;
         }
         if self.agreed.protocol >= 31 {
-            if self.options.delete != Delete::No {
+            if self.options.delete != Delete::No && self.client.is_none() {
                 let Deleted { files, dirs, links, devices, specials } = self.deleted;
                 self.requests.write(Ndx::DelStats, self.writer)?;
                 for count in [files, dirs, links, devices, specials] {
@@ -472,17 +494,25 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Makes what came visible, and lets the client go.
     fn conclude(self) -> Result<Summary> {
-        let Self { reader, writer, into, mut requests, mut summary, io_error, has_failed, came, .. } = self;
+        let Self {
+            reader, writer, into, mut requests, mut summary, io_error, has_failed, came, client, ..
+        } = self;
+        if client.is_some() {
+            // The server need not wait; that it goes away now changes nothing.
+            let _ = requests.write(Ndx::Done, writer).and_then(|()| writer.flush());
+        }
         if let Err(error) = into.target.finish(Moment::Whole, into.terms.keep) {
             let text = format!("rsync: [receiver] nothing was received: {}", chain(&error));
             return Err(RsyncError::refused(ExitCode::FileIo, text));
         }
-        // Not before it is durable.
-        for index in came {
-            writer.message_number(Tag::Success, index)?;
+        if client.is_none() {
+            // Not before it is durable.
+            for index in came {
+                writer.message_number(Tag::Success, index)?;
+            }
+            requests.write(Ndx::Done, writer)?;
+            writer.flush()?;
         }
-        requests.write(Ndx::Done, writer)?;
-        writer.flush()?;
         summary.io_error = io_error | if has_failed { IO_ERROR_GENERAL } else { 0 };
         (summary.read, summary.written) = (reader.total(), writer.total());
         Ok(summary)

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use super::request::{BASIS_ITSELF, Request, item};
 use super::{CHUNK, Sender};
 use crate::checksum::FileSum;
+use crate::client::itemize;
 use crate::delta::{self, Matching, Piece, Sums};
 use crate::error::{Result, RsyncError};
 use crate::flist::{Entry, XATTR_SENT_WHOLE, wire_attributes};
@@ -18,6 +19,10 @@ const BASIS_PARTIAL: u8 = 0x81;
 impl<R: Read, W: Write> Sender<'_, R, W> {
     pub(super) fn answer(&mut self, request: Request) -> Result<()> {
         let entry = self.entry(request.index)?;
+        if let (Some(told), Some(entry)) = (&self.client, &entry) {
+            let item = itemize(request.flags, entry.metadata.mode, '<');
+            told.change(&item, &entry.name, entry.metadata.is_dir());
+        }
         if request.flags & item::TRANSFER == 0 || self.options.dry_run {
             return self.write_head(&request, entry.as_ref());
         }
@@ -115,18 +120,27 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let matching = Matching { seeded: self.agreed.sums, in_place };
         self.tokens.begin();
         let (tokens, writer) = (&mut self.tokens, &mut *self.writer);
+        let (mut literal, mut matched) = (0, 0);
         // What is appended while it is read is left for the next time; so the end is known in advance.
         let left = content.size().saturating_sub(if self.options.append > 0 { sums.basis_len() } else { 0 });
         let mut limited = Reading { content: &mut *content, left, failure: None };
         let found = delta::find(&mut limited, sums, matching, &mut sum, &mut |piece| {
             match piece {
-                Piece::Literal(data) => tokens.literal(data, writer)?,
-                Piece::Block(index, data) => tokens.block(index, data, writer)?,
+                Piece::Literal(data) => {
+                    literal += data.len() as u64;
+                    tokens.literal(data, writer)?;
+                }
+                Piece::Block(index, data) => {
+                    matched += data.len() as u64;
+                    tokens.block(index, data, writer)?;
+                }
             }
             Ok(())
         });
         failure = failure.or(limited.failure);
         found?;
+        self.summary.literal += literal;
+        self.summary.matched += matched;
         self.tokens.end(self.writer)?;
         let mut digest = sum.finish();
         if let Some(error) = failure {

@@ -6,9 +6,11 @@ mod request;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::checksum::{Algorithm, Seeded};
+use crate::client::Told;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::flist::{Entry, ListForm, ListWriter};
@@ -49,6 +51,12 @@ pub struct Summary {
     pub size: u64,
     /// Files whose content was sent.
     pub files: u64,
+    /// Bytes of these that were sent, and that the receiver had.
+    pub literal: u64,
+    /// Likewise.
+    pub matched: u64,
+    /// Names that were deleted.
+    pub deleted: u64,
     /// What failed, as bits.
     pub io_error: u32,
 }
@@ -101,6 +109,8 @@ pub struct Sender<'a, R, W> {
     list_time: Duration,
     send_time: Duration,
     on_file: &'a mut OnFile<'a>,
+    /// This side is the client, and shows what changes.
+    client: Option<Arc<Told>>,
 }
 
 impl<'a, R: Read, W: Write> Sender<'a, R, W> {
@@ -135,7 +145,14 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             list_time: Duration::ZERO,
             send_time: Duration::ZERO,
             on_file,
+            client: None,
         }
+    }
+
+    /// The same of the client, which shows what changes.
+    pub fn for_client(mut self, told: Arc<Told>) -> Self {
+        self.client = Some(told);
+        self
     }
 
     /// Does everything.
@@ -200,7 +217,8 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         self.answers.write(Ndx::Done, self.writer)?;
         let counts = [self.reader.total(), self.writer.total(), self.summary.size];
         let times = [self.list_time, self.send_time].map(|time| time.as_millis() as u64);
-        for number in counts.into_iter().chain(times) {
+        // A client has nobody to tell them to.
+        for number in counts.into_iter().chain(times).filter(|_| self.client.is_none()) {
             self.writer.write_varlong(number, 3)?;
         }
         self.writer.flush()?;

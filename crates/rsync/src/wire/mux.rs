@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ReadWire;
+use crate::client::Told;
 use crate::error::RsyncError;
 
 /// What a message's tag is raised by on the wire.
@@ -49,6 +51,13 @@ pub enum Tag {
     NoSend = 102,
 }
 
+impl Tag {
+    /// Whether it is of use to people alone.
+    fn is_shown(self) -> bool {
+        matches!(self, Self::ErrorXfer | Self::Info | Self::Error | Self::Warning | Self::Deleted)
+    }
+}
+
 /// Takes the data out of what arrives.
 pub struct MuxReader<R> {
     inner: R,
@@ -61,6 +70,8 @@ pub struct MuxReader<R> {
     total: u64,
     /// What the sender has told in messages: a tag and a number each.
     notes: VecDeque<Note>,
+    /// Where a client shows messages.
+    told: Option<Arc<Told>>,
 }
 
 /// What a sender tells besides its data.
@@ -83,7 +94,14 @@ impl<R: Read> MuxReader<R> {
             left: 0,
             total: 0,
             notes: VecDeque::new(),
+            told: None,
         }
+    }
+
+    /// Shows what the other side tells.
+    pub fn telling(mut self, told: Arc<Told>) -> Self {
+        self.told = Some(told);
+        self
     }
 
     /// Bytes that arrived, messages' headers included.
@@ -154,6 +172,9 @@ impl<R: Read> MuxReader<R> {
         }
         let mut body = vec![0; len];
         self.raw(&mut body)?;
+        if let Some(told) = &self.told {
+            told.message(tag, &body);
+        }
         let number = body.as_slice().read_i32().map(i32::cast_unsigned);
         if tag == u32::from(Tag::ErrorExit as u8) {
             // Whoever ends in the middle has not done well, whatever is said.
@@ -206,6 +227,8 @@ pub struct MuxWriter<W> {
     /// Time that a peer may hear nothing, half of its timeout.
     quiet_max: Option<Duration>,
     pace: Option<Pace>,
+    /// Where a client shows what a server would tell the other side.
+    told: Option<Arc<Told>>,
 }
 
 /// A limit of bytes by time.
@@ -236,7 +259,13 @@ impl<W: Write> MuxWriter<W> {
     pub fn new(inner: W) -> Self {
         let mut buffer = Vec::with_capacity(HEADER_LEN + DATA_MAX);
         buffer.resize(HEADER_LEN, 0);
-        Self { inner, buffer, total: 0, last_sent: Instant::now(), quiet_max: None, pace: None }
+        Self { inner, buffer, total: 0, last_sent: Instant::now(), quiet_max: None, pace: None, told: None }
+    }
+
+    /// Shows what is told here instead of sending it.
+    pub fn telling(mut self, told: Arc<Told>) -> Self {
+        self.told = Some(told);
+        self
     }
 
     /// Sends no more than this many bytes a second; 0 is no limit.
@@ -279,6 +308,10 @@ impl<W: Write> MuxWriter<W> {
     /// # Errors
     /// When the connection fails.
     pub fn message(&mut self, tag: Tag, body: &[u8]) -> io::Result<()> {
+        if let Some(told) = self.told.as_ref().filter(|_| tag.is_shown()) {
+            told.message(u32::from(tag as u8), body);
+            return Ok(());
+        }
         self.send_data()?;
         let body = &body[..body.len().min(OTHER_MAX / 4)];
         self.buffer.extend_from_slice(body);

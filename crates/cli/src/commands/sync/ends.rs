@@ -336,7 +336,8 @@ fn elsewhere(
                 // What ssh exits with if there is no connection.
                 Some(255) | None => Unreached::Lost(format!("{attempt}: {program} could not connect")),
                 Some(127) => Unreached::Failed(CliError::Failed(format!(
-                    "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command",
+                    "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command; \
+                     its rsync is asked by '{host}:rsync:PATH'",
                     reach.remote_command
                 ))),
                 // The other side has said why.

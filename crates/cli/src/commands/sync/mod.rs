@@ -8,6 +8,7 @@ mod given;
 pub mod heal;
 mod into;
 mod place;
+mod rsync;
 mod shadow;
 
 pub(super) use self::ends::{OneEnd, devices};
@@ -47,6 +48,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// When a side cannot be reached or understood. Datasets that cannot be brought up to date are told, and the status says so.
 pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
+    if let Some(transfer) = rsync::Transfer::parse(app, args)? {
+        return rsync::run(app, args, &transfer);
+    }
+    rsync::check_unused(args)?;
     let source = place::parse(app, &args.source)?;
     let target = place::parse(app, &args.target)?;
     for (place, text) in [(&source, &args.source), (&target, &args.target)] {

@@ -128,7 +128,7 @@ pub(super) fn check_pool(app: &App<'_>, place: &Place, text: &str) -> Result<()>
 }
 
 /// `host:rest`, where no slash stands before the colon; `zfs:` is no host, and IPv6 addresses stand in brackets.
-fn split_host(text: &str) -> (Option<&str>, &str) {
+pub(super) fn split_host(text: &str) -> (Option<&str>, &str) {
     let end = match text.find(']') {
         Some(at) if text.contains('[') => at,
         _ => 0,

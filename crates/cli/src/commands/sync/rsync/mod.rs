@@ -1,0 +1,194 @@
+//! Syncs with servers of rsync: a daemon, or whatever rsync another machine has, over a remote shell.
+
+mod address;
+mod shown;
+mod transfer;
+mod way;
+
+use std::ffi::OsString;
+use std::io;
+
+use snowmelt_rsync::client::{Direction, Wishes};
+
+use self::address::Address;
+use self::transfer::carry_out;
+use self::way::{Connected, Unconnected};
+use super::place::{self, Place, Remote};
+use super::{PAUSE, PAUSE_MAX, pause_for, rate};
+use crate::app::App;
+use crate::args::SyncArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+
+/// How long a server may say nothing. It gives no sign of life while it reads what it is to send.
+const TIMEOUT_SECONDS: u32 = 300;
+/// How a transfer ends, from process to process, that lost its connection: as rsync has it.
+const LOST: Exit = Exit::Other(12);
+
+/// What goes where.
+pub(super) struct Transfer {
+    address: Address,
+    direction: Direction,
+    /// The dataset here, or where it is the source, a snapshot or with `@` the newest one.
+    tree: String,
+}
+
+impl Transfer {
+    /// Understands a sync with a server of rsync; nothing if neither side is one.
+    ///
+    /// # Errors
+    /// When the other side is no dataset of this machine.
+    pub(super) fn parse(app: &App<'_>, args: &SyncArgs) -> Result<Option<Self>> {
+        let (address, direction, text) = match (Address::parse(&args.source)?, Address::parse(&args.target)?)
+        {
+            (None, None) => return Ok(None),
+            (Some(source), None) => (source, Direction::Pull, &args.target),
+            (None, Some(target)) => (target, Direction::Push, &args.source),
+            (Some(_), Some(_)) => return Err(not_here(args)),
+        };
+        if args.connected.is_some() {
+            // By another process, which may look for pools in other places than this one, their owner.
+            return Ok(Some(Self { address, direction, tree: text.clone() }));
+        }
+        // Only of a source a snapshot can be meant.
+        let name = match text.split_once('@') {
+            Some((name, _)) if direction == Direction::Push => name,
+            _ => text,
+        };
+        let place = place::parse(app, name)?;
+        let Place::Dataset(Remote { host: None, is_zfs: false, .. }) = &place else {
+            return Err(not_here(args));
+        };
+        place::check_pool(app, &place, name)?;
+        Ok(Some(Self { address, direction, tree: text.clone() }))
+    }
+}
+
+fn not_here(args: &SyncArgs) -> CliError {
+    CliError::Failed(format!(
+        "cannot sync '{}' to '{}': one of them must be a dataset of this machine, where the other is a server of rsync",
+        args.source, args.target
+    ))
+}
+
+/// Refuses what is only for servers of rsync.
+///
+/// # Errors
+/// When something of it was given.
+pub(super) fn check_unused(args: &SyncArgs) -> Result<()> {
+    let given = [
+        (args.delete, "--delete"),
+        (!args.filter.is_empty(), "--filter"),
+        (args.checksum, "--checksum"),
+        (args.password_file.is_some(), "--password-file"),
+        (args.timeout.is_some(), "--timeout"),
+        (args.connected.is_some(), "--connected"),
+    ];
+    match given.iter().find(|(is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((_, flag)) => Err(CliError::Usage(format!(
+            "{flag} is for servers of rsync (rsync://host/module/path, host:rsync:/path)"
+        ))),
+    }
+}
+
+fn wishes(args: &SyncArgs, direction: Direction) -> Result<Wishes> {
+    let is_push = direction == Direction::Push;
+    let refused = [
+        (args.recursive, "--recursive", "a server of rsync has no datasets below"),
+        (args.force, "--force", "what was there before is in snapshots"),
+        (args.newest_only, "--newest-only", "there is one state"),
+        (args.no_snapshot, "--no-snapshot", "name the snapshot (tank/www@monday), or the newest (tank/www@)"),
+        (args.identifier.is_some(), "--identifier", "nothing is left at either side"),
+        (args.no_hold, "--no-hold", "nothing is held"),
+        (args.properties, "--props", "rsync knows no properties"),
+        (args.raw, "--raw", "rsync transfers files"),
+        (!args.without.is_empty(), "-x", "rsync knows no properties"),
+        (is_push && !args.set.is_empty(), "-o", "rsync knows no properties"),
+        (args.compress.is_some_and(|level| level != 3), "--compress=LEVEL", "the level is the server's"),
+    ];
+    if let Some((_, flag, why)) = refused.iter().find(|(is_given, ..)| *is_given) {
+        return Err(CliError::Usage(format!("{flag} is not for servers of rsync: {why}")));
+    }
+    let excluded = args.exclude.iter().map(|pattern| format!("- {pattern}"));
+    let wishes = Wishes {
+        delete: args.delete || !is_push,
+        dry_run: args.dry_run,
+        checksum: args.checksum,
+        compress: args.compress.is_some(),
+        verbose: args.verbose || args.dry_run,
+        bandwidth: rate(args)?.unwrap_or(0),
+        timeout_seconds: args.timeout.unwrap_or(TIMEOUT_SECONDS),
+        rules: args.filter.iter().cloned().chain(excluded).collect(),
+    };
+    wishes.check_rules().map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(wishes)
+}
+
+/// Brings one side up to date, as often as it takes.
+///
+/// # Errors
+/// When the server cannot be reached or does not do it, or there is no room.
+pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Result<Exit> {
+    let wishes = wishes(args, transfer.direction)?;
+    if let Some(protocol) = args.connected {
+        return carry_out(app, args, transfer, &wishes, protocol);
+    }
+    let words = app.context.args.clone();
+    let (mut left, mut pause, mut was_reached) = (args.retries, PAUSE, false);
+    loop {
+        match Connected::open(app, args, &transfer.address, (&wishes, transfer.direction)) {
+            Ok(connected) => {
+                was_reached = true;
+                let socket = connected.socket.try_clone().map_err(CliError::Output)?;
+                let stdin = std::mem::replace(&mut app.context.stdin, socket);
+                app.context.args = with_connection(&words, connected.protocol);
+                let result = carry_out(app, args, transfer, &wishes, connected.protocol);
+                app.context.args.clone_from(&words);
+                app.context.stdin = stdin;
+                let status = connected.close(matches!(result, Ok(Exit::Ok)));
+                match (result?, status) {
+                    (exit, _) if exit == LOST => {}
+                    // What its receiver could not do at the very end.
+                    (Exit::Ok, Some(code)) if transfer.direction == Direction::Push => {
+                        app.context.complain(format_args!(
+                            "cannot sync '{}' to '{}': rsync there ended with code {code}",
+                            args.source, args.target
+                        ));
+                        return Ok(Exit::Partial);
+                    }
+                    (exit, _) => return Ok(exit),
+                }
+            }
+            Err(Unconnected::Failed(error)) => return Err(error),
+            Err(Unconnected::Lost(lost)) if was_reached => app.context.complain(lost),
+            Err(Unconnected::Lost(lost)) => return Err(CliError::Failed(lost)),
+        }
+        if app.context.is_cancelled() || left == 0 {
+            return Ok(Exit::Failed);
+        }
+        left -= 1;
+        app.context.complain(format_args!("trying again in {} s", pause.as_secs()));
+        pause_for(app, pause)?;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The words with which another process goes on.
+fn with_connection(words: &[OsString], protocol: u8) -> Vec<OsString> {
+    let at = words.iter().position(|word| word == "sync").map_or(words.len(), |at| at + 1);
+    let mut words = words.to_vec();
+    words.insert(at, format!("--connected={protocol}").into());
+    words
+}
+
+/// How a connection failed.
+fn lost(args: &SyncArgs, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("the server said nothing for {} s", args.timeout.unwrap_or(TIMEOUT_SECONDS))
+        }
+        io::ErrorKind::UnexpectedEof => "the server went away".to_owned(),
+        _ => format!("the connection was lost: {error}"),
+    }
+}

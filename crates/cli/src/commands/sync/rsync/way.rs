@@ -1,0 +1,250 @@
+//! Connections to servers of rsync. They are made before the pool is opened, and by the process that was called: the pool's owner, which may be
+//! another one, has neither its terminal nor its keys, and is given the connection.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use snowmelt_rsync::RsyncError;
+use snowmelt_rsync::client::{Direction, Login, Wishes, begin_shell, greet, send_words};
+
+use super::address::{Address, Way};
+use super::lost;
+use crate::app::App;
+use crate::args::SyncArgs;
+use crate::error::{CliError, Result, chain};
+
+/// How long each address of a daemon may take to answer.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// The program at the other end of a remote shell, unless another one is named.
+const PROGRAM: &str = "rsync";
+/// What `--remote-command` is without a word.
+const OWN_PROGRAM: &str = "snowmelt";
+/// Longest password.
+const PASSWORD_MAX: u64 = 4096;
+
+/// A connection on which the server has its words.
+pub(super) struct Connected {
+    pub(super) socket: File,
+    /// Version of the protocol.
+    pub(super) protocol: u8,
+    /// The remote shell.
+    child: Option<Child>,
+}
+
+/// Why there is none.
+pub(super) enum Unconnected {
+    /// Trying again may help.
+    Lost(String),
+    Failed(CliError),
+}
+
+impl From<CliError> for Unconnected {
+    fn from(error: CliError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Connected {
+    /// Reaches a server, and tells it what is wanted.
+    pub(super) fn open(
+        app: &mut App<'_>,
+        args: &SyncArgs,
+        address: &Address,
+        (wishes, direction): (&Wishes, Direction),
+    ) -> Result<Self, Unconnected> {
+        let mut words = wishes.words(direction);
+        match &address.way {
+            Way::Daemon { port, module, .. } => {
+                words.extend([".".to_owned(), address.asked()]);
+                daemon(app, args, address, (*port, module), &words)
+            }
+            Way::Shell { .. } => shell(app, args, address, words),
+        }
+    }
+
+    /// Lets go of it, and waits until the remote shell has ended. The status that it ended with, if it is not well.
+    pub(super) fn close(self, is_well: bool) -> Option<i32> {
+        use rustix::net::Shutdown::{Both, Write};
+        // It may be gone already.
+        let _ = rustix::net::shutdown(&self.socket, if is_well { Write } else { Both });
+        drop(self.socket);
+        let mut child = self.child?;
+        if !is_well {
+            // It may hang.
+            let _ = child.kill();
+        }
+        let status = child.wait().ok()?;
+        status.code().filter(|code| *code != 0)
+    }
+}
+
+fn reached(address: &Address, error: &(dyn std::error::Error + 'static)) -> String {
+    format!("cannot reach '{}': {}", address.host, chain(error))
+}
+
+/// What a server that does not even begin has said.
+fn not_begun(args: &SyncArgs, address: &Address, error: &RsyncError) -> Unconnected {
+    let attempt = format!("cannot sync with '{}'", address.text);
+    match error {
+        RsyncError::Connection(error) => Unconnected::Lost(format!("{attempt}: {}", lost(args, error))),
+        _ => Unconnected::Failed(CliError::Failed(format!("{attempt}: {error}"))),
+    }
+}
+
+fn daemon(
+    app: &mut App<'_>,
+    args: &SyncArgs,
+    address: &Address,
+    (port, module): (u16, &str),
+    words: &[String],
+) -> Result<Connected, Unconnected> {
+    let lost = |error: io::Error| Unconnected::Lost(reached(address, &error));
+    let addresses = (address.host.as_str(), port).to_socket_addrs().map_err(lost)?;
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    let mut connected = None;
+    for one in addresses {
+        match TcpStream::connect_timeout(&one, CONNECT_PATIENCE) {
+            Ok(stream) => {
+                connected = Some(stream);
+                break;
+            }
+            Err(error) => failure = error,
+        }
+    }
+    let mut stream = connected.ok_or_else(|| lost(failure))?;
+    let prepared = stream
+        .set_nodelay(true)
+        .and_then(|()| rustix::net::sockopt::set_socket_keepalive(&stream, true).map_err(io::Error::from));
+    prepared.map_err(lost)?;
+    set_timeout(&stream, args.timeout).map_err(lost)?;
+    let variable = |name: &str| app.context.env(name).and_then(|value| value.to_str()).map(str::to_owned);
+    let user = address.user.clone().or_else(|| variable("USER")).unwrap_or_else(|| "nobody".to_owned());
+    let password = || password(app, args, &address.text);
+    let motd = std::cell::RefCell::new(Vec::new());
+    let login = Login {
+        module,
+        user: &user,
+        password: &password,
+        motd: &|line| motd.borrow_mut().push(line.to_owned()),
+    };
+    let greeted = greet(&mut stream, &login);
+    if args.verbose && !args.json {
+        for line in motd.into_inner() {
+            writeln!(app.context.out, "{line}").map_err(CliError::from)?;
+        }
+    }
+    let protocol = greeted.map_err(|error| not_begun(args, address, &error))?;
+    let sent = send_words(words.iter().map(String::as_bytes), &mut stream);
+    sent.map_err(|error| not_begun(args, address, &error.into()))?;
+    Ok(Connected { socket: File::from(OwnedFd::from(stream)), protocol, child: None })
+}
+
+/// The password for a daemon: from a file that nobody else reads, or from the environment.
+fn password(app: &App<'_>, args: &SyncArgs, place: &str) -> std::result::Result<Vec<u8>, String> {
+    if let Some(file) = &args.password_file {
+        let path = app.context.path(file);
+        return read_password(&path).map_err(|why| format!("--password-file {}: {why}", path.display()));
+    }
+    match app.context.env("RSYNC_PASSWORD") {
+        Some(password) => Ok(password.as_encoded_bytes().to_vec()),
+        None => Err(format!(
+            "'{place}' wants a password: give it with --password-file, or in the variable RSYNC_PASSWORD"
+        )),
+    }
+}
+
+fn read_password(path: &Path) -> std::result::Result<Vec<u8>, String> {
+    let mode = fs::metadata(path).map_err(|error| error.to_string())?.mode();
+    if mode & 0o007 != 0 {
+        return Err(format!("others may read it: chmod o-rwx {}", path.display()));
+    }
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(PASSWORD_MAX).read_to_end(&mut text));
+    read.map_err(|error| error.to_string())?;
+    let end = text.iter().position(|byte| matches!(byte, b'\n' | b'\r' | 0)).unwrap_or(text.len());
+    text.truncate(end);
+    Ok(text)
+}
+
+fn shell(
+    app: &App<'_>,
+    args: &SyncArgs,
+    address: &Address,
+    mut words: Vec<String>,
+) -> Result<Connected, Unconnected> {
+    let failed = |error: &io::Error| CliError::failed(format!("cannot reach '{}'", address.host), error);
+    let rsh: Vec<&str> = args.rsh.split_whitespace().collect();
+    let (program, rest) =
+        rsh.split_first().ok_or_else(|| CliError::Usage("-e names no command".to_owned()))?;
+    let place = address.user.iter().fold(address.host.clone(), |host, user| format!("{user}@{host}"));
+    // The path is sent to the server, past the shell.
+    words.insert(1, "-s".to_owned());
+    let server = if args.remote_command == OWN_PROGRAM { PROGRAM } else { &args.remote_command };
+    let line = format!("{server} {}", words.join(" "));
+    let (mut ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
+    let copy = theirs.try_clone().map_err(|error| failed(&error))?;
+    let err = app.context.err.try_clone().map_err(|error| failed(&error))?;
+    let mut child = Command::new(program)
+        .args(rest)
+        .arg(place)
+        .arg(line)
+        .stdin(OwnedFd::from(theirs))
+        .stdout(OwnedFd::from(copy))
+        .stderr(err)
+        .spawn()
+        .map_err(|error| {
+            CliError::failed(format!("cannot reach '{}': cannot run {program}", address.host), &error)
+        })?;
+    let mut begin = || -> snowmelt_rsync::Result<u8> {
+        set_timeout(&ours, args.timeout)?;
+        let asked = address.asked();
+        send_words([&b"rsync"[..], b".", asked.as_bytes()], &mut ours)?;
+        begin_shell(&mut &ours, &mut &ours)
+    };
+    match begin() {
+        Ok(protocol) => {
+            Ok(Connected { socket: File::from(OwnedFd::from(ours)), protocol, child: Some(child) })
+        }
+        Err(error) => {
+            let _ = ours.shutdown(Shutdown::Both);
+            if !is_end(&error) {
+                let _ = child.kill();
+            }
+            Err(match child.wait().ok().and_then(|status| status.code()) {
+                // What ssh exits with if there is no connection.
+                Some(255) => {
+                    Unconnected::Lost(format!("cannot reach '{}': {program} could not connect", address.host))
+                }
+                Some(127) => Unconnected::Failed(CliError::Failed(format!(
+                    "cannot reach '{}': there is no '{server}' in its PATH: install it there, or say where it is with --remote-command",
+                    address.host
+                ))),
+                _ => not_begun(args, address, &error),
+            })
+        }
+    }
+}
+
+/// Whether the other side has gone, so that the remote shell tells why.
+fn is_end(error: &RsyncError) -> bool {
+    let ends = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    matches!(error, RsyncError::Connection(error) if ends.contains(&error.kind()))
+}
+
+/// How long the server may say nothing.
+fn set_timeout(socket: impl std::os::fd::AsFd, seconds: Option<u32>) -> io::Result<()> {
+    let seconds = seconds.unwrap_or(super::TIMEOUT_SECONDS);
+    let timeout = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+    for which in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, which, timeout)?;
+    }
+    Ok(())
+}

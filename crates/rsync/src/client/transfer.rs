@@ -1,0 +1,144 @@
+//! From the server's words on: what both sides can do, then the transfer.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Direction, Told, Wishes};
+use crate::error::{Result, RsyncError};
+use crate::filter::Filter;
+use crate::names::Names;
+use crate::options::Options;
+use crate::receiver::{Into, Receiver, Terms};
+use crate::remote::exchange_versions;
+use crate::scan::{Called, View};
+use crate::sender::{Sender, Summary};
+use crate::session::{ABILITIES, Begun, SYMLINK_NAMES, negotiate};
+use crate::source::Source;
+use crate::target::Target;
+use crate::token::{TokenReader, TokenWriter};
+use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, drain};
+
+/// A server that has a timeout hears of this side at least twice in so long.
+const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
+/// Messages that are looked for when a connection has failed.
+const LAST_WORDS_MAX: usize = 1000;
+
+/// Over a remote shell, the server having its words: agrees on a version. Nothing is read beyond it.
+///
+/// # Errors
+/// When the connection fails, or there is no rsync at the other end.
+pub fn begin_shell(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
+    exchange_versions(reader, writer)
+}
+
+/// Hears what the server does, and chooses. `options` can from now on what both sides can.
+fn begin(
+    protocol: u8,
+    (reader, writer): (&mut impl Read, &mut impl Write),
+    options: &mut Options,
+) -> Result<Begun> {
+    let flags = reader.read_varint()?.cast_unsigned();
+    let known = ABILITIES.iter().fold(SYMLINK_NAMES, |all, (_, flag)| all | flag);
+    if flags & !known != 0 {
+        return Err(RsyncError::protocol(format!(
+            "a server that does what it was not asked for ({flags:#x})"
+        )));
+    }
+    let both = ABILITIES.iter().filter(|(_, flag)| flags & flag != 0);
+    options.abilities = both.map(|(ability, _)| *ability).collect();
+    let chosen = negotiate((options, true), reader, writer)?;
+    let seed = reader.read_i32()?.cast_unsigned();
+    Ok(Begun::new((protocol, options), false, seed, chosen))
+}
+
+/// Receives what the server has into a dataset. `name` is what that is called.
+///
+/// # Errors
+/// When the connection fails, the server breaks the rules or ends early, or there is no room.
+pub fn pull(
+    protocol: u8,
+    (mut reader, mut writer): (impl Read, impl Write + Send),
+    wishes: &Wishes,
+    told: &Arc<Told>,
+    (target, name): (Target<'_>, &str),
+) -> Result<Summary> {
+    let mut options = wishes.options(Direction::Pull);
+    let filter = wishes.filter(true)?;
+    let before = format!("{name}/");
+    let into = Into {
+        target,
+        path: Vec::new(),
+        called: Called::After(&before),
+        hidden: &Filter::default(),
+        terms: Terms::default(),
+    };
+    let Begun { agreed, compressor } = begin(protocol, (&mut reader, &mut writer), &mut options)?;
+    let tokens = TokenReader::new(compressor)?;
+    let mut reader = MuxReader::new(reader).telling(told.clone());
+    let (queue, sent) = QueueWriter::new();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || drain(sent, &mut writer));
+        let mut writer = MuxWriter::new(queue).telling(told.clone());
+        writer.set_peer_timeout(Some(SIGNS_OF_LIFE));
+        let begun = wishes.send_rules(&mut writer).map_err(RsyncError::from);
+        let result = begun.and_then(|()| {
+            let ends = (&mut reader, &mut writer);
+            let receiver = Receiver::new(ends, (&options, &filter), agreed, (Names::default(), tokens), into);
+            receiver.for_client(told.clone()).run()
+        });
+        drop(writer);
+        // What the server was not told any more, at the very end, changes nothing.
+        drop(sending.join());
+        result
+    })
+}
+
+/// Gives the server what a tree holds.
+///
+/// # Errors
+/// When the connection fails, or the server breaks the rules or ends early.
+pub fn push(
+    protocol: u8,
+    (mut reader, mut writer): (impl Read, impl Write),
+    wishes: &Wishes,
+    told: &Arc<Told>,
+    (source, path, name): (&dyn Source, &[u8], &str),
+) -> Result<Summary> {
+    let mut options = wishes.options(Direction::Push);
+    let filter = wishes.filter(false)?;
+    let before = format!("{name}/");
+    let Begun { agreed, compressor } = begin(protocol, (&mut reader, &mut writer), &mut options)?;
+    let tokens = TokenWriter::new(compressor, None)?;
+    let mut reader = MuxReader::new(reader).telling(told.clone());
+    let mut writer = MuxWriter::new(writer).telling(told.clone());
+    writer.limit(wishes.bandwidth);
+    writer.set_peer_timeout(Some(SIGNS_OF_LIFE));
+    if wishes.delete {
+        wishes.send_rules(&mut writer)?;
+    }
+    let hidden = Filter::default();
+    let view = View { source, hidden: &hidden, called: Called::After(&before), munged: false };
+    let mut on_file = |_: &_, _: u64| {};
+    let ends = (&mut reader, &mut writer);
+    let sender =
+        Sender::new(ends, view, (&options, &filter), agreed, (Names::default(), tokens), &mut on_file);
+    // The content of what is there, not itself.
+    let result = sender.for_client(told.clone()).run(&[[path, b"/"].concat()]);
+    match result {
+        Err(RsyncError::Connection(error)) => {
+            Err(last_words(&mut reader).unwrap_or(RsyncError::Connection(error)))
+        }
+        other => other,
+    }
+}
+
+/// A server that takes no more may have said why before it went. Its exit code, if it tells that.
+fn last_words<R: Read>(reader: &mut MuxReader<R>) -> Option<RsyncError> {
+    for _ in 0..LAST_WORDS_MAX {
+        if let Err(error) = reader.next_note() {
+            return Some(error.into()).filter(|error| matches!(error, RsyncError::PeerExit { .. }));
+        }
+    }
+    None
+}

@@ -1,0 +1,147 @@
+//! What a client asks for, as the words that a server is started with.
+
+use std::io::{self, Write};
+
+use crate::error::Result;
+use crate::filter::Filter;
+use crate::options::{Delete, Options};
+use crate::wire::WriteWire;
+
+/// What is transferred of each file, as letters: links, owner, group, devices, times, permissions, all below, hard links, ACLs and attributes.
+const ALL: &str = "logDtprHAX";
+/// What this side can do.
+const ABILITIES: &str = "e.LfxCIvu";
+
+/// Which way content goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the server.
+    Pull,
+    /// To the server.
+    Push,
+}
+
+/// What is wanted besides that all is to be the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)]
+pub struct Wishes {
+    /// What the sender does not have goes.
+    pub delete: bool,
+    /// Nothing is changed, only told.
+    pub dry_run: bool,
+    /// Content is compared, not sizes and times.
+    pub checksum: bool,
+    /// What is sent is compressed.
+    pub compress: bool,
+    /// The server is to tell of what it deletes.
+    pub verbose: bool,
+    /// Bytes a second at most; 0 is no limit.
+    pub bandwidth: u64,
+    /// Seconds of silence after which either side gives up; 0 is none.
+    pub timeout_seconds: u32,
+    /// Rules, as after `--filter`.
+    pub rules: Vec<String>,
+}
+
+impl Wishes {
+    fn letters(&self) -> String {
+        let more = [(self.dry_run, 'n'), (self.checksum, 'c'), (self.compress, 'z')];
+        ALL.chars().chain(more.into_iter().filter(|(is_on, _)| *is_on).map(|(_, letter)| letter)).collect()
+    }
+
+    /// The server's words up to what it is to look at.
+    pub fn words(&self, direction: Direction) -> Vec<String> {
+        let is_pull = direction == Direction::Pull;
+        let mut words = vec!["--server".to_owned()];
+        words.extend(is_pull.then(|| "--sender".to_owned()));
+        words.push(format!("-{}{ABILITIES}", self.letters()));
+        words.push("--numeric-ids".to_owned());
+        words.extend((self.timeout_seconds > 0).then(|| format!("--timeout={}", self.timeout_seconds)));
+        // Each side limits what it sends.
+        let rate = self.bandwidth.div_ceil(1024);
+        words.extend((is_pull && rate > 0).then(|| format!("--bwlimit={rate}")));
+        if !is_pull {
+            words.extend(self.verbose.then(|| "--log-format=%i".to_owned()));
+            words.extend(self.delete.then(|| "--delete-during".to_owned()));
+        }
+        words
+    }
+
+    /// The same as this side understands it.
+    pub(super) fn options(&self, direction: Direction) -> Options {
+        let words: Vec<Vec<u8>> = self.words(direction).into_iter().map(String::into_bytes).collect();
+        let (mut options, failure) = Options::parse(&words);
+        debug_assert!(failure.is_none(), "{failure:?}");
+        options.delete = if self.delete { Delete::During } else { Delete::No };
+        options.bandwidth = self.bandwidth;
+        options
+    }
+
+    /// Whether they can all be rules.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn check_rules(&self) -> Result<()> {
+        self.filter(false).map(drop)
+    }
+
+    /// The rules that count at this side.
+    pub(super) fn filter(&self, receiving: bool) -> Result<Filter> {
+        let mut bytes = Vec::new();
+        self.send_rules(&mut bytes)?;
+        Filter::receive(&mut bytes.as_slice(), receiving)
+    }
+
+    pub(super) fn send_rules(&self, to: &mut impl Write) -> io::Result<()> {
+        for rule in &self.rules {
+            to.write_i32(i32::try_from(rule.len()).unwrap_or(i32::MAX))?;
+            to.write_all(rule.as_bytes())?;
+        }
+        to.write_i32(0)
+    }
+}
+
+/// Sends words as the protocol has them, each ended by a zero byte.
+///
+/// # Errors
+/// When the connection fails.
+pub fn send_words<'w>(words: impl IntoIterator<Item = &'w [u8]>, to: &mut impl Write) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for word in words {
+        bytes.extend(word);
+        bytes.push(0);
+    }
+    bytes.push(0);
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_is_wanted() {
+        let wishes = Wishes {
+            delete: true,
+            compress: true,
+            bandwidth: 2048,
+            timeout_seconds: 60,
+            ..Wishes::default()
+        };
+        assert_eq!(
+            wishes.words(Direction::Pull).join(" "),
+            "--server --sender -logDtprHAXze.LfxCIvu --numeric-ids --timeout=60 --bwlimit=2"
+        );
+        assert_eq!(
+            wishes.words(Direction::Push).join(" "),
+            "--server -logDtprHAXze.LfxCIvu --numeric-ids --timeout=60 --delete-during"
+        );
+        let options = wishes.options(Direction::Pull);
+        assert!(options.hard_links && options.acls && options.xattrs && options.numeric_ids && options.times);
+        assert_eq!((options.delete, options.bandwidth), (Delete::During, 2048));
+        let rules = |text: &str| Wishes { rules: vec![text.to_owned()], ..Wishes::default() };
+        assert!(rules("- *.o").check_rules().is_ok());
+        assert!(rules("x").check_rules().is_err());
+    }
+}
