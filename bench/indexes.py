@@ -39,6 +39,28 @@ def drop_caches(bench):
             file.write('3')
 
 
+class Disk:
+    """A filesystem of its own, in a file, so that what is read of it can be counted while others use the disk."""
+
+    def __init__(self, image, top, files):
+        self.image, self.top = image, top
+        with open(image, 'wb') as file:
+            file.truncate(1 << 31)
+        subprocess.run(['mkfs.ext4', '-q', '-N', str(2 * files + 1000), image], check=True)
+        self.loop = subprocess.run(['losetup', '--find', '--show', image], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        subprocess.run(['mount', self.loop, top], check=True)
+
+    def reads(self):
+        """Requests, since it is there."""
+        with open('/sys/block/%s/stat' % os.path.basename(self.loop)) as file:
+            return int(file.read().split()[0])
+
+    def close(self):
+        subprocess.run(['umount', self.top])
+        subprocess.run(['losetup', '--detach', self.loop])
+        os.remove(self.image)
+
+
 class Daemon:
     """A server, and what it and its children have cost since it was asked last."""
 
@@ -82,11 +104,16 @@ class Daemon:
         return time.monotonic() - begun
 
     def crowd(self, count):
-        """So many clients at once, that only list."""
+        """So many clients at once, that only list: bytes of memory meanwhile, at most."""
         command = ['rsync', '--port', str(self.port), '-r', '--list-only', 'localhost::m/']
         clients = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(count)]
-        if any([client.wait() for client in clients]):
+        most = self.resident()
+        while any(client.poll() is None for client in clients):
+            most = max(most, self.resident())
+            time.sleep(0.01)
+        if any(client.returncode for client in clients):
             raise SystemExit('a client failed')
+        return most
 
     def close(self):
         self.child.terminate()
@@ -106,10 +133,13 @@ def measure(bench, files, clients):
     tree, index, config = (os.path.join(top, name) for name in ('tree', 'tree.index', 'rsyncd.conf'))
     memory = '/dev/shm' if os.access('/dev/shm', os.W_OK) else bench.dir
     target = os.path.join(memory, 'snowmelt-bench-%d' % os.getpid())     # what the client reads is not to be counted
-    os.makedirs(tree)
-    paths = grow(tree, files)
-    ours = stock = None
+    os.makedirs(top)
+    ours = stock = disk = None
     try:
+        if os.geteuid() == 0 and not bench.quick:
+            disk = Disk(top + '.disk', top, files)
+        os.makedirs(tree)
+        paths = grow(tree, files)
         subprocess.run(['cp', '-a', '--sparse=always', tree, target], check=True)
         begun = time.monotonic()
         subprocess.run([bench.binary, 'index', '-q', tree, index], check=True)
@@ -121,19 +151,25 @@ def measure(bench, files, clients):
                 file.write(module + more)
         port = free_port()
         stock = Daemon(['rsync', '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port', str(port)], port)
+        drop_caches(bench)
+        before = disk and disk.reads()
         ours = Daemon([bench.binary, 'serve', 'rsync', '--config', config + '.ours', '--address', '127.0.0.1', '--port', '0'])
+        if disk:
+            bench.row('loading the index, nothing cached', disk.reads() - before, 'reads', limit=100, at_most=True)
         bench.row('memory of the server, index loaded', ours.resident() / MIB, 'MiB', limit=12, at_most=True)
-        compare(bench, 'up to date', ours, stock, ['-an', 'localhost::m/', target], wall_max=1.5, read_max=0)
+        compare(bench, disk, 'up to date', ours, stock, ['-an', 'localhost::m/', target], wall_max=1.5, read_max=0)
         behind(tree, paths)
         subprocess.run([bench.binary, 'index', '-q', tree, index], check=True)
         # What is sent goes into a file, so that both servers meet the same client.
         batch = ['-a', '--only-write-batch=%s.batch' % target, 'localhost::m/', target]
-        compare(bench, 'one in %d behind' % BEHIND, ours, stock, batch)
+        compare(bench, disk, 'one in %d behind' % BEHIND, ours, stock, batch)
         crowds(bench, ours, stock, clients)
     finally:
         for daemon in (ours, stock):
             if daemon is not None:
                 daemon.close()
+        if disk:
+            disk.close()
         shutil.rmtree(target, ignore_errors=True)
         for name in (target + '.batch', target + '.batch.sh'):
             if os.path.exists(name):
@@ -148,26 +184,30 @@ def behind(tree, paths):
             file.write(b'changed ' * 512)
 
 
-def compare(bench, what, ours, stock, args, wall_max=None, read_max=None):
+def compare(bench, disk, what, ours, stock, args, wall_max=None, read_max=None):
     """One client of each, with nothing cached of the tree."""
     figures = []
     for daemon in (ours, stock):
         daemon.pull(*args)      # the programs themselves are there
         drop_caches(bench)
         daemon.spent()
+        before = disk.reads() if disk else 0
         wall = daemon.pull(*args)
-        figures.append((wall, *daemon.spent()))
-    (wall, cpu, read), (stock_wall, stock_cpu, stock_read) = figures
+        figures.append((wall, *daemon.spent(), disk.reads() - before if disk else 0))
+    (wall, cpu, read, reads), (stock_wall, stock_cpu, stock_read, stock_reads) = figures
     bench.row('a client %s, wall' % what, wall, 's', stock_wall, 's rsync', limit=wall_max, at_most=True, firm=False)
     bench.row('a client %s, CPU of the server' % what, cpu, 's', stock_cpu, 's rsync')
     bench.row('a client %s, read from disk' % what, read / MIB, 'MiB', stock_read / MIB, 'MiB rsync', limit=read_max, at_most=True)
+    if disk:
+        bench.row('a client %s, reads' % what, reads, 'reads', stock_reads, 'rsync', limit=read_max, at_most=True)
 
 
 def crowds(bench, ours, stock, clients):
     before = ours.resident()
     ours.spent(), stock.spent()
-    ours.crowd(clients)
+    most = ours.crowd(clients)
     stock.crowd(clients)
     (cpu, _), (stock_cpu, _) = ours.spent(), stock.spent()
     bench.row('%d clients at once, CPU of the server each' % clients, cpu / clients, 's', stock_cpu / clients, 's rsync')
+    bench.row('%d clients at once, memory each' % clients, (most - before) / clients / MIB, 'MiB', limit=3, at_most=True)
     bench.row('memory kept after %d clients' % clients, (ours.resident() - before) / MIB, 'MiB')

@@ -1,6 +1,7 @@
 //! The indexes that modules have: each is in memory once, for all clients, and read again when another file is in its place.
 
 use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,9 +20,8 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(path: &Path) -> std::io::Result<Self> {
-        let it = std::fs::metadata(path)?;
-        Ok(Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) })
+    fn of(it: &Metadata) -> Self {
+        Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) }
     }
 }
 
@@ -31,6 +31,9 @@ struct Slot {
     /// Of the file that was read, or tried, last.
     identity: Option<Identity>,
     index: Option<Arc<Index>>,
+    /// That file, open: what leads to it so stays in the kernel's memory, and to look whether it is still there reads nothing
+    /// from a disk.
+    _file: Option<File>,
 }
 
 /// The indexes of a daemon, by the paths of their files.
@@ -46,22 +49,21 @@ impl Indexes {
         let slot = self.0.lock().entry(path.to_owned()).or_default().clone();
         // Held while it is read: those who come meanwhile wait for it instead of reading it too.
         let mut slot = slot.lock();
-        let found = Identity::of(path);
-        if let (Some(index), Ok(identity)) = (&slot.index, &found)
-            && slot.identity == Some(*identity)
+        let found = std::fs::metadata(path).as_ref().map(Identity::of).ok();
+        if let Some(index) = &slot.index
+            && found.is_some()
+            && slot.identity == found
         {
             return Ok(index.clone());
         }
-        let identity = found.as_ref().ok().copied();
-        let loaded = match found {
-            Ok(_) => Index::load(path),
-            Err(source) => Err(IndexError::Io { path: path.to_owned(), source }),
-        };
+        let opened = File::open(path).map_err(IndexError::io(path));
+        let identity = opened.as_ref().ok().and_then(|file| Some(Identity::of(&file.metadata().ok()?)));
+        let loaded = opened.and_then(|file| Ok((Index::read(&file, path)?, file)));
         let is_news = slot.identity != identity;
         match (loaded, &slot.index) {
-            (Ok(index), _) => {
+            (Ok((index, file)), _) => {
                 let index = Arc::new(index);
-                *slot = Slot { identity, index: Some(index.clone()) };
+                *slot = Slot { identity, index: Some(index.clone()), _file: Some(file) };
                 Ok(index)
             }
             (Err(error), Some(before)) => {

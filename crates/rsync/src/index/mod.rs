@@ -117,8 +117,15 @@ impl Index {
     /// # Errors
     /// When it cannot be read, is of a format not known here, or damaged.
     pub fn load(path: &Path) -> Result<Self, IndexError> {
+        Self::read(&File::open(path).map_err(IndexError::io(path))?, path)
+    }
+
+    /// Reads a file that was opened at a path, and checks it.
+    ///
+    /// # Errors
+    /// As [`Index::load`].
+    pub(crate) fn read(mut file: &File, path: &Path) -> Result<Self, IndexError> {
         let io = |error| IndexError::io(path)(error);
-        let mut file = File::open(path).map_err(io)?;
         let found = file.metadata().map_err(io)?.len();
         let mut bytes = vec![0; HEADER_LEN.min(usize::try_from(found).unwrap_or(HEADER_LEN))];
         file.read_exact(&mut bytes).map_err(io)?;
