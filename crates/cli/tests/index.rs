@@ -5,8 +5,11 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use common::Scratch;
+use snowmelt_rsync::index::Index;
 
 #[test]
 fn an_index_is_made_and_brought_up_to_date() {
@@ -49,4 +52,56 @@ fn an_index_is_made_and_brought_up_to_date() {
     let left: Vec<_> =
         fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().ends_with(".new")), "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let scratch = Scratch::new();
+    let tree = scratch.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let tree = tree.display();
+    for (line, code, expected) in [
+        (format!("index --watch {tree} {tree}/index"), 1, "is in it"),
+        (format!("index --watch --from-rsync-log - {tree}"), 2, "cannot be used with"),
+        (format!("index --watch {tree}/none"), 1, "No such file"),
+    ] {
+        let output = scratch.command(&line).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && stderr.contains(expected), "{line}: {stderr}");
+    }
+    assert!(!scratch.path().join("tree.index").exists());
+}
+
+/// One that is watched is there, follows, and is left as it is at the end.
+#[test]
+#[ignore = "needs root"]
+fn an_index_follows_its_directory() {
+    let scratch = Scratch::new();
+    let (tree, file) = (scratch.path().join("tree"), scratch.path().join("tree.index"));
+    fs::create_dir(&tree).unwrap();
+    let mut child = scratch.command(&format!("index --watch --every 1 {}", tree.display())).spawn().unwrap();
+    let wait_for = |files: u64| {
+        for _ in 0..300 {
+            if Index::load(&file).is_ok_and(|index| index.files() == files) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("an index of {files} files is not there");
+    };
+    wait_for(0);
+    fs::create_dir_all(tree.join("a/b")).unwrap();
+    fs::write(tree.join("a/b/c"), b"c").unwrap();
+    wait_for(3);
+    fs::rename(tree.join("a"), scratch.path().join("a")).unwrap();
+    wait_for(0);
+    // What happens beside it is nothing to it.
+    let before = fs::metadata(&file).unwrap().ino();
+    fs::write(scratch.path().join("beside"), b"x").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(fs::metadata(&file).unwrap().ino(), before);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::metadata(&file).unwrap().ino(), before);
 }

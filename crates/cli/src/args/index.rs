@@ -12,12 +12,21 @@ use clap::Args;
 /// not be read.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt index [-q] [-j threads] [--from-rsync-log <log>] <dir> [<file>]")]
+#[command(
+    override_usage = "snowmelt index [-q] [-j threads] [--from-rsync-log <log> | --watch [--every <s>]] <dir> [<file>]"
+)]
 pub struct IndexArgs {
     /// Bring the index up to date by what rsync says that it changed in the directory, and look at nothing else: its log file, or
     /// its output with --itemize-changes; standard input if it is -
     #[arg(long, value_name = "LOG")]
     pub from_rsync_log: Option<PathBuf>,
+    /// Go on until interrupted, and make it anew whenever something changes. The kernel tells what (fanotify), which takes root; FILE
+    /// must not be in the directory
+    #[arg(long, conflicts_with = "from_rsync_log")]
+    pub watch: bool,
+    /// With --watch: seconds from one index to the next, at least
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub every: u32,
     /// Threads that read the directory
     #[arg(short = 'j', long, value_name = "THREADS", default_value_t = 4)]
     pub threads: u16,

@@ -27,6 +27,9 @@ pub fn run(app: &mut App<'_>, args: &IndexArgs) -> Result<Exit> {
         Some(file) => app.context.path(file),
         None => beside(&directory),
     };
+    if args.watch {
+        return super::index_watch::run(app, args, &directory, &file);
+    }
     let failed =
         |error: &IndexError| CliError::failed(format!("cannot index '{}'", directory.display()), error);
     let begun = now();
@@ -57,12 +60,12 @@ fn beside(directory: &Path) -> PathBuf {
     name.into()
 }
 
-fn now() -> Time {
+pub(super) fn now() -> Time {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Time { seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nanoseconds: since.subsec_nanos() }
 }
 
-fn tell(app: &mut App<'_>, directory: &Path, unread: &[Unread]) {
+pub(super) fn tell(app: &mut App<'_>, directory: &Path, unread: &[Unread]) {
     for Unread { path, error } in unread {
         let path = directory.join(String::from_utf8_lossy(path).as_ref());
         app.context.complain(format_args!("cannot read '{}': {error}", path.display()));

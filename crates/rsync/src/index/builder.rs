@@ -7,6 +7,9 @@ use super::tables::{Shared, Tables, XattrSet};
 use super::{DIGEST_LEN, HEADER_LEN, Header, Index, IndexError, ROOT};
 use crate::source::Time;
 
+/// Numbers without a directory that are no reason to give all directories new ones.
+const SPARE: usize = 1024;
+
 /// A file that was looked at, not yet in a listing.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
@@ -55,6 +58,17 @@ impl Builder {
             });
         }
         Ok(Self { tables, listings, root: index.root.clone() })
+    }
+
+    /// One more than the highest number of a directory.
+    pub(super) fn numbers(&self) -> u32 {
+        self.listings.len() as u32
+    }
+
+    /// Whether most numbers are those of directories that are gone.
+    pub(super) fn is_sparse(&self) -> bool {
+        let used = self.listings.iter().flatten().count();
+        self.listings.len() > 2 * used + SPARE
     }
 
     pub(super) fn root(&self) -> &Record {

@@ -45,6 +45,20 @@ pub enum IndexError {
         /// What is wrong.
         what: &'static str,
     },
+    /// The kernel tells nothing of a tree.
+    #[error("{} cannot be watched, which takes root, Linux 5.9 and a filesystem with handles: {source}", path.display())]
+    Watch {
+        /// Which, or what is mounted in it.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something was mounted or unmounted where a tree is watched.
+    #[error("other filesystems are mounted at {} than when watching it began", path.display())]
+    Mounts {
+        /// The tree.
+        path: PathBuf,
+    },
     /// There is too much to be indexed.
     #[error("too many {what} for an index")]
     TooMany {

@@ -8,6 +8,7 @@ mod builder;
 mod changes;
 mod cursor;
 mod error;
+mod links;
 mod listing;
 mod record;
 mod replace;
@@ -15,6 +16,7 @@ mod scan;
 mod tables;
 mod tree;
 mod update;
+mod watch;
 
 pub use builder::Builder;
 pub use changes::changed_paths;
@@ -22,6 +24,7 @@ pub use error::IndexError;
 pub use replace::Replacement;
 pub use scan::{Unread, scan};
 pub use update::update;
+pub use watch::Watch;
 
 pub(crate) use record::{Record, Special};
 pub(crate) use tables::XattrSet;
@@ -43,6 +46,11 @@ const DIGEST_LEN: usize = blake3::OUT_LEN;
 const SLOT_LEN: usize = 8;
 /// The directory that is indexed.
 pub(crate) const ROOT: u32 = 0;
+
+/// What is between header and digest.
+fn content(bytes: &[u8]) -> Option<&[u8]> {
+    bytes.get(HEADER_LEN..bytes.len().saturating_sub(DIGEST_LEN))
+}
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
@@ -252,6 +260,12 @@ impl Index {
         let at = self.sets.get(number as usize).copied();
         let at = at.ok_or(IndexError::Corrupt { offset: 0, what: "no such extended attributes" })?;
         tables::read_set(&mut Cursor::new(&self.bytes, at))
+    }
+
+    /// Whether the bytes of another one differ in nothing but the time at which it was made.
+    pub fn is_like(&self, bytes: &[u8]) -> bool {
+        let is_same = |header: Header| Header { made: self.header.made, ..header } == self.header;
+        Header::read(bytes).is_ok_and(is_same) && content(bytes) == content(&self.bytes)
     }
 
     /// When it was made.

@@ -382,3 +382,133 @@ fn the_kinds_of_files_are_those_of_the_tree() {
     let linked = [source.metadata(b"a/x", false).unwrap(), source.metadata(b"many/x", false).unwrap()];
     assert!(linked[0].links == 2 && linked[0].id == linked[1].id, "{linked:?}");
 }
+
+/// Changes of all kinds, the same for the same number.
+struct Stirring {
+    root: PathBuf,
+    state: u64,
+}
+
+impl Stirring {
+    fn below(&mut self, end: usize) -> usize {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 33) as usize % end
+    }
+
+    /// Names are few, so that many are there already, as something else.
+    fn path(&mut self) -> PathBuf {
+        let depth = 1 + self.below(3);
+        let names = (0..depth).map(|_| format!("{}", self.below(6))).collect::<Vec<_>>();
+        self.root.join(names.join("/"))
+    }
+
+    /// What cannot be done is not.
+    fn stir(&mut self) {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        let (one, other, number) = (self.path(), self.path(), self.below(1000));
+        let _ = match self.below(12) {
+            0 | 1 => std::fs::create_dir_all(&one),
+            2 | 3 => std::fs::write(&one, vec![7; number]),
+            4 => std::fs::rename(&one, &other),
+            5 => std::fs::hard_link(&one, &other),
+            6 => symlink(&one, &other),
+            7 => std::fs::remove_dir_all(&one),
+            8 => std::fs::remove_file(&one),
+            // Two directories of one time change places.
+            9 => {
+                let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+                for path in [&one, &other] {
+                    let _ = std::fs::File::open(path).and_then(|file| file.set_modified(old));
+                }
+                renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).map_err(Into::into)
+            }
+            10 => xattr::set(&one, "user.number", format!("{number}").as_bytes()),
+            _ => {
+                use std::os::unix::fs::PermissionsExt;
+                std::fs::set_permissions(&one, PermissionsExt::from_mode(0o700 + number as u32 % 64))
+            }
+        };
+    }
+}
+
+/// Time for the kernel to tell what has happened.
+fn settle() {
+    std::thread::sleep(std::time::Duration::from_millis(300));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_watched_tree_and_its_index_are_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    grow(&root);
+    let mut watch = Watch::begin(&root, 2).unwrap();
+    let (mut builder, _) = watch.scan().unwrap();
+    let mut stirring = Stirring { root: root.clone(), state: 11 };
+    for round in 0..40 {
+        (0..1 + round * 2).for_each(|_| stirring.stir());
+        if round == 20 {
+            // Where the root of the tree is said to be changes.
+            std::fs::rename(&root, dir.path().join("elsewhere")).unwrap();
+            settle();
+            assert!(matches!(watch.update(builder), Err(IndexError::Io { .. })));
+            std::fs::rename(dir.path().join("elsewhere"), &root).unwrap();
+            (builder, _) = watch.scan().unwrap();
+        }
+        settle();
+        (builder, _) = watch.update(builder).unwrap();
+        assert!(!watch.has_news().unwrap(), "round {round}");
+        let index = made(builder);
+        builder = Builder::from_index(&index).unwrap();
+        assert!(index.is_like(&Builder::from_index(&index).unwrap().finish(Time::default()).unwrap()));
+        assert_is_like(index, &root);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_happens_while_a_watched_tree_is_read_is_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    grow(&root);
+    let mut stirring = Stirring { root: root.clone(), state: 12 };
+    (0..100).for_each(|_| stirring.stir());
+    let mut watch = Watch::begin(&root, 2).unwrap();
+    let stirred = std::thread::spawn(move || (0..3000).for_each(|_| stirring.stir()));
+    let (mut builder, _) = watch.scan().unwrap();
+    while !stirred.is_finished() {
+        (builder, _) = watch.update(builder).unwrap();
+    }
+    stirred.join().unwrap();
+    settle();
+    (builder, _) = watch.update(builder).unwrap();
+    assert_is_like(made(builder), &root);
+    // More than the kernel keeps, while nobody is there to read it: the tree is read anew.
+    watch.lose();
+    std::fs::write(root.join("unseen"), b"x").unwrap();
+    let (builder, _) = watch.update(Builder::from_index(&whole(&root, 1)).unwrap()).unwrap();
+    assert_is_like(made(builder), &root);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_tree_is_not_watched_past_a_mount() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("tree");
+    grow(&root);
+    let mount = |args: &[&str]| {
+        assert!(std::process::Command::new(args[0]).args(&args[1..]).status().unwrap().success());
+    };
+    let at = root.join("a/b/c").display().to_string();
+    mount(&["mount", "-t", "tmpfs", "none", &at]);
+    let mut watch = Watch::begin(&root, 2).unwrap();
+    let (builder, _) = watch.scan().unwrap();
+    std::fs::write(root.join("a/b/c/new"), b"x").unwrap();
+    settle();
+    let (builder, _) = watch.update(builder).unwrap();
+    let index = made(builder);
+    assert!(told(&IndexedSource::new(Arc::new(index), &root)).contains_key(&b"a/b/c/new"[..]));
+    mount(&["umount", &at]);
+    assert!(matches!(watch.scan(), Err(IndexError::Mounts { .. })));
+}

@@ -9,8 +9,8 @@ use super::tree::{Tree, see};
 use super::{IndexError, ROOT, Record, join};
 use crate::scan::clean;
 
-/// Names that changed, by directory.
-type Changes = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
+/// Names that changed, by directory, and whether a directory of that name may be another than the one that the index has.
+type Changes = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, bool>>;
 
 /// Looks at these paths of the tree, and at nothing else: at what they name, at the directories that they are in, and at all that is in
 /// directories that are new, or that are named and have another time than in the index.
@@ -22,16 +22,26 @@ pub fn update(
     root: &Path,
     changed: impl IntoIterator<Item = Vec<u8>>,
 ) -> Result<Vec<Unread>, IndexError> {
+    update_changes(builder, root, changed.into_iter().map(|path| (path, false)))
+}
+
+/// As [`update`], where it is known of each path whether what it names may be another file than before: a directory is read as a whole then,
+/// whatever its time.
+pub(super) fn update_changes(
+    builder: &mut Builder,
+    root: &Path,
+    changed: impl IntoIterator<Item = (Vec<u8>, bool)>,
+) -> Result<Vec<Unread>, IndexError> {
     let tree = Tree::open(root)?;
     let mut changes = Changes::new();
     let mut is_root_named = false;
-    for path in changed {
+    for (path, is_other) in changed {
         let (path, _) = clean(&path);
         match path.is_empty() {
             true => is_root_named = true,
             false => {
                 let (directory, name) = known(builder, &path)?;
-                changes.entry(directory).or_default().insert(name);
+                *changes.entry(directory).or_default().entry(name).or_default() |= is_other;
             }
         }
     }
@@ -39,7 +49,7 @@ pub fn update(
     let named: BTreeSet<Vec<u8>> = changes.keys().cloned().collect();
     for directory in named.iter().filter(|directory| !directory.is_empty()) {
         let (parent, name) = split(directory);
-        changes.entry(parent.to_vec()).or_default().insert(name.to_vec());
+        changes.entry(parent.to_vec()).or_default().entry(name.to_vec()).or_default();
     }
     let seen = tree.root()?;
     let mut updating = Updating { builder, tree: &tree, named, unread: Vec::new(), next: Vec::new() };
@@ -93,7 +103,7 @@ struct Updating<'a> {
 }
 
 impl Updating<'_> {
-    fn directory(&mut self, path: Vec<u8>, names: &BTreeSet<Vec<u8>>) -> Result<(), IndexError> {
+    fn directory(&mut self, path: Vec<u8>, names: &BTreeMap<Vec<u8>, bool>) -> Result<(), IndexError> {
         let mut number = ROOT;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             match below(self.builder, number, name)? {
@@ -106,15 +116,15 @@ impl Updating<'_> {
         let Some(listing) = self.builder.listing(number)? else { return Ok(()) };
         let (was_read, mut records) = (listing.failure == 0, listing.records().collect()?);
         let seen = self.tree.directory(&path).and_then(|directory| {
-            let seen = names.iter().map(|name| Ok((name, see(&directory, name)?)));
+            let seen = names.iter().map(|(name, is_other)| Ok((name, *is_other, see(&directory, name)?)));
             seen.collect::<std::io::Result<Vec<_>>>()
         });
         let Some(seen) = seen.ok().filter(|_| was_read) else {
             self.next.push((number, path));
             return Ok(());
         };
-        for (name, seen) in seen {
-            self.name(&path, &mut records, name, seen)?;
+        for (name, is_other, seen) in seen {
+            self.name(&path, &mut records, (name, is_other), seen)?;
         }
         self.builder.set_listing(number, records)
     }
@@ -123,7 +133,7 @@ impl Updating<'_> {
         &mut self,
         directory: &[u8],
         records: &mut Vec<Record>,
-        name: &[u8],
+        (name, is_other): (&[u8], bool),
         seen: Option<Seen>,
     ) -> Result<(), IndexError> {
         let found = records.binary_search_by(|record| record.name.as_slice().cmp(name));
@@ -131,7 +141,7 @@ impl Updating<'_> {
         let old = old.and_then(|old| old.directory().map(|number| (number, old.metadata.mtime)));
         let is_dir = seen.as_ref().is_some_and(|seen| seen.record.metadata.is_dir());
         let number = match old {
-            Some((number, mtime)) if is_dir => {
+            Some((number, mtime)) if is_dir && !is_other => {
                 let path = join(directory, name);
                 let is_other = seen.as_ref().is_some_and(|seen| seen.record.metadata.mtime != mtime);
                 if is_other && !self.named.contains(&path) {
@@ -141,13 +151,9 @@ impl Updating<'_> {
             }
             Some((number, _)) => {
                 self.builder.remove(number)?;
-                None
+                if is_dir { Some(self.begin(directory, name)?) } else { None }
             }
-            None if is_dir => {
-                let number = self.builder.allocate()?;
-                self.next.push((number, join(directory, name)));
-                Some(number)
-            }
+            None if is_dir => Some(self.begin(directory, name)?),
             None => None,
         };
         let record = seen.map(|seen| self.builder.record(seen, number));
@@ -158,6 +164,13 @@ impl Updating<'_> {
             (Err(_), None) => {}
         }
         Ok(())
+    }
+
+    /// A directory that is new, to be read.
+    fn begin(&mut self, directory: &[u8], name: &[u8]) -> Result<u32, IndexError> {
+        let number = self.builder.allocate()?;
+        self.next.push((number, join(directory, name)));
+        Ok(number)
     }
 
     fn read_all(&mut self) -> Result<(), IndexError> {

@@ -5,9 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +19,7 @@ use super::books::Books;
 use super::load::load;
 use super::survey::survey;
 use crate::app::App;
+use crate::commands::notify::notify;
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -176,18 +174,5 @@ fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, jobs: &mut Vec
             return;
         }
         std::thread::sleep(TICK);
-    }
-}
-
-/// Tells systemd (sd_notify(3)), if it is there.
-fn notify(context: &Context, what: &str) {
-    let Some(path) = context.env("NOTIFY_SOCKET") else { return };
-    let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name),
-        None => SocketAddr::from_pathname(path),
-    };
-    if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
-        // It is not needed for anything else.
-        let _ = socket.send_to_addr(what.as_bytes(), &address);
     }
 }
