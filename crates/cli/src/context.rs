@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use snowmelt_dataset::property::TextStyle;
 
 use crate::args::Program;
+use crate::pools::keys::KnownKeys;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
 pub const VARIABLES: [&str; 13] = [
@@ -53,6 +54,8 @@ pub struct Context {
     env: Vec<(OsString, OsString)>,
     /// Set when the command should end as soon as it can: it was interrupted, or the process it is run for has gone.
     pub cancelled: Arc<AtomicBool>,
+    /// Keys of pools, so that nobody is asked twice.
+    pub keys: KnownKeys,
 }
 
 /// What a [`Context`] is made of.
@@ -64,6 +67,7 @@ pub struct Surroundings {
     pub cwd: PathBuf,
     pub env: Vec<(OsString, OsString)>,
     pub cancelled: Arc<AtomicBool>,
+    pub keys: KnownKeys,
 }
 
 impl Context {
@@ -77,6 +81,7 @@ impl Context {
             cwd: parts.cwd,
             env: parts.env,
             cancelled: parts.cancelled,
+            keys: parts.keys,
         }
     }
 
@@ -98,6 +103,7 @@ impl Context {
             cwd: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             env,
             cancelled,
+            keys: KnownKeys::default(),
         }))
     }
 

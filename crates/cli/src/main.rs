@@ -16,6 +16,7 @@ mod properties;
 mod report;
 mod rows;
 mod run;
+mod secrets;
 mod signals;
 
 use std::process::ExitCode;

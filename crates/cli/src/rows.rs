@@ -2,7 +2,7 @@
 //! it merges with those of other pools. Both are JSON; both ends are the same program.
 
 use serde::{Deserialize, Serialize};
-use snowmelt_pool::{Kind, ScrubState, ScrubStatus};
+use snowmelt_pool::{KeyRecord, Kind, ScrubState, ScrubStatus};
 use snowmelt_store::{MemberState, MemberStatus, Traffic};
 
 use crate::context::Context;
@@ -63,6 +63,9 @@ pub struct PoolFacts {
     /// Whether the medium below is told at once of what is free, if somebody said so.
     #[serde(default)]
     pub autotrim: Option<bool>,
+    /// Of an encrypted pool.
+    #[serde(default)]
+    pub encryption: Option<EncryptionFacts>,
     /// What was wrong when it was opened.
     pub faults: Vec<String>,
     /// The last scrub.
@@ -103,6 +106,24 @@ impl From<snowmelt_pool::SegmentFacts> for SegmentFacts {
             size: segment.len,
             allocated: segment.alive,
             is_open: segment.is_open,
+        }
+    }
+}
+
+/// How a pool is encrypted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EncryptionFacts {
+    pub suite: String,
+    pub location: String,
+    pub format: String,
+}
+
+impl From<KeyRecord> for EncryptionFacts {
+    fn from(record: KeyRecord) -> Self {
+        Self {
+            suite: record.suite().name().to_owned(),
+            location: record.location().to_owned(),
+            format: record.format().name().to_owned(),
         }
     }
 }
@@ -321,6 +342,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         txg: pool.committed_txg(),
         parity: pool.parity(),
         autotrim: pool.autotrim().map_err(failed)?,
+        encryption: pool.key_record().map(Into::into),
         comment: comment.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         faults: lost.chain(missing).collect(),
         scan: scan.map(ScanFacts::from),

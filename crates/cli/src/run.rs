@@ -80,6 +80,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             PoolCommand::Get(args) => commands::pool_get::run(app, &args),
             PoolCommand::History(args) => commands::pool_history::run(app, &args),
             PoolCommand::Set(args) => commands::pool_set::run(app, &args),
+            PoolCommand::ChangeKey(args) => commands::pool_change_key::run(app, &args),
             PoolCommand::Sync(args) => commands::pool_sync::run(app, &args),
             PoolCommand::Segments(args) => commands::pool_segments::run(app, &args),
             PoolCommand::Trim(args) => commands::pool_trim::run(app, &args),

@@ -273,6 +273,11 @@ impl Io {
         Ok(())
     }
 
+    /// The same, of segments that are begun anyway.
+    pub(crate) fn put_key_record(&self, record: &KeyRecord) {
+        *self.key_record.write() = Some(record.clone());
+    }
+
     /// A block as it is stored: in an encrypted pool sealed. One that was sealed before, and is moved, stays as it is.
     pub(crate) fn stored_form<'a>(
         &self,

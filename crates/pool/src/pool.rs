@@ -471,15 +471,19 @@ impl Pool {
     /// `Misuse` when the pool is not encrypted; `Key` when the new key is none; as [`commit`](Self::commit).
     pub fn change_key(&self, wrap: &Wrap<'_>) -> Result<()> {
         self.io.writable()?;
-        let keys = self.commit.lock().keys.clone();
-        let keys = keys.ok_or(PoolError::Misuse("the pool is not encrypted"))?.rewrap(wrap)?;
+        let before = self.commit.lock().keys.clone();
+        let before = before.ok_or(PoolError::Misuse("the pool is not encrypted"))?;
+        let keys = before.rewrap(wrap)?;
         self.claim()?;
         self.io.set_key_record(keys.record())?;
         self.commit.lock().keys = Some(keys);
-        for _ in 0..REWIND_TXGS {
-            self.sync_txg(true, None)?;
+        let changed = (0..REWIND_TXGS).try_for_each(|_| self.sync_txg(true, None).map(drop));
+        if changed.is_err() {
+            // Or a later commit would change it after all.
+            self.io.put_key_record(before.record());
+            self.commit.lock().keys = Some(before);
         }
-        Ok(())
+        changed
     }
 
     /// Whether a pointer leads to just this block already; `id` is that under which both are written.

@@ -38,8 +38,8 @@ pub use parse::{ParseFailure, parse, usage};
 pub use personality::VersionArgs;
 pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
-    PoolArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs, PoolGetArgs,
-    PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSegmentsArgs, PoolSetArgs,
+    PoolArgs, PoolChangeKeyArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs,
+    PoolGetArgs, PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSegmentsArgs, PoolSetArgs,
     PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
 };
 pub use pool_devices::{

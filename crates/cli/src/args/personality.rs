@@ -46,7 +46,7 @@ struct ZpoolCli {
 enum ZpoolCommand {
     Version(VersionArgs),
     #[command(flatten)]
-    Pool(PoolCommand),
+    Pool(Box<PoolCommand>),
 }
 
 /// Print the version of ZFS that is stood in for, and of what does
@@ -79,7 +79,7 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
             let ZpoolCli { global, command } = ZpoolCli::from_arg_matches(&matches)?;
             let command = match command {
                 ZpoolCommand::Version(args) => Command::Version(program, args),
-                ZpoolCommand::Pool(command) => Command::Pool(PoolArgs { command }),
+                ZpoolCommand::Pool(command) => Command::Pool(PoolArgs { command: *command }),
             };
             Cli { global, command }
         }

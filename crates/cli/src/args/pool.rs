@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand};
 
+use crate::context::Context;
+use crate::pools::keys::KeySource;
+
 use super::pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
 };
@@ -31,6 +34,7 @@ pub enum PoolCommand {
     Scrub(PoolScrubArgs),
     Clear(PoolClearArgs),
     Set(PoolSetArgs),
+    ChangeKey(PoolChangeKeyArgs),
     Sync(PoolSyncArgs),
     Attach(PoolAttachArgs),
     Detach(PoolDetachArgs),
@@ -50,7 +54,8 @@ pub enum PoolCommand {
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt pool create [-fn] [-o property=value] ... [-O property=value] ...\n    \
-    [-m mountpoint] [--size SIZE] <pool> [vdev | mirror vdev vdev ...]"
+    [-m mountpoint] [--size SIZE] [--encrypt[=SUITE] [--key-file FILE | --key-command COMMAND]]\n    \
+    <pool> [vdev | mirror vdev vdev ...]"
 )]
 pub struct PoolCreateArgs {
     /// Use VDEV even if it holds something
@@ -71,6 +76,15 @@ pub struct PoolCreateArgs {
     /// Size of the file to make, such as 20G
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
+    /// Encrypt all that is stored, with xchacha20-poly1305 (the default) or aes-256-gcm-siv. The key is derived of a passphrase that is asked
+    /// for, unless --key-file or --key-command is given. Without it everything is lost
+    #[arg(long, value_name = "SUITE", num_args = 0..=1, require_equals = true, default_missing_value = "xchacha20-poly1305")]
+    pub encrypt: Option<String>,
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Form of the key: raw (32 bytes), hex (64 digits) or passphrase
+    #[arg(long, value_name = "FORMAT")]
+    pub key_format: Option<String>,
     /// Name of the pool
     pub pool: String,
     /// Directory, file, block device or address in an object store; or 'mirror' and several directories, files or devices
@@ -215,6 +229,8 @@ pub struct PoolImportArgs {
     /// Go back to this txg, whatever can be read
     #[arg(short = 'T', value_name = "TXG", requires = "pool")]
     pub txg: Option<u64>,
+    #[command(flatten)]
+    pub key: KeyArgs,
     /// Name, guid or path of the pool
     pub pool: Option<String>,
     /// Its name from now on
@@ -350,6 +366,51 @@ pub struct PoolSetArgs {
     pub property: String,
     /// The pool
     pub pool: String,
+}
+
+/// Change the key of an encrypted pool
+///
+/// The new one is a passphrase that is asked for, unless --key-file or --key-command is given. What is stored stays as it is: it is encrypted with a key
+/// of the pool's own, which is wrapped anew. Whoever has the old key and an old copy of the pool's store can still read
+/// what is in both.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt pool change-key [--key-file FILE | --key-command COMMAND] [--key-format FORMAT] <pool>"
+)]
+pub struct PoolChangeKeyArgs {
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Form of the key: raw (32 bytes), hex (64 digits) or passphrase
+    #[arg(long, value_name = "FORMAT")]
+    pub key_format: Option<String>,
+    /// The pool
+    pub pool: String,
+}
+
+// Where the key of an encrypted pool comes from. (A comment that documents would become that of the verbs.)
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// The key is in this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_command", "key_prompt"])]
+    pub key_file: Option<PathBuf>,
+    /// The key is what this command of the shell prints; only this machine remembers which
+    #[arg(long, value_name = "COMMAND", conflicts_with = "key_prompt")]
+    pub key_command: Option<String>,
+    /// The key is asked for at the terminal
+    #[arg(long)]
+    pub key_prompt: bool,
+}
+
+impl KeyArgs {
+    /// The source that is named, if any is.
+    pub fn source(&self, context: &Context) -> Option<KeySource> {
+        match (&self.key_file, &self.key_command) {
+            (Some(path), _) => Some(KeySource::File(context.path(path))),
+            (_, Some(command)) => Some(KeySource::Command(command.clone())),
+            _ => self.key_prompt.then_some(KeySource::Prompt),
+        }
+    }
 }
 
 /// Put on disk what was written so far

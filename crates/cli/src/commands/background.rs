@@ -6,7 +6,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::process::{Command, Stdio};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::isatty;
 
 use crate::app::App;
 use crate::error::{CliError, Result};
@@ -15,7 +21,9 @@ use crate::exit::Exit;
 /// The last byte that a detached process writes, when it is ready.
 const READY: u8 = 0;
 /// Longest output of a detached process that is passed on.
-const OUTPUT_MAX: u64 = 1 << 20;
+const OUTPUT_MAX: usize = 1 << 20;
+/// How often it is looked whether the command should end.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Starts this program with these words, and waits until it is ready or ends.
 ///
@@ -23,25 +31,31 @@ const OUTPUT_MAX: u64 = 1 << 20;
 /// When it cannot be started, or was killed.
 pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot start a process in the background", &error);
+    // The key of an encrypted pool may have to be asked for.
+    let stdin = match isatty(&app.context.stdin) {
+        true => app.context.stdin.try_clone()?.into(),
+        false => Stdio::null(),
+    };
     let mut child = Command::new("/proc/self/exe")
         .args(words)
         .current_dir(app.context.cwd())
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(app.context.err.try_clone()?)
         .spawn()
         .map_err(failed)?;
     let mut output = Vec::new();
     let mut is_ready = false;
-    if let Some(stdout) = child.stdout.take() {
+    if let Some(mut stdout) = child.stdout.take() {
         // It may be handed over to another process, and keep its end open: so the byte counts, not the end.
-        for byte in std::io::BufReader::new(stdout).take(OUTPUT_MAX).bytes() {
-            match byte.map_err(failed)? {
+        while let Some(byte) = next(app, &child, &mut stdout).map_err(failed)? {
+            match byte {
                 READY => {
                     is_ready = true;
                     break;
                 }
-                byte => output.push(byte),
+                byte if output.len() < OUTPUT_MAX => output.push(byte),
+                _ => break,
             }
         }
     }
@@ -53,6 +67,28 @@ pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(code) => Ok(Exit::of(code)),
         None => Err(CliError::Failed(format!("the process in the background was killed: {status}"))),
+    }
+}
+
+/// The next byte that a detached process writes. The terminal's signals reach us alone, so they are passed on.
+fn next(app: &App<'_>, child: &Child, output: &mut ChildStdout) -> std::io::Result<Option<u8>> {
+    let mut is_told = false;
+    loop {
+        let mut fds = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&LOOK)) {
+            Ok(0) | Err(Errno::INTR) => {
+                if app.context.is_cancelled() && !is_told {
+                    // It may have ended meanwhile.
+                    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+                    is_told = true;
+                }
+            }
+            Ok(_) => {
+                let mut byte = [0];
+                return Ok((output.read(&mut byte)? > 0).then_some(byte[0]));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -2,24 +2,19 @@
 //! `lib/libzfs/libzfs_crypto.c`).
 
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::Write;
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+use rustix::termios::isatty;
 use snowmelt_crypt::{Decryptor, KeyError, KeyFormat, Keydata, Keyring};
 use zeroize::Zeroizing;
 
 use crate::app::App;
 use crate::error::{CliError, Result};
+use crate::secrets::{Terminal, material};
 
-/// Longest key material that is read, in bytes; ZFS's longest passphrase has 512.
-const MAX_MATERIAL: usize = 64 * 1024;
 /// How often a key is asked for (`MAX_KEY_PROMPT_ATTEMPTS`).
 const ATTEMPTS: usize = 3;
-/// How often it is looked whether the command should end while nobody types.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// The keys of a command.
 pub struct KeyMaterial {
@@ -78,7 +73,11 @@ impl KeyMaterial {
                 KeyFormat::Hex => "hex key",
                 KeyFormat::Passphrase => "passphrase",
             };
-            self.ring.add(ask(app, &format!("Enter {what} for '{snapshot}':"))?);
+            app.context.out.flush()?;
+            let question = format!("Enter {what} for '{snapshot}':");
+            let terminal = Terminal::of(app.context);
+            let terminal = terminal.ok_or_else(|| CliError::Failed("the terminal is gone".to_owned()))?;
+            self.ring.add(terminal.ask(app.context, &question)?);
             opened = self.ring.open(keydata);
         }
         opened.map_err(|error| CliError::Failed(refused(&error, snapshot)))
@@ -99,77 +98,4 @@ fn of_file(app: &App<'_>, location: &str) -> Result<Zeroizing<Vec<u8>>> {
     };
     let read = File::open(app.context.path(path)).and_then(material);
     read.map_err(|error| CliError::failed("Key load error: Failed to open key material file", &error))
-}
-
-/// All there is. The buffer never grows, so that no copy of a key stays behind.
-fn material(file: File) -> std::io::Result<Zeroizing<Vec<u8>>> {
-    let mut material = Zeroizing::new(Vec::with_capacity(MAX_MATERIAL));
-    let mut chunk = Zeroizing::new([0; 4096]);
-    let mut source = file.take(MAX_MATERIAL as u64);
-    loop {
-        match source.read(chunk.as_mut())? {
-            0 => return Ok(material),
-            n => material.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-        }
-    }
-}
-
-/// A terminal that does not show what is typed; as it was when dropped.
-struct Hidden<'a> {
-    terminal: &'a File,
-    before: Termios,
-}
-
-impl<'a> Hidden<'a> {
-    fn new(terminal: &'a File) -> std::io::Result<Self> {
-        let before = tcgetattr(terminal)?;
-        let mut hidden = before.clone();
-        hidden.local_modes -= LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK | LocalModes::ECHONL;
-        tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
-        Ok(Self { terminal, before })
-    }
-}
-
-impl Drop for Hidden<'_> {
-    fn drop(&mut self) {
-        // There is nothing to be done if the terminal has gone.
-        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
-    }
-}
-
-/// Asks for a line that is not shown.
-fn ask(app: &mut App<'_>, question: &str) -> Result<Zeroizing<Vec<u8>>> {
-    use std::io::Write;
-    // Standard output is for data.
-    let _ = app.context.out.flush();
-    let _ = app.context.err.write_all(question.as_bytes());
-    let typed = Hidden::new(&app.context.stdin).and_then(|hidden| line(app, hidden.terminal));
-    let _ = app.context.err.write_all(b"\n");
-    match typed {
-        Ok(Some(typed)) => Ok(typed),
-        Ok(None) => Err(CliError::Failed("interrupted".to_owned())),
-        Err(error) => Err(CliError::failed("cannot read the key from the terminal", &error)),
-    }
-}
-
-/// A line from a terminal, or nothing if the command should end.
-fn line(app: &App<'_>, mut terminal: &File) -> std::io::Result<Option<Zeroizing<Vec<u8>>>> {
-    let mut line = Zeroizing::new(Vec::with_capacity(MAX_MATERIAL));
-    let mut byte = Zeroizing::new([0]);
-    while line.len() < MAX_MATERIAL {
-        if app.context.is_cancelled() {
-            return Ok(None);
-        }
-        let mut fds = [PollFd::from_borrowed_fd(terminal.as_fd(), PollFlags::IN)];
-        match poll(&mut fds, Some(&LOOK)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(error) => return Err(error.into()),
-        }
-        if terminal.read(byte.as_mut())? == 0 || byte[0] == b'\n' {
-            break;
-        }
-        line.push(byte[0]);
-    }
-    Ok(Some(line))
 }

@@ -22,6 +22,7 @@ pub mod mount;
 mod mount_stream;
 mod notify;
 pub mod policy;
+pub mod pool_change_key;
 pub mod pool_clear;
 pub mod pool_create;
 pub mod pool_destroy;

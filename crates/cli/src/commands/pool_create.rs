@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
 use snowmelt_dataset::{Datasets, Name};
-use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool};
+use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
 use snowmelt_store::{CreateOptions, Location, PoolLabel};
 
 use super::assignments;
+use super::pool_change_key::key_format;
 use crate::app::App;
 use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::keys::{KeySource, Told, UserKey};
 use crate::pools::{Owner, entry, pool_options, random_guid};
 use crate::report;
 
@@ -39,6 +41,12 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let guid = random_guid(&attempt)?;
+    let user_key = user_key(app, args)?;
+    let keys = user_key.as_ref().map(|(key, suite)| key.new_pool(guid, *suite)).transpose();
+    let keys = keys.map_err(|error| CliError::failed(&attempt, &error))?;
+    if let Some((key, _)) = &user_key {
+        Told::of(app.context, guid).set(key.own())?;
+    }
     let label = PoolLabel { name: name.to_owned(), guid };
     for (location, _) in &places {
         if let Location::Directory(path) = location {
@@ -55,7 +63,8 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
     let location =
         locations.first().ok_or_else(|| CliError::Usage("missing vdev specification".to_owned()))?;
-    let pool = Pool::create(store, &NewPool { name, guid }, pool_options(location))
+    let options = PoolOptions { keys, ..pool_options(location) };
+    let pool = Pool::create(store, &NewPool { name, guid }, options)
         .map_err(|error| CliError::failed(&attempt, &error))?;
     // First of all, so that whatever is written is covered.
     own.set_parity(&pool, &attempt)?;
@@ -69,6 +78,24 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     owner.close()?;
     remember_all(app, location, &label)?;
     Ok(Exit::Ok)
+}
+
+/// The key and suite of a pool that is to be encrypted.
+fn user_key(app: &App<'_>, args: &PoolCreateArgs) -> Result<Option<(UserKey, Suite)>> {
+    let source = args.key.source(app.context);
+    let Some(suite) = &args.encrypt else {
+        return match source.is_some() || args.key_format.is_some() {
+            true => Err(CliError::Usage("a key is of use with --encrypt alone".to_owned())),
+            false => Ok(None),
+        };
+    };
+    let suite = Suite::of_name(suite).ok_or_else(|| {
+        let names = Suite::ALL.map(Suite::name).join(" or ");
+        CliError::Usage(format!("invalid suite '{suite}': it is {names}"))
+    })?;
+    let format = key_format(args.key_format.as_deref())?;
+    let key = UserKey::read(app.context, source.unwrap_or(KeySource::Prompt), format, &args.pool)?;
+    Ok(Some((key, suite)))
 }
 
 /// As [`remember`], of all members of a mirror: the pool is found by any of them.

@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::keys::Told;
 
 /// Destroys a pool.
 ///
@@ -27,5 +28,6 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     };
     store.destroy().map_err(|error| CliError::failed(&attempt, &error))?;
     forget_all(app, &paths, &attempt)?;
+    Told::of(app.context, pool.label.guid).set(None)?;
     Ok(Exit::Ok)
 }

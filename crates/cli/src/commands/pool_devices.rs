@@ -94,7 +94,7 @@ fn make_mirror(app: &mut App<'_>, pool: &str, device: &Path, attempt: &str) -> R
     if real(&app.context.path(device)) != real(known.location.path()) {
         return Err(CliError::Failed(format!("{attempt}: no such device in pool")));
     }
-    acquire_alone(&known.location, attempt)?.close()?;
+    acquire_alone(app.context, &known.location, attempt)?.close()?;
     snowmelt_store::attach_to_single(&known.location).map_err(|error| CliError::failed(attempt, &error))
 }
 

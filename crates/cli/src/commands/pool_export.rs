@@ -35,7 +35,7 @@ fn export(app: &mut App<'_>, pool: &KnownPool) -> Result<()> {
     let attempt = format!("cannot export '{}'", pool.label.name);
     // One that is only read here has its owner elsewhere.
     if !pool.location.is_read_only() {
-        let owner = acquire_alone(&pool.location, &attempt)?;
+        let owner = acquire_alone(app.context, &pool.location, &attempt)?;
         app.record(owner.session());
         owner.close()?;
     }

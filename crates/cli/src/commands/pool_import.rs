@@ -12,8 +12,10 @@ use super::pool_create::{paths_of, remember_all};
 use super::scan_text::date;
 use crate::app::App;
 use crate::args::PoolImportArgs;
+use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::keys::{self, KeySource, Stdin, Told};
 use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg};
 use crate::report;
 
@@ -22,12 +24,15 @@ use crate::report;
 /// # Errors
 /// When there is no such pool, or another one has its name.
 pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
-    let options = ImportOptions::of(args)?;
+    let options = ImportOptions::of(app.context, args)?;
     if let Some(url) = args.pool.as_ref().filter(|pool| snowmelt_store::is_url(pool)) {
         return import_url(app, url, &options).map(|()| Exit::Ok);
     }
     let found = found(app, args);
     let Some(wanted) = &args.pool else {
+        if options.key.is_some() {
+            return Err(CliError::Usage("a key is that of one pool: name it".to_owned()));
+        }
         return if args.all { import_all(app, found, &options) } else { show(app, &found) };
     };
     let mut matching = found.into_iter().filter(|pool| {
@@ -41,7 +46,7 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
             "cannot import '{wanted}': more than one matching pool\nimport by numeric ID instead"
         )));
     }
-    import(app, &pool, &options)?;
+    import_with_key(app, &pool, &options)?;
     Ok(Exit::Ok)
 }
 
@@ -58,7 +63,7 @@ fn rewind(args: &PoolImportArgs) -> Rewind {
 /// Tells what going back would come to.
 fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind) -> Result<()> {
     let attempt = format!("cannot import '{}'", pool.label.name);
-    let owner = look_at_txg(&pool.location, &attempt, rewind)?;
+    let owner = look_at_txg(app.context, &pool.location, &attempt, rewind)?;
     let told = rewound(app, &owner, "would be");
     let name = &pool.label.name;
     let told =
@@ -95,10 +100,12 @@ struct ImportOptions<'a> {
     rewind: Rewind,
     /// Only tell what going back would come to.
     dry_run: bool,
+    /// Where the key of an encrypted pool is, as far as this machine is concerned.
+    key: Option<KeySource>,
 }
 
 impl<'a> ImportOptions<'a> {
-    fn of(args: &'a PoolImportArgs) -> Result<Self> {
+    fn of(context: &Context, args: &'a PoolImportArgs) -> Result<Self> {
         let mut read_only = false;
         for pair in &args.properties {
             match assignments::split(pair)? {
@@ -115,7 +122,14 @@ impl<'a> ImportOptions<'a> {
         if read_only && new_name.is_some() {
             return Err(CliError::Failed("cannot import: who only reads a pool cannot rename it".to_owned()));
         }
-        Ok(Self { new_name, read_only, force: args.force, rewind: rewind(args), dry_run: args.dry_run })
+        Ok(Self {
+            new_name,
+            read_only,
+            force: args.force,
+            rewind: rewind(args),
+            dry_run: args.dry_run,
+            key: args.key.source(context),
+        })
     }
 }
 
@@ -124,7 +138,16 @@ fn import_url(app: &mut App<'_>, url: &str, options: &ImportOptions<'_>) -> Resu
     let attempt = format!("cannot import '{url}'");
     let location = Location::detect(url).map_err(|error| CliError::failed(&attempt, &error))?;
     let label = snowmelt_store::label(&location).map_err(|error| CliError::failed(&attempt, &error))?;
-    import(app, &KnownPool { label, location }, options)
+    import_with_key(app, &KnownPool { label, location }, options)
+}
+
+/// Imports a pool, and has this machine remember what it was told about its key.
+fn import_with_key(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> Result<()> {
+    let Some(source) = &options.key else { return import(app, pool, options) };
+    let guid = pool.label.guid;
+    app.context.keys.only(guid, source.clone());
+    import(app, pool, options)?;
+    if options.dry_run { Ok(()) } else { Told::of(app.context, guid).set(Some(source)) }
 }
 
 /// Everything where pools are looked for: at `-d`, at a path that is given instead of a name, else in the working
@@ -209,6 +232,8 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     if let Location::Object(object) = &mut location {
         object.read_only = options.read_only;
         if options.force && !options.read_only && !options.dry_run {
+            // Who has no key takes nothing from anybody.
+            can_open(app, &pool.location)?;
             snowmelt_store::take_over(&object.url).map_err(failed)?;
         }
     } else if options.read_only {
@@ -221,10 +246,10 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     }
     if location.is_read_only() {
         // That it can be read at all.
-        drop(snowmelt_store::open(&location, Access::ReadOnly).map_err(failed)?);
+        can_open(app, &location)?;
         return remember_all(app, &location, &pool.label);
     }
-    let owner = acquire_txg(&location, &attempt, options.rewind)?;
+    let owner = acquire_txg(app.context, &location, &attempt, options.rewind)?;
     // What is written now makes the older txg the newest.
     app.record(owner.session());
     let told = rewound(app, &owner, "is");
@@ -233,15 +258,22 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
         writeln!(app.context.out, "{told}")?;
     }
     if name != pool.label.name {
-        rename(pool, name, &attempt)?;
+        rename(app, pool, name, &attempt)?;
     }
     let label = PoolLabel { name: name.to_owned(), guid: pool.label.guid };
     remember_all(app, &location, &label)
 }
 
+/// Whether the pool at `location` can be read, and its key is to be had.
+fn can_open(app: &App<'_>, location: &Location) -> Result<()> {
+    let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
+    let store = snowmelt_store::open(location, Access::ReadOnly).map_err(failed)?;
+    keys::load(app.context, &*store, location, Stdin::Free).map(drop)
+}
+
 /// The pool's own record of its name first: the label is what is found, so a crash between leaves the old name.
-fn rename(pool: &KnownPool, name: &str, attempt: &str) -> Result<()> {
-    let owner = acquire_alone(&pool.location, attempt)?;
+fn rename(app: &App<'_>, pool: &KnownPool, name: &str, attempt: &str) -> Result<()> {
+    let owner = acquire_alone(app.context, &pool.location, attempt)?;
     {
         let pool = owner.session().datasets.pool();
         let hold = pool.begin().map_err(|error| CliError::failed(attempt, &error))?;

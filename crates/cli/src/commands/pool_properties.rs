@@ -37,6 +37,8 @@ enum Kind {
     Autotrim,
     /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
     Parity,
+    /// Chosen when the pool was made, or with its key. ZFS has such of datasets, so they are shown when they are asked for by name.
+    Encryption,
 }
 
 const fn fact(name: &'static str, alias: &'static str, header: &'static str) -> Field {
@@ -47,8 +49,12 @@ const fn fixed(name: &'static str, header: &'static str, value: &'static str) ->
     Field { name, alias: "", header, right: false, kind: Kind::Fixed(value) }
 }
 
+const fn encryption(name: &'static str, header: &'static str) -> Field {
+    Field { name, alias: "", header, right: false, kind: Kind::Encryption }
+}
+
 /// In the order of `zpool get all`.
-static FIELDS: [Field; 32] = [
+static FIELDS: [Field; 36] = [
     Field { name: "name", alias: "", header: "NAME", right: false, kind: Kind::Name },
     fact("size", "", "SIZE"),
     fact("capacity", "cap", "CAP"),
@@ -81,6 +87,10 @@ static FIELDS: [Field; 32] = [
     fact("bcloneused", "", "BCLONE_USED"),
     fact("bclonesaved", "", "BCLONE_SAVED"),
     Field { name: "parity", alias: "", header: "PARITY", right: true, kind: Kind::Parity },
+    encryption("encryption", "ENCRYPTION"),
+    encryption("keylocation", "KEYLOCATION"),
+    encryption("keyformat", "KEYFORMAT"),
+    encryption("keystatus", "KEYSTATUS"),
 ];
 
 /// Features that are in use from the first moment on.
@@ -158,10 +168,12 @@ impl Column {
     pub fn vdev_text(&self, pool: &PoolFacts, exact: bool) -> String {
         match self {
             Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
-            Self::Field(field) if !matches!(field.kind, Kind::Fixed(_)) => match field.name {
-                "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" => "-".to_owned(),
-                _ => field.text(pool, exact),
-            },
+            Self::Field(field) if !matches!(field.kind, Kind::Fixed(_) | Kind::Encryption) => {
+                match field.name {
+                    "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" => "-".to_owned(),
+                    _ => field.text(pool, exact),
+                }
+            }
             _ => "-".to_owned(),
         }
     }
@@ -174,7 +186,13 @@ impl Column {
                 Kind::Comment if has_comment(pool) => Source::Local,
                 Kind::Parity if pool.parity > 0 => Source::Local,
                 Kind::Autotrim if pool.autotrim.is_some() => Source::Local,
-                Kind::Fixed(_) | Kind::Comment | Kind::Parity | Kind::Autotrim => Source::Default,
+                Kind::Encryption if pool.encryption.is_some() => match field.name {
+                    "keylocation" => Source::Local,
+                    _ => Source::None,
+                },
+                Kind::Fixed(_) | Kind::Comment | Kind::Parity | Kind::Autotrim | Kind::Encryption => {
+                    Source::Default
+                }
                 Kind::Fact | Kind::Name => Source::None,
             },
         }
@@ -185,7 +203,13 @@ impl Field {
     fn text(&self, pool: &PoolFacts, exact: bool) -> String {
         let size = |bytes: u64| if exact { bytes.to_string() } else { format_bytes(bytes) };
         let percent = |number: u64| if exact { number.to_string() } else { format!("{number}%") };
+        let sealed = pool.encryption.as_ref();
         match (self.name, self.kind) {
+            ("encryption", _) => sealed.map_or("off", |it| &it.suite).to_owned(),
+            ("keylocation", _) => sealed.map_or("none", |it| &it.location).to_owned(),
+            ("keyformat", _) => sealed.map_or("none", |it| &it.format).to_owned(),
+            // Whoever answers has it open.
+            ("keystatus", _) => sealed.map_or("-", |_| "available").to_owned(),
             (_, Kind::Fixed(value)) => value.to_owned(),
             ("name", _) => pool.name.clone(),
             ("size", _) => size(pool.size),
@@ -214,7 +238,7 @@ fn has_comment(pool: &PoolFacts) -> bool {
 
 /// All that `zpool get all` shows.
 pub fn all() -> Vec<Column> {
-    let of_zfs = |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity);
+    let of_zfs = |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity | Kind::Encryption);
     let fields = FIELDS.iter().filter(of_zfs).map(Column::Field);
     fields.chain(features()).collect()
 }
@@ -259,6 +283,7 @@ mod tests {
             comment: None,
             parity: 5,
             autotrim: None,
+            encryption: None,
             faults: Vec::new(),
             scan: None,
             damaged: 0,
@@ -281,6 +306,7 @@ mod tests {
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
         assert_eq!(line("parity", false), "5%");
+        assert_eq!(line("encryption,keylocation,keyformat,keystatus", false), "off none none -");
         assert!(!all().iter().any(|column| column.name() == "parity"));
         assert!(parse("frob").is_err());
         assert!(parse("").is_err());

@@ -308,6 +308,7 @@ mod tests {
             comment: None,
             parity: 0,
             autotrim: None,
+            encryption: None,
             faults: Vec::new(),
             scan: None,
             damaged: 0,

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
-use snowmelt_pool::{CheckOptions, LostState, Salvage};
+use snowmelt_pool::{CheckOptions, Keys, LostState, PoolOptions, Salvage};
 use snowmelt_store::Access;
 
 use crate::app::App;
 use crate::args::SalvageArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::keys::{self, Stdin};
 use crate::pools::{KnownPool, acquire_alone, acquire_lost};
 use crate::progress::Progress;
 use crate::report;
@@ -41,11 +42,14 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     // Whoever has it open can open it.
     let store = snowmelt_store::open(&pool.location, Access::ReadWrite);
     drop(store.map_err(|error| CliError::failed(&attempt, &error))?);
-    if acquire_alone(&pool.location, &attempt).is_ok() {
+    if acquire_alone(app.context, &pool.location, &attempt).is_ok() {
         writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?;
         return Ok(Exit::Ok);
     }
     let salvage = search(app, &pool, &attempt)?;
+    let record = salvage.key_record();
+    let keys =
+        record.map(|record| keys::of_record(app.context, record, &pool.location, Stdin::Free)).transpose()?;
     let out = &mut app.context.out;
     writeln!(
         out,
@@ -54,7 +58,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
         salvage.damaged,
         salvage.states.len()
     )?;
-    let Some(best) = best(app, &pool, &salvage)? else {
+    let Some(best) = best(app, &pool, &salvage, keys.as_ref())? else {
         return Err(CliError::Failed(format!(
             "{attempt}: none of the {} newest txgs has a meta tree that can be read\nnothing was changed",
             salvage.states.len().min(TRIED_MAX)
@@ -62,7 +66,13 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     };
     let (txg, is) = (best.state.txg(), if args.dry_run { "would be" } else { "is" });
     if !args.dry_run {
-        let owner = acquire_lost(&pool.location, &attempt, &salvage, best.state, false)?;
+        let owner = acquire_lost(
+            &pool.location,
+            &attempt,
+            &salvage,
+            best.state,
+            PoolOptions { keys, ..PoolOptions::default() },
+        )?;
         // What is written now makes this state the newest.
         let recorded = owner.session().datasets.record_history(&format!("snowmelt salvage {name}"));
         recorded.map_err(report::failed(&attempt))?;
@@ -97,14 +107,19 @@ fn search(app: &App<'_>, pool: &KnownPool, attempt: &str) -> Result<Salvage> {
 
 /// The newest state without errors, or if there is none that with the fewest. A state of which only a part was found
 /// lacks what its accounts speak of, so it has errors.
-fn best<'a>(app: &App<'_>, pool: &KnownPool, salvage: &'a Salvage) -> Result<Option<Judged<'a>>> {
+fn best<'a>(
+    app: &App<'_>,
+    pool: &KnownPool,
+    salvage: &'a Salvage,
+    keys: Option<&Keys>,
+) -> Result<Option<Judged<'a>>> {
     let mut best: Option<Judged<'a>> = None;
     for state in salvage.states.iter().take(TRIED_MAX) {
         if app.context.is_cancelled() {
             return Err(CliError::Failed("interrupted; nothing was changed".to_owned()));
         }
         // What cannot even be opened is no candidate.
-        let Some(judged) = judge(pool, salvage, state) else { continue };
+        let Some(judged) = judge(pool, salvage, state, keys) else { continue };
         let whole = judged.errors == 0;
         if best.as_ref().is_none_or(|best| judged.errors < best.errors) {
             best = Some(judged);
@@ -116,8 +131,14 @@ fn best<'a>(app: &App<'_>, pool: &KnownPool, salvage: &'a Salvage) -> Result<Opt
     Ok(best)
 }
 
-fn judge<'a>(pool: &KnownPool, salvage: &Salvage, state: &'a LostState) -> Option<Judged<'a>> {
-    let owner = acquire_lost(&pool.location, "", salvage, state, true).ok()?;
+fn judge<'a>(
+    pool: &KnownPool,
+    salvage: &Salvage,
+    state: &'a LostState,
+    keys: Option<&Keys>,
+) -> Option<Judged<'a>> {
+    let options = PoolOptions { read_only: true, keys: keys.cloned(), ..PoolOptions::default() };
+    let owner = acquire_lost(&pool.location, "", salvage, state, options).ok()?;
     let datasets = &owner.session().datasets;
     let report = datasets.check(CheckOptions { data: false }, &mut |_| {}).ok()?;
     let catalog = datasets.catalog();

@@ -1,6 +1,7 @@
 //! Where pools are, and who may work on one: the process that owns it, which also works for the others.
 
 pub mod entry;
+pub mod keys;
 mod locate;
 pub mod outside;
 mod private;

@@ -21,6 +21,7 @@ use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
 use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, Location, StoreError};
 
+use super::keys::{self, KnownKeys, Stdin};
 use super::{outside, shadow};
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
@@ -213,16 +214,16 @@ fn begin(state: &Mutex<ServiceState>, socket: &Path) -> Option<Arc<Listener>> {
 pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
     if location.is_read_only() {
-        return follow(location);
+        return follow(context, location);
     }
     loop {
         match snowmelt_store::open(location, Access::ReadWrite) {
             Ok(store) => {
-                return own(store, location, pool_options(location))
+                return own(context, store, location, pool_options(location), Stdin::Data)
                     .map(|owner| Acquired::Owned(owner.serving(serve)));
             }
             Err(StoreError::Locked { .. }) => {}
-            Err(error) if may_only_read(&error) => return follow(location),
+            Err(error) if may_only_read(&error) => return follow(context, location),
             Err(error) => return Err(cannot_open(location, &error)),
         }
         if let Some(socket) = location.control_socket() {
@@ -245,27 +246,30 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
 }
 
 /// Opens the pool at `location` for reading, beside whoever owns it.
-fn follow(location: &Location) -> Result<Acquired> {
+fn follow(context: &Context, location: &Location) -> Result<Acquired> {
     let store = snowmelt_store::open(location, Access::ReadOnly).map_err(|e| cannot_open(location, &e))?;
     let options = PoolOptions { read_only: true, ..pool_options(location) };
-    own(store, location, options).map(Acquired::Owned)
+    own(context, store, location, options, Stdin::Data).map(Acquired::Owned)
 }
 
 /// Owns the pool at `location` if nobody else does, without waiting and without serving others.
 ///
 /// # Errors
 /// `attempt` says what was to be done, for the message.
-pub fn acquire_alone(location: &Location, attempt: &str) -> Result<Owner> {
-    acquire_txg(location, attempt, Rewind::No)
+pub fn acquire_alone(context: &Context, location: &Location, attempt: &str) -> Result<Owner> {
+    acquire_txg(context, location, attempt, Rewind::No)
 }
 
 /// The same of a pool as it was in another txg than the newest.
 ///
 /// # Errors
 /// As [`acquire_alone`].
-pub fn acquire_txg(location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
+pub fn acquire_txg(context: &Context, location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
     match snowmelt_store::open(location, Access::ReadWrite) {
-        Ok(store) => own(store, location, PoolOptions { rewind, ..pool_options(location) }),
+        Ok(store) => {
+            let options = PoolOptions { rewind, ..pool_options(location) };
+            own(context, store, location, options, Stdin::Free)
+        }
         Err(StoreError::Locked { .. }) => Err(CliError::Failed(format!("{attempt}: pool is busy"))),
         Err(error) => Err(CliError::failed(attempt, &error)),
     }
@@ -275,13 +279,14 @@ pub fn acquire_txg(location: &Location, attempt: &str, rewind: Rewind) -> Result
 ///
 /// # Errors
 /// As [`acquire_alone`].
-pub fn look_at_txg(location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
+pub fn look_at_txg(context: &Context, location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
     let store = snowmelt_store::open(location, Access::ReadOnly);
     let store = store.map_err(|error| CliError::failed(attempt, &error))?;
-    own(store, location, PoolOptions { read_only: true, rewind, ..pool_options(location) })
+    let options = PoolOptions { read_only: true, rewind, ..pool_options(location) };
+    own(context, store, location, options, Stdin::Free)
 }
 
-/// A state of a pool that was found without its uberblock; `read_only` to look at it.
+/// A state of a pool that was found without its uberblock; `options` are for its key, and to look at it only.
 ///
 /// # Errors
 /// As [`acquire_alone`]; when the state is not whole enough to be opened.
@@ -290,19 +295,25 @@ pub fn acquire_lost(
     attempt: &str,
     salvage: &Salvage,
     state: &LostState,
-    read_only: bool,
+    options: PoolOptions,
 ) -> Result<Owner> {
-    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let store = match snowmelt_store::open(location, access) {
         Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
         opened => opened.map_err(|error| CliError::failed(attempt, &error))?,
     };
-    let options = PoolOptions { read_only, ..PoolOptions::default() };
     let pool = Pool::open_lost(store, salvage, state, options);
     own_pool(pool.map_err(|error| CliError::failed(attempt, &error))?, location)
 }
 
-fn own(store: Box<dyn snowmelt_store::Store>, location: &Location, options: PoolOptions) -> Result<Owner> {
+fn own(
+    context: &Context,
+    store: Box<dyn snowmelt_store::Store>,
+    location: &Location,
+    options: PoolOptions,
+    stdin: Stdin,
+) -> Result<Owner> {
+    let options = PoolOptions { keys: keys::load(context, &*store, location, stdin)?, ..options };
     own_pool(Pool::open(store, options).map_err(|error| cannot_open(location, &error))?, location)
 }
 
@@ -453,5 +464,6 @@ fn context_of(request: &mut Request, cancelled: Arc<AtomicBool>) -> std::io::Res
         cwd: std::fs::read_link(&link).unwrap_or(link),
         env: request.env.clone(),
         cancelled,
+        keys: KnownKeys::default(),
     }))
 }

@@ -75,6 +75,12 @@ impl Server {
         Log(std::mem::take(&mut *self.shared.log.lock().unwrap()))
     }
 
+    /// All objects, by their keys.
+    pub fn objects(&self) -> Vec<(String, Vec<u8>)> {
+        let objects = self.shared.objects.lock().unwrap();
+        objects.iter().map(|(key, bytes)| (key.clone(), bytes.clone())).collect()
+    }
+
     pub fn keys(&self) -> Vec<String> {
         self.shared.objects.lock().unwrap().keys().cloned().collect()
     }

@@ -156,6 +156,7 @@ fn surroundings(context: &Context) -> std::io::Result<Context> {
         cwd: context.cwd().to_owned(),
         env: context.environment().to_vec(),
         cancelled: context.cancelled.clone(),
+        keys: context.keys.clone(),
     }))
 }
 

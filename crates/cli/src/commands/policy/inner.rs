@@ -44,6 +44,7 @@ pub(super) fn run(app: &App<'_>, words: impl IntoIterator<Item = impl Into<OsStr
         cwd: app.context.cwd().to_owned(),
         env: app.context.environment().to_vec(),
         cancelled: app.context.cancelled.clone(),
+        keys: app.context.keys.clone(),
     });
     let exit = crate::run::run(&mut context);
     drop(context);

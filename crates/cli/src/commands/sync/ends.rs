@@ -270,6 +270,7 @@ fn here(app: &App<'_>, served: &OsStr, servers: &mut Vec<Server>) -> Result<Arc<
         cwd: app.context.cwd().to_owned(),
         env: app.context.environment().to_vec(),
         cancelled: app.context.cancelled.clone(),
+        keys: app.context.keys.clone(),
     });
     let thread = std::thread::spawn(move || crate::run::run(&mut context));
     let input = ours.try_clone().map_err(|error| failed(&error))?;
