@@ -152,7 +152,7 @@ fn what_is_free_is_given_to_the_host_at_once_or_when_told() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tank.img");
-    let taken = || std::fs::metadata(&path).unwrap().blocks() * 512 >> 20;
+    let taken = || (std::fs::metadata(&path).unwrap().blocks() * 512) >> 20;
     let (location, mut mini) = made(&path, Some(128 << 20));
     let fill = |mini: &mut Mini| {
         for n in 0..256 {
