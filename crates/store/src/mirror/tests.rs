@@ -665,7 +665,7 @@ fn members_of_today_and_tomorrow_are_trimmed_as_told() {
     let dir = TempDir::new().unwrap();
     let at = |name: &str| Location::File(dir.path().join(name));
     let sized = |name: &str| std::fs::File::create(at(name).path()).unwrap().set_len(64 << 20).unwrap();
-    let taken = |name: &str| std::fs::metadata(at(name).path()).unwrap().blocks() * 512 >> 20;
+    let taken = |name: &str| (std::fs::metadata(at(name).path()).unwrap().blocks() * 512) >> 20;
     ["a.img", "b.img", "c.img"].into_iter().for_each(sized);
     let store = create_mirror(&[at("a.img"), at("b.img")], &options(None)).unwrap();
     store.set_autotrim(false);
