@@ -255,7 +255,7 @@ fn what_is_not_done_is_refused_in_rsyncs_words() {
         (&["--remove-source-files"], 4, "--remove-source-files: nothing is removed here"),
         (&["--iconv=utf8,latin1"], 1, "unknown option"),
         (&["--copy-devices"], 1, "unknown option"),
-        (&["--protocol=29"], 12, "protocol version mismatch -- 29 is older than 30"),
+        (&["--protocol=26"], 12, "protocol version mismatch -- 26 is older than 27"),
         (&["--files-from=:none"], 12, "failed to open files-from file"),
     ] {
         let output =
@@ -316,7 +316,7 @@ fn only_the_other_end_of_rsync_is_here() {
         (&b""[..], 12, "connection"),
         (b"Welcome to host!\n", 2, "is your shell clean?"),
         (&[32, 0, 0, 0, 4], 12, "connection"),
-        (&[29, 0, 0, 0], 2, "29 is older than 30"),
+        (&[26, 0, 0, 0], 2, "26 is older than 27"),
     ] {
         let mut command = scratch.command("rsync --server --sender -logDtpre.iLsfxCIvu . /");
         let mut child =

@@ -69,9 +69,20 @@ pub struct Seeded {
     pub seed: u32,
     /// The seed goes before the data, where it is data (compatibility flag `C`).
     pub seed_first: bool,
+    /// Digests of files begin with the seed, as before version 30.
+    pub files_too: bool,
 }
 
 impl Seeded {
+    /// The digest of a file, in the making.
+    pub fn file(self) -> FileSum {
+        let mut sum = FileSum::new(self.algorithm);
+        if self.files_too {
+            sum.update(&self.seed.to_le_bytes());
+        }
+        sum
+    }
+
     /// The digest; what is beyond its length is zero.
     pub fn block(self, data: &[u8]) -> [u8; DIGEST_MAX] {
         // A signed number, and taken as one where it is made longer.
@@ -220,7 +231,7 @@ mod tests {
             sum.update(b"lo\n");
             let digest = sum.finish();
             assert_eq!(digest.len(), algorithm.len());
-            let block = Seeded { algorithm, seed: 0, seed_first: true }.block(b"hello\n");
+            let block = Seeded { algorithm, seed: 0, seed_first: true, files_too: false }.block(b"hello\n");
             assert_eq!(digest, block[..algorithm.len()]);
             assert_eq!(Algorithm::named(algorithm.name().as_bytes()), Some(algorithm));
         }

@@ -7,8 +7,9 @@ use crate::error::{Result, RsyncError};
 use crate::token::LITERAL_MAX;
 use crate::wire::{ReadWire, WriteWire};
 
-/// Longest block that rsync makes.
+/// Longest block that rsync makes; before version 30 it was the root of the file's size, here that of 256 TiB.
 const BLOCK_MAX: usize = 1 << 17;
+const OLD_BLOCK_MAX: usize = 1 << 24;
 /// Most bytes of digests that one request may make us keep: blocks of a file of 2 TiB.
 const SUMS_MAX: usize = 512 << 20;
 /// Bytes of a file read at once.
@@ -38,7 +39,7 @@ impl Sums {
     ///
     /// # Errors
     /// When the numbers cannot be, or the connection fails.
-    pub fn read(from: &mut impl Read, with_sums: bool) -> Result<Self> {
+    pub fn read(from: &mut impl Read, protocol: u8, with_sums: bool) -> Result<Self> {
         let mut number = |what: &str, most: usize| -> Result<usize> {
             let value = from.read_i32()?;
             usize::try_from(value)
@@ -47,7 +48,7 @@ impl Sums {
                 .ok_or_else(|| RsyncError::protocol(format!("a {what} of {value}")))
         };
         let count = number("number of blocks", i32::MAX as usize)?;
-        let block_len = number("block length", BLOCK_MAX)?;
+        let block_len = number("block length", if protocol < 30 { OLD_BLOCK_MAX } else { BLOCK_MAX })?;
         let digest_len = number("digest length", DIGEST_MAX)?;
         let remainder = number("last block's length", block_len)?;
         let mut sums = Self { count, block_len, digest_len, remainder, ..Self::default() };
@@ -290,7 +291,8 @@ mod tests {
     use super::*;
     use crate::checksum::Algorithm;
 
-    const SEEDED: Seeded = Seeded { algorithm: Algorithm::Xxh128, seed: 99, seed_first: true };
+    const SEEDED: Seeded =
+        Seeded { algorithm: Algorithm::Xxh128, seed: 99, seed_first: true, files_too: false };
 
     fn sums_of(basis: &[u8], block_len: usize) -> Sums {
         let mut wire = Vec::new();
@@ -302,7 +304,7 @@ mod tests {
             wire.write_i32(Rolling::new(block).value().cast_signed()).unwrap();
             wire.extend(&SEEDED.block(block)[..16]);
         }
-        Sums::read(&mut wire.as_slice(), true).unwrap()
+        Sums::read(&mut wire.as_slice(), 32, true).unwrap()
     }
 
     /// What the receiver would make of it, and how much of it was literal.
@@ -370,7 +372,7 @@ mod tests {
         ] {
             let wire: Vec<u8> = head.iter().flat_map(|number: &i32| number.to_le_bytes()).collect();
             assert!(
-                matches!(Sums::read(&mut wire.as_slice(), true), Err(RsyncError::Protocol { .. })),
+                matches!(Sums::read(&mut wire.as_slice(), 32, true), Err(RsyncError::Protocol { .. })),
                 "{head:?}"
             );
         }

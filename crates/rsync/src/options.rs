@@ -531,17 +531,17 @@ impl Options {
     }
 }
 
-/// Arguments, each ended by a zero byte, up to an empty one.
+/// Arguments, each ended by this byte, up to an empty one.
 ///
 /// # Errors
 /// When the connection fails, or they are too many.
-pub fn read_args(from: &mut impl Read) -> Result<Vec<Vec<u8>>> {
+pub fn read_args(from: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
     let (mut args, mut total) = (Vec::new(), 0);
     loop {
         let mut arg = Vec::new();
         loop {
             match from.read_u8()? {
-                0 => break,
+                byte if byte == end => break,
                 byte => arg.push(byte),
             }
             total += 1;
@@ -568,7 +568,7 @@ pub fn complete(mut args: Vec<Vec<u8>>, from: &mut impl Read) -> Result<Vec<Vec<
     let (options, _) = Options::parse(&args);
     if options.secluded_args && !args.iter().any(|arg| arg == b".") {
         // They begin with the name of a program.
-        args.extend(read_args(from)?.into_iter().skip(1));
+        args.extend(read_args(from, 0)?.into_iter().skip(1));
     }
     Ok(args)
 }

@@ -17,8 +17,10 @@ use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, d
 
 /// Newest version of the protocol, of rsync 3.4 and later.
 pub const PROTOCOL_MAX: u8 = 32;
-/// Oldest one, of rsync 3.0.
-pub const PROTOCOL_MIN: u8 = 30;
+/// Oldest one, of rsync 2.6.0, for clients that pull.
+pub const PROTOCOL_MIN: u8 = 27;
+/// Oldest one that is received, of rsync 3.0.
+const RECEIVE_MIN: u8 = 30;
 /// Longest list of names of algorithms.
 const NAMES_MAX: usize = 1024;
 
@@ -116,6 +118,7 @@ fn choose<T>(theirs: &[u8], known: impl Fn(&[u8]) -> Option<T>, what: &str) -> R
 
 /// Tells which algorithms there are, and hears which the other side has. `is_client` says whose order counts.
 pub(crate) fn negotiate(
+    protocol: u8,
     (options, is_client): (&Options, bool),
     reader: &mut dyn Read,
     writer: &mut dyn Write,
@@ -144,6 +147,7 @@ pub(crate) fn negotiate(
             };
             (chosen, chosen)
         }
+        None if protocol < 30 => (Algorithm::Md4, Algorithm::Md4),
         None => (Algorithm::Md5, Algorithm::Md5),
     };
     let compressor = match options.compress_choice {
@@ -205,7 +209,7 @@ impl Begun {
             protocol,
             incremental,
             form,
-            sums: Seeded { algorithm: sum, seed, seed_first: options.can(b'C') },
+            sums: Seeded { algorithm: sum, seed, seed_first: options.can(b'C'), files_too: protocol < 30 },
             list_sum,
             xattr_shortcut: protocol >= 31 && !options.can(b'x'),
         };
@@ -221,8 +225,10 @@ fn begin(
     incremental: bool,
     seed: u32,
 ) -> Result<Result<Begun>> {
-    writer.write_varint(flags(options, incremental))?;
-    let negotiated = negotiate((options, false), reader, writer);
+    if protocol >= 30 {
+        writer.write_varint(flags(options, incremental))?;
+    }
+    let negotiated = negotiate(protocol, (options, false), reader, writer);
     let seed = options.checksum_seed.filter(|seed| *seed != 0).unwrap_or(seed);
     writer.write_i32(seed.cast_signed())?;
     writer.flush()?;
@@ -239,9 +245,12 @@ pub fn serve(
     (options, failure): (&Options, Option<RsyncError>),
     surroundings: Surroundings<'_>,
 ) -> Result<Summary> {
+    let options = &in_version(options, protocol);
     let incremental = is_incremental(options, &surroundings.paths);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, surroundings.seed)?;
-    let (mut reader, mut writer) = (MuxReader::new(reader), MuxWriter::new(writer));
+    let mut reader = mux_reader(reader, protocol);
+    let mut writer = MuxWriter::new(writer);
+    writer.set_protocol(protocol);
     let result = begun.and_then(|Begun { agreed, compressor }| {
         if let Some(failure) = failure {
             return Err(failure);
@@ -256,6 +265,22 @@ pub fn serve(
     result
 }
 
+/// Before version 30 clients sent no messages.
+fn mux_reader<R: Read>(reader: R, protocol: u8) -> MuxReader<R> {
+    if protocol < 30 { MuxReader::plain(reader) } else { MuxReader::new(reader) }
+}
+
+/// What a client means by its options in a version of the protocol.
+fn in_version(options: &Options, protocol: u8) -> Options {
+    let mut options = options.clone();
+    if protocol < 30 {
+        options.abilities.clear();
+        // What was there was verified always.
+        options.append = if options.append > 0 { 2 } else { 0 };
+    }
+    options
+}
+
 /// Receives from a client that pushes, whose arguments have been read.
 ///
 /// # Errors
@@ -266,12 +291,23 @@ pub fn receive(
     options: &Options,
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
+    let options = &in_version(options, protocol);
     let begun = begin(protocol, (&mut reader, &mut writer), options, false, receiving.seed)?;
-    let mut reader = MuxReader::new(reader);
+    let begun = begun.and_then(|begun| match protocol {
+        RECEIVE_MIN.. => Ok(begun),
+        _ => {
+            let text = format!(
+                "ERROR: version {protocol} of the protocol is not received here, but {RECEIVE_MIN} and later"
+            );
+            Err(RsyncError::refused(ExitCode::Protocol, text))
+        }
+    });
+    let mut reader = mux_reader(reader, protocol);
     let (queue, sent) = QueueWriter::new();
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || drain(sent, &mut writer));
         let mut writer = MuxWriter::new(queue);
+        writer.set_protocol(protocol);
         let result = begun.and_then(|begun| take((&mut reader, &mut writer), options, begun, receiving));
         if let Err(error) = &result {
             let _ = tell(error, protocol, "receiver", &mut writer);
@@ -293,7 +329,7 @@ fn take<R: Read, W: Write>(
     set_timeout(options, receiving.timeout_seconds, agreed.protocol, writer)?;
     // Rules are sent where they can matter.
     let filter = match options.delete != Delete::No || options.prune_empty_dirs {
-        true => Filter::receive(reader, true)?,
+        true => Filter::receive(reader, agreed.protocol, true)?,
         false => Filter::default(),
     };
     let tokens = TokenReader::new(compressor)?;
@@ -329,7 +365,7 @@ fn transfer<R: Read, W: Write>(
 ) -> Result<Summary> {
     writer.limit(options.bandwidth);
     set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
-    let mut filter = Filter::receive(reader, false)?;
+    let mut filter = Filter::receive(reader, agreed.protocol, false)?;
     if options.cvs_exclude {
         filter.add_cvs();
     }

@@ -268,7 +268,7 @@ fn failures_are_told_as_stock_rsync_tells_them() {
         (&["-aH"], "m/", 4, "The server is configured to refuse -H"),
         (&["-M--frobnicate", "-a"], "m/", 1, "rsync: on remote machine: --frobnicate: unknown option"),
         (&["-a", "--remove-source-files"], "m/open", 1, "cannot be used with a read-only module"),
-        (&["-a", "--protocol=29"], "m/", 5, "@ERROR: protocol version mismatch"),
+        (&["-a", "--protocol=26"], "m/", 5, "@ERROR: protocol version mismatch"),
         (&["-a"], "secret/", 5, "@ERROR: auth failed on module secret"),
     ] {
         let mut command = Command::new("timeout");

@@ -47,7 +47,7 @@ fn begin(
     }
     let both = ABILITIES.iter().filter(|(_, flag)| flags & flag != 0);
     options.abilities = both.map(|(ability, _)| *ability).collect();
-    let chosen = negotiate((options, true), reader, writer)?;
+    let chosen = negotiate(protocol, (options, true), reader, writer)?;
     let seed = reader.read_i32()?.cast_unsigned();
     Ok(Begun::new((protocol, options), false, seed, chosen))
 }

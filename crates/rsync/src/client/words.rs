@@ -89,7 +89,7 @@ impl Wishes {
     pub(super) fn filter(&self, receiving: bool) -> Result<Filter> {
         let mut bytes = Vec::new();
         self.send_rules(&mut bytes)?;
-        Filter::receive(&mut bytes.as_slice(), receiving)
+        Filter::receive(&mut bytes.as_slice(), PROTOCOL_MAX, receiving)
     }
 
     pub(super) fn send_rules(&self, to: &mut impl Write) -> io::Result<()> {

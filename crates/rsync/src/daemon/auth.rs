@@ -42,11 +42,11 @@ impl AuthDigest {
         Self::ALL.map(|(_, name)| name).join(" ")
     }
 
-    /// The first of the client's that is known; of one that names none, what all of version 30 and later use.
-    pub fn choose<'n>(names: impl Iterator<Item = &'n str>) -> Option<Self> {
+    /// The first of the client's that is known; of one that names none, what all of its version use.
+    pub fn choose<'n>(names: impl Iterator<Item = &'n str>, protocol: u32) -> Option<Self> {
         let mut names = names.peekable();
         if names.peek().is_none() {
-            return Some(Self::Md5);
+            return Some(if protocol < 30 { Self::Md4 } else { Self::Md5 });
         }
         names.find_map(|name| Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest))
     }
@@ -164,8 +164,9 @@ mod tests {
             AuthDigest::Sha512.answer(b"pw", challenge),
             "EVLKIFWgm9+wxCUnfEt8upfuR1jp/a+5MUfOcIJNXbLXsVEIdyf+i6GAYf6j2CG2Rf+tGWIEA+f1sd8HDMbaPQ"
         );
-        assert_eq!(AuthDigest::choose("x sha1 md5".split(' ')), Some(AuthDigest::Sha1));
-        assert_eq!(AuthDigest::choose(std::iter::empty()), Some(AuthDigest::Md5));
+        assert_eq!(AuthDigest::choose("x sha1 md5".split(' '), 31), Some(AuthDigest::Sha1));
+        assert_eq!(AuthDigest::choose(std::iter::empty(), 30), Some(AuthDigest::Md5));
+        assert_eq!(AuthDigest::choose(std::iter::empty(), 29), Some(AuthDigest::Md4));
     }
 
     #[test]

@@ -139,7 +139,7 @@ impl Greeting {
             if minor == "0" || major > u32::from(PROTOCOL_MAX) { major } else { major.saturating_sub(1) };
         Some(Self {
             protocol: u8::try_from(major).unwrap_or(u8::MAX).min(PROTOCOL_MAX),
-            digest: AuthDigest::choose(words),
+            digest: AuthDigest::choose(words, major),
         })
     }
 }

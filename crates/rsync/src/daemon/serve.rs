@@ -133,7 +133,9 @@ impl Daemon {
             }
         };
         link.say("@RSYNCD: OK")?;
-        let args = complete(read_args(&mut link.reader)?, &mut link.reader)?;
+        // Before version 30 they were lines.
+        let end = if chosen.protocol < 30 { b'\n' } else { 0 };
+        let args = complete(read_args(&mut link.reader, end)?, &mut link.reader)?;
         let (mut options, failure) = Options::parse(&args);
         let mut failure = failure.or_else(|| Self::refusal(module, chosen.access, &options));
         *link.deadline.lock() = None;

@@ -63,7 +63,7 @@ impl Filter {
     ///
     /// # Errors
     /// When one is none, or they are too many.
-    pub fn receive(from: &mut impl Read, receiving: bool) -> Result<Self> {
+    pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool) -> Result<Self> {
         let mut filter = Self { receiving, ..Self::default() };
         loop {
             let len = from.read_i32()?;
@@ -73,7 +73,12 @@ impl Filter {
             let len =
                 usize::try_from(len).map_err(|_| RsyncError::protocol(format!("a rule of {len} bytes")))?;
             let line = from.read_bytes(len, RULE_MAX)?;
-            filter.add(&line)?;
+            match line.as_slice() {
+                // Before version 29 a pattern was enough, for what is left out.
+                [b'-' | b'+', b' ', ..] | b"!" => filter.add(&line)?,
+                pattern if protocol < 29 => filter.add(&[b"- ", pattern].concat())?,
+                _ => filter.add(&line)?,
+            }
         }
     }
 
@@ -219,7 +224,7 @@ mod tests {
         }
         let mut long = 9000_i32.to_le_bytes().to_vec();
         long.resize(9004, b'a');
-        assert!(Filter::receive(&mut long.as_slice(), false).is_err());
-        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..], false).is_err());
+        assert!(Filter::receive(&mut long.as_slice(), 32, false).is_err());
+        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..], 32, false).is_err());
     }
 }

@@ -42,6 +42,10 @@ struct Previous {
     name: Vec<u8>,
     metadata: Metadata,
     major: u32,
+    /// Before version 28: the device sent last, as one number.
+    device: u32,
+    /// Before version 30: the filesystem of the hard-linked file sent last.
+    filesystem: Option<u64>,
     exists: bool,
 }
 
@@ -63,6 +67,8 @@ pub struct ListWriter {
 enum Link {
     No,
     First,
+    /// By filesystem and number, before version 30.
+    Id,
     /// The index of the first one, and whether that is in the same list, so that nothing more need be told.
     Other(u32, bool),
 }
@@ -106,23 +112,33 @@ impl ListWriter {
         set(LONG_NAME, name.len() > 255);
         set(USER_NAME, user_name.is_some());
         set(GROUP_NAME, group_name.is_some());
+        if self.form.protocol < 28 && flags & 0xff == 0 {
+            // Zero would end the list: a flag that changes nothing.
+            flags |= if it.is_dir() { LONG_NAME } else { TOP_DIR };
+        }
         self.write_flags(flags, it.is_dir(), out)?;
         if common > 0 {
             out.write_u8(common as u8)?;
         }
         match flags & LONG_NAME {
             0 => out.write_u8(name.len() as u8)?,
-            _ => out.write_varint(name.len() as u32)?,
+            _ => self.number(name.len() as u32, out)?,
         }
         out.write_all(name)?;
         if let Link::Other(index, _) = link {
             out.write_varint(index)?;
         }
         if !matches!(link, Link::Other(_, true)) {
-            self.body(entry, flags, user_name.as_deref(), group_name.as_deref(), out)?;
+            self.body(entry, flags, &link, (user_name.as_deref(), group_name.as_deref()), out)?;
         }
         if self.sends_rdev(&it) {
             self.previous.major = it.rdev.0;
+        }
+        if it.is_device() || !it.is_special() {
+            self.previous.device = if self.sends_rdev(&it) { device(it.rdev) } else { 0 };
+        }
+        if matches!(link, Link::Id) {
+            self.previous.filesystem = Some(it.id.0);
         }
         self.previous.name.clone_from(&entry.name);
         self.previous.metadata = it;
@@ -134,7 +150,17 @@ impl ListWriter {
         self.previous.exists && is_same(&self.previous.metadata)
     }
 
+    /// A number: a varint, before version 30 an int.
+    fn number(&self, value: u32, out: &mut impl Write) -> io::Result<()> {
+        if self.form.protocol < 30 { out.write_i32(value.cast_signed()) } else { out.write_varint(value) }
+    }
+
     fn link(&mut self, it: &Metadata, index: u32, first: u32) -> Link {
+        if self.form.protocol < 30 {
+            // Before version 28 all files told their number.
+            let is_told = if self.form.protocol < 28 { it.is_file() } else { !it.is_dir() && it.links > 1 };
+            return if self.form.hard_links && is_told { Link::Id } else { Link::No };
+        }
         if !self.form.hard_links || it.is_dir() || it.links < 2 {
             return Link::No;
         }
@@ -154,8 +180,10 @@ impl ListWriter {
         let mut flags = 0;
         let mut set = |flag, is_set| flags |= if is_set { flag } else { 0 };
         if it.is_dir() {
-            set(TOP_DIR, entry.is_top);
-            set(NO_CONTENT, !entry.has_content);
+            // What was said about the content is told since version 30.
+            let is_new = self.form.protocol >= 30;
+            set(TOP_DIR, entry.is_top && (is_new || entry.has_content));
+            set(NO_CONTENT, is_new && !entry.has_content);
         }
         set(SAME_MODE, self.is_same(|old| old.mode == it.mode));
         set(SAME_UID, !self.form.owner || self.is_same(|old| old.uid == it.uid));
@@ -164,12 +192,24 @@ impl ListWriter {
         set(NANOSECONDS, self.form.protocol >= 31 && it.mtime.nanoseconds != 0);
         set(SAME_ATIME, self.form.atimes && self.is_same(|old| old.atime.seconds == it.atime.seconds));
         if self.sends_rdev(it) {
-            set(SAME_MAJOR, self.previous.major == it.rdev.0);
+            match self.form.protocol {
+                ..28 => set(SAME_DEVICE, it.is_special() || self.previous.device == device(it.rdev)),
+                28 | 29 => {
+                    set(SAME_MAJOR, self.previous.major == it.rdev.0);
+                    set(SMALL_MINOR, it.rdev.1 <= 0xff);
+                }
+                _ => set(SAME_MAJOR, self.previous.major == it.rdev.0),
+            }
         }
         match link {
             Link::No => {}
             Link::First => set(HARD_LINKED | FIRST_LINK, true),
             Link::Other(..) => set(HARD_LINKED, true),
+            Link::Id if self.form.protocol < 28 => {}
+            Link::Id => {
+                set(HARD_LINKED, true);
+                set(SAME_FILESYSTEM, self.previous.filesystem == Some(it.id.0));
+            }
         }
         flags
     }
@@ -182,6 +222,9 @@ impl ListWriter {
     fn write_flags(&self, mut flags: u32, is_dir: bool, out: &mut impl Write) -> io::Result<()> {
         if self.form.varint_flags {
             return out.write_varint(if flags == 0 { EXTENDED } else { flags });
+        }
+        if self.form.protocol < 28 {
+            return out.write_u8(flags as u8);
         }
         // Zero would end the list; of what is no directory the first bit says nothing.
         if flags == 0 && !is_dir {
@@ -197,8 +240,8 @@ impl ListWriter {
         &mut self,
         entry: &Entry,
         flags: u32,
-        user_name: Option<&[u8]>,
-        group_name: Option<&[u8]>,
+        link: &Link,
+        (user_name, group_name): (Option<&[u8]>, Option<&[u8]>),
         out: &mut impl Write,
     ) -> io::Result<()> {
         let it = &entry.metadata;
@@ -206,9 +249,13 @@ impl ListWriter {
             out.write_all(&[name.len() as u8])?;
             out.write_all(name)
         };
-        out.write_varlong(it.size, 3)?;
+        let is_old = self.form.protocol < 30;
+        if is_old { out.write_longint(it.size) } else { out.write_varlong(it.size, 3) }?;
         if flags & SAME_TIME == 0 {
-            out.write_varlong(it.mtime.seconds.cast_unsigned(), 4)?;
+            match is_old {
+                true => out.write_i32(it.mtime.seconds as i32)?,
+                false => out.write_varlong(it.mtime.seconds.cast_unsigned(), 4)?,
+            }
         }
         if flags & NANOSECONDS != 0 {
             out.write_varint(it.mtime.nanoseconds)?;
@@ -220,24 +267,43 @@ impl ListWriter {
             out.write_varlong(it.atime.seconds.cast_unsigned(), 4)?;
         }
         if flags & SAME_UID == 0 {
-            out.write_varint(it.uid)?;
+            self.number(it.uid, out)?;
             user_name.map_or(Ok(()), |text| name(text, out))?;
         }
         if flags & SAME_GID == 0 {
-            out.write_varint(it.gid)?;
+            self.number(it.gid, out)?;
             group_name.map_or(Ok(()), |text| name(text, out))?;
         }
         if self.sends_rdev(it) {
-            if flags & SAME_MAJOR == 0 {
-                out.write_varint(it.rdev.0)?;
-            }
-            out.write_varint(it.rdev.1)?;
+            self.rdev(it.rdev, flags, out)?;
         }
         if let Some(target) = entry.target.as_ref().filter(|_| self.form.links) {
-            out.write_varint(target.len() as u32)?;
+            self.number(target.len() as u32, out)?;
             out.write_all(target)?;
         }
+        if let Link::Id = link {
+            if self.form.protocol < 28 || flags & SAME_FILESYSTEM == 0 {
+                // One more, so that none is zero.
+                out.write_longint(it.id.0.wrapping_add(1))?;
+            }
+            out.write_longint(it.id.1)?;
+        }
         entry.digest.as_ref().map_or(Ok(()), |digest| out.write_all(digest))
+    }
+
+    fn rdev(&self, (major, minor): (u32, u32), flags: u32, out: &mut impl Write) -> io::Result<()> {
+        if self.form.protocol < 28 {
+            let is_same = flags & SAME_DEVICE != 0;
+            return if is_same { Ok(()) } else { out.write_i32(device((major, minor)).cast_signed()) };
+        }
+        if flags & SAME_MAJOR == 0 {
+            self.number(major, out)?;
+        }
+        match self.form.protocol {
+            30.. => out.write_varint(minor),
+            _ if flags & SMALL_MINOR != 0 => out.write_u8(minor as u8),
+            _ => out.write_i32(minor.cast_signed()),
+        }
     }
 
     /// The name to be sent beside a number; when lists are not incremental, names come after the list.
@@ -283,9 +349,13 @@ impl ListWriter {
         } else {
             out.write_u8(0)?;
         }
-        if self.form.incremental || self.form.numeric_ids {
-            return Ok(());
+        if !self.form.incremental && !self.form.numeric_ids {
+            self.id_lists(out)?;
         }
+        if self.form.protocol < 30 { out.write_i32(io_error.cast_signed()) } else { Ok(()) }
+    }
+
+    fn id_lists(&self, out: &mut impl Write) -> io::Result<()> {
         if self.form.owner || self.form.acls {
             self.id_list(&self.users, |names, id| names.user(id), out)?;
         }
@@ -303,12 +373,12 @@ impl ListWriter {
     ) -> io::Result<()> {
         for id in ids.iter().filter(|id| **id != 0) {
             if let Some(name) = name(&self.names, *id) {
-                out.write_varint(*id)?;
+                self.number(*id, out)?;
                 out.write_u8(name.len() as u8)?;
                 out.write_all(name)?;
             }
         }
-        out.write_varint(0)?;
+        self.number(0, out)?;
         if self.form.zero_names {
             let name = name(&self.names, 0).unwrap_or_default();
             out.write_u8(name.len() as u8)?;
@@ -316,6 +386,11 @@ impl ListWriter {
         }
         Ok(())
     }
+}
+
+/// A device as one number of 32 bits, as Linux has it.
+fn device((major, minor): (u32, u32)) -> u32 {
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {

@@ -12,6 +12,12 @@ pub(super) const SAME_TIME: u32 = 1 << 7;
 pub(super) const SAME_MAJOR: u32 = 1 << 8;
 /// Of directories.
 pub(super) const NO_CONTENT: u32 = 1 << 8;
+/// Of devices, before version 28: the device is that of the entry before.
+pub(super) const SAME_DEVICE: u32 = 1 << 2;
+/// Of devices, in versions 28 and 29: the minor number is a byte.
+pub(super) const SMALL_MINOR: u32 = 1 << 11;
+/// Of hard-linked files, in versions 28 and 29: they are on the filesystem of the one before.
+pub(super) const SAME_FILESYSTEM: u32 = 1 << 10;
 pub(super) const HARD_LINKED: u32 = 1 << 9;
 pub(super) const USER_NAME: u32 = 1 << 10;
 pub(super) const GROUP_NAME: u32 = 1 << 11;

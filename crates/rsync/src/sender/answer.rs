@@ -30,7 +30,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let entry = entry.ok_or_else(|| {
             RsyncError::protocol(format!("a request of the content of {}, which is no file", request.index))
         })?;
-        let sums = Sums::read(self.reader, self.options.append == 0)?;
+        // What did not arrive right is sent again as if there were nothing to append to.
+        let append = if self.appended.contains(&request.index) { 0 } else { self.options.append };
+        let sums = Sums::read(self.reader, self.agreed.protocol, append == 0)?;
         let path = entry.path();
         let mut content = match self.view.source.open(&path, entry.followed) {
             Ok(content) => content,
@@ -39,7 +41,10 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.write_head(&request, Some(&entry))?;
         sums.write_head(self.writer)?;
         let before = self.writer.total();
-        self.send_content(&request, &path, &sums, content.as_mut())?;
+        if append > 0 {
+            self.appended.insert(request.index);
+        }
+        self.send_content((&request, append), &path, &sums, content.as_mut())?;
         self.summary.files += 1;
         let sent = self.writer.total() - before;
         (self.on_file)(&entry, sent);
@@ -68,6 +73,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     /// What answers a request begins with.
     fn write_head(&mut self, request: &Request, entry: Option<&Entry>) -> Result<()> {
         self.answers.write(Ndx::File(request.index), self.writer)?;
+        if self.agreed.protocol < 29 {
+            return Ok(());
+        }
         self.writer.write_u16(request.flags)?;
         if request.flags & item::BASIS_FOLLOWS != 0 {
             self.writer.write_u8(request.basis)?;
@@ -101,16 +109,15 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
 
     fn send_content(
         &mut self,
-        request: &Request,
+        (request, append): (&Request, u8),
         path: &[u8],
         sums: &Sums,
         content: &mut dyn Content,
     ) -> Result<()> {
-        let algorithm = self.agreed.sums.algorithm;
-        let mut sum = FileSum::new(algorithm);
+        let mut sum = self.agreed.sums.file();
         let mut failure = None;
-        if self.options.append > 0 {
-            let result = self.skip_to_append(sums, content, &mut sum);
+        if append > 0 {
+            let result = self.skip_to_append(append, sums, content, &mut sum);
             failure = self.note_failure(result)?;
         }
         let in_place = match request.basis {
@@ -122,7 +129,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let (tokens, writer) = (&mut self.tokens, &mut *self.writer);
         let (mut literal, mut matched) = (0, 0);
         // What is appended while it is read is left for the next time; so the end is known in advance.
-        let left = content.size().saturating_sub(if self.options.append > 0 { sums.basis_len() } else { 0 });
+        let left = content.size().saturating_sub(if append > 0 { sums.basis_len() } else { 0 });
         let mut limited = Reading { content: &mut *content, left, failure: None };
         let found = delta::find(&mut limited, sums, matching, &mut sum, &mut |piece| {
             match piece {
@@ -167,12 +174,13 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     /// The receiver has the beginning; only `--append-verify` has it summed up.
     fn skip_to_append(
         &mut self,
+        append: u8,
         sums: &Sums,
         content: &mut dyn Content,
         sum: &mut FileSum,
     ) -> std::io::Result<()> {
         let have = sums.basis_len();
-        if self.options.append < 2 {
+        if append < 2 {
             return content.seek_to(have);
         }
         let mut buffer = vec![0; CHUNK];

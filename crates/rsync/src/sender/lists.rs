@@ -103,8 +103,11 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.report()?;
         let begun = Instant::now();
         // Of two of one name, the one that has more to it.
-        entries.sort_by(|a, b| compare(a, b).then(b.has_content.cmp(&a.has_content)));
-        entries.dedup_by(|b, a| a.name == b.name && a.metadata.is_dir() == b.metadata.is_dir());
+        // Before version 29 names had the order of their bytes, directories' too.
+        let is_old = self.agreed.protocol < 29;
+        let order = |a: &Entry, b: &Entry| if is_old { a.name.cmp(&b.name) } else { compare(a, b) };
+        entries.sort_by(|a, b| order(a, b).then(b.has_content.cmp(&a.has_content)));
+        entries.dedup_by(|b, a| a.name == b.name && (is_old || a.metadata.is_dir() == b.metadata.is_dir()));
         let first = self.next_index;
         let mut numbers = HashMap::new();
         for (at, entry) in entries.iter_mut().enumerate() {
@@ -155,6 +158,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let path = entry.path();
         if self.options.checksum && entry.metadata.is_file() {
             entry.digest = Some(self.digest(&path, entry)?);
+        } else if self.options.checksum && self.agreed.protocol < 28 {
+            // What is no file had one too.
+            entry.digest = Some(vec![0; self.agreed.list_sum.len()]);
         }
         let mut attributes = BTreeMap::new();
         if with_xattrs || with_acls && !entry.metadata.is_symlink() {

@@ -4,7 +4,7 @@ mod answer;
 mod lists;
 mod request;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,6 +93,8 @@ pub struct Sender<'a, R, W> {
     agreed: Agreed,
     scan: Scan<'a>,
     lists: VecDeque<List>,
+    /// Files that were appended to.
+    appended: HashSet<u32>,
     /// The list of the newest request.
     current: u32,
     /// Directories not yet listed, the next one last, with their numbers.
@@ -130,20 +132,21 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             options,
             scan: Scan::new(view, options, filter),
             lists: VecDeque::new(),
+            appended: HashSet::new(),
             current: 0,
             directories: Vec::new(),
             directory_count: 0,
             next_index: u32::from(agreed.incremental),
             is_complete: false,
             list_writer: ListWriter::new(agreed.form.clone(), names),
-            agreed,
-            requests: NdxReader::default(),
-            answers: NdxWriter::default(),
+            requests: NdxReader::of(agreed.protocol),
+            answers: NdxWriter::of(agreed.protocol),
             tokens,
             summary: Summary::default(),
             told_error: 0,
             list_time: Duration::ZERO,
             send_time: Duration::ZERO,
+            agreed,
             on_file,
             client: None,
         }
@@ -185,7 +188,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
 
     /// Answers requests until the receiver has ended its last phase.
     fn serve(&mut self) -> Result<()> {
-        const PHASES: u32 = 2;
+        let phases = if self.agreed.protocol < 29 { 1 } else { 2 };
         let mut phase = 0;
         loop {
             self.send_lists()?;
@@ -200,7 +203,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
                         continue;
                     }
                     phase += 1;
-                    if phase > PHASES {
+                    if phase > phases {
                         return Ok(());
                     }
                     self.answers.write(Ndx::Done, self.writer)?;
@@ -217,9 +220,13 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
         self.answers.write(Ndx::Done, self.writer)?;
         let counts = [self.reader.total(), self.writer.total(), self.summary.size];
         let times = [self.list_time, self.send_time].map(|time| time.as_millis() as u64);
+        let times = if self.agreed.protocol < 29 { &[][..] } else { &times };
         // A client has nobody to tell them to.
-        for number in counts.into_iter().chain(times).filter(|_| self.client.is_none()) {
-            self.writer.write_varlong(number, 3)?;
+        for number in counts.iter().chain(times).filter(|_| self.client.is_none()) {
+            match self.agreed.protocol {
+                ..30 => self.writer.write_longint(*number)?,
+                _ => self.writer.write_varlong(*number, 3)?,
+            }
         }
         self.writer.flush()?;
         self.goodbye()?;

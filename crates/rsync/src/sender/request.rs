@@ -16,6 +16,7 @@ pub(super) mod item {
     pub const XATTRS: u16 = 1 << 8;
     pub const BASIS_FOLLOWS: u16 = 1 << 11;
     pub const NAME_FOLLOWS: u16 = 1 << 12;
+    pub const NEW: u16 = 1 << 13;
     pub const LOCAL_CHANGE: u16 = 1 << 14;
     pub const TRANSFER: u16 = 1 << 15;
 }
@@ -54,14 +55,24 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
                         self.writer.write_varint(count.cast_unsigned())?;
                     }
                 }
-                Ndx::File(index) => return self.request(index).map(Some),
+                Ndx::File(index) => {
+                    let request = self.request(index)?;
+                    // Somebody is there, before version 30.
+                    let is_nothing =
+                        self.agreed.protocol < 30 && (index, request.flags) == (self.next_index, item::NEW);
+                    if !is_nothing {
+                        return Ok(Some(request));
+                    }
+                    self.writer.keep_alive()?;
+                }
                 other => return Err(RsyncError::protocol(format!("a request of {other:?}"))),
             }
         }
     }
 
     fn request(&mut self, index: u32) -> Result<Request> {
-        let flags = self.reader.read_u16()?;
+        // Before version 29 there were requests of content only.
+        let flags = if self.agreed.protocol < 29 { item::TRANSFER } else { self.reader.read_u16()? };
         let mut request = Request { index, flags, basis: BASIS_ITSELF, name: Vec::new(), xattrs: Vec::new() };
         if flags & item::BASIS_FOLLOWS != 0 {
             request.basis = self.reader.read_u8()?;

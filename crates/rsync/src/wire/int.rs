@@ -163,6 +163,20 @@ pub trait WriteWire: Write {
         self.write_all(&out[..=count])
     }
 
+    /// A *longint*: an int, or an int of -1 and eight bytes where it has no room in one.
+    ///
+    /// # Errors
+    /// When the writer fails.
+    fn write_longint(&mut self, value: u64) -> io::Result<()> {
+        match i32::try_from(value) {
+            Ok(value) => self.write_i32(value),
+            Err(_) => {
+                self.write_i32(-1)?;
+                self.write_all(&value.to_le_bytes())
+            }
+        }
+    }
+
     /// A vstring: see [`ReadWire::read_vstring`].
     ///
     /// # Errors
@@ -212,6 +226,17 @@ mod tests {
         assert_eq!(varlong(200_000, 3), [3, 0x40, 0x0d]);
         assert_eq!(varlong(0x6bc0_f804, 4), [0x6b, 0x04, 0xf8, 0xc0]);
         assert_eq!(varlong(0x25c4_3a22, 1), [0xf0, 0x22, 0x3a, 0xc4, 0x25]);
+    }
+
+    #[test]
+    fn longints_are_short_where_they_can_be() {
+        let longint = |value: u64| {
+            let mut out = Vec::new();
+            out.write_longint(value).unwrap();
+            out
+        };
+        assert_eq!(longint(0x7fff_ffff), [0xff, 0xff, 0xff, 0x7f]);
+        assert_eq!(longint(0x8000_0000), [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0x80, 0, 0, 0, 0]);
     }
 
     #[test]

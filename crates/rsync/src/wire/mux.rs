@@ -104,6 +104,12 @@ impl<R: Read> MuxReader<R> {
         self
     }
 
+    /// Reads what is all data, without messages, as clients sent it before version 30.
+    pub fn plain(inner: R) -> Self {
+        // As one message without an end.
+        Self { left: usize::MAX, ..Self::new(inner) }
+    }
+
     /// Bytes that arrived, messages' headers included.
     pub fn total(&self) -> u64 {
         self.total
@@ -229,6 +235,8 @@ pub struct MuxWriter<W> {
     pace: Option<Pace>,
     /// Where a client shows what a server would tell the other side.
     told: Option<Arc<Told>>,
+    /// The peer knows text and data only.
+    is_old: bool,
 }
 
 /// A limit of bytes by time.
@@ -259,13 +267,27 @@ impl<W: Write> MuxWriter<W> {
     pub fn new(inner: W) -> Self {
         let mut buffer = Vec::with_capacity(HEADER_LEN + DATA_MAX);
         buffer.resize(HEADER_LEN, 0);
-        Self { inner, buffer, total: 0, last_sent: Instant::now(), quiet_max: None, pace: None, told: None }
+        Self {
+            inner,
+            buffer,
+            total: 0,
+            last_sent: Instant::now(),
+            quiet_max: None,
+            pace: None,
+            told: None,
+            is_old: false,
+        }
     }
 
     /// Shows what is told here instead of sending it.
     pub fn telling(mut self, told: Arc<Told>) -> Self {
         self.told = Some(told);
         self
+    }
+
+    /// For a peer of this version of the protocol: before 30 there were two kinds of messages besides data, errors and text.
+    pub fn set_protocol(&mut self, protocol: u8) {
+        self.is_old = protocol < 30;
     }
 
     /// Sends no more than this many bytes a second; 0 is no limit.
@@ -313,6 +335,16 @@ impl<W: Write> MuxWriter<W> {
             return Ok(());
         }
         self.send_data()?;
+        let tag = match tag {
+            _ if !self.is_old => tag,
+            Tag::Data | Tag::Noop => Tag::Data,
+            Tag::ErrorXfer | Tag::Error => Tag::ErrorXfer,
+            Tag::Info | Tag::Warning => Tag::Info,
+            // What it does not know it does without.
+            Tag::IoError | Tag::IoTimeout | Tag::ErrorExit | Tag::Success | Tag::Deleted | Tag::NoSend => {
+                return Ok(());
+            }
+        };
         let body = &body[..body.len().min(OTHER_MAX / 4)];
         self.buffer.extend_from_slice(body);
         self.send(tag, body.len())
@@ -381,6 +413,22 @@ mod tests {
         reader.read_exact(&mut read).unwrap();
         assert_eq!(read, data);
         assert_eq!(reader.total(), total);
+    }
+
+    #[test]
+    fn old_peers_hear_what_they_know() {
+        let mut wire = Vec::new();
+        let mut writer = MuxWriter::new(&mut wire);
+        writer.set_protocol(29);
+        writer.message(Tag::Error, b"e").unwrap();
+        writer.message_number(Tag::NoSend, 7).unwrap();
+        writer.message(Tag::Warning, b"w").unwrap();
+        writer.message(Tag::Noop, b"").unwrap();
+        drop(writer);
+        assert_eq!(wire, *b"\x01\0\0\x08e\x01\0\0\x09w\0\0\0\x07");
+        let mut read = [0; 12];
+        MuxReader::plain(wire.as_slice()).read_exact(&mut read).unwrap();
+        assert_eq!(read, wire[..12]);
     }
 
     #[test]

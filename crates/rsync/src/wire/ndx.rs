@@ -69,14 +69,25 @@ impl Default for Previous {
 
 /// Reads indices.
 #[derive(Debug, Default)]
-pub struct NdxReader(Previous);
+pub struct NdxReader {
+    previous: Previous,
+    as_ints: bool,
+}
 
 impl NdxReader {
+    /// Of this version of the protocol: before 30 they were ints.
+    pub fn of(protocol: u8) -> Self {
+        Self { as_ints: protocol < 30, ..Self::default() }
+    }
+
     /// The next index.
     ///
     /// # Errors
     /// When it is none, or there is none.
     pub fn read(&mut self, from: &mut impl Read) -> io::Result<Ndx> {
+        if self.as_ints {
+            return from.read_i32().map(Ndx::from_raw);
+        }
         let mut byte = from.read_u8()?;
         if byte == 0 {
             return Ok(Ndx::Done);
@@ -85,7 +96,7 @@ impl NdxReader {
         if negative {
             byte = from.read_u8()?;
         }
-        let previous = if negative { &mut self.0.negative } else { &mut self.0.positive };
+        let previous = if negative { &mut self.previous.negative } else { &mut self.previous.positive };
         let value = match byte {
             0xfe => {
                 let high = from.read_u8()?;
@@ -109,23 +120,34 @@ impl NdxReader {
 
 /// Writes indices.
 #[derive(Debug, Default)]
-pub struct NdxWriter(Previous);
+pub struct NdxWriter {
+    previous: Previous,
+    as_ints: bool,
+}
 
 impl NdxWriter {
+    /// Of this version of the protocol.
+    pub fn of(protocol: u8) -> Self {
+        Self { as_ints: protocol < 30, ..Self::default() }
+    }
+
     /// Writes an index.
     ///
     /// # Errors
     /// When the writer fails.
     pub fn write(&mut self, ndx: Ndx, to: &mut impl Write) -> io::Result<()> {
+        if self.as_ints {
+            return to.write_i32(ndx.raw());
+        }
         if ndx == Ndx::Done {
             return to.write_u8(0);
         }
         let raw = ndx.raw();
         let (value, previous) = match raw {
-            0.. => (raw, &mut self.0.positive),
+            0.. => (raw, &mut self.previous.positive),
             _ => {
                 to.write_u8(0xff)?;
-                (raw.wrapping_neg(), &mut self.0.negative)
+                (raw.wrapping_neg(), &mut self.previous.negative)
             }
         };
         let difference = i64::from(value) - i64::from(*previous);
@@ -179,6 +201,18 @@ mod tests {
             writer.write(ndx, &mut out).unwrap();
         }
         assert_eq!(out, *b"\xffe\xff\x01\xff\xfe\x80\x02\0\0");
+    }
+
+    #[test]
+    fn old_ones_are_ints() {
+        let mut out = Vec::new();
+        let mut writer = NdxWriter::of(29);
+        [Ndx::File(5), Ndx::File(5), Ndx::Done].iter().for_each(|ndx| writer.write(*ndx, &mut out).unwrap());
+        assert_eq!(out, *b"\x05\0\0\0\x05\0\0\0\xff\xff\xff\xff");
+        let (mut from, mut reader) = (out.as_slice(), NdxReader::of(29));
+        for ndx in [Ndx::File(5), Ndx::File(5), Ndx::Done] {
+            assert_eq!(reader.read(&mut from).unwrap(), ndx);
+        }
     }
 
     #[test]
