@@ -2,8 +2,9 @@
 
 use std::io::{self, Read};
 
+use crate::budget::{Budget, Share};
 use crate::checksum::{DIGEST_MAX, FileSum, Rolling, Seeded};
-use crate::error::{Result, RsyncError};
+use crate::error::{ExitCode, Result, RsyncError};
 use crate::token::LITERAL_MAX;
 use crate::wire::{ReadWire, WriteWire};
 
@@ -12,6 +13,12 @@ const BLOCK_MAX: usize = 1 << 17;
 const OLD_BLOCK_MAX: usize = 1 << 24;
 /// Most bytes of digests that one request may make us keep: blocks of a file of 2 TiB.
 const SUMS_MAX: usize = 512 << 20;
+/// Bytes of them that all connections together may make us keep.
+static ALL_SUMS: Budget = Budget::new(1 << 30);
+/// Sums read between two looks at that.
+const SUMS_AT_ONCE: usize = 1024;
+/// Of the rolling sum, and of what it is found by.
+const ROLLING_LEN: usize = 12;
 /// Bytes of a file read at once.
 const CHUNK: usize = 256 << 10;
 /// Blocks of one rolling sum that are looked at: a receiver may claim that all have the same.
@@ -32,6 +39,7 @@ pub struct Sums {
     pub remainder: usize,
     rolling: Vec<u32>,
     digests: Vec<u8>,
+    share: Option<Share>,
 }
 
 impl Sums {
@@ -55,17 +63,24 @@ impl Sums {
         if count == 0 {
             return Ok(sums);
         }
-        if block_len == 0 || with_sums && count.saturating_mul(digest_len + 12) > SUMS_MAX {
+        if block_len == 0 || with_sums && count.saturating_mul(digest_len + ROLLING_LEN) > SUMS_MAX {
             return Err(RsyncError::protocol(format!("{count} blocks of {block_len} bytes")));
         }
         if with_sums {
             // Grows as it arrives: who claims much has to send much.
-            for _ in 0..count {
+            let mut share = Share::of(&ALL_SUMS);
+            for number in 0..count {
+                let next = count.min(number + SUMS_AT_ONCE);
+                if number.is_multiple_of(SUMS_AT_ONCE) && !share.grow(next * (digest_len + ROLLING_LEN)) {
+                    let text = "no memory left for sums of blocks, which others have taken: try again later";
+                    return Err(RsyncError::refused(ExitCode::Memory, text));
+                }
                 sums.rolling.push(from.read_i32()?.cast_unsigned());
                 let at = sums.digests.len();
                 sums.digests.resize(at + digest_len, 0);
                 from.read_exact(&mut sums.digests[at..])?;
             }
+            sums.share = Some(share);
         }
         Ok(sums)
     }

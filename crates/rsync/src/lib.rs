@@ -1,4 +1,4 @@
-//! rsync's protocol, versions 30 to 32: a daemon, a sender for anything that can be read like a tree of files, and a receiver into
+//! rsync's protocol, versions 30 to 32, and as a sender from 27 on: a daemon, a sender for anything that can be read like a tree of files, and a receiver into
 //! datasets.
 //!
 //! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
@@ -9,6 +9,7 @@
 //! Everything that a client sends is taken to be hostile: lengths, counts and depths are bounded, paths end at the module's
 //! root, and what is kept for a connection grows only with what was sent on it.
 
+mod budget;
 mod checksum;
 mod chmod;
 pub mod client;

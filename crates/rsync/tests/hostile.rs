@@ -208,3 +208,52 @@ fn paths_lead_nowhere_else() {
         assert!(read.contains("failed: No such file") || read.contains("no referent"), "{path}: {read}");
     }
 }
+
+/// Up to requests of files, in the words of each version.
+fn sessions() -> [Vec<u8>; 3] {
+    let lines = |version: u8| {
+        let args = ARGS.join("\n").replace("e.iLsfxCIvu", "");
+        format!("@RSYNCD: {version}\nm\n{args}\n\n").into_bytes()
+    };
+    let request = |flags: &[u8]| [&[2, 0, 0, 0][..], flags, &[0; 16]].concat();
+    [
+        [hello(ARGS), b"\x03md5".to_vec(), message(&[0; 4]), message(&[2, 0, 0x80]), message(&[0; 16])]
+            .concat(),
+        [lines(29), vec![0; 4], request(&[0, 0x80])].concat(),
+        [lines(27), vec![0; 4], request(&[])].concat(),
+    ]
+}
+
+#[test]
+fn who_stops_in_the_middle_is_gone() {
+    let (_dir, server) = server(MINUTE);
+    for session in sessions() {
+        for len in (0..=session.len()).step_by(3) {
+            let mut stream = connect(&server);
+            stream.write_all(&session[..len]).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            rest(&mut stream);
+        }
+        assert_served(&server);
+    }
+}
+
+#[test]
+fn garbage_in_the_middle_ends_a_connection_and_nothing_else() {
+    let (_dir, server) = server(MINUTE);
+    let mut random = Random(9);
+    for session in sessions() {
+        for _ in 0..60 {
+            let mut said = session.clone();
+            let at = random.below(session.len() as u64) as usize;
+            said.truncate(at);
+            said.extend(random.bytes(300));
+            let mut stream = connect(&server);
+            // It may be given up before all is said.
+            let _ = stream.write_all(&said);
+            let _ = stream.shutdown(Shutdown::Write);
+            rest(&mut stream);
+        }
+        assert_served(&server);
+    }
+}
