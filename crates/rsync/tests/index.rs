@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -157,5 +157,30 @@ fn what_rsync_says_that_it_did_brings_an_index_up_to_date() {
             set_time(&moved, 1_260_000_000, 0);
         }
         set_time(&upstream, 1_200_000_000, 2 + round.cast_signed());
+    }
+}
+
+#[test]
+#[ignore = "needs rsync and root"]
+fn what_a_module_may_not_read_can_be_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir_all(source.join("shut")).unwrap();
+    for name in ["open", "closed", "shut/f"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    for (name, mode) in [("", 0o755), ("open", 0o644), ("closed", 0o600), ("shut", 0o700)] {
+        fs::set_permissions(source.join(name), PermissionsExt::from_mode(mode)).unwrap();
+    }
+    for (at, more) in [String::new(), format!("index = {}", index(&source).display())].iter().enumerate() {
+        let target = dir.path().join(format!("target{at}"));
+        let module = format!("[m]\npath = {}\nuid = 65534\ngid = 65534\n{more}\n", source.display());
+        let (_, stderr, code) = text(&Server::new(&module).rsync(&["-r"], "m/", &target));
+        assert!(code == Some(23) && stderr.contains("closed"), "{more}: {code:?} {stderr}");
+        let server = Server::new(&format!("{module}ignore nonreadable = yes\n"));
+        server.pull(&["-r", "--delete"], "m/", &target);
+        let names: Vec<_> =
+            manifest(&target).into_keys().filter(|path| !path.as_os_str().is_empty()).collect();
+        assert_eq!(names, [Path::new("open")], "{more}");
     }
 }

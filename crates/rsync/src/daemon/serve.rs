@@ -22,7 +22,7 @@ use crate::receiver::{Into, OnEvent, Terms};
 use crate::scan::{Called, View};
 use crate::sender::Summary;
 use crate::session::{self, Receiving, Surroundings};
-use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, Source};
+use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
 
 /// Who rsync is when nobody has said who to be.
 const NOBODY: u32 = 65534;
@@ -169,6 +169,9 @@ impl Daemon {
     fn transfer(&self, link: &mut Link, mut asked: Asked<'_>) -> Result<Summary> {
         let module = asked.module;
         self.become_user(module).map_err(|text| RsyncError::refused(ExitCode::FileIo, text))?;
+        if module.ignore_nonreadable && module.is_directory() {
+            asked.source = Arc::new(ReadableSource::of_this_thread(asked.source)?);
+        }
         let context = LogContext {
             address: asked.peer.to_string(),
             module: module.name.clone(),

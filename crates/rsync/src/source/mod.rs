@@ -6,6 +6,7 @@ pub(crate) mod dataset;
 pub(crate) mod directory;
 mod indexed;
 mod named;
+mod readable;
 
 pub use attributes::AttributesSource;
 pub(crate) use chmod::ChmodSource;
@@ -13,6 +14,7 @@ pub use dataset::DatasetSource;
 pub use directory::DirectorySource;
 pub use indexed::IndexedSource;
 pub use named::NamedTrees;
+pub use readable::ReadableSource;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
