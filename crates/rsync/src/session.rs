@@ -19,8 +19,8 @@ use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, d
 pub const PROTOCOL_MAX: u8 = 32;
 /// Oldest one, of rsync 2.6.0, for clients that pull.
 pub const PROTOCOL_MIN: u8 = 27;
-/// Oldest one that is received, of rsync 3.0.
-const RECEIVE_MIN: u8 = 30;
+/// Oldest one that is received, and spoken as a client, of rsync 3.0.
+pub(crate) const RECEIVE_MIN: u8 = 30;
 /// Longest list of names of algorithms.
 const NAMES_MAX: usize = 1024;
 

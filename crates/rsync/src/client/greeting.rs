@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use super::told::clean;
 use crate::daemon::AuthDigest;
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
+use crate::session::{PROTOCOL_MAX, RECEIVE_MIN};
 use crate::wire::ReadWire;
 
 /// Longest line, and most lines before a module is open.
@@ -37,10 +37,10 @@ pub fn greet(stream: &mut (impl Read + Write), login: &Login<'_>) -> Result<u8> 
     say(stream, &format!("@RSYNCD: {PROTOCOL_MAX}.0 {names}\n"))?;
     let greeting = line(stream)?;
     let (theirs, digests) = version(&greeting)?;
-    if theirs < PROTOCOL_MIN {
+    if theirs < RECEIVE_MIN {
         return Err(RsyncError::refused(
             ExitCode::Protocol,
-            format!("the daemon speaks version {theirs} of the protocol, which is older than {PROTOCOL_MIN}"),
+            format!("the daemon speaks version {theirs} of the protocol, which is older than {RECEIVE_MIN}"),
         ));
     }
     say(stream, &format!("{}\n", login.module))?;

@@ -13,7 +13,7 @@ use crate::receiver::{Into, Receiver, Terms};
 use crate::remote::exchange_versions;
 use crate::scan::{Called, View};
 use crate::sender::{Sender, Summary};
-use crate::session::{ABILITIES, Begun, SYMLINK_NAMES, negotiate};
+use crate::session::{ABILITIES, Begun, RECEIVE_MIN, SYMLINK_NAMES, negotiate};
 use crate::source::Source;
 use crate::target::Target;
 use crate::token::{TokenReader, TokenWriter};
@@ -29,7 +29,7 @@ const LAST_WORDS_MAX: usize = 1000;
 /// # Errors
 /// When the connection fails, or there is no rsync at the other end.
 pub fn begin_shell(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
-    exchange_versions(reader, writer)
+    exchange_versions(reader, writer, RECEIVE_MIN)
 }
 
 /// Hears what the server does, and chooses. `options` can from now on what both sides can.

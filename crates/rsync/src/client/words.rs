@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::options::{Delete, Options};
+use crate::session::PROTOCOL_MAX;
 use crate::wire::WriteWire;
 
 /// What is transferred of each file, as letters: links, owner, group, devices, times, permissions, all below, hard links, ACLs and attributes.
