@@ -241,11 +241,13 @@ impl Head {
                 continue;
             };
             // What has not changed is not written, and so not sent (nopwrite).
-            let is_same = old.as_ref().is_some_and(|old| old.crypt.is_none() && prepared.is_at(&old.ptr));
+            let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
+            let is_same = old
+                .as_ref()
+                .is_some_and(|old| old.crypt.is_none() && hold.pool().is_at(&prepared, id, &old.ptr));
             if is_same && !old.as_ref().is_some_and(|old| self.must_come_inside(job.object, &old.ptr)) {
                 continue;
             }
-            let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
             let ptr = hold.write(tree.id(), id, prepared)?;
             put_block(hold, tree, &key, &Block { ptr, crypt: None })?;
             if let Some(old) = old {

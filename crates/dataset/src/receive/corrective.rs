@@ -199,11 +199,11 @@ impl Current {
 pub(crate) fn candidates(came: Prepared, ptr: &StoredPtr) -> Vec<Prepared> {
     let mut out = vec![came];
     let Some(plain) = out.first().and_then(Prepared::expand) else { return out };
-    if ptr.compression == COMPRESSION_OFF {
+    if ptr.algorithm() == COMPRESSION_OFF {
         out.push(Prepared::stored(plain, ptr.lsize, COMPRESSION_OFF));
         return out;
     }
-    for codec in CODECS.into_iter().filter(|codec| codec.id() == ptr.compression) {
+    for codec in CODECS.into_iter().filter(|codec| codec.id() == ptr.algorithm()) {
         let mut packed = Vec::new();
         if let Some(len) = compress::compress(codec, 0, &plain, &mut packed) {
             packed.truncate(len);
