@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use snowmelt_pool::{KeyRecord, Kind, ScrubState, ScrubStatus};
-use snowmelt_store::{MemberState, MemberStatus, Traffic};
+use snowmelt_store::{CacheStatus, MemberState, MemberStatus, Traffic};
 
 use crate::context::Context;
 use crate::damaged;
@@ -83,6 +83,30 @@ pub struct PoolFacts {
     /// What its owner asked of the object store since it opened the pool; `None` for pools elsewhere.
     #[serde(default)]
     pub requests: Option<Box<RequestFacts>>,
+    /// What of a pool in an object store is kept on this machine.
+    #[serde(default)]
+    pub cache: Option<Box<CacheFacts>>,
+}
+
+/// The cache of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheFacts {
+    pub directory: String,
+    pub size: u64,
+    pub used: u64,
+    /// Why nothing is kept in it, or nothing more.
+    pub trouble: Option<String>,
+}
+
+impl From<CacheStatus> for CacheFacts {
+    fn from(status: CacheStatus) -> Self {
+        Self {
+            directory: status.location.directory.display().to_string(),
+            size: status.location.max_bytes,
+            used: status.bytes,
+            trouble: status.trouble,
+        }
+    }
 }
 
 /// A segment.
@@ -358,5 +382,6 @@ fn facts(session: &Session) -> Result<PoolFacts> {
             total: status.total,
         }),
         requests: pool.store().traffic().map(|traffic| Box::new(traffic.into())),
+        cache: pool.store().cache().map(|status| Box::new(status.into())),
     })
 }

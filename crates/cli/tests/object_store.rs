@@ -255,3 +255,116 @@ fn requests_of_a_gib_are_few() {
     assert!(incremental <= 4, "{incremental}");
     assert!(listed <= 10, "{listed}");
 }
+
+/// Files of a cache but their locks.
+fn cached(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return vec![directory.to_owned()] };
+    let mut files: Vec<_> = entries.flat_map(|entry| cached(&entry.unwrap().path())).collect();
+    files.retain(|path| !path.ends_with("lock"));
+    files
+}
+
+#[test]
+fn a_pool_has_a_cache_of_its_own() {
+    let server = Server::start();
+    let machine = Machine::new(&server, "a");
+    let (source, full, _) = streams(8 << 20);
+    let expected = std::fs::read(source.to_file("send tank/x@one", "again")).unwrap();
+    let directory = machine.scratch.path().join("cache");
+    for (words, why) in [
+        ("--cache cache tank s3://bucket/tank", "No such file"),
+        ("--cache s3://cache tank s3://bucket/tank", "No such file"),
+        ("--cache cache --cache-size 5 tank s3://bucket/tank", "1M at least"),
+        ("--cache cache --cache-size much tank s3://bucket/tank", "cache size 'much'"),
+        ("--cache cache tank pool", "only a pool in an object store has a cache"),
+    ] {
+        let said = machine.fails(&format!("pool create {words}"));
+        assert!(said.contains("cannot create 'tank'") && said.contains(why), "{words}: {said}");
+    }
+    assert_eq!(server.keys(), [""; 0]);
+    std::fs::create_dir(&directory).unwrap();
+    machine.ok("pool create --cache cache --cache-size 64M tank s3://bucket/tank");
+    machine.receive("receive tank/x", &full);
+    let get = |pool: &str| machine.ok(&format!("pool get -H -o value,source cache,cachesize {pool}"));
+    assert_eq!(get("tank"), format!("{}\tlocal\n64M\tlocal\n", directory.display()));
+    let fill = || machine.sent("tank/x@one") == expected;
+    assert!(fill());
+    let status = machine.ok("pool status tank");
+    assert!(status.contains(&format!("of 64M in {}\n", directory.display())), "{status}");
+    server.take_log();
+    assert!(fill());
+    let with = server.take_log().count("GET");
+
+    // Whatever decays in it costs requests, and nothing else.
+    let mut files = cached(&directory);
+    assert!(files.len() > 8, "{files:?}");
+    for (at, path) in files.iter().enumerate() {
+        let mut bytes = std::fs::read(path).unwrap();
+        let middle = bytes.len() / 2;
+        match at % 3 {
+            0 => bytes[middle] ^= 1,
+            1 => bytes.truncate(middle),
+            _ => bytes.fill(0),
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+    assert!(fill());
+    let without = server.take_log().count("GET");
+    assert!(with <= 6 && without >= with + 4, "{with} with, {without} without");
+
+    // One directory for several pools; who has none of his own has what the environment says.
+    machine.ok("pool create --cache cache other s3://bucket/other");
+    machine.ok("pool create plain s3://bucket/plain");
+    assert_eq!(get("plain"), "none\tdefault\n-\tdefault\n");
+    let mut command = machine.command("pool status tank plain");
+    let said = Said::of({
+        command.env("SNOWMELT_CACHE", machine.scratch.path().join("by environment"));
+        command
+    });
+    assert!(said.out.contains("of 64M in") && said.out.contains("of 10G in"), "{said:?}");
+    assert!(
+        machine
+            .fails("pool set cachesize=5M plain")
+            .contains("'snowmelt pool import --cache DIR s3://bucket/plain'")
+    );
+    machine.ok("pool destroy other");
+    assert!(fill());
+
+    // It shrinks at once, and stays so.
+    machine.ok("pool set cachesize=2M tank");
+    let bytes = || cached(&directory).iter().map(|path| std::fs::metadata(path).unwrap().len()).sum::<u64>();
+    assert!(bytes() <= 2 << 20 && fill() && bytes() <= 2 << 20);
+    assert!(get("tank").contains("2M\tlocal"));
+    assert!(machine.fails("pool set cachesize=0 tank").contains("1M at least"));
+
+    // One that is not there, as when it is not mounted, is told and not made.
+    let away = machine.scratch.path().join("away");
+    std::fs::rename(&directory, &away).unwrap();
+    assert!(fill() && !directory.exists());
+    let status = machine.ok("pool status tank");
+    assert!(status.contains("No such file"), "{status}");
+    std::fs::write(&directory, "in its place").unwrap();
+    assert!(fill() && machine.ok("pool status tank").contains("Not a directory"));
+    std::fs::remove_file(&directory).unwrap();
+    std::fs::rename(&away, &directory).unwrap();
+
+    // Importing keeps it, unless another is named, or none.
+    machine.ok("pool import s3://bucket/tank");
+    assert!(get("tank").contains("2M\tlocal"));
+    std::fs::create_dir(&away).unwrap();
+    machine.ok("pool import --cache away --cache-size 3M s3://bucket/tank");
+    assert_eq!(get("tank"), format!("{}\tlocal\n3M\tlocal\n", away.display()));
+    machine.ok("pool import --cache none s3://bucket/tank");
+    assert!(get("tank").contains("none\tdefault"));
+    files = cached(&directory);
+    assert!(machine.fails("pool import --cache gone s3://bucket/tank").contains("No such file"));
+    assert!(get("tank").contains("none\tdefault") && cached(&directory) == files);
+
+    // On another machine, which only reads.
+    let reader = Machine::new(&server, "b");
+    std::fs::create_dir(reader.scratch.path().join("cache")).unwrap();
+    reader.ok("pool import -o readonly=on --cache cache s3://bucket/tank");
+    assert!(reader.sent("tank/x@one") == expected);
+    assert!(!cached(&reader.scratch.path().join("cache")).is_empty());
+    assert!(reader.ok("pool get -H -o value cache tank").ends_with("/cache\n"));
+}

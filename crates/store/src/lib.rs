@@ -34,13 +34,13 @@ pub use faulty::{CrashImage, CrashImages, FaultKind, FaultStore};
 pub use file::FileStore;
 pub use label::{MirrorLabel, PoolLabel};
 pub use location::{
-    Access, CreateOptions, Location, ObjectLocation, create, create_mirror, label, mirror_paths, open,
-    set_label,
+    Access, CacheLocation, CreateOptions, Location, ObjectLocation, create, create_mirror, label,
+    mirror_paths, open, set_label,
 };
 pub use memory::MemoryStore;
 pub use mirror::{
     MIRRORED_UBERBLOCK_MAX, MemberState, MemberStatus, MirrorMember, MirrorStore, ResilverStatus,
     attach_to_single,
 };
-pub use object::{ObjectStore, Traffic, is_url, take_over};
+pub use object::{CACHE_BYTES, CacheStatus, ObjectStore, Traffic, check_cache, is_url, take_over};
 pub use store::{Capacity, RawUberblock, SegmentId, SegmentInfo, Store, UBERBLOCK_MAX, UBERBLOCK_RING};

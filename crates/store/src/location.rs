@@ -27,6 +27,17 @@ pub struct ObjectLocation {
     pub url: PathBuf,
     /// Whether it is only read here, and followed while another machine writes to it.
     pub read_only: bool,
+    /// The cache it has here; without one, that of the environment, if that says any.
+    pub cache: Option<CacheLocation>,
+}
+
+/// Where on a local disk is kept what was read from an object store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CacheLocation {
+    /// A directory that is there; pools have one of their own in it.
+    pub directory: PathBuf,
+    /// How much of it the pool may take, bytes.
+    pub max_bytes: u64,
 }
 
 /// What a store is opened for.
@@ -60,7 +71,7 @@ impl Location {
         let path = path.as_ref();
         if let Some(url) = path.to_str().filter(|_| is_url(path)) {
             let url = PathBuf::from(url.trim_end_matches('/'));
-            return Ok(Self::Object(ObjectLocation { url, read_only: false }));
+            return Ok(Self::Object(ObjectLocation { url, read_only: false, cache: None }));
         }
         let file_type = match std::fs::metadata(path) {
             Ok(metadata) => metadata.file_type(),
@@ -150,7 +161,7 @@ pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Res
     Ok(match location {
         Location::Directory(path) => Box::new(DirectoryStore::create(path, options)?),
         Location::File(path) => Box::new(FileStore::create(path, options)?),
-        Location::Object(object) => Box::new(ObjectStore::create(&object.url, options)?),
+        Location::Object(object) => Box::new(ObjectStore::create(object, options)?),
     })
 }
 
@@ -170,7 +181,7 @@ pub(crate) fn open_single(location: &Location, access: Access) -> Result<Box<dyn
     Ok(match location {
         Location::Directory(path) => Box::new(DirectoryStore::open(path, access)?),
         Location::File(path) => Box::new(FileStore::open(path, access)?),
-        Location::Object(object) => Box::new(ObjectStore::open(&object.url, access)?),
+        Location::Object(object) => Box::new(ObjectStore::open(object, access)?),
     })
 }
 
@@ -221,6 +232,6 @@ pub(crate) fn set_label_single(location: &Location, label: &PoolLabel) -> Result
     match location {
         Location::Directory(path) => DirectoryStore::open(path, Access::ReadWrite)?.set_label(label),
         Location::File(path) => FileStore::open(path, Access::ReadWrite)?.set_label(label),
-        Location::Object(object) => ObjectStore::open(&object.url, Access::ReadWrite)?.set_label(label),
+        Location::Object(object) => ObjectStore::open(object, Access::ReadWrite)?.set_label(label),
     }
 }

@@ -13,7 +13,7 @@ use std::io::IoSlice;
 use std::path::PathBuf;
 
 use crate::label::MirrorLabel;
-use crate::{MirrorStore, Result, StoreError, Traffic};
+use crate::{CacheStatus, MirrorStore, Result, StoreError, Traffic};
 
 /// The longest uberblock a store accepts, in bytes.
 pub const UBERBLOCK_MAX: usize = 4096;
@@ -184,6 +184,14 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// What it keeps on a local disk of what costs something to read; `None` if it keeps nothing.
+    fn cache(&self) -> Option<CacheStatus> {
+        None
+    }
+
+    /// Keeps no more than so much of it from now on. Nothing without a cache.
+    fn set_cache_size(&self, _max_bytes: u64) {}
+
     /// Destroys the pool: its label is wiped, durably, so that it opens no more; then space is given back.
     /// Afterwards all writes are refused.
     ///
@@ -267,6 +275,12 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn traffic(&self) -> Option<Traffic> {
         (**self).traffic()
+    }
+    fn cache(&self) -> Option<CacheStatus> {
+        (**self).cache()
+    }
+    fn set_cache_size(&self, max_bytes: u64) {
+        (**self).set_cache_size(max_bytes);
     }
     fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
         (**self).start_writeback(id, offset, len);

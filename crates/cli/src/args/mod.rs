@@ -38,9 +38,9 @@ pub use parse::{ParseFailure, parse, usage};
 pub use personality::VersionArgs;
 pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
-    PoolArgs, PoolChangeKeyArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs, PoolExportArgs,
-    PoolGetArgs, PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs, PoolSegmentsArgs, PoolSetArgs,
-    PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
+    CacheArgs, PoolArgs, PoolChangeKeyArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs,
+    PoolExportArgs, PoolGetArgs, PoolHistoryArgs, PoolImportArgs, PoolListArgs, PoolScrubArgs,
+    PoolSegmentsArgs, PoolSetArgs, PoolStatusArgs, PoolSyncArgs, PoolTrimArgs,
 };
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,

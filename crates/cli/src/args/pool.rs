@@ -85,6 +85,8 @@ pub struct PoolCreateArgs {
     /// Form of the key: raw (32 bytes), hex (64 digits) or passphrase
     #[arg(long, value_name = "FORMAT")]
     pub key_format: Option<String>,
+    #[command(flatten)]
+    pub cache: CacheArgs,
     /// Name of the pool
     pub pool: String,
     /// Directory, file, block device or address in an object store; or 'mirror' and several directories, files or devices
@@ -231,6 +233,8 @@ pub struct PoolImportArgs {
     pub txg: Option<u64>,
     #[command(flatten)]
     pub key: KeyArgs,
+    #[command(flatten)]
+    pub cache: CacheArgs,
     /// Name, guid or path of the pool
     pub pool: Option<String>,
     /// Its name from now on
@@ -386,6 +390,17 @@ pub struct PoolChangeKeyArgs {
     pub key_format: Option<String>,
     /// The pool
     pub pool: String,
+}
+
+// The cache of a pool in an object store.
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    /// Keep what is read of a pool in an object store in this directory of this machine, which remembers it; 'none': nowhere
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// At most so much of it, such as 50G; 10G unless told otherwise
+    #[arg(long, value_name = "SIZE", requires = "cache")]
+    pub cache_size: Option<String>,
 }
 
 // Where the key of an encrypted pool comes from. (A comment that documents would become that of the verbs.)

@@ -16,7 +16,7 @@ use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{KeySource, Told, UserKey};
-use crate::pools::{Owner, entry, pool_options, random_guid};
+use crate::pools::{Owner, cache, entry, pool_options, random_guid};
 use crate::report;
 
 /// Creates a pool.
@@ -32,7 +32,10 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     }
     let own = PoolProperties::parse(&attempt, &args.pool_properties)?;
     let properties = root_properties(&attempt, args)?;
-    let places = vdevs(app, args, &attempt)?;
+    let mut places = vdevs(app, args, &attempt)?;
+    for (location, _) in &mut places {
+        cache::choose(app, location, &args.cache, &attempt)?;
+    }
     if args.dry_run {
         let paths: Vec<_> =
             places.iter().map(|(location, _)| location.path().display().to_string()).collect();
@@ -41,6 +44,9 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let guid = random_guid(&attempt)?;
+    for (location, _) in &places {
+        cache::check(location, guid, &attempt)?;
+    }
     let user_key = user_key(app, args)?;
     let keys = user_key.as_ref().map(|(key, suite)| key.new_pool(guid, *suite)).transpose();
     let keys = keys.map_err(|error| CliError::failed(&attempt, &error))?;

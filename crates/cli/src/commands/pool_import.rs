@@ -11,12 +11,12 @@ use super::assignments;
 use super::pool_create::{paths_of, remember_all};
 use super::scan_text::date;
 use crate::app::App;
-use crate::args::PoolImportArgs;
+use crate::args::{CacheArgs, PoolImportArgs};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
-use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg};
+use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, cache, look_at_txg};
 use crate::report;
 
 /// Finds pools and remembers where they are.
@@ -32,6 +32,9 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
     let Some(wanted) = &args.pool else {
         if options.key.is_some() {
             return Err(CliError::Usage("a key is that of one pool: name it".to_owned()));
+        }
+        if args.cache.cache.is_some() {
+            return Err(CliError::Usage("a cache is that of one pool: name it".to_owned()));
         }
         return if args.all { import_all(app, found, &options) } else { show(app, &found) };
     };
@@ -102,6 +105,7 @@ struct ImportOptions<'a> {
     dry_run: bool,
     /// Where the key of an encrypted pool is, as far as this machine is concerned.
     key: Option<KeySource>,
+    cache: &'a CacheArgs,
 }
 
 impl<'a> ImportOptions<'a> {
@@ -129,6 +133,7 @@ impl<'a> ImportOptions<'a> {
             rewind: rewind(args),
             dry_run: args.dry_run,
             key: args.key.source(context),
+            cache: &args.cache,
         })
     }
 }
@@ -229,6 +234,8 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     }
     let failed = |error: snowmelt_store::StoreError| CliError::failed(&attempt, &error);
     let mut location = pool.location.clone();
+    cache::choose(app, &mut location, options.cache, &attempt)?;
+    cache::check(&location, pool.label.guid, &attempt)?;
     if let Location::Object(object) = &mut location {
         object.read_only = options.read_only;
         if options.force && !options.read_only && !options.dry_run {

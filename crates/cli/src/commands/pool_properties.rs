@@ -37,6 +37,8 @@ enum Kind {
     Autotrim,
     /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
     Parity,
+    /// Chosen on this machine. ZFS has other caches, so it is shown when it is asked for by name.
+    Cache,
     /// Chosen when the pool was made, or with its key. ZFS has such of datasets, so they are shown when they are asked for by name.
     Encryption,
 }
@@ -54,7 +56,7 @@ const fn encryption(name: &'static str, header: &'static str) -> Field {
 }
 
 /// In the order of `zpool get all`.
-static FIELDS: [Field; 36] = [
+static FIELDS: [Field; 38] = [
     Field { name: "name", alias: "", header: "NAME", right: false, kind: Kind::Name },
     fact("size", "", "SIZE"),
     fact("capacity", "cap", "CAP"),
@@ -91,6 +93,8 @@ static FIELDS: [Field; 36] = [
     encryption("keylocation", "KEYLOCATION"),
     encryption("keyformat", "KEYFORMAT"),
     encryption("keystatus", "KEYSTATUS"),
+    Field { name: "cache", alias: "", header: "CACHE", right: false, kind: Kind::Cache },
+    Field { name: "cachesize", alias: "", header: "CACHESIZE", right: true, kind: Kind::Cache },
 ];
 
 /// Features that are in use from the first moment on.
@@ -168,7 +172,7 @@ impl Column {
     pub fn vdev_text(&self, pool: &PoolFacts, exact: bool) -> String {
         match self {
             Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
-            Self::Field(field) if !matches!(field.kind, Kind::Fixed(_) | Kind::Encryption) => {
+            Self::Field(field) if !matches!(field.kind, Kind::Fixed(_) | Kind::Encryption | Kind::Cache) => {
                 match field.name {
                     "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" => "-".to_owned(),
                     _ => field.text(pool, exact),
@@ -190,9 +194,13 @@ impl Column {
                     "keylocation" => Source::Local,
                     _ => Source::None,
                 },
-                Kind::Fixed(_) | Kind::Comment | Kind::Parity | Kind::Autotrim | Kind::Encryption => {
-                    Source::Default
-                }
+                Kind::Cache if pool.cache.is_some() => Source::Local,
+                Kind::Fixed(_)
+                | Kind::Comment
+                | Kind::Parity
+                | Kind::Autotrim
+                | Kind::Encryption
+                | Kind::Cache => Source::Default,
                 Kind::Fact | Kind::Name => Source::None,
             },
         }
@@ -210,6 +218,8 @@ impl Field {
             ("keyformat", _) => sealed.map_or("none", |it| &it.format).to_owned(),
             // Whoever answers has it open.
             ("keystatus", _) => sealed.map_or("-", |_| "available").to_owned(),
+            ("cache", _) => pool.cache.as_ref().map_or("none", |it| &it.directory).to_owned(),
+            ("cachesize", _) => pool.cache.as_ref().map_or_else(|| "-".to_owned(), |it| size(it.size)),
             (_, Kind::Fixed(value)) => value.to_owned(),
             ("name", _) => pool.name.clone(),
             ("size", _) => size(pool.size),
@@ -238,7 +248,8 @@ fn has_comment(pool: &PoolFacts) -> bool {
 
 /// All that `zpool get all` shows.
 pub fn all() -> Vec<Column> {
-    let of_zfs = |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity | Kind::Encryption);
+    let of_zfs =
+        |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity | Kind::Encryption | Kind::Cache);
     let fields = FIELDS.iter().filter(of_zfs).map(Column::Field);
     fields.chain(features()).collect()
 }
@@ -292,6 +303,7 @@ mod tests {
             members: Vec::new(),
             resilver: None,
             requests: None,
+            cache: None,
         }
     }
 
@@ -306,7 +318,10 @@ mod tests {
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
         assert_eq!(line("parity", false), "5%");
-        assert_eq!(line("encryption,keylocation,keyformat,keystatus", false), "off none none -");
+        assert_eq!(
+            line("encryption,keylocation,keyformat,keystatus,cache,cachesize", false),
+            "off none none - none -"
+        );
         assert!(!all().iter().any(|column| column.name() == "parity"));
         assert!(parse("frob").is_err());
         assert!(parse("").is_err());

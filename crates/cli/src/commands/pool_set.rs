@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::args::PoolSetArgs;
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::pools::cache;
 
 /// Sets a property of a pool: its comment, its parity, whether it is trimmed, or one that allows only what is the case anyhow.
 ///
@@ -13,12 +14,25 @@ use crate::exit::Exit;
 pub fn run(app: &mut App<'_>, args: &PoolSetArgs) -> Result<Exit> {
     let attempt = format!("cannot set property for '{}'", args.pool);
     let missing = |pool: &str| format!("cannot open '{pool}': no such pool");
+    if let Some(text) = args.property.strip_prefix("cachesize=") {
+        return set_cache_size(app, args, cache::size(text, &attempt)?, &attempt);
+    }
     let own = PoolProperties::parse(&attempt, std::slice::from_ref(&args.property))?;
     app.on_pool(&args.pool, missing, |app, session| {
         own.set_comment(session.datasets.pool(), &attempt)?;
         own.set_parity(session.datasets.pool(), &attempt)?;
         own.set_autotrim(session.datasets.pool(), &attempt)?;
         app.record(session);
+        Ok(Exit::Ok)
+    })
+}
+
+/// How much the pool's cache takes on this machine: in no store, so it is no matter for the pool's history.
+fn set_cache_size(app: &mut App<'_>, args: &PoolSetArgs, bytes: u64, attempt: &str) -> Result<Exit> {
+    cache::resize(app, &args.pool, bytes, attempt)?;
+    let missing = |pool: &str| format!("cannot open '{pool}': no such pool");
+    app.on_pool(&args.pool, missing, |_, session| {
+        session.datasets.pool().store().set_cache_size(bytes);
         Ok(Exit::Ok)
     })
 }

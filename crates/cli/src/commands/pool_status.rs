@@ -13,7 +13,7 @@ use crate::args::PoolStatusArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
-use crate::rows::{Answer, MemberFacts, PoolFacts, Query, RequestFacts};
+use crate::rows::{Answer, CacheFacts, MemberFacts, PoolFacts, Query, RequestFacts};
 
 /// What `zpool status` says of ZFS-8000-8A.
 const DATA_DAMAGED: &str = "\
@@ -149,6 +149,15 @@ fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZo
         )?;
         writeln!(out, "\t{sent} sent, {received} received since the pool was opened\n")?;
     }
+    if let Some(cache) = &pool.cache {
+        let CacheFacts { directory, size, used, trouble } = &**cache;
+        let full = format!("{} of {}", format_bytes(*used), format_bytes(*size));
+        writeln!(out, "cache: {full} in {directory}")?;
+        if let Some(trouble) = trouble {
+            writeln!(out, "\t{trouble}")?;
+        }
+        writeln!(out)?;
+    }
     if pool.error_count() == 0 {
         writeln!(out, "errors: No known data errors")?;
     }
@@ -278,6 +287,9 @@ fn document(pools: &[PoolFacts], named: &[Vec<String>]) -> Map<String, Value> {
             if let Some(requests) = &pool.requests {
                 item.insert("requests".to_owned(), json!(requests));
             }
+            if let Some(cache) = &pool.cache {
+                item.insert("cache".to_owned(), json!(cache));
+            }
             if !named.is_empty() {
                 item.insert("errlist".to_owned(), json!(named));
             }
@@ -317,6 +329,7 @@ mod tests {
             members: Vec::new(),
             resilver: None,
             requests: None,
+            cache: None,
         };
         let mut out = Vec::new();
         print(&mut out, &pool, &[], &TimeZone::UTC).unwrap();

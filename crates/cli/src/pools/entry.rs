@@ -1,11 +1,11 @@
 //! A pool in an object store, as the list of pools has it: one line of words separated by tabs, so that looking for a pool by name
 //! asks no store.
 //!
-//! `s3://bucket/prefix <tab> name=tank <tab> guid=1234 [<tab> readonly=on]`
+//! `s3://bucket/prefix <tab> name=tank <tab> guid=1234 [<tab> readonly=on] [<tab> cache=/dir <tab> cachesize=1234]`
 
 use std::path::{Path, PathBuf};
 
-use snowmelt_store::{Location, ObjectLocation, PoolLabel, is_url};
+use snowmelt_store::{CACHE_BYTES, CacheLocation, Location, ObjectLocation, PoolLabel, is_url};
 
 use super::KnownPool;
 
@@ -16,6 +16,9 @@ pub fn line(location: &Location, label: &PoolLabel) -> PathBuf {
     if object.read_only {
         line.push_str("\treadonly=on");
     }
+    if let Some(cache) = &object.cache {
+        line.push_str(&format!("\tcache={}\tcachesize={}", cache.directory.display(), cache.max_bytes));
+    }
     line.into()
 }
 
@@ -24,17 +27,21 @@ pub fn parse(line: &Path) -> Option<KnownPool> {
     let mut words = line.to_str().filter(|_| is_url(line))?.split('\t');
     let url = PathBuf::from(words.next()?);
     let (mut name, mut guid, mut read_only) = (None, None, false);
+    let (mut cache, mut cache_size) = (None, CACHE_BYTES);
     for word in words {
         match word.split_once('=')? {
             ("name", value) => name = Some(value.to_owned()),
             ("guid", value) => guid = Some(value.parse().ok()?),
             ("readonly", value) => read_only = value == "on",
+            ("cache", value) => cache = Some(PathBuf::from(value)),
+            ("cachesize", value) => cache_size = value.parse().ok()?,
             // Of a later version.
             _ => {}
         }
     }
     let label = PoolLabel { name: name?, guid: guid? };
-    Some(KnownPool { label, location: Location::Object(ObjectLocation { url, read_only }) })
+    let cache = cache.map(|directory| CacheLocation { directory, max_bytes: cache_size });
+    Some(KnownPool { label, location: Location::Object(ObjectLocation { url, read_only, cache }) })
 }
 
 /// Whether a line of the list is of the pool at `place`.
@@ -49,8 +56,11 @@ mod tests {
     #[test]
     fn lines_are_read_back() {
         let label = PoolLabel { name: "tank".to_owned(), guid: 7 };
-        for read_only in [false, true] {
-            let location = Location::Object(ObjectLocation { url: "s3://b/p".into(), read_only });
+        let cache = CacheLocation { directory: "/a b/c=d".into(), max_bytes: 7 };
+        for (read_only, cache) in
+            [(false, None), (true, None), (false, Some(cache.clone())), (true, Some(cache))]
+        {
+            let location = Location::Object(ObjectLocation { url: "s3://b/p".into(), read_only, cache });
             let line = line(&location, &label);
             let pool = parse(&line).unwrap();
             assert_eq!((&pool.label, &pool.location), (&label, &location));

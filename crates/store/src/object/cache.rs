@@ -17,12 +17,97 @@ use rustix::fs::OFlags;
 use super::windows::{Place, WHOLE_MAX};
 use crate::codec::{self, SUM_LEN};
 use crate::error::At;
-use crate::{Result, StoreError, lock};
+use crate::{CacheLocation, Result, StoreError, lock};
 
 /// The longest file: a whole window and its sum.
 const FILE_MAX: u64 = WHOLE_MAX + SUM_LEN as u64;
 /// Bytes of a name: a hash of what the file is of.
 const NAME_LEN: usize = 32;
+
+/// How a pool's cache fares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// Where it is, and how much it may take.
+    pub location: CacheLocation,
+    /// Bytes it takes now.
+    pub bytes: u64,
+    /// Why nothing is kept, or nothing more.
+    pub trouble: Option<String>,
+}
+
+/// A cache that there should be. The pool is no worse off without it than slow.
+#[derive(Debug)]
+pub(super) struct Disk {
+    location: CacheLocation,
+    opened: std::result::Result<DiskCache, String>,
+}
+
+impl Disk {
+    /// The cache of the pool `guid`.
+    pub(super) fn open(location: CacheLocation, guid: u64) -> Self {
+        let opened = DiskCache::open(&location.directory, location.max_bytes, guid);
+        Self { opened: opened.map_err(|error| told(&error)), location }
+    }
+
+    pub(super) fn usable(&self) -> Option<&DiskCache> {
+        self.opened.as_ref().ok()
+    }
+
+    pub(super) fn status(&self) -> CacheStatus {
+        let directory = self.location.directory.clone();
+        match &self.opened {
+            Ok(cache) => {
+                let index = cache.index.lock();
+                let max_bytes = if cache.lock.is_some() { index.max_bytes } else { self.location.max_bytes };
+                let read_only =
+                    || cache.lock.is_none().then(|| "kept by another process, only read".to_owned());
+                let trouble = index.trouble.clone().or_else(read_only);
+                CacheStatus { location: CacheLocation { directory, max_bytes }, bytes: index.bytes, trouble }
+            }
+            Err(why) => CacheStatus { location: self.location.clone(), bytes: 0, trouble: Some(why.clone()) },
+        }
+    }
+
+    /// Has it take no more than that.
+    pub(super) fn set_max(&self, max_bytes: u64) {
+        if let Some(cache) = self.usable().filter(|cache| cache.lock.is_some()) {
+            let mut index = cache.index.lock();
+            index.max_bytes = max_bytes;
+            index.make_room(0).iter().for_each(|name| cache.delete(name));
+        }
+    }
+}
+
+/// Whether anything can be kept at `location`, before a pool is told to: for the pool `guid`, which may use it at this moment.
+///
+/// # Errors
+/// `Io` when the directory is not there, or nothing can be written in it.
+pub fn check_cache(location: &CacheLocation, guid: u64) -> Result<()> {
+    let is_new = !location.directory.join(folder(guid)).exists();
+    let cache = DiskCache::open(&location.directory, location.max_bytes, guid)?;
+    let path = cache.root.join("try.new");
+    let tried = ours(File::options().write(true).create(true).truncate(true), &path)
+        .and_then(|mut file| file.write_all(&[0; 4096]))
+        .at("write", &path);
+    let _ = fs::remove_file(&path);
+    if is_new {
+        cache.clear();
+    }
+    tried
+}
+
+/// What the cache of a pool is called in its directory.
+fn folder(guid: u64) -> String {
+    format!("{guid:016x}")
+}
+
+/// An error and what caused it, on one line.
+fn told(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", told(cause)),
+        None => error.to_string(),
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct DiskCache {
@@ -40,6 +125,8 @@ struct Index {
     files: HashMap<String, (u64, u64)>,
     by_use: BTreeMap<u64, String>,
     clock: u64,
+    /// Why the last file could not be written.
+    trouble: Option<String>,
 }
 
 impl Index {
@@ -100,13 +187,16 @@ fn ours(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
 }
 
 impl DiskCache {
-    /// The cache for the pool `guid` below `directory`, which is made if need be, of at most `max_bytes`.
+    /// The cache for the pool `guid` in `directory`, of at most `max_bytes`.
     ///
     /// # Errors
-    /// `Io` when it cannot be made or listed.
+    /// `Io` when it cannot be made or listed, or there is no such directory: what should be mounted there may not be.
     pub(super) fn open(directory: &Path, max_bytes: u64, guid: u64) -> Result<Self> {
-        let root = directory.join(format!("{guid:016x}"));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&root).at("make the cache", &root)?;
+        let root = directory.join(folder(guid));
+        match fs::DirBuilder::new().mode(0o700).create(&root) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.at("make the cache", &root)?,
+        }
         let path = root.join("lock");
         let file = ours(File::options().write(true).create(true).truncate(false), &path).at("open", &path)?;
         let lock = match lock::exclusive(&file, &path) {
@@ -114,7 +204,14 @@ impl DiskCache {
             Err(StoreError::Locked { .. }) => None,
             Err(error) => return Err(error),
         };
-        let index = Index { max_bytes, bytes: 0, files: HashMap::new(), by_use: BTreeMap::new(), clock: 0 };
+        let index = Index {
+            max_bytes,
+            bytes: 0,
+            files: HashMap::new(),
+            by_use: BTreeMap::new(),
+            clock: 0,
+            trouble: None,
+        };
         let cache = Self { root, lock, index: Mutex::new(index) };
         cache.load()?;
         Ok(cache)
@@ -196,8 +293,14 @@ impl DiskCache {
             fs::rename(&new, self.root.join(&name))
         };
         match write() {
-            Ok(()) => index.insert(name, len),
-            Err(_) => drop(fs::remove_file(&new)),
+            Ok(()) => {
+                index.insert(name, len);
+                index.trouble = None;
+            }
+            Err(error) => {
+                let _ = fs::remove_file(&new);
+                index.trouble = Some(error.to_string());
+            }
         }
     }
 
@@ -250,6 +353,43 @@ mod tests {
         assert_eq!(DiskCache::open(directory.path(), 1 << 20, 8).unwrap().get(&place(30)), None);
         smaller.clear();
         assert!(!directory.path().join(format!("{:016x}", 7)).exists());
+    }
+
+    #[test]
+    fn what_is_wrong_with_it_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| CacheLocation { directory: directory.path().join(name), max_bytes: 4096 };
+        let disk = Disk::open(at("gone"), 7);
+        assert!(disk.usable().is_none() && !at("gone").directory.exists());
+        assert!(disk.status().trouble.unwrap().contains("No such file"));
+        assert!(check_cache(&at("gone"), 7).is_err());
+        fs::write(at("file").directory, "x").unwrap();
+        assert!(Disk::open(at("file"), 7).status().trouble.unwrap().contains("Not a directory"));
+
+        check_cache(&at("."), 7).unwrap();
+        assert!(!directory.path().join(folder(7)).exists());
+        let disk = Disk::open(at("."), 7);
+        let cache = disk.usable().unwrap();
+        cache.put(&place(1), &[1; 1000]);
+        assert_eq!(disk.status(), CacheStatus { location: at("."), bytes: 1032, trouble: None });
+        // It cannot be written for a while.
+        let (name, _) = identity(&place(2));
+        let obstacle = cache.root.join(format!("{name}.new"));
+        fs::create_dir(&obstacle).unwrap();
+        cache.put(&place(2), &[1; 1000]);
+        assert!(disk.status().trouble.is_some());
+        fs::remove_dir(&obstacle).unwrap();
+        cache.put(&place(2), &[1; 1000]);
+        assert_eq!(disk.status().trouble, None);
+        disk.set_max(1500);
+        assert_eq!(disk.status().bytes, 1032);
+        assert!(cache.get(&place(2)).is_some() && cache.get(&place(1)).is_none());
+        // A pool beside it has its own, a process beside it reads.
+        check_cache(&at("."), 7).unwrap();
+        let (other, reader) = (Disk::open(at("."), 8), Disk::open(at("."), 7));
+        assert_eq!((other.status().bytes, other.status().trouble), (0, None));
+        assert!(reader.status().trouble.unwrap().contains("another process"));
+        assert_eq!(files(directory.path()).len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Making, opening and destroying a pool below a prefix.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 
@@ -9,7 +9,7 @@ use object_store::path::Path as Key;
 use object_store::{Error, ObjectStore as Backend};
 use parking_lot::{Condvar, Mutex};
 
-use super::cache::DiskCache;
+use super::cache::Disk;
 use super::fence::{self, Fence, KEEP_SECONDS, Published};
 use super::publication::{self, FOLDER, Publication, Writer};
 use super::remote::{Created, Listed, Patience, Remote};
@@ -19,10 +19,10 @@ use super::{DELETE_AFTER, Inner, ObjectStore, Opener, backend, parts, refusal};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::label::{Label, Layout, PoolLabel, check_name};
-use crate::{Access, CreateOptions, OtherOwner, Result, StoreError, lock};
+use crate::{Access, CacheLocation, CreateOptions, ObjectLocation, OtherOwner, Result, StoreError, lock};
 
 /// Bytes of a cache of which only the place was said.
-const CACHE_BYTES: u64 = 10 << 30;
+pub const CACHE_BYTES: u64 = 10 << 30;
 /// The name of the label.
 pub(super) const LABEL: &str = "label";
 /// What the names begin with of objects that a store is tried out with.
@@ -41,27 +41,42 @@ impl Opener {
             patience: Patience::default(),
             delete_after: DELETE_AFTER,
             recheck_after: fence::RECHECK_AFTER,
-            cache: cache_of_environment()?,
+            cache: None,
             take_over: false,
             lock: true,
         })
     }
+
+    /// This process, with the cache that the pool has here.
+    fn at(location: &ObjectLocation) -> Result<Self> {
+        let cache = match &location.cache {
+            Some(cache) => Some(cache.clone()),
+            None => cache_of_environment()?,
+        };
+        Ok(Self { cache, ..Self::this()? })
+    }
 }
 
 /// The cache that SNOWMELT_CACHE and SNOWMELT_CACHE_SIZE ask for.
-fn cache_of_environment() -> Result<Option<(PathBuf, u64)>> {
+fn cache_of_environment() -> Result<Option<CacheLocation>> {
     let Some(directory) = std::env::var_os("SNOWMELT_CACHE").filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
     let directory = PathBuf::from(directory);
-    let bytes = match std::env::var("SNOWMELT_CACHE_SIZE") {
+    let max_bytes = match std::env::var("SNOWMELT_CACHE_SIZE") {
         Err(_) => CACHE_BYTES,
         Ok(text) => parse_size(&text).ok_or_else(|| StoreError::Invalid {
             path: directory.clone(),
             why: format!("SNOWMELT_CACHE_SIZE is '{text}', which is no size such as 50G"),
         })?,
     };
-    Ok(Some((directory, bytes)))
+    // Nobody was asked for it when the pool was made.
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .at("make the cache", &directory)?;
+    Ok(Some(CacheLocation { directory, max_bytes }))
 }
 
 /// A number of bytes, with a unit of 1024 or without.
@@ -114,21 +129,21 @@ pub fn take_over(url: &Path) -> Result<()> {
 }
 
 impl ObjectStore {
-    /// Makes a pool at the address `url`.
+    /// Makes a pool at an address.
     ///
     /// # Errors
     /// See [`create`](crate::create); `Invalid` when the store does not honour create-only puts.
-    pub fn create(url: &Path, options: &CreateOptions) -> Result<Self> {
-        let (backend, prefix) = backend::connect(&url.to_string_lossy())?;
-        Self::create_in(backend, prefix, url, options, Opener::this()?)
+    pub fn create(location: &ObjectLocation, options: &CreateOptions) -> Result<Self> {
+        let (backend, prefix) = backend::connect(&location.url.to_string_lossy())?;
+        Self::create_in(backend, prefix, &location.url, options, Opener::at(location)?)
     }
 
-    /// Opens the pool at the address `url`.
+    /// Opens the pool at an address.
     ///
     /// # Errors
     /// See [`open`](crate::open); `Elsewhere` when another machine wrote to it last and `access` is `ReadWrite`.
-    pub fn open(url: &Path, access: Access) -> Result<Self> {
-        Self::open_as(url, access, Opener::this()?)
+    pub fn open(location: &ObjectLocation, access: Access) -> Result<Self> {
+        Self::open_as(&location.url, access, Opener::at(location)?)
     }
 
     fn open_as(url: &Path, access: Access, opener: Opener) -> Result<Self> {
@@ -218,9 +233,7 @@ impl ObjectStore {
             state.set_published(&newest.doomed, newest.kept);
             published.ring = newest.ring;
         }
-        let cache = opener.cache.as_ref();
-        let guid = label.pool.guid;
-        let disk = cache.map(|(directory, bytes)| DiskCache::open(directory, *bytes, guid)).transpose()?;
+        let disk = opener.cache.map(|cache| Disk::open(cache, label.pool.guid));
         let inner = Inner {
             url: url.to_owned(),
             remote,
@@ -389,7 +402,7 @@ fn not_exclusive(url: &Path) -> StoreError {
 impl Inner {
     pub(super) fn destroy(&self) -> Result<()> {
         wipe(&self.remote).map_err(|error| self.refused("destroy the pool in", error))?;
-        if let Some(disk) = &self.disk {
+        if let Some(disk) = self.disk.as_ref().and_then(Disk::usable) {
             disk.clear();
         }
         Ok(())

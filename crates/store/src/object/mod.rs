@@ -27,15 +27,17 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 pub use backend::is_url;
-pub use lifecycle::take_over;
+pub use cache::{CacheStatus, check_cache};
+pub use lifecycle::{CACHE_BYTES, take_over};
 pub use remote::Traffic;
 
 use crate::gate::Gate;
 use crate::label::{Label, PoolLabel};
 use crate::{
-    Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX, runtime,
+    CacheLocation, Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX,
+    runtime,
 };
-use cache::DiskCache;
+use cache::Disk;
 use fence::{Fence, Published};
 use publication::Writer;
 use remote::{Patience, Remote};
@@ -74,8 +76,8 @@ struct Inner {
     /// Something on its way has arrived or failed.
     arrived: Condvar,
     windows: Windows,
-    /// What is kept on a local disk.
-    disk: Option<DiskCache>,
+    /// What is kept on a local disk, or why not.
+    disk: Option<Disk>,
     delete_after: Duration,
     recheck_after: Duration,
     /// The owner's lock on this machine.
@@ -94,8 +96,8 @@ pub(crate) struct Opener {
     pub(crate) writer: Writer,
     pub(crate) patience: Patience,
     pub(crate) delete_after: Duration,
-    /// Where windows are kept on a local disk, and how many bytes of them.
-    pub(crate) cache: Option<(PathBuf, u64)>,
+    /// Where windows are kept on a local disk.
+    pub(crate) cache: Option<CacheLocation>,
     pub(crate) recheck_after: Duration,
     /// Whether the pool may be taken from another machine.
     pub(crate) take_over: bool,
@@ -251,5 +253,15 @@ impl Store for ObjectStore {
 
     fn traffic(&self) -> Option<Traffic> {
         Some(self.traffic())
+    }
+
+    fn cache(&self) -> Option<CacheStatus> {
+        self.inner.disk.as_ref().map(Disk::status)
+    }
+
+    fn set_cache_size(&self, max_bytes: u64) {
+        if let Some(disk) = &self.inner.disk {
+            disk.set_max(max_bytes);
+        }
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use object_store::Error;
 
 use super::Inner;
+use super::cache::{Disk, DiskCache};
 use super::parts::Part;
 use super::windows::{self, WHOLE_MAX};
 use crate::{Result, SegmentId, StoreError};
@@ -86,11 +87,15 @@ impl Inner {
         Ok(())
     }
 
+    fn disk(&self) -> Option<&DiskCache> {
+        self.disk.as_ref().and_then(Disk::usable)
+    }
+
     fn window(&self, place: &windows::Place) -> Result<Bytes, Error> {
         if let Some(bytes) = self.windows.get(place) {
             return Ok(bytes);
         }
-        if let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.get(place)) {
+        if let Some(bytes) = self.disk().and_then(|disk| disk.get(place)) {
             self.windows.put(*place, bytes.clone());
             return Ok(bytes);
         }
@@ -102,7 +107,7 @@ impl Inner {
         for number in first..first + run {
             let (from, to) = windows::range(&(part, number));
             let window = &bytes[(from - start) as usize..(to - start) as usize];
-            if let Some(disk) = &self.disk {
+            if let Some(disk) = self.disk() {
                 disk.put(&(part, number), window);
             }
             // A copy: a slice would keep the whole run in memory.
@@ -117,7 +122,7 @@ impl Inner {
         if part.len > 0 && part.len <= WHOLE_MAX {
             let mut bytes = Vec::with_capacity(part.len as usize);
             chunks.iter().for_each(|chunk| bytes.extend_from_slice(chunk));
-            if let Some(disk) = &self.disk {
+            if let Some(disk) = self.disk() {
                 disk.put(&(*part, 0), &bytes);
             }
             self.windows.put((*part, 0), bytes.into());

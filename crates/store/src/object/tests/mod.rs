@@ -17,7 +17,7 @@ use super::remote::Patience;
 use super::{ObjectStore, Opener};
 use crate::conformance::{self, Harness};
 use crate::model_tests::{call, follows_the_model, options};
-use crate::{Access, Result, SegmentId, SegmentInfo, Store, StoreError};
+use crate::{Access, CacheLocation, Result, SegmentId, SegmentInfo, Store, StoreError};
 use flaky::{Flaky, Shared};
 
 const URL: &str = "s3://bucket/tank";
@@ -469,7 +469,7 @@ fn requests_are_few() {
 fn what_is_in_the_cache_costs_no_request() {
     let (bucket, directory) = (bucket(), tempfile::tempdir().unwrap());
     let cached = |machine| {
-        let cache = Some((directory.path().to_owned(), 64 << 20));
+        let cache = Some(CacheLocation { directory: directory.path().to_owned(), max_bytes: 64 << 20 });
         open_with(&bucket, Access::ReadOnly, Opener { cache, ..opener(machine) }).unwrap()
     };
     let store = create(&bucket, 1).unwrap();
