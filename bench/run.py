@@ -41,8 +41,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, refill=(10 * GIB, 20), indexed=(200_000, 50), rsync=(1 * GIB, 100_000, 8 * GIB), repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, encryption=1 * GIB, refill=(10 * GIB, 20), indexed=(200_000, 50), rsync=(1 * GIB, 100_000, 8 * GIB), repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, encryption=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
 
 
 class Timed:
@@ -343,6 +343,35 @@ class Bench:
         self.row(name + ', on disk', taken[percent] / MIB, 'MiB', taken[0] / MIB, 'MiB without', taken[percent] / taken[0], 1.06, at_most=True)
         os.remove(path)
 
+    def encryption(self):
+        """`receive` into encrypted pools and `send` out of them, and the same of one that is not."""
+        size = self.size['encryption']
+        path = self.stream('encryption', 'volume', '--size', size)
+        warm(path)
+        key = os.path.join(self.dir, 'key')
+        with open(key, 'wb') as file:
+            file.write(bytes(range(32)))
+        suites = ('', 'xchacha20-poly1305', 'aes-256-gcm-siv')
+        times = {}
+        for turn in range(max(2, self.size['repeats'] - 2)):
+            for suite in suites:
+                melt = Snowmelt(self.binary, os.path.join(self.dir, 'encryption%s-%d' % (suite, turn)))
+                options = ('--encrypt=' + suite, '--key-file', key) if suite else ()
+                melt.ok('pool', 'create', *options, POOL)
+                got = self.run(melt, 'receive', '-u', POOL + '/v', stdin=path)
+                times.setdefault(('receive', suite), []).append((got.wall, got.cpu))
+                snapshot = melt.ok('list', '-H', '-o', 'name', '-t', 'snapshot').out.decode().split()[-1]
+                got = self.run(melt, 'send', snapshot)
+                times.setdefault(('send', suite), []).append((got.wall, got.cpu))
+                melt.close()
+        scale = size / GIB
+        for verb in ('receive', 'send'):
+            for suite in suites[1:]:
+                for at, what in enumerate(('per GiB', 'CPU per GiB')):
+                    ours, plain = (min(turn[at] for turn in times[verb, which]) for which in (suite, ''))
+                    self.row('%s, %s, %s' % (verb, suite, what), ours / scale, 's', plain / scale, 's without', ours / plain)
+        os.remove(path)
+
     def refill(self):
         """Pools that are filled again and again."""
         refills.measure(self, *self.size['refill'])
@@ -368,7 +397,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'refill', 'indexes', 'rsync')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'encryption', 'refill', 'indexes', 'rsync')
 
 
 def main():

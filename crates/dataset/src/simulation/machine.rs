@@ -97,9 +97,15 @@ impl Machine {
         self.disks.all().for_each(|disk| disk.clear_faults());
     }
 
-    /// The mirror went on without a disk that failed: what fails from now on has other reasons.
+    /// Where the mirror went on without the disks that failed, what fails from now on has other reasons.
     pub(super) fn forget_survived_faults(&self) {
-        if self.is_mirror() && !self.disks.all().any(|disk| disk.fault_pending()) {
+        let datasets = self.datasets();
+        let Some(mirror) = datasets.pool().store().mirror() else { return };
+        let members = mirror.members();
+        let is_over = self.disks.all().zip(&members).all(|(disk, member)| {
+            !disk.fault_pending() && !(disk.fault_happened() && member.state == MemberState::Online)
+        });
+        if is_over {
             self.clear_faults();
         }
     }
