@@ -4,14 +4,12 @@
 
 mod common;
 
-use std::path::Path;
-
-use common::{Mini, MiniRoots, RAW_KEY, key, keys, raw, small};
+use common::{Mini, MiniRoots, RAW_KEY, golden, key, keys, raw, small};
 use snowmelt_pool::{
     BLOCK_MAX, BlockId, BlockPtr, CheckOptions, FRAME_HEADER, KeyError, Keys, NewPool, Pool, PoolError,
     PoolOptions, Prepared, Rewind, Salvage, ScrubOptions, ScrubState, ScrubStatus, StoredPtr, Suite, TreeId,
 };
-use snowmelt_store::{Access, FaultStore, MemoryStore, MirrorMember, MirrorStore, SegmentId, Store};
+use snowmelt_store::{Access, FaultStore, MemoryStore, MirrorMember, MirrorStore, Store};
 use snowmelt_stream::compress::Compression;
 
 const ID: BlockId = BlockId { object: 1, blkid: 2 };
@@ -415,43 +413,6 @@ fn a_pool_without_uberblocks_is_salvaged_by_its_key() {
     is_whole(&bare, options(&found), &was);
 }
 
-/// A store as `tests/golden` has it: every segment and uberblock.
-fn unpacked(bytes: &[u8]) -> MemoryStore {
-    let store = MemoryStore::new();
-    let mut rest = bytes;
-    while let Some((head, tail)) = rest.split_first_chunk::<13>() {
-        let id = u64::from_le_bytes(head[1..9].try_into().unwrap());
-        let len = u32::from_le_bytes(head[9..].try_into().unwrap()) as usize;
-        let (body, tail) = tail.split_at(len);
-        match head[0] {
-            0 => {
-                store.create_segment(SegmentId(id)).unwrap();
-                store.append(SegmentId(id), 0, body).unwrap();
-            }
-            _ => store.publish(id, body).unwrap(),
-        }
-        rest = tail;
-    }
-    store
-}
-
-fn packed(store: &MemoryStore) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut add = |tag: u8, id: u64, body: &[u8]| {
-        out.push(tag);
-        out.extend(id.to_le_bytes());
-        out.extend((body.len() as u32).to_le_bytes());
-        out.extend(body);
-    };
-    for info in store.segments().unwrap() {
-        let mut bytes = vec![0; usize::try_from(info.len).unwrap()];
-        store.read(info.id, 0, &mut bytes).unwrap();
-        add(0, info.id.0, &bytes);
-    }
-    store.uberblocks().unwrap().iter().for_each(|raw| add(1, raw.txg, &raw.bytes));
-    out
-}
-
 fn is_golden(store: &MemoryStore) {
     let record = Pool::key_record_of(store).unwrap().unwrap();
     let keys = Keys::open(&record, &RAW_KEY).unwrap();
@@ -464,8 +425,7 @@ fn is_golden(store: &MemoryStore) {
 
 #[test]
 fn the_golden_pool_opens() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encrypted-1.pool");
-    is_golden(&unpacked(&std::fs::read(path).unwrap()));
+    is_golden(&golden::of("encrypted-1.pool"));
 }
 
 /// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
@@ -481,5 +441,5 @@ fn a_pool_made_as_the_golden_one_was_is_one() {
     mini.pool.set_property(&hold, "comment", MARKER).unwrap();
     drop(hold);
     mini.snapshot().unwrap();
-    is_golden(&unpacked(&packed(&store)));
+    is_golden(&golden::unpacked(&golden::packed(&store)));
 }

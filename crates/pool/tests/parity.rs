@@ -5,10 +5,10 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Mini, MiniRoots, key, small};
+use common::{Mini, MiniRoots, golden, key, small};
 use snowmelt_pool::{
-    CheckOptions, CleanOptions, Pool, PoolError, PoolOptions, ScrubOptions, ScrubState, ScrubStatus,
-    Severity, scan,
+    CheckOptions, CleanOptions, FRAME_HEADER, Pool, PoolError, PoolOptions, ScrubOptions, ScrubState,
+    ScrubStatus, Severity, scan,
 };
 use snowmelt_store::{FaultStore, MemoryStore, SegmentId, SegmentInfo, Store};
 
@@ -408,4 +408,57 @@ fn a_full_store_with_parity_can_be_emptied() {
     mini.commit().unwrap();
     mini.pool.drain_frees().unwrap();
     assert!(mini.pool.space().unwrap().allocated < 1 << 20);
+}
+
+/// A small pool with 20 % parity, and what is in it.
+fn small_with_parity(store: Box<dyn Store>) -> Mini {
+    let mut mini = Mini::create(store, options()).unwrap();
+    mini.pool.set_parity(20).unwrap();
+    for n in 0..12u16 {
+        mini.put(&key(n), &noise(n.into(), 300 + 50 * usize::from(n))).unwrap();
+    }
+    mini.snapshot().unwrap();
+    mini.commit().unwrap();
+    mini
+}
+
+/// It has what it was made with, and mends each of its blocks, one after the other.
+fn is_golden(stored: &MemoryStore) {
+    let made = small_with_parity(Box::new(MemoryStore::new()));
+    let pool = Pool::open(Box::new(stored.snapshot()), options()).unwrap();
+    assert_eq!((pool.parity(), findings(&pool)), (20, vec![]));
+    let mini = Mini::of(pool, &made.committed).unwrap().unwrap();
+    assert_eq!(mini.model, made.model);
+    drop(mini);
+    let mut mended = 0;
+    for info in stored.segments().unwrap() {
+        for frame in scan(stored, info).map(Result::unwrap).filter(|frame| frame.payload.is_some()) {
+            let store = stored.snapshot();
+            store.corrupt(frame.segment, u64::from(frame.offset) + FRAME_HEADER as u64, 1).unwrap();
+            let pool = Pool::open(Box::new(store), options()).unwrap();
+            let status = scrub(&pool);
+            assert_eq!(
+                (status.errors, findings(&pool)),
+                (0, vec![]),
+                "{} at {}",
+                frame.segment,
+                frame.offset
+            );
+            mended += usize::from(status.repaired > 0);
+        }
+    }
+    assert!(mended >= 12, "{mended}");
+}
+
+#[test]
+fn the_golden_pool_opens_and_mends_itself() {
+    is_golden(&golden::of("parity-1.pool"));
+}
+
+/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+#[test]
+fn a_pool_made_as_the_golden_one_was_is_one() {
+    let store = MemoryStore::new();
+    drop(small_with_parity(Box::new(store.clone())));
+    is_golden(&golden::unpacked(&golden::packed(&store)));
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Mini, MiniRoots, key, small};
+use common::{Mini, MiniRoots, golden, key, small};
 use snowmelt_pool::{
     BlockId, BlockPtr, CheckOptions, EMBEDDED_MAX, NewPool, Pool, PoolError, PoolOptions, Prepared,
     REWIND_TXGS, TreeId, View, scan,
@@ -429,4 +429,38 @@ fn a_failed_sync_task_commits_nothing_of_its_own() {
     assert_eq!(pool.committed_txg(), before);
     let txg = pool.sync_task(|hold| Ok::<_, PoolError>(hold.txg())).unwrap();
     assert_eq!(pool.committed_txg(), txg);
+}
+
+/// A small pool, and what is in it.
+fn small_pool(store: Box<dyn Store>) -> Mini {
+    let mut mini = Mini::create(store, small()).unwrap();
+    for n in 0..12u16 {
+        mini.put(&key(n), &vec![n as u8; 300 + 50 * usize::from(n)]).unwrap();
+    }
+    mini.snapshot().unwrap();
+    mini.remove(&key(3)).unwrap();
+    mini.put(&key(40), b"after").unwrap();
+    mini.commit().unwrap();
+    mini
+}
+
+fn is_golden(store: MemoryStore) {
+    let made = small_pool(Box::new(MemoryStore::new()));
+    let mini = Mini::open(Box::new(store), small(), &made.committed).unwrap().unwrap();
+    assert_eq!(mini.model, made.model);
+    mini.verify().unwrap();
+    mini.check().unwrap();
+}
+
+#[test]
+fn the_golden_pool_opens() {
+    is_golden(golden::of("plain-1.pool"));
+}
+
+/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+#[test]
+fn a_pool_made_as_the_golden_one_was_is_one() {
+    let store = MemoryStore::new();
+    drop(small_pool(Box::new(store.clone())));
+    is_golden(golden::unpacked(&golden::packed(&store)));
 }

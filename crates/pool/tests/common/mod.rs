@@ -2,6 +2,8 @@
 //! (`dsl_dataset_snapshot_sync_impl` and `dsl_destroy_snapshot_sync_impl` of OpenZFS).
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub(crate) mod golden;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
