@@ -42,10 +42,14 @@ struct State {
     /// Puts that wait.
     waiting: usize,
     faults: u64,
+    requests: u64,
+    /// What happens to the request of that number.
+    planned: Option<(u64, Fate)>,
 }
 
 /// What happens to a request.
-enum Fate {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
     Well,
     LostBefore,
     LostAfter,
@@ -53,6 +57,12 @@ enum Fate {
     Repeated,
     Torn,
     SlowDown,
+}
+
+impl Fate {
+    /// Whatever can go wrong.
+    pub(super) const FAULTS: [Self; 6] =
+        [Self::LostBefore, Self::LostAfter, Self::LostAndLate, Self::Repeated, Self::Torn, Self::SlowDown];
 }
 
 fn lost() -> Error {
@@ -73,6 +83,18 @@ impl Flaky {
     /// One that takes no notice of conditions.
     pub(super) fn careless() -> Self {
         Self { ignores_conditions: true, ..Self::new(0, 0) }
+    }
+
+    /// One on which just one request goes wrong, of which `before` go well before.
+    pub(super) fn once(before: u64, fate: Fate) -> Self {
+        let flaky = Self::new(0, 0);
+        flaky.state.lock().planned = Some((before, fate));
+        flaky
+    }
+
+    /// How many requests there were.
+    pub(super) fn requests(&self) -> u64 {
+        self.state.lock().requests
     }
 
     /// How many requests went wrong.
@@ -101,6 +123,13 @@ impl Flaky {
 
     fn fate(&self) -> Fate {
         let mut state = self.state.lock();
+        state.requests += 1;
+        if let Some((before, fate)) = state.planned
+            && before + 1 == state.requests
+        {
+            state.faults += 1;
+            return fate;
+        }
         if state.one_in == 0 {
             return Fate::Well;
         }

@@ -18,7 +18,7 @@ use super::{ObjectStore, Opener};
 use crate::conformance::{self, Harness};
 use crate::model_tests::{call, follows_the_model, options};
 use crate::{Access, CacheLocation, Result, SegmentId, SegmentInfo, Store, StoreError};
-use flaky::{Flaky, Shared};
+use flaky::{Fate, Flaky, Shared};
 
 const URL: &str = "s3://bucket/tank";
 
@@ -127,6 +127,46 @@ fn conforms_on_a_bad_line() {
     let harness = InMemoryBucket { one_in: 4, current: Mutex::new(bucket()) };
     conformance::run(&harness);
     assert!(harness.current.lock().faults() > 0);
+}
+
+/// All that a pool does to a bucket: it is made, written to, opened again, followed, taken over. Gives what there is in the end.
+fn life(bucket: &Arc<Flaky>) -> (Vec<SegmentInfo>, Vec<u64>, Vec<Vec<u8>>) {
+    let large: Vec<u8> = (0..2u32 << 20).map(|n| (n / 999) as u8).collect();
+    let store = create(bucket, 1).unwrap();
+    commit(&store, 1, 1, &large);
+    commit(&store, 2, 2, b"second");
+    drop(store);
+    let store = open(bucket, 1).unwrap();
+    store.reopen_segment(SegmentId(2), 6).unwrap();
+    store.append(SegmentId(2), 6, b" and more").unwrap();
+    store.sync().unwrap();
+    store.publish(3, b"txg 3").unwrap();
+    store.delete_segment(SegmentId(1)).unwrap();
+    commit(&store, 3, 4, &large);
+    let reader = open_with(bucket, Access::ReadOnly, opener(2)).unwrap();
+    assert_eq!(read(&reader, 3, large.len()), large);
+    let other = take_over(bucket, 3);
+    commit(&other, 4, 5, b"fourth");
+    assert!(store.publish(6, b"late").is_err());
+    drop((store, reader, other));
+    let store = open(bucket, 3).unwrap();
+    let segments = store.segments().unwrap();
+    let contents = segments.iter().map(|info| read(&store, info.id.0, info.len as usize)).collect();
+    (segments, txgs(&store), contents)
+}
+
+#[test]
+fn one_fault_at_any_request_changes_nothing() {
+    let sound = bucket();
+    let wanted = life(&sound);
+    assert!(sound.requests() > 20, "{}", sound.requests());
+    for before in 0..sound.requests() {
+        for fate in Fate::FAULTS {
+            let bucket = Arc::new(Flaky::once(before, fate));
+            assert!(life(&bucket) == wanted, "{fate:?} at request {before}");
+            assert_eq!(bucket.faults(), 1, "{fate:?} at request {before}");
+        }
+    }
 }
 
 proptest! {
