@@ -71,6 +71,11 @@ impl Machine {
         self.disks.count() > 1
     }
 
+    /// Whether a disk is not plugged in.
+    pub(super) fn is_unplugged(&self) -> bool {
+        self.unplugged.is_some()
+    }
+
     /// The datasets; the machine is on.
     pub(super) fn datasets(&self) -> Arc<Datasets> {
         self.datasets.clone().expect("the machine is on")

@@ -43,6 +43,8 @@ pub(super) struct World {
     /// What a process sees now.
     pub(super) model: Model,
     moments: Vec<Moment>,
+    /// What an unplugged disk may have, and bring with it as long as nothing has been made durable without it.
+    elsewhere: Vec<Model>,
     pub(super) sends: Vec<HeldSend>,
     names: u64,
     /// What happened, for people and for comparing two runs.
@@ -64,6 +66,7 @@ impl World {
             machine,
             model,
             moments: Vec::new(),
+            elsewhere: Vec::new(),
             sends: Vec::new(),
             names: 0,
             journal: Vec::new(),
@@ -188,14 +191,14 @@ impl World {
         let under_way = self.moments.iter().map(|it| it.position).find(|position| *position > point);
         let last = under_way.unwrap_or(point);
         let found = self.look()?;
-        let allowed = || {
-            let moments = self.moments.iter().skip(first).filter(|it| it.position <= last);
-            moments.map(|it| &it.model)
-        };
-        if !allowed().any(|model| *model == found) {
-            let differences: Vec<String> = allowed().map(|model| model.difference(&found)).collect();
+        let moments = self.moments.iter().skip(first).filter(|it| it.position <= last);
+        let elsewhere = self.elsewhere.iter().filter(|_| first == 0);
+        let allowed: Vec<Model> = moments.map(|it| &it.model).chain(elsewhere).cloned().collect();
+        if !allowed.contains(&found) {
+            let differences: Vec<String> = allowed.iter().map(|model| model.difference(&found)).collect();
             return Err(format!("after a crash, none of what may be there:\n  {}", differences.join("\n  ")));
         }
+        self.elsewhere = if self.machine.is_unplugged() { allowed } else { Vec::new() };
         self.model = found;
         self.begin_anew();
         Ok(())
@@ -218,9 +221,15 @@ impl World {
         self.replug();
         self.machine.start().map_err(|error| format!("the pool does not open: {}", chain(&error)))?;
         let found = self.look()?;
-        if found != self.model {
+        let is_elsewhere =
+            self.moments.iter().skip(1).all(|it| !it.durable) && self.elsewhere.contains(&found);
+        if found != self.model && !is_elsewhere {
             return Err(format!("after a restart: {}", self.model.difference(&found)));
         }
+        if !self.machine.is_unplugged() {
+            self.elsewhere.clear();
+        }
+        self.model = found;
         self.begin_anew();
         Ok(())
     }
