@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use snowmelt_pool::{NewPool, Pool, PoolError, PoolOptions};
 use snowmelt_store::{
-    Access, FaultKind, MemberState, MemoryStore, MirrorMember, MirrorStore, Store, StoreError,
+    Access, FaultKind, FaultStore, MemberState, MemberStatus, MemoryStore, MirrorMember, MirrorStore, Store,
+    StoreError,
 };
 
 use super::disk::Disks;
@@ -107,10 +108,10 @@ impl Machine {
         let datasets = self.datasets();
         let Some(mirror) = datasets.pool().store().mirror() else { return };
         let members = mirror.members();
-        let is_over = self.disks.all().zip(&members).all(|(disk, member)| {
-            !disk.fault_pending() && !(disk.fault_happened() && member.state == MemberState::Online)
-        });
-        if is_over {
+        let is_in_use = |(disk, member): (&FaultStore, &MemberStatus)| {
+            disk.fault_pending() || (disk.fault_happened() && member.state == MemberState::Online)
+        };
+        if !self.disks.all().zip(&members).any(is_in_use) {
             self.clear_faults();
         }
     }
