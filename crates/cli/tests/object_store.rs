@@ -112,6 +112,45 @@ fn a_pool_lives_in_a_bucket() {
 }
 
 #[test]
+fn a_pool_lives_in_a_bucket_of_google() {
+    let server = Server::start();
+    let scratch = Scratch::new();
+    let run = |line: &str| {
+        let mut command = scratch.command(line);
+        command.env("STORAGE_EMULATOR_HOST", server.endpoint().trim_start_matches("http://"));
+        if line.starts_with("receive") {
+            command.stdin(File::open(demo("full.zstream")).unwrap());
+        }
+        let said = Said::of(command);
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
+        said.out
+    };
+    run("pool create tank gs://bucket/some/where");
+    run("receive tank/home");
+    assert!(run("check tank").contains("no errors"));
+    assert!(run("list -H -o name").contains("tank/home"));
+    assert!(server.keys().iter().all(|key| key.starts_with("bucket/some/where/")));
+    run("pool destroy tank");
+    assert_eq!(server.keys(), [""; 0]);
+
+    // A bucket that is not there, and nobody who listens.
+    let create = |place: &str, host: &str| {
+        let mut command = scratch.command(&format!("pool create tank {place}"));
+        let said = Said::of({
+            command.env("STORAGE_EMULATOR_HOST", host);
+            command
+        });
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
+        said.err
+    };
+    let error = create("gs://missing/pool", &server.endpoint());
+    assert!(error.contains("there is no such bucket: make the bucket, or correct its name"), "{error}");
+    // An address that no request can be sent to is refused at once, not tried again for minutes.
+    let error = create("gs://bucket/pool", "ftp://127.0.0.1:1");
+    assert!(error.contains("STORAGE_EMULATOR_HOST"), "{error}");
+}
+
+#[test]
 fn nothing_is_lost_on_a_bad_line() {
     let server = Server::start();
     let (machine, good) = (Machine::new(&server, "a"), Scratch::with_home());

@@ -1,4 +1,5 @@
-//! A server that speaks as much of S3 as the store needs: atomic, in memory, and with faults on demand.
+//! A server that speaks as much of S3, and of the XML interface that Google's storage has in its likeness, as the store
+//! needs: atomic, in memory, and with faults on demand.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -33,6 +34,13 @@ struct Request {
     query: BTreeMap<String, String>,
     headers: BTreeMap<String, String>,
     body: Vec<u8>,
+}
+
+impl Request {
+    fn is_create_only(&self) -> bool {
+        let google = self.headers.get("x-goog-if-generation-match");
+        self.headers.contains_key("if-none-match") || google.is_some_and(|generation| generation == "0")
+    }
 }
 
 struct Answer {
@@ -132,7 +140,7 @@ impl Shared {
                 Some(bytes) => get(bytes, request.headers.get("range")),
                 None => error(404, "NoSuchKey"),
             },
-            "PUT" if request.headers.contains_key("if-none-match") && objects.contains_key(path) => {
+            "PUT" if request.is_create_only() && objects.contains_key(path) => {
                 error(412, "PreconditionFailed")
             }
             "PUT" => {

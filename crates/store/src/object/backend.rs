@@ -17,6 +17,8 @@ use crate::{Result, StoreError};
 const SCHEMES: [&str; 6] = ["s3", "gs", "az", "azure", "abfs", "abfss"];
 /// Connecting takes longer only where nobody listens.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// The account at an emulator, which asks for none.
+const NO_ACCOUNT: &str = r#"{"disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;
 
 /// Whether `place` is the address of an object store rather than a path.
 #[must_use]
@@ -60,14 +62,16 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
             }
             Arc::new(builder.with_client_options(client).build().map_err(refused)?)
         }
-        "gs" => Arc::new(
-            GoogleCloudStorageBuilder::from_env()
-                .with_bucket_name(bucket)
-                .with_retry(retry)
-                .with_client_options(client)
-                .build()
-                .map_err(refused)?,
-        ),
+        "gs" => {
+            let mut builder =
+                GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
+            let mut client = client;
+            if let Some(emulator) = google_emulator() {
+                client = client.with_allow_http(emulator.starts_with("http://"));
+                builder = builder.with_base_url(&emulator).with_service_account_key(NO_ACCOUNT);
+            }
+            Arc::new(builder.with_client_options(client).build().map_err(refused)?)
+        }
         "az" | "azure" | "abfs" | "abfss" => Arc::new(
             MicrosoftAzureBuilder::from_env()
                 .with_container_name(bucket)
@@ -84,7 +88,11 @@ pub(crate) fn connect(url: &str) -> Result<(Arc<dyn Backend>, Key)> {
 /// What tells the pool at `url`, used from here, from all others: the same address means different places at different
 /// endpoints, and a process that calls itself another machine is none of this one's.
 pub(crate) fn identity(url: &Path) -> PathBuf {
-    let endpoint = if url.starts_with("s3:/") { endpoint() } else { None };
+    let endpoint = match service(url) {
+        "s3" => endpoint(),
+        "gs" => google_emulator(),
+        _ => None,
+    };
     let words = [endpoint, machine()].into_iter().flatten().chain([url.display().to_string()]);
     words.collect::<Vec<_>>().join(" ").into()
 }
@@ -92,6 +100,17 @@ pub(crate) fn identity(url: &Path) -> PathBuf {
 /// The name that the environment gives this machine.
 pub(super) fn machine() -> Option<String> {
     std::env::var("SNOWMELT_MACHINE").ok().filter(|name| !name.is_empty())
+}
+
+/// The scheme of an address, which says what service it is.
+pub(super) fn service(url: &Path) -> &str {
+    url.to_str().and_then(|url| url.split_once(":/")).map_or("", |(scheme, _)| scheme)
+}
+
+/// Where an emulator of Google's storage listens, by the variable that Google's own clients have for it.
+fn google_emulator() -> Option<String> {
+    let place = std::env::var("STORAGE_EMULATOR_HOST").ok().filter(|place| !place.is_empty())?;
+    Some(if place.contains("://") { place } else { format!("http://{place}") })
 }
 
 fn endpoint() -> Option<String> {

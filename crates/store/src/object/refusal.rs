@@ -4,34 +4,66 @@ use std::path::Path;
 
 use object_store::Error;
 
+use super::backend::service;
 use super::remote::status;
 use crate::{RemoteError, StoreError};
 
 /// What is said of an object that is missing.
 pub(super) const NOT_THERE: &str = "it is not there";
-const CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS, \
-     AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY for the others)";
+
+/// What to look at, by service.
+struct Advice {
+    credentials: &'static str,
+    bucket: &'static str,
+    network: &'static str,
+}
+
+const S3: Advice = Advice {
+    credentials: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    bucket: "make the bucket, or correct its name and AWS_ENDPOINT_URL",
+    network: "see whether AWS_ENDPOINT_URL and AWS_REGION are right, and the network is up",
+};
+const GOOGLE: Advice = Advice {
+    credentials: "set GOOGLE_APPLICATION_CREDENTIALS to a file with them",
+    bucket: "make the bucket, or correct its name",
+    network: "see whether the network is up, and STORAGE_EMULATOR_HOST, if it is set, is right",
+};
+const AZURE: Advice = Advice {
+    credentials: "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    bucket: "make the container, or correct its name and AZURE_STORAGE_ACCOUNT_NAME",
+    network: "see whether AZURE_STORAGE_ACCOUNT_NAME is right, and the network is up",
+};
+
+impl Advice {
+    fn of(url: &Path) -> &'static Self {
+        match service(url) {
+            "s3" => &S3,
+            "gs" => &GOOGLE,
+            _ => &AZURE,
+        }
+    }
+}
 
 /// The error of having tried to `op` what is at `url`.
 pub(super) fn explain(op: &'static str, url: &Path, error: &Error) -> StoreError {
     let text = whole(error);
-    let (why, remedy) = words(error, &text);
+    let (why, remedy) = words(error, &text, Advice::of(url));
     StoreError::Remote(Box::new(RemoteError { op, path: url.to_owned(), why, remedy, said: brief(&text) }))
 }
 
-fn words(error: &Error, text: &str) -> (&'static str, &'static str) {
+fn words(error: &Error, text: &str, advice: &Advice) -> (&'static str, &'static str) {
     let says = |what: &str| text.contains(what);
     if says("RequestTimeTooSkewed") || says("RequestExpired") {
         return ("the clock of this machine is not that of the store", "set the clock (timedatectl, chrony)");
     }
     if says("InvalidAccessKeyId") || says("SignatureDoesNotMatch") || says("ExpiredToken") {
-        return ("the credentials are not valid there", CREDENTIALS);
+        return ("the credentials are not valid there", advice.credentials);
     }
     if says("NoSuchBucket") || says("BucketNotFound") || says("ContainerNotFound") {
-        return ("there is no such bucket", "make the bucket, or correct its name and AWS_ENDPOINT_URL");
+        return ("there is no such bucket", advice.bucket);
     }
     if says("169.254.169.254") || says("metadata.google.internal") {
-        return ("there are no credentials", CREDENTIALS);
+        return ("there are no credentials", advice.credentials);
     }
     if says("SlowDown") || status(error) == Some(503) || status(error) == Some(429) {
         return (
@@ -45,15 +77,12 @@ fn words(error: &Error, text: &str) -> (&'static str, &'static str) {
             "allow these credentials to read, write, list and delete below the prefix",
         ),
         (Error::Unauthenticated { .. }, _) | (_, Some(401)) => {
-            ("the credentials are not valid there", CREDENTIALS)
+            ("the credentials are not valid there", advice.credentials)
         }
         (Error::NotFound { .. }, _) => (NOT_THERE, "see whether somebody deletes objects below the prefix"),
         (_, Some(500..)) => ("the store fails", "try again later, and see its own log"),
         (_, Some(_)) => ("the store refuses the request", "see what it said"),
-        (Error::Generic { .. }, None) => (
-            "there is no answer",
-            "see whether AWS_ENDPOINT_URL and AWS_REGION are right, and the network is up",
-        ),
+        (Error::Generic { .. }, None) => ("there is no answer", advice.network),
         _ => ("the store cannot do that", "see what it said"),
     }
 }
@@ -99,9 +128,28 @@ mod tests {
         assert_eq!(brief("no xml"), "no xml");
     }
 
-    fn said(source: &str) -> String {
+    fn said_of(url: &str, source: &str) -> String {
         let error = Error::Generic { store: "S3", source: source.into() };
-        explain("list", Path::new("s3://b/p"), &error).to_string()
+        explain("list", Path::new(url), &error).to_string()
+    }
+
+    fn said(source: &str) -> String {
+        said_of("s3://b/p", source)
+    }
+
+    #[test]
+    fn the_remedy_is_that_of_the_service() {
+        for (source, s3, google, azure) in [
+            ("ExpiredToken", "AWS_SECRET", "GOOGLE_APPLICATION", "AZURE_STORAGE_ACCOUNT_KEY"),
+            ("connection refused", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("NoSuchBucket", "AWS_ENDPOINT_URL", "correct its name", "the container"),
+        ] {
+            for (url, expected) in [("s3://b/p", s3), ("gs://b/p", google), ("az://b/p", azure)] {
+                let text = said_of(url, source);
+                assert!(text.contains(expected), "{url}: {source}: {text}");
+                assert!(url.starts_with("s3") || !text.contains("AWS"), "{url}: {source}: {text}");
+            }
+        }
     }
 
     #[test]

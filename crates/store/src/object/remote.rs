@@ -342,9 +342,11 @@ fn gone() -> Error {
 /// Whether the next attempt may succeed: everything but what the store has understood and refused.
 fn is_passing(error: &Error) -> bool {
     match error {
-        Error::Generic { .. } => {
-            status(error).is_none_or(|status| status >= 500 || matches!(status, 408 | 429))
-        }
+        Error::Generic { .. } => match status(error) {
+            Some(status) => status >= 500 || matches!(status, 408 | 429),
+            // A request that cannot even be written down.
+            None => !error.to_string().contains("builder error"),
+        },
         Error::JoinError { .. } => true,
         _ => false,
     }
