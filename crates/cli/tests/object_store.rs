@@ -6,6 +6,7 @@ mod common;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::s3::Server;
 use common::{Said, Scratch, demo};
@@ -203,15 +204,38 @@ fn one_machine_writes_and_others_follow_or_take_over() {
     assert_eq!(seen, first.ok("list -H -o name -t all"));
     first.ok("snapshot tank/home@new");
     assert!(second.ok("list -H -o name -t snapshot").contains("tank/home@new"));
-    assert!(second.fails("snapshot tank/home@mine").contains("read"), "it wrote");
+    let error = second.fails("snapshot tank/home@mine");
+    assert!(error.contains("open read-only: it was imported with readonly=on"), "{error}");
     let error = second.fails("pool import s3://bucket/tank");
     assert!(error.contains("belongs to first") && error.contains("import -f"), "{error}");
     second.ok("pool import -f s3://bucket/tank");
     second.ok("snapshot tank/home@mine");
     // The first one looks before it writes, and may still read.
     let error = first.fails("snapshot tank/home@late");
-    assert!(error.contains("read"), "{error}");
+    assert!(error.contains("read-only: s3://bucket/tank belongs to second, which last wrote"), "{error}");
     assert!(first.ok("list -H -o name -t snapshot").contains("tank/home@mine"));
+}
+
+#[test]
+fn who_waits_for_a_store_can_stop_waiting() {
+    let server = Server::start();
+    let machine = Machine::new(&server, "a");
+    machine.ok("pool create tank s3://bucket/tank");
+    server.refuse(503);
+    for line in ["pool create other s3://bucket/other", "pool import s3://bucket/tank again", "list"] {
+        let mut command = machine.command(line);
+        let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let asked = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains("interrupted"), "{line}: {error}");
+        assert!(asked.elapsed() < Duration::from_secs(30), "{line}: {:?}", asked.elapsed());
+    }
+    server.refuse(0);
+    assert!(machine.ok("check tank").contains("no errors"));
 }
 
 #[test]
@@ -311,8 +335,8 @@ fn a_pool_has_a_cache_of_its_own() {
     let expected = std::fs::read(source.to_file("send tank/x@one", "again")).unwrap();
     let directory = machine.scratch.path().join("cache");
     for (words, why) in [
-        ("--cache cache tank s3://bucket/tank", "No such file"),
-        ("--cache s3://cache tank s3://bucket/tank", "No such file"),
+        ("--cache cache tank s3://bucket/tank", "is not a directory: make it first"),
+        ("--cache s3://cache tank s3://bucket/tank", "is not a directory"),
         ("--cache cache --cache-size 5 tank s3://bucket/tank", "1M at least"),
         ("--cache cache --cache-size much tank s3://bucket/tank", "cache size 'much'"),
         ("--cache cache tank pool", "only a pool in an object store has a cache"),
@@ -396,7 +420,7 @@ fn a_pool_has_a_cache_of_its_own() {
     machine.ok("pool import --cache none s3://bucket/tank");
     assert!(get("tank").contains("none\tdefault"));
     files = cached(&directory);
-    assert!(machine.fails("pool import --cache gone s3://bucket/tank").contains("No such file"));
+    assert!(machine.fails("pool import --cache gone s3://bucket/tank").contains("make it first"));
     assert!(get("tank").contains("none\tdefault") && cached(&directory) == files);
 
     // On another machine, which only reads.

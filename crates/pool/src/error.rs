@@ -85,8 +85,11 @@ pub enum PoolError {
         cause: Arc<str>,
     },
     /// The pool was opened for reading only.
-    #[error("the pool is open read-only")]
-    ReadOnly,
+    #[error("the pool is open read-only{}", because.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
+    ReadOnly {
+        /// Why it was, where whoever opened it had no choice.
+        because: Option<Arc<str>>,
+    },
     /// There is no tree of this id.
     #[error("there is no tree {0:?}")]
     NoTree(TreeId),

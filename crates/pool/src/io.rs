@@ -96,6 +96,7 @@ pub(crate) struct IoOptions {
     pub(crate) data_cache_bytes: usize,
     pub(crate) node_cache_bytes: usize,
     pub(crate) read_only: bool,
+    pub(crate) read_only_because: Option<Arc<str>>,
     pub(crate) sealer: Option<Sealer>,
 }
 
@@ -104,6 +105,7 @@ pub(crate) struct Io {
     pub(crate) guid: u64,
     pub(crate) node_bytes: usize,
     pub(crate) read_only: bool,
+    read_only_because: Option<Arc<str>>,
     /// What seals the blocks of an encrypted pool …
     sealer: Option<Sealer>,
     /// … and the record of its key, with which segments begin.
@@ -215,6 +217,7 @@ impl Io {
             guid,
             node_bytes: options.node_bytes,
             read_only: options.read_only,
+            read_only_because: options.read_only_because,
             key_record: RwLock::new(options.sealer.as_ref().map(|sealer| sealer.record().clone())),
             sealer: options.sealer,
             segment_bytes,
@@ -373,7 +376,7 @@ impl Io {
             return Err(PoolError::Suspended { txg: *txg, cause: cause.clone() });
         }
         if self.read_only {
-            return Err(PoolError::ReadOnly);
+            return Err(PoolError::ReadOnly { because: self.read_only_because.clone() });
         }
         Ok(())
     }

@@ -61,6 +61,7 @@ impl PoolOptions {
             data_cache_bytes: self.data_cache_bytes,
             node_cache_bytes: self.node_cache_bytes,
             read_only: self.read_only,
+            read_only_because: self.read_only_because.clone(),
             sealer: self.keys.as_ref().map(Sealer::new),
         })
     }

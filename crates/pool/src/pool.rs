@@ -56,6 +56,8 @@ pub struct PoolOptions {
     pub clock: fn() -> u64,
     /// Open for reading only: nothing is written, nothing is deleted.
     pub read_only: bool,
+    /// Why that is so, for whoever tries to write.
+    pub read_only_because: Option<Arc<str>>,
     /// Which txg to open, if not the newest.
     pub rewind: Rewind,
     /// The key of an encrypted pool, or of one that is to be.
@@ -75,6 +77,7 @@ impl Default for PoolOptions {
             txg_interval: Duration::from_secs(5),
             clock: || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             read_only: false,
+            read_only_because: None,
             rewind: Rewind::No,
             keys: None,
         }

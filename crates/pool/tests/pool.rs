@@ -395,7 +395,7 @@ fn a_read_only_pool_reads_and_writes_nothing() {
         .unwrap();
     mini.verify().unwrap();
     mini.check().unwrap();
-    assert!(matches!(mini.pool.begin(), Err(PoolError::ReadOnly)));
+    assert!(matches!(mini.pool.begin(), Err(PoolError::ReadOnly { .. })));
     mini.pool.commit().unwrap();
     mini.pool.clone().close().unwrap();
     assert_eq!(image.uberblocks().unwrap(), store.uberblocks().unwrap());

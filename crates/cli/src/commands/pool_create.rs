@@ -16,7 +16,7 @@ use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{KeySource, Told, UserKey};
-use crate::pools::{Owner, cache, entry, pool_options, random_guid};
+use crate::pools::{Owner, cache, entry, pool_options, random_guid, waiting};
 use crate::report;
 
 /// Creates a pool.
@@ -63,7 +63,10 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     let options = CreateOptions { label: label.clone(), size, force: args.force };
     let locations: Vec<Location> = places.into_iter().map(|(location, _)| location).collect();
     let store = match locations.as_slice() {
-        [location] => snowmelt_store::create(location, &options),
+        [location] => {
+            let (place, options) = (location.clone(), options.clone());
+            waiting::for_store(app.context, location, move || snowmelt_store::create(&place, &options))?
+        }
         several => snowmelt_store::create_mirror(several, &options),
     };
     let store = store.map_err(|error| CliError::failed(&attempt, &error))?;

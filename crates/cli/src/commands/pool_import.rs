@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
-use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, cache, look_at_txg};
+use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, cache, look_at_txg, waiting};
 use crate::report;
 
 /// Finds pools and remembers where they are.
@@ -142,7 +142,9 @@ impl<'a> ImportOptions<'a> {
 fn import_url(app: &mut App<'_>, url: &str, options: &ImportOptions<'_>) -> Result<()> {
     let attempt = format!("cannot import '{url}'");
     let location = Location::detect(url).map_err(|error| CliError::failed(&attempt, &error))?;
-    let label = snowmelt_store::label(&location).map_err(|error| CliError::failed(&attempt, &error))?;
+    let place = location.clone();
+    let label = waiting::for_store(app.context, &location, move || snowmelt_store::label(&place))?;
+    let label = label.map_err(|error| CliError::failed(&attempt, &error))?;
     import_with_key(app, &KnownPool { label, location }, options)
 }
 

@@ -44,6 +44,13 @@ pub fn choose(app: &App<'_>, location: &mut Location, args: &CacheArgs, attempt:
         )));
     }
     let max_bytes = args.cache_size.as_deref().map_or(Ok(CACHE_BYTES), |text| size(text, attempt))?;
+    // What a disk that is not mounted hides must not fill the one below.
+    if !directory.is_dir() {
+        let shown = directory.display();
+        return Err(CliError::Failed(format!(
+            "{attempt}: the cache: {shown} is not a directory: make it first"
+        )));
+    }
     object.cache = Some(CacheLocation { directory, max_bytes });
     Ok(())
 }

@@ -10,6 +10,7 @@ mod registry;
 mod session;
 pub mod shadow;
 pub mod stream_index;
+pub mod waiting;
 
 pub use locate::{KnownPool, Places};
 pub use private::random_guid;

@@ -22,7 +22,7 @@ use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
-use super::{outside, shadow};
+use super::{outside, shadow, waiting};
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -214,16 +214,16 @@ fn begin(state: &Mutex<ServiceState>, socket: &Path) -> Option<Arc<Listener>> {
 pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
     if location.is_read_only() {
-        return follow(context, location);
+        return follow(context, location, "it was imported with readonly=on".to_owned());
     }
     loop {
-        match snowmelt_store::open(location, Access::ReadWrite) {
+        match waiting::open(context, location, Access::ReadWrite)? {
             Ok(store) => {
                 return own(context, store, location, pool_options(location), Stdin::Data)
                     .map(|owner| Acquired::Owned(owner.serving(serve)));
             }
             Err(StoreError::Locked { .. }) => {}
-            Err(error) if may_only_read(&error) => return follow(context, location),
+            Err(error) if may_only_read(&error) => return follow(context, location, chain(&error)),
             Err(error) => return Err(cannot_open(location, &error)),
         }
         if let Some(socket) = location.control_socket() {
@@ -245,10 +245,11 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
     }
 }
 
-/// Opens the pool at `location` for reading, beside whoever owns it.
-fn follow(context: &Context, location: &Location) -> Result<Acquired> {
-    let store = snowmelt_store::open(location, Access::ReadOnly).map_err(|e| cannot_open(location, &e))?;
-    let options = PoolOptions { read_only: true, ..pool_options(location) };
+/// Opens the pool at `location` for reading, beside whoever owns it; `because` says why not for writing.
+fn follow(context: &Context, location: &Location, because: String) -> Result<Acquired> {
+    let store = waiting::open(context, location, Access::ReadOnly)?.map_err(|e| cannot_open(location, &e))?;
+    let because = Some(because.into());
+    let options = PoolOptions { read_only: true, read_only_because: because, ..pool_options(location) };
     own(context, store, location, options, Stdin::Data).map(Acquired::Owned)
 }
 
@@ -265,7 +266,7 @@ pub fn acquire_alone(context: &Context, location: &Location, attempt: &str) -> R
 /// # Errors
 /// As [`acquire_alone`].
 pub fn acquire_txg(context: &Context, location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
-    match snowmelt_store::open(location, Access::ReadWrite) {
+    match waiting::open(context, location, Access::ReadWrite)? {
         Ok(store) => {
             let options = PoolOptions { rewind, ..pool_options(location) };
             own(context, store, location, options, Stdin::Free)
@@ -280,7 +281,7 @@ pub fn acquire_txg(context: &Context, location: &Location, attempt: &str, rewind
 /// # Errors
 /// As [`acquire_alone`].
 pub fn look_at_txg(context: &Context, location: &Location, attempt: &str, rewind: Rewind) -> Result<Owner> {
-    let store = snowmelt_store::open(location, Access::ReadOnly);
+    let store = waiting::open(context, location, Access::ReadOnly)?;
     let store = store.map_err(|error| CliError::failed(attempt, &error))?;
     let options = PoolOptions { read_only: true, rewind, ..pool_options(location) };
     own(context, store, location, options, Stdin::Free)

@@ -25,7 +25,7 @@ pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) ->
     move |error| match error {
         DatasetError::Pool(PoolError::NoSpace { .. }) => SourceError::NoSpace,
         DatasetError::QuotaExceeded { .. } => SourceError::QuotaExceeded,
-        DatasetError::Pool(PoolError::ReadOnly) => SourceError::ReadOnly,
+        DatasetError::Pool(PoolError::ReadOnly { .. }) => SourceError::ReadOnly,
         DatasetError::Pool(ref pool) if pool.is_corruption() => {
             SourceError::Unreadable { object, offset, source: Box::new(error) }
         }
