@@ -94,7 +94,7 @@ impl OpenPath for Tree {
 pub fn connection(data: &[u8]) {
     let text = "[m]\npath = tank/a\nexclude = /x\nrefuse options = hard-links\n[s]\npath = tank/b\nauth users = joe\nsecrets file = /none\n";
     let Ok(config) = Config::parse(text, Path::new("rsyncd.conf")) else { return };
-    let daemon = Daemon::new(config, Box::new(Tree), Box::new(|_| {}));
+    let daemon = Daemon::new(config, Box::new(Tree), Box::new(|_, _| {}));
     let _ =
         daemon.serve_link(Link::new(Cursor::new(data.to_vec()), io::sink()), IpAddr::V4(Ipv4Addr::LOCALHOST));
 }

@@ -18,6 +18,9 @@ pub const LITERAL_MAX: usize = 32 << 10;
 /// Bytes of compressed data in one piece: its length has 14 bits.
 const DEFLATED_MAX: usize = 0x3fff;
 
+/// The level at which any compressor does as little as it can.
+pub const LEAST: i32 = i32::MIN;
+
 const END: u8 = 0;
 const BLOCK_LONG: u8 = 0x20;
 const RUN_LONG: u8 = 0x21;
@@ -352,8 +355,9 @@ mod tests {
             (state >> 24) as u8
         });
         let data: Vec<u8> = noise.chain(std::iter::repeat_n(b'x', 300_000)).collect();
-        for compressor in [Compressor::Zstd, Compressor::Lz4, Compressor::Zlibx] {
-            let mut writer = TokenWriter::new(compressor, None).unwrap();
+        let all = [Compressor::Zstd, Compressor::Lz4, Compressor::Zlibx];
+        for (compressor, level) in all.into_iter().flat_map(|one| [(one, None), (one, Some(LEAST))]) {
+            let mut writer = TokenWriter::new(compressor, level).unwrap();
             for _ in 0..2 {
                 let mut out = Vec::new();
                 writer.begin();
@@ -455,8 +459,9 @@ mod tests {
         let noise: Vec<u8> = (0..300_000).map(|_| random() as u8).collect();
         let text = b"all work and no play ".repeat(10_000);
         let blocks: Vec<&[u8]> = noise.chunks(700).take(200).collect();
-        for compressor in [Compressor::Zlib, Compressor::Zlibx] {
-            let mut writer = TokenWriter::new(compressor, None).unwrap();
+        let all = [Compressor::Zlib, Compressor::Zlibx];
+        for (compressor, level) in all.into_iter().flat_map(|one| [(one, None), (one, Some(LEAST))]) {
+            let mut writer = TokenWriter::new(compressor, level).unwrap();
             for round in 0..300 {
                 let (mut wire, mut expected) = (Vec::new(), Vec::<u8>::new());
                 writer.begin();

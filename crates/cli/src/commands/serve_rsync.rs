@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use snowmelt_dataset::{Datasets, Found, Name};
 use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown};
 use snowmelt_rsync::source::{DatasetSource, Source};
 use snowmelt_rsync::target::Target;
 
+use super::rsync_log::RsyncLog;
 use crate::app::{App, pool_of};
 use crate::args::ServeRsyncArgs;
 use crate::error::{CliError, Result, chain};
@@ -63,11 +64,8 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
 
 fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &ServeRsyncArgs) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
-    let log = Mutex::new(app.context.err.try_clone().map_err(failed)?);
-    let log = Box::new(move |line: &str| {
-        // There is nowhere to complain.
-        let _ = writeln!(log.lock(), "{line}");
-    });
+    let log = RsyncLog::open(app.context, &config).map_err(failed)?;
+    let log = Box::new(move |file: Option<&Path>, line: &str| log.line(file, line));
     if args.stdio {
         let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;

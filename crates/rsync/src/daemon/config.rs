@@ -42,6 +42,8 @@ pub struct Config {
     pub port: Option<u16>,
     /// The process number is written there.
     pub pid_file: Option<PathBuf>,
+    /// What the server has to say goes there, if not to standard error.
+    pub log_file: Option<PathBuf>,
     /// In the order of the file.
     pub modules: Vec<Module>,
 }
@@ -119,6 +121,10 @@ pub struct Module {
     pub hidden: Filter,
     pub transfer_logging: bool,
     pub log_format: LogFormat,
+    /// Where what is said of transfers goes, if not to standard error.
+    pub log_file: Option<PathBuf>,
+    /// Compress as little as the method allows.
+    pub dont_compress: bool,
 }
 
 impl Module {
@@ -157,6 +163,8 @@ impl Module {
             hidden: Filter::default(),
             transfer_logging: false,
             log_format: LogFormat::default(),
+            log_file: None,
+            dont_compress: false,
         }
     }
 
@@ -269,6 +277,11 @@ impl Config {
             "address" => self.address = Some(value.to_owned()),
             "port" => self.port = Some(number(value)?),
             "pidfile" => self.pid_file = Some(value.into()),
+            // Of the modules as well, unless they say otherwise.
+            "logfile" => {
+                self.log_file = log_file(value);
+                return Ok(false);
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -402,13 +415,20 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "post-xferexec" => module.post_exec = command(value),
         // Every module ends at its root, with or without chroot(2).
         "usechroot" => drop(boolean(value)?),
-        // No compressor changes its level from file to file, as in rsync 3.5.
-        "dontcompress" => {}
+        "logfile" => module.log_file = log_file(value),
+        // No compressor changes its level from file to file, as in rsync 3.5: all files or none.
+        "dontcompress" => module.dont_compress = words(value).any(|pattern| pattern == "*"),
+        // What is said goes to a file or to standard error, and nobody can ask for more of it.
+        "syslogfacility" | "syslogtag" | "maxverbosity" => {}
         // Connections are counted in this one process.
         "lockfile" => {}
         _ => return Err(format!("the parameter '{key}' is not known here")),
     }
     Ok(())
+}
+
+fn log_file(value: &str) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| value.into())
 }
 
 fn trimmed_path(path: &str) -> String {

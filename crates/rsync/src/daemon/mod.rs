@@ -19,6 +19,7 @@ pub(crate) use log::Event;
 pub use log::LogFormat;
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -50,8 +51,8 @@ pub trait OpenPath: Send + Sync {
 /// Time for a client to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Is told what the daemon has to say, a line at a time.
-pub type Log = dyn Fn(&str) + Send + Sync;
+/// Is told what the daemon has to say, a line at a time, and the log file that it is meant for, if there is one.
+pub type Log = dyn Fn(Option<&Path>, &str) + Send + Sync;
 
 /// What all connections share.
 pub struct Daemon {
@@ -120,7 +121,12 @@ impl Daemon {
     }
 
     fn say(&self, text: impl AsRef<str>) {
-        (self.log)(text.as_ref());
+        (self.log)(self.config.log_file.as_deref(), text.as_ref());
+    }
+
+    /// Says what is of one module only.
+    fn say_of(&self, module: &Module, text: impl AsRef<str>) {
+        (self.log)(module.log_file.as_deref(), text.as_ref());
     }
 
     /// Counts a connection to a module for as long as what is returned lives; `None` when there are too many.

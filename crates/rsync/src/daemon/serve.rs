@@ -23,6 +23,7 @@ use crate::scan::{Called, View};
 use crate::sender::Summary;
 use crate::session::{self, Receiving, Surroundings};
 use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
+use crate::token::LEAST;
 
 /// Who rsync is when nobody has said who to be.
 const NOBODY: u32 = 65534;
@@ -54,15 +55,18 @@ impl Daemon {
         });
         let code = match &result {
             Ok(Some(summary)) => {
-                self.say(format!(
-                    "sent {} bytes  received {} bytes  total size {}",
-                    summary.written, summary.read, summary.size
-                ));
+                self.say_of(
+                    module,
+                    format!(
+                        "sent {} bytes  received {} bytes  total size {}",
+                        summary.written, summary.read, summary.size
+                    ),
+                );
                 summary.shortcoming().map_or(0, |code| code as i32)
             }
             Ok(None) => -1,
             Err(error) => {
-                self.say(format!("{peer}: module {}: {error}", module.name));
+                self.say_of(module, format!("{peer}: module {}: {error}", module.name));
                 link.drain();
                 match error {
                     RsyncError::PeerExit { code } => i32::try_from(*code).unwrap_or(-1),
@@ -93,17 +97,20 @@ impl Daemon {
         let ended = match exec::run(command, variables, input, patience) {
             Ok(ended) => ended,
             Err(error) => {
-                self.say(format!("module {}: {kind} cannot be run: {error}", module.name));
+                self.say_of(module, format!("module {}: {kind} cannot be run: {error}", module.name));
                 return Err(format!("{kind} cannot be run"));
             }
         };
         for line in ended.err.lines() {
-            self.say(format!("module {}: {kind}: {}", module.name, line.escape_debug()));
+            self.say_of(module, format!("module {}: {kind}: {}", module.name, line.escape_debug()));
         }
         if ended.is_success() {
             return Ok(());
         }
-        self.say(format!("module {}: {kind} returned failure ({})", module.name, ended.raw_status()));
+        self.say_of(
+            module,
+            format!("module {}: {kind} returned failure ({})", module.name, ended.raw_status()),
+        );
         let said = if ended.out.is_empty() { String::new() } else { format!(":{}", ended.out.trim_end()) };
         Err(format!("{kind} returned failure ({}){said}", ended.raw_status()))
     }
@@ -127,7 +134,7 @@ impl Daemon {
         let source: Arc<dyn Source> = match self.open(module) {
             Ok(source) => source,
             Err(error) => {
-                self.say(format!("module {}: {}: {error}", module.name, module.path));
+                self.say_of(module, format!("module {}: {}: {error}", module.name, module.path));
                 link.say(&format!("@ERROR: chdir failed: {} cannot be opened", module.name))?;
                 return Ok(None);
             }
@@ -150,6 +157,9 @@ impl Daemon {
         options.patterns = true;
         options.numeric_ids |= module.numeric_ids;
         options.ignore_errors |= module.ignore_errors;
+        if module.dont_compress {
+            options.compress_level = Some(LEAST);
+        }
         let timeout = match (module.timeout_seconds, options.timeout_seconds) {
             (0, 0) => None,
             (0, seconds) | (seconds, 0) => Some(seconds),
@@ -158,10 +168,10 @@ impl Daemon {
         (link.set_timeout)(timeout.map(|seconds| Duration::from_secs(u64::from(seconds))))?;
         let user = if chosen.user.is_empty() { String::new() } else { format!("{}@", chosen.user) };
         let direction = if options.sender { "on" } else { "to" };
-        self.say(format!(
-            "rsync {direction} {} from {user}{peer}",
-            String::from_utf8_lossy(&shown).escape_debug()
-        ));
+        self.say_of(
+            module,
+            format!("rsync {direction} {} from {user}{peer}", String::from_utf8_lossy(&shown).escape_debug()),
+        );
         let (user, protocol) = (chosen.user.as_str(), chosen.protocol);
         Ok(Some(Asked { module, user, protocol, peer, options, failure, source }))
     }
@@ -180,7 +190,7 @@ impl Daemon {
         };
         let on_event = |event: &Event<'_>| {
             if module.transfer_logging {
-                self.say(module.log_format.line(&context, event));
+                self.say_of(module, module.log_format.line(&context, event));
             }
         };
         if !asked.options.sender && asked.failure.is_none() {
@@ -258,7 +268,7 @@ impl Daemon {
         Ok(match (&module.index, module.real_files()) {
             (Some(file), _) => {
                 let told = |error: &IndexError| {
-                    self.say(format!("module {}: {error}; the index before is used", module.name));
+                    self.say_of(module, format!("module {}: {error}; the index before is used", module.name));
                 };
                 let index = self.indexes.get(file, told).map_err(|error| error.to_string())?;
                 Arc::new(IndexedSource::new(index, module.real_path.as_deref().unwrap_or(path)))

@@ -39,7 +39,7 @@ impl Server {
         let config = Config::parse(config, Path::new("rsyncd.conf")).unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
-        let say = Box::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
+        let say = Box::new(move |_: Option<&Path>, line: &str| lines.lock().unwrap().push(line.to_owned()));
         let daemon = Arc::new(Daemon::new(config, Box::new(NoDatasets), say).with_patience(patience));
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let port = listener.address().unwrap().port();
