@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
@@ -43,12 +43,18 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     read
 }
 
-/// Everything up to the arguments, which are given.
-fn hello(args: &[&str]) -> Vec<u8> {
-    let mut said = b"@RSYNCD: 31.0 md5\nm\n".to_vec();
-    args.iter().for_each(|arg| said.extend([arg.as_bytes(), b"\0"].concat()));
+/// What comes before the arguments.
+const GREETING: &[u8] = b"@RSYNCD: 31.0 md5\nm\n";
+
+fn words(args: &[&str]) -> Vec<u8> {
+    let mut said: Vec<u8> = args.iter().flat_map(|arg| [arg.as_bytes(), b"\0"].concat()).collect();
     said.push(0);
     said
+}
+
+/// Everything up to the arguments, which are given.
+fn hello(args: &[&str]) -> Vec<u8> {
+    [GREETING, &words(args)].concat()
 }
 
 /// A message of data.
@@ -63,16 +69,23 @@ fn assert_served(server: &Server) {
     // The one place in the module is free as soon as whoever had it is gone.
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let mut stream = connect(server);
-        stream.write_all(&hello(ARGS)).unwrap();
-        // Its choice of a checksum, no rules, then nothing: the lists come first.
-        stream.write_all(b"\x03md5").unwrap();
-        stream.write_all(&message(&[0; 4])).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
-        let read = rest(&mut stream);
-        let has = |part: &[u8]| read.windows(part.len()).any(|window| window == part);
-        if !has(b"@ERROR: max connections") {
-            assert!(has(b"@RSYNCD: OK\n") && has(b"near"), "{}", String::from_utf8_lossy(&read));
+        let mut stream = BufReader::new(connect(server));
+        stream.get_mut().write_all(GREETING).unwrap();
+        // Whoever is refused is told so before there is more to say.
+        let mut answer = String::new();
+        for _ in 0..2 {
+            answer.clear();
+            stream.read_line(&mut answer).unwrap();
+        }
+        if !answer.starts_with("@ERROR: max connections") {
+            assert_eq!(answer, "@RSYNCD: OK\n");
+            // Its choice of a checksum, no rules, then nothing: the lists come first.
+            let said = [words(ARGS), b"\x03md5".to_vec(), message(&[0; 4])].concat();
+            stream.get_mut().write_all(&said).unwrap();
+            stream.get_mut().shutdown(Shutdown::Write).unwrap();
+            let mut read = Vec::new();
+            let _ = stream.read_to_end(&mut read);
+            assert!(read.windows(4).any(|name| name == b"near"), "{}", String::from_utf8_lossy(&read));
             return;
         }
         assert!(Instant::now() < deadline, "the module is never free");

@@ -153,7 +153,7 @@ impl Daemon {
         let result = self.greet(&mut link, peer);
         let Some(chosen) = result? else { return Ok(()) };
         let module = chosen.module;
-        let Some(_counted) = self.enter(module) else {
+        let Some(counted) = self.enter(module) else {
             if module.is_disabled {
                 link.say("@ERROR: module is disabled")?;
             } else {
@@ -164,7 +164,7 @@ impl Daemon {
             }
             return Ok(());
         };
-        self.serve_module(link, peer, &chosen);
+        self.serve_module(link, peer, &chosen, counted);
         Ok(())
     }
 

@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::{Daemon, Link, Shutdown};
 
 /// How often it is looked at whether to end.
-const TICK: Duration = Duration::from_millis(50);
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// After a failure, how long until it is tried again.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A place where clients come.
 pub struct Listener {
@@ -36,6 +40,15 @@ impl Listener {
     }
 }
 
+/// Until somebody comes, or for [`LOOK`].
+fn wait(listeners: &[Listener]) {
+    let mut sockets: Vec<_> =
+        listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN)).collect();
+    if poll(&mut sockets, Some(&LOOK)).is_err() {
+        std::thread::sleep(PAUSE);
+    }
+}
+
 impl Daemon {
     /// Takes connections until it is told to end, at most so many at once; those under way are finished or cut off with the
     /// process.
@@ -50,20 +63,17 @@ impl Daemon {
     ) -> io::Result<()> {
         let connections = Arc::new(AtomicUsize::new(0));
         while !shutdown.is_triggered() {
-            let mut is_idle = true;
+            wait(listeners);
             for listener in listeners {
                 match listener.socket.accept() {
-                    Ok((stream, peer)) => {
-                        is_idle = false;
-                        self.take(stream, peer, max_connections, &connections);
-                    }
+                    Ok((stream, peer)) => self.take(stream, peer, max_connections, &connections),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     // Of the one connection, or of a moment without descriptors.
-                    Err(error) => self.say(format!("accept: {error}")),
+                    Err(error) => {
+                        self.say(format!("accept: {error}"));
+                        std::thread::sleep(PAUSE);
+                    }
                 }
-            }
-            if is_idle {
-                std::thread::sleep(TICK);
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::config::Id;
 use super::connection::Chosen;
 use super::exec::{self, Variables};
 use super::log::{Event, LogContext};
-use super::{Daemon, Link, Module};
+use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::index::IndexError;
 use crate::names::Names;
@@ -41,7 +41,13 @@ struct Asked<'d> {
 
 impl Daemon {
     /// From the module's choice on. What went wrong is logged; the client was told, where it could be.
-    pub(super) fn serve_module(&self, mut link: Link, peer: IpAddr, chosen: &Chosen<'_>) {
+    pub(super) fn serve_module(
+        &self,
+        mut link: Link,
+        peer: IpAddr,
+        chosen: &Chosen<'_>,
+        counted: Counted<'_>,
+    ) {
         let module = chosen.module;
         let mut variables = variables(module, peer, &chosen.user);
         let result = self.ask(&mut link, peer, chosen, &mut variables).and_then(|asked| match asked {
@@ -74,6 +80,10 @@ impl Daemon {
                 }
             }
         };
+        // Who sees its connection end may come again at once, unless something is to be done before.
+        if module.post_exec.is_none() {
+            drop(counted);
+        }
         // Nobody waits for what is done afterwards.
         drop(link);
         if let Some(command) = &module.post_exec {
