@@ -154,18 +154,19 @@ fn watched<T>(
     let socket = context.stdin.try_clone().map_err(CliError::Output)?;
     let is_over = AtomicBool::new(false);
     Ok(std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watcher = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 if context.is_cancelled() {
                     // It may be gone already.
                     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
                     return;
                 }
-                std::thread::sleep(TICK);
+                std::thread::park_timeout(TICK);
             }
         });
         let result = work(&socket);
         is_over.store(true, Ordering::Relaxed);
+        watcher.thread().unpark();
         result
     }))
 }
