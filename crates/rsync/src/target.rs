@@ -16,6 +16,7 @@ use snowmelt_dataset::{
     DatasetError, Datasets, Head, Kind, Name, Objset, ReceiveError, Snapshot, StageOptions, Staging,
     new_filesystem_objects,
 };
+use snowmelt_pool::Syncer;
 use snowmelt_zpl::{
     Attributes, Caller, Cursor as DirCursor, FileKind, Filesystem, FilesystemMut, NewKind, NewNode,
     RenameMode, SetAttributes, SetXattr, Timestamp, ZplError,
@@ -73,6 +74,8 @@ pub struct Target<'a> {
     written: Mutex<HashSet<u64>>,
     /// The directory last looked into: its path and object.
     last: Mutex<Option<(Vec<u8>, u64)>>,
+    /// Writes beside what comes. Without a thread for it, who writes does its work.
+    _syncer: Option<Syncer>,
 }
 
 /// A failure with the number that Linux has for it.
@@ -149,6 +152,7 @@ impl<'a> Target<'a> {
             is_changed: AtomicBool::new(false),
             written: Mutex::default(),
             last: Mutex::default(),
+            _syncer: Syncer::start(datasets.pool().clone(), |_| {}).ok(),
         })
     }
 

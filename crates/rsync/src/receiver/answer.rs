@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 
 use snowmelt_zpl::NewKind;
 
+use super::gathered::Gathered;
 use super::generate::item;
 use super::links::Leader;
 use super::sums::Blocks;
@@ -12,6 +13,7 @@ use crate::checksum::FileSum;
 use crate::daemon::Event;
 use crate::error::{Result, RsyncError};
 use crate::flist::{Received, XattrValue};
+use crate::target::Target;
 use crate::token::Token;
 use crate::wire::{Ndx, Note, ReadWire, Tag};
 
@@ -28,6 +30,41 @@ enum Arrived {
     Wrong,
     /// It could not be written, and was passed over.
     Lost,
+}
+
+/// A file's content on its way.
+struct Content {
+    /// The object that it is written to, if that is there, and whether that is what was at the path.
+    opened: Option<(u64, bool)>,
+    /// Bytes that came.
+    at: u64,
+    sum: FileSum,
+    gathered: Gathered,
+}
+
+impl Content {
+    /// These bytes come next.
+    fn take(&mut self, data: &[u8], target: &Target<'_>) -> io::Result<()> {
+        self.sum.update(data);
+        if let Some((object, _)) = self.opened {
+            self.gathered.take(self.at, data, |at, data| target.write(object, at, data))?;
+        }
+        self.at += data.len() as u64;
+        Ok(())
+    }
+
+    /// These bytes come next, and are there.
+    fn pass(&mut self, data: &[u8]) {
+        self.sum.update(data);
+        self.at += data.len() as u64;
+    }
+
+    fn flush(&mut self, target: &Target<'_>) -> io::Result<()> {
+        match self.opened {
+            Some((object, _)) => self.gathered.flush(|at, data| target.write(object, at, data)),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
@@ -199,7 +236,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn receive(&mut self, wanted: &Pending, path: &[u8]) -> Result<Arrived> {
         let index = wanted.index;
         let algorithm = self.agreed.sums.algorithm;
-        let mut sum = FileSum::new(algorithm);
+        let sum = FileSum::new(algorithm);
         let opened = match self.open(index, path) {
             Ok((object, was)) => {
                 let is_itself = matches!(was, Was::Itself);
@@ -211,28 +248,43 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 None
             }
         };
-        let mut at = 0;
-        let mut buffer = Vec::new();
+        let mut file = Content { opened, at: 0, sum, gathered: Gathered::default() };
+        let came = self.take_content(wanted, path, &mut file);
+        // Of what came before a failure all may be kept.
+        let written = file.flush(&self.into.target).map_err(|error| self.no_room(path, &error));
+        came?;
+        written?;
+        let Content { at, sum, .. } = file;
+        let mut digest = vec![0; algorithm.len()];
+        self.reader.read_exact(&mut digest)?;
+        let Some((object, _)) = opened else { return Ok(Arrived::Lost) };
+        let size = self.into.target.attributes(object).map(|it| it.size);
+        if size.map_err(|error| self.no_room(path, &error))? != at {
+            let cut = self.into.target.truncate(object, at);
+            cut.map_err(|error| self.no_room(path, &error))?;
+        }
+        Ok(if sum.finish() == digest { Arrived::Right(object) } else { Arrived::Wrong })
+    }
+
+    /// Takes a file's content up to its end; what is gathered of it is still to be written.
+    fn take_content(&mut self, wanted: &Pending, path: &[u8], file: &mut Content) -> Result<()> {
         if self.options.append > 0 && !self.is_second {
             let (object, size) = wanted.basis.map_or((0, 0), |(object, size, _)| (object, size));
             if self.options.append > 1 {
-                self.sum_up((object, size), &mut sum)?;
+                self.sum_up((object, size), &mut file.sum)?;
             }
-            at = size;
+            file.at = size;
         }
+        let mut buffer = Vec::new();
         self.tokens.begin();
         loop {
             match self.tokens.next(self.reader)? {
-                Token::End => break,
+                Token::End => return Ok(()),
                 Token::Literal => {
                     let data = self.tokens.literal();
-                    sum.update(data);
                     self.summary.literal += data.len() as u64;
-                    if let Some((object, _)) = opened {
-                        let written = self.into.target.write(object, at, data);
-                        written.map_err(|error| self.no_room(path, &error))?;
-                    }
-                    at += data.len() as u64;
+                    let taken = file.take(data, &self.into.target);
+                    taken.map_err(|error| self.no_room(path, &error))?;
                 }
                 Token::Block(number) => {
                     let (basis, (offset, len)) = self.block(wanted, number)?;
@@ -243,28 +295,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                         buffer.fill(0);
                     }
                     self.tokens.see(&buffer)?;
-                    sum.update(&buffer);
                     self.summary.matched += len as u64;
                     // What is where it was before is there.
-                    let is_there = opened == Some((basis.0, true)) && offset == at;
-                    if let Some((object, _)) = opened.filter(|_| !is_there) {
-                        let written = self.into.target.write(object, at, &buffer);
-                        written.map_err(|error| self.no_room(path, &error))?;
+                    if file.opened == Some((basis.0, true)) && offset == file.at {
+                        file.pass(&buffer);
+                    } else {
+                        let taken = file.take(&buffer, &self.into.target);
+                        taken.map_err(|error| self.no_room(path, &error))?;
                     }
-                    at += len as u64;
                 }
             }
             self.writer.keep_alive()?;
         }
-        let mut digest = vec![0; algorithm.len()];
-        self.reader.read_exact(&mut digest)?;
-        let Some((object, _)) = opened else { return Ok(Arrived::Lost) };
-        let size = self.into.target.attributes(object).map(|it| it.size);
-        if size.map_err(|error| self.no_room(path, &error))? != at {
-            let cut = self.into.target.truncate(object, at);
-            cut.map_err(|error| self.no_room(path, &error))?;
-        }
-        Ok(if sum.finish() == digest { Arrived::Right(object) } else { Arrived::Wrong })
     }
 
     fn no_room(&self, path: &[u8], error: &io::Error) -> RsyncError {

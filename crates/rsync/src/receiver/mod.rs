@@ -8,6 +8,7 @@ mod attributes;
 mod backup;
 mod basis;
 mod delete;
+mod gathered;
 mod generate;
 mod links;
 mod place;
