@@ -143,27 +143,32 @@ pub enum Piece<'a> {
 /// A file that is read from front to back, with a window into it.
 struct Window<'r> {
     read: &'r mut dyn Read,
-    buffer: Vec<u8>,
+    /// Bytes up to `end` are the file's; what is after them is room.
+    buffer: &'r mut Vec<u8>,
     /// Where in the buffer what is not yet told begins, and the window.
     told: usize,
     at: usize,
+    end: usize,
     is_end: bool,
 }
 
 impl Window<'_> {
     /// Has `len` bytes from the window's beginning on, or all there are.
     fn fill(&mut self, len: usize) -> io::Result<()> {
-        if self.is_end || self.buffer.len() - self.at >= len {
+        if self.is_end || self.end - self.at >= len {
             return Ok(());
         }
-        self.buffer.drain(..self.told);
+        self.buffer.copy_within(self.told..self.end, 0);
         self.at -= self.told;
+        self.end -= self.told;
         self.told = 0;
-        while !self.is_end && self.buffer.len() - self.at < len {
-            let end = self.buffer.len();
-            self.buffer.resize(end + CHUNK, 0);
-            let read = self.read.read(&mut self.buffer[end..])?;
-            self.buffer.truncate(end + read);
+        while !self.is_end && self.end - self.at < len {
+            let past = self.end + CHUNK;
+            if self.buffer.len() < past {
+                self.buffer.resize(past, 0);
+            }
+            let read = self.read.read(&mut self.buffer[self.end..past])?;
+            self.end += read;
             self.is_end = read == 0;
         }
         Ok(())
@@ -192,18 +197,19 @@ pub struct Matching {
     pub in_place: bool,
 }
 
-/// Reads a file to its end, tells its pieces, and adds its content to `sum`.
+/// Reads a file to its end, tells its pieces, and adds its content to `sum`. `buffer` is of use to the next file again, whatever is
+/// in it.
 ///
 /// # Errors
 /// When the file cannot be read, and whatever `each` fails with.
 pub fn find(
-    read: &mut dyn Read,
+    (read, buffer): (&mut dyn Read, &mut Vec<u8>),
     sums: &Sums,
     matching: Matching,
     sum: &mut FileSum,
     each: &mut EachPiece<'_>,
 ) -> Result<()> {
-    let mut window = Window { read, buffer: Vec::new(), told: 0, at: 0, is_end: false };
+    let mut window = Window { read, buffer, told: 0, at: 0, end: 0, is_end: false };
     if sums.rolling.is_empty() {
         return whole(&mut window, sum, each);
     }
@@ -213,7 +219,7 @@ pub fn find(
     let mut rolling = None;
     loop {
         window.fill(sums.block_len + 1)?;
-        let rest = &window.buffer[window.at..];
+        let rest = &window.buffer[window.at..window.end];
         let len = rest.len().min(sums.block_len);
         // Only the last block can be shorter.
         if len == 0 || len < sums.len_of(sums.count - 1).min(sums.block_len) {
@@ -245,7 +251,7 @@ pub fn find(
             }
         }
     }
-    window.at = window.buffer.len();
+    window.at = window.end;
     window.tell_literal(sum, each)
 }
 
@@ -253,10 +259,10 @@ pub fn find(
 fn whole(window: &mut Window<'_>, sum: &mut FileSum, each: &mut EachPiece<'_>) -> Result<()> {
     loop {
         window.fill(1)?;
-        if window.buffer.len() == window.at {
+        if window.end == window.at {
             return Ok(());
         }
-        window.at = window.buffer.len();
+        window.at = window.end;
         window.tell_literal(sum, each)?;
     }
 }
@@ -329,7 +335,9 @@ mod tests {
         let (mut out, mut literal) = (Vec::new(), 0);
         let mut sum = FileSum::new(Algorithm::Md5);
         let matching = Matching { seeded: SEEDED, in_place };
-        find(&mut &new[..], &sums, matching, &mut sum, &mut |piece| {
+        // What another file left is not seen.
+        let mut buffer = vec![b'x'; 300_000];
+        find((&mut &new[..], &mut buffer), &sums, matching, &mut sum, &mut |piece| {
             match piece {
                 Piece::Literal(data) => {
                     literal += data.len();

@@ -131,7 +131,8 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         // What is appended while it is read is left for the next time; so the end is known in advance.
         let left = content.size().saturating_sub(if append > 0 { sums.basis_len() } else { 0 });
         let mut limited = Reading { content: &mut *content, left, failure: None };
-        let found = delta::find(&mut limited, sums, matching, &mut sum, &mut |piece| {
+        let read = (&mut limited as &mut dyn Read, &mut self.buffer);
+        let found = delta::find(read, sums, matching, &mut sum, &mut |piece| {
             match piece {
                 Piece::Literal(data) => {
                     literal += data.len() as u64;
@@ -209,6 +210,9 @@ struct Reading<'c> {
 impl Read for Reading<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let len = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if len == 0 {
+            return Ok(0);
+        }
         let read = self.content.read(&mut buffer[..len]).unwrap_or_else(|error| {
             self.failure = Some(error);
             self.left = 0;

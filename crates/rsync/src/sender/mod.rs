@@ -106,6 +106,8 @@ pub struct Sender<'a, R, W> {
     requests: NdxReader,
     answers: NdxWriter,
     tokens: TokenWriter,
+    /// What files are read through.
+    buffer: Vec<u8>,
     summary: Summary,
     told_error: u32,
     list_time: Duration,
@@ -142,6 +144,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             requests: NdxReader::of(agreed.protocol),
             answers: NdxWriter::of(agreed.protocol),
             tokens,
+            buffer: Vec::new(),
             summary: Summary::default(),
             told_error: 0,
             list_time: Duration::ZERO,
