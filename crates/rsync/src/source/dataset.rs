@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use snowmelt_dataset::{Dataset, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Atime, SnapDir, Stat, Vfs, VfsError, VfsOptions, Who};
 use snowmelt_zpl::{Attributes, Timestamp, acl};
@@ -19,7 +20,12 @@ const ROOT: Who = Who { uid: 0, gid: 0, umask: 0o022 };
 /// A dataset or snapshot. Whoever may connect sees all of it: the permissions of files are not looked at.
 pub struct DatasetSource {
     vfs: Arc<Vfs>,
+    /// Of a snapshot, the directory last looked into.
+    last: Option<Mutex<Option<Directory>>>,
 }
+
+/// A directory's path, and its number.
+type Directory = (Vec<u8>, u64);
 
 fn options() -> VfsOptions {
     // Reading through a server leaves no trace, ACLs are there to be sent, and a module shows no other snapshots.
@@ -33,7 +39,7 @@ impl DatasetSource {
     /// # Errors
     /// When it cannot be read here.
     pub fn head(datasets: &Arc<Datasets>, dataset: &Dataset) -> Result<Self, VfsError> {
-        Ok(Self { vfs: Arc::new(Vfs::open(datasets.clone(), dataset, options())?) })
+        Ok(Self { vfs: Arc::new(Vfs::open(datasets.clone(), dataset, options())?), last: None })
     }
 
     /// A snapshot.
@@ -42,7 +48,7 @@ impl DatasetSource {
     /// When it cannot be read here.
     pub fn snapshot(datasets: &Arc<Datasets>, snapshot: &Snapshot) -> Result<Self, VfsError> {
         let vfs = Vfs::open_snapshot(datasets.clone(), snapshot, options())?;
-        Ok(Self { vfs: Arc::new(vfs) })
+        Ok(Self { vfs: Arc::new(vfs), last: Some(Mutex::default()) })
     }
 
     fn stat(&self, number: u64) -> io::Result<Stat> {
@@ -56,7 +62,31 @@ impl DatasetSource {
         Ok(stat)
     }
 
+    /// The files of a directory are asked for one after the other.
     fn resolve(&self, path: &[u8], follow: bool) -> io::Result<Stat> {
+        let cut = path.iter().rposition(|byte| *byte == b'/').map(|at| (&path[..at], &path[at + 1..]));
+        let (Some(last), Some((above, name))) = (&self.last, cut) else { return self.walk(path, follow) };
+        if matches!(name, b"" | b"." | b"..") {
+            return self.walk(path, follow);
+        }
+        let mut last = last.lock();
+        let number = match last.as_ref().filter(|(known, _)| known == above) {
+            Some((_, number)) => *number,
+            None => {
+                let number = self.walk(above, true)?.ino;
+                *last = Some((above.to_vec(), number));
+                number
+            }
+        };
+        drop(last);
+        match self.child(number, name)? {
+            found if follow && metadata_of_stat(&found).is_symlink() => self.walk(path, true),
+            found => Ok(found),
+        }
+    }
+
+    /// The same, from the root on.
+    fn walk(&self, path: &[u8], follow: bool) -> io::Result<Stat> {
         let mut here = self.stat(self.vfs.root().map_err(failure)?)?;
         let root = here.ino;
         let mut way = Vec::new();

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
@@ -20,6 +22,8 @@ const XATTR_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub struct DirectorySource {
     root: OwnedFd,
+    /// The directory whose files' attributes were last asked for: its path, and itself.
+    last: Mutex<Option<(Vec<u8>, Arc<OwnedFd>)>>,
 }
 
 impl DirectorySource {
@@ -29,7 +33,7 @@ impl DirectorySource {
     /// When it is none, or there is none.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { root: rustix::fs::open(path, flags, Mode::empty())? })
+        Ok(Self { root: rustix::fs::open(path, flags, Mode::empty())?, last: Mutex::default() })
     }
 
     fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
@@ -149,27 +153,31 @@ impl Source for DirectorySource {
     }
 
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let handle = self.handle(path, follow)?;
-        // Attributes of what is open for looking only are had by its name in /proc.
-        let fd = handle.as_fd().as_raw_fd();
-        let stat = rustix::fs::statx(&handle, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
-        if metadata_of(&stat).is_symlink() {
-            // The name leads through the link: its own attributes are those of its name in its directory.
-            return self.link_xattrs(path);
+        let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b""[..], path),
+        };
+        if follow || matches!(name, b"" | b"." | b"..") {
+            let handle = self.handle(path, true)?;
+            // Attributes of what is open for looking only are had by its name in /proc.
+            return attributes_at(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_bytes(), true);
         }
-        attributes_at(&format!("/proc/self/fd/{fd}").into_bytes(), true)
+        let above = self.directory(above)?;
+        let path = [format!("/proc/self/fd/{}/", above.as_raw_fd()).as_bytes(), name].concat();
+        attributes_at(&path, false)
     }
 }
 
 impl DirectorySource {
-    fn link_xattrs(&self, path: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&b""[..], path),
-        };
-        let parent = self.handle(parent, true)?;
-        let path = [format!("/proc/self/fd/{}/", parent.as_raw_fd()).as_bytes(), name].concat();
-        attributes_at(&path, false)
+    /// A directory, for looking at only. Its files are asked for one after the other, so the last one is kept.
+    fn directory(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
+        let mut last = self.last.lock();
+        if let Some((_, directory)) = last.as_ref().filter(|(known, _)| known == path) {
+            return Ok(directory.clone());
+        }
+        let directory = Arc::new(self.handle(path, true)?);
+        *last = Some((path.to_vec(), directory.clone()));
+        Ok(directory)
     }
 }
 
@@ -182,8 +190,8 @@ pub(crate) fn attributes_at(path: &[u8], follow: bool) -> io::Result<BTreeMap<Ve
         false => rustix::fs::llistxattr(&path, rustix::buffer::spare_capacity(&mut buffer)),
     };
     match listed {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
         Ok(_) => {}
-        Err(rustix::io::Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
         Err(error) => return Err(error.into()),
     }
     let mut found = BTreeMap::new();
