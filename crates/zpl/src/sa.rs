@@ -9,7 +9,7 @@ use crate::bytes::Endian;
 use crate::error::ZplError;
 use crate::source::{DMU_OT_SA, DMU_OT_ZNODE, Dnode, Objects};
 use crate::zap::{Cursor, Zap};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 pub(crate) mod edit;
 pub(crate) mod tables;
@@ -98,8 +98,8 @@ struct Registered {
 /// The registry and layouts of one filesystem.
 #[derive(Debug, Clone, Default)]
 pub struct SaTable {
-    registry: HashMap<u16, Registered>,
-    layouts: HashMap<u16, Vec<u16>>,
+    registry: BTreeMap<u16, Registered>,
+    layouts: BTreeMap<u16, Vec<u16>>,
     /// Names in the registry as stored.
     stored: HashSet<String>,
     /// The SA master node.
@@ -221,15 +221,14 @@ impl SaTable {
             // Layouts 0 and 1 are never stored; both are empty here.
             return if number <= 1 { Ok(()) } else { Err(corrupt(format!("SA layout {number} is unknown"))) };
         };
-        let length_of = |attr: &u16| self.registry.get(attr).map_or(0, |registered| registered.len);
-        let variable = layout.iter().filter(|attr| length_of(attr) == 0).count();
+        let unknown = Registered { attr: None, len: 0 };
+        let registered = |attr: &u16| self.registry.get(attr).copied().unwrap_or(unknown);
+        let variable = layout.iter().filter(|attr| registered(attr).len == 0).count();
         let mut at = (HEADER_LEN + 2 * variable).next_multiple_of(8);
         let mut lengths = (0..variable).map(|index| endian.u16(buf, HEADER_LEN + 2 * index));
         for number in layout {
-            let len = match length_of(number) {
-                0 => lengths.next().flatten(),
-                fixed => Some(fixed),
-            };
+            let Registered { attr, len } = registered(number);
+            let len = if len == 0 { lengths.next().flatten() } else { Some(len) };
             let bytes = len.and_then(|len| buf.get(at..at + usize::from(len)));
             let Some(bytes) = bytes else {
                 return Err(corrupt(format!(
@@ -237,7 +236,7 @@ impl SaTable {
                     buf.len()
                 )));
             };
-            if let Some(attr) = self.registry.get(number).and_then(|registered| registered.attr) {
+            if let Some(attr) = attr {
                 values.found[attr as usize] = Some((endian, bytes));
             }
             at = (at + bytes.len()).next_multiple_of(8);
