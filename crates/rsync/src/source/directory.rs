@@ -17,6 +17,8 @@ use super::{Content, Metadata, Source, Time};
 
 /// Longest list of names of extended attributes, and longest value, that Linux has.
 const XATTR_MAX: usize = 64 << 10;
+/// Times that a path is looked up while others rename.
+const TRIES: usize = 1000;
 
 /// A directory.
 #[derive(Debug)]
@@ -39,13 +41,29 @@ impl DirectorySource {
     fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let path = if path.is_empty() { b"." } else { path };
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Ok(rustix::fs::openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+        Ok(open_inside(&self.root, path, flags, resolve)?)
     }
 
     /// What is there, whatever it is, for looking at only.
     fn handle(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         self.open_at(path, OFlags::PATH | nofollow)
+    }
+}
+
+/// The kernel gives up on a path with ".." while anything anywhere is renamed, and is to be asked again (`openat2(2)`, `EAGAIN`).
+fn open_inside(
+    root: &OwnedFd,
+    path: &[u8],
+    flags: OFlags,
+    resolve: ResolveFlags,
+) -> rustix::io::Result<OwnedFd> {
+    let mut tries = 1;
+    loop {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
+            done => return done,
+        }
     }
 }
 
@@ -95,7 +113,7 @@ impl DirectorySource {
         };
         let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
         let stale = io::Error::from(Errno::STALE);
-        let fd = match rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
+        let fd = match open_inside(&self.root, path, flags, resolve) {
             // A link, a socket, or something on the way that is no directory any more.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => return Err(stale),
             opened => opened?,
@@ -232,5 +250,66 @@ impl Content for OpenFile {
 
     fn seek_to(&mut self, offset: u64) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(offset)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, DirectorySource) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        fs::write(dir.path().join("f"), "content").unwrap();
+        symlink("../f", dir.path().join("d/l")).unwrap();
+        let source = DirectorySource::open(dir.path()).unwrap();
+        (dir, source)
+    }
+
+    #[test]
+    fn paths_are_found_while_others_rename() {
+        let (dir, source) = tree();
+        let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+        fs::create_dir(&here).unwrap();
+        let is_over = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    fs::rename(&here, &there).unwrap();
+                    fs::rename(&there, &here).unwrap();
+                }
+            });
+            let found: io::Result<Vec<_>> = (0..5000).map(|_| source.metadata(b"d/l", true)).collect();
+            is_over.store(true, Ordering::Relaxed);
+            found
+        });
+        assert!(found.unwrap().iter().all(|it| it.size == 7));
+    }
+
+    #[test]
+    fn links_have_attributes_of_their_own() {
+        let (dir, source) = tree();
+        xattr::set(dir.path().join("f"), "user.a", b"1").unwrap();
+        xattr::set(dir.path().join("d"), "user.d", b"2").unwrap();
+        let names = |path: &[u8], follow: bool| {
+            let found = source.xattrs(path, follow).unwrap();
+            found.into_keys().filter(|name| name.starts_with(b"user.")).collect::<Vec<_>>()
+        };
+        let (a, d, none) = (vec![b"user.a".to_vec()], vec![b"user.d".to_vec()], vec![]);
+        for (path, follow, expected) in [
+            (&b"f"[..], false, &a),
+            (b"f", true, &a),
+            (b"d/l", false, &none),
+            (b"d/l", true, &a),
+            (b"d", false, &d),
+            (b"", true, &none),
+        ] {
+            assert_eq!(names(path, follow), *expected, "{}", String::from_utf8_lossy(path));
+        }
+        assert!(source.xattrs(b"d/none", false).is_err() && source.xattrs(b"f/none", false).is_err());
     }
 }
