@@ -20,6 +20,8 @@ const HEADER_LEN: usize = 4;
 const NOTES_MAX: usize = 1 << 16;
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
+/// Bytes that are sent at once, as far as nobody waits for them: each time costs as much as copying some of them.
+const SEND_LEN: usize = 128 << 10;
 
 /// What a message is. Numbers are those of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,8 +228,10 @@ impl<R: Read> Read for MuxReader<R> {
 /// Puts data and messages onto a connection.
 pub struct MuxWriter<W> {
     inner: W,
-    /// Room for a header, then data not yet sent.
+    /// Messages not yet sent, then one of data that is not ended: room for its header, and what it holds so far.
     buffer: Vec<u8>,
+    /// Where that begins.
+    open: usize,
     total: u64,
     last_sent: Instant,
     /// Time that a peer may hear nothing, half of its timeout.
@@ -265,11 +269,10 @@ impl Pace {
 impl<W: Write> MuxWriter<W> {
     /// Writes messages to `inner`.
     pub fn new(inner: W) -> Self {
-        let mut buffer = Vec::with_capacity(HEADER_LEN + DATA_MAX);
-        buffer.resize(HEADER_LEN, 0);
         Self {
             inner,
-            buffer,
+            buffer: vec![0; HEADER_LEN],
+            open: 0,
             total: 0,
             last_sent: Instant::now(),
             quiet_max: None,
@@ -305,24 +308,35 @@ impl<W: Write> MuxWriter<W> {
         self.total + (self.buffer.len() - HEADER_LEN) as u64
     }
 
-    fn send(&mut self, tag: Tag, len: usize) -> io::Result<()> {
+    /// Ends the message that is not ended, as one of this tag, and begins another.
+    fn end(&mut self, tag: Tag) {
+        let len = self.buffer.len() - self.open - HEADER_LEN;
         let header = (BASE + u32::from(tag as u8)) << 24 | len as u32;
-        self.buffer[..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
-        if let Some(pace) = &mut self.pace {
-            pace.wait(self.buffer.len());
-        }
-        self.inner.write_all(&self.buffer)?;
-        self.total += self.buffer.len() as u64;
-        self.buffer.truncate(HEADER_LEN);
-        self.last_sent = Instant::now();
-        Ok(())
+        self.buffer[self.open..][..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
+        self.open = self.buffer.len();
+        self.buffer.extend([0; HEADER_LEN]);
     }
 
-    fn send_data(&mut self) -> io::Result<()> {
-        match self.buffer.len() - HEADER_LEN {
-            0 => Ok(()),
-            len => self.send(Tag::Data, len),
+    fn end_data(&mut self) {
+        if self.buffer.len() > self.open + HEADER_LEN {
+            self.end(Tag::Data);
         }
+    }
+
+    /// Sends what is ended.
+    fn send(&mut self) -> io::Result<()> {
+        if self.open == 0 {
+            return Ok(());
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.wait(self.open);
+        }
+        self.inner.write_all(&self.buffer[..self.open])?;
+        self.total += self.open as u64;
+        self.buffer.drain(..self.open);
+        self.open = 0;
+        self.last_sent = Instant::now();
+        Ok(())
     }
 
     /// Sends a message, after all data before it.
@@ -334,7 +348,7 @@ impl<W: Write> MuxWriter<W> {
             told.message(u32::from(tag as u8), body);
             return Ok(());
         }
-        self.send_data()?;
+        self.end_data();
         let tag = match tag {
             _ if !self.is_old => tag,
             Tag::Data | Tag::Noop => Tag::Data,
@@ -342,12 +356,12 @@ impl<W: Write> MuxWriter<W> {
             Tag::Info | Tag::Warning => Tag::Info,
             // What it does not know it does without.
             Tag::IoError | Tag::IoTimeout | Tag::ErrorExit | Tag::Success | Tag::Deleted | Tag::NoSend => {
-                return Ok(());
+                return self.send();
             }
         };
-        let body = &body[..body.len().min(OTHER_MAX / 4)];
-        self.buffer.extend_from_slice(body);
-        self.send(tag, body.len())
+        self.buffer.extend_from_slice(&body[..body.len().min(OTHER_MAX / 4)]);
+        self.end(tag);
+        self.send()
     }
 
     /// Sends a message that is a number.
@@ -364,12 +378,10 @@ impl<W: Write> MuxWriter<W> {
     /// When the connection fails.
     pub fn keep_alive(&mut self) -> io::Result<()> {
         if self.quiet_max.is_some_and(|most| self.last_sent.elapsed() >= most) {
-            if self.buffer.len() > HEADER_LEN {
-                self.send_data()?;
-            } else {
+            if self.buffer.len() == HEADER_LEN {
                 self.message(Tag::Noop, &[])?;
             }
-            self.inner.flush()?;
+            self.flush()?;
         }
         Ok(())
     }
@@ -377,17 +389,22 @@ impl<W: Write> MuxWriter<W> {
 
 impl<W: Write> Write for MuxWriter<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = DATA_MAX + HEADER_LEN - self.buffer.len();
+        let room = DATA_MAX + HEADER_LEN + self.open - self.buffer.len();
         let len = data.len().min(room);
         self.buffer.extend_from_slice(&data[..len]);
         if len == room {
-            self.send_data()?;
+            self.end_data();
+            // With a limit of bytes by time all goes as evenly as it can.
+            if self.open >= SEND_LEN || self.pace.is_some() {
+                self.send()?;
+            }
         }
         Ok(len)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.send_data()?;
+        self.end_data();
+        self.send()?;
         self.inner.flush()
     }
 }
@@ -413,6 +430,23 @@ mod tests {
         reader.read_exact(&mut read).unwrap();
         assert_eq!(read, data);
         assert_eq!(reader.total(), total);
+    }
+
+    #[test]
+    fn data_is_sent_before_there_is_much_of_it() {
+        let mut writer = MuxWriter::new(Vec::new());
+        let mut sent = 0;
+        for _ in 0..100 {
+            writer.write_all(&[7; 10_000]).unwrap();
+            assert!(writer.buffer.len() < SEND_LEN + DATA_MAX + 4 * HEADER_LEN);
+            sent += 10_000;
+            let headers = sent / DATA_MAX * HEADER_LEN;
+            assert_eq!(writer.total(), (sent + headers) as u64);
+        }
+        assert!(writer.inner.len() > sent - SEND_LEN - DATA_MAX);
+        writer.limit(1 << 40);
+        writer.write_all(&[7; DATA_MAX]).unwrap();
+        assert!(writer.buffer.len() < DATA_MAX + HEADER_LEN);
     }
 
     #[test]
