@@ -32,6 +32,7 @@ mod commit;
 pub mod control;
 mod damage;
 mod deadlist;
+mod deadman;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::commit::{Claim, CommitState, REWIND_TXGS, SEGMENT_IDS_AHEAD};
+use crate::deadman::{self, DEADMAN_PROPERTY};
 use crate::error::{PoolError, Result};
 use crate::io::{Io, IoOptions};
 use crate::parity;
@@ -320,6 +321,9 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     }
     if let Some(value) = view.get(&property_key(AUTOTRIM))? {
         io.store.set_autotrim(trim::decode(&value.value)?);
+    }
+    if let Some(value) = view.get(&property_key(DEADMAN_PROPERTY))? {
+        io.store.set_deadman(deadman::decode(&value.value)?);
     }
     io.outside_allowed.store(uberblock.features.incompat & Features::OUTSIDE != 0, Ordering::Release);
     Ok(meta)

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::SegmentId;
 
@@ -21,6 +22,16 @@ pub enum StoreError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// A member of a mirror was given up. What was attempted may be done all the same, later.
+    #[error("cannot {op} {}: no answer for {} s", path.display(), since.as_secs())]
+    NoAnswer {
+        /// What was attempted, as a verb.
+        op: &'static str,
+        /// The member.
+        path: PathBuf,
+        /// How long the answer was waited for.
+        since: Duration,
     },
     /// No room is left. Nothing was changed; the store goes on working.
     #[error("{} is full: free some space there, or destroy snapshots that are no longer needed", path.display())]

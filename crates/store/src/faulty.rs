@@ -9,19 +9,23 @@
 //!   garbage where bytes are missing, and garbage beyond;
 //! - each creation, deletion and truncation since the last sync lost or kept;
 //! - the uberblock being published there or not;
-//! - a write or sync that fails, with part of its effect done.
+//! - a write or sync that fails, with part of its effect done;
+//! - operations that take long ([`FaultStore::slow_down`]), or hang until somebody ends that ([`FaultStore::hang_after`]); and,
+//!   for tests in which nothing takes time, one that is given up and done later all the same (`FaultKind::NoAnswer`).
 
 mod images;
 mod rng;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::memory::{Image, MemoryStore};
 use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX};
@@ -30,9 +34,11 @@ pub use images::{CrashImage, CrashImages};
 use rng::Rng;
 
 /// A store in memory with a log and planned faults. Clones are handles on the same store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FaultStore {
     shared: Arc<Mutex<State>>,
+    /// Told when operations need not hang any more.
+    released: Arc<Condvar>,
 }
 
 /// How an operation fails.
@@ -44,6 +50,17 @@ pub enum FaultKind {
     NoSpace,
     /// A read reports EIO.
     Read,
+    /// A write, sync or publication is reported as given up (`NoAnswer`), as are all operations from then on, and is done when the
+    /// store [answers](FaultStore::answer).
+    NoAnswer,
+}
+
+/// Whether operations hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hang {
+    /// After so many more.
+    After(u64),
+    Now,
 }
 
 /// One entry of the log.
@@ -80,7 +97,6 @@ pub(crate) enum Op {
     },
 }
 
-#[derive(Debug)]
 struct State {
     seed: u64,
     /// What was there when the log began.
@@ -92,7 +108,15 @@ struct State {
     /// Planned faults: how many operations of their sort still succeed before.
     faults: Vec<(FaultKind, u64)>,
     fault_happened: bool,
+    hang: Option<Hang>,
+    /// What each operation takes at the least.
+    delay: Duration,
+    /// Nobody has had an answer since, and what is to be done when there is one.
+    late: Option<Late>,
 }
+
+/// A change that was given up.
+type Late = Box<dyn FnOnce(&FaultStore) -> Result<()> + Send>;
 
 impl FaultStore {
     /// An empty store.
@@ -113,12 +137,15 @@ impl FaultStore {
             poisoned: false,
             faults: Vec::new(),
             fault_happened: false,
+            hang: None,
+            delay: Duration::ZERO,
+            late: None,
         };
-        Self { shared: Arc::new(Mutex::new(state)) }
+        Self { shared: Arc::new(Mutex::new(state)), released: Arc::default() }
     }
 
     /// Makes one operation of that kind fail, after `n` more have succeeded. Kinds `Write` and `NoSpace` count all
-    /// that change the store, `sync` and `publish` too; `Read` counts reads. Several may be planned at once.
+    /// that change the store, `sync` and `publish` too, and so does `NoAnswer`; `Read` counts reads. Several may be planned at once.
     pub fn fail_after(&self, n: u64, kind: FaultKind) {
         self.shared.lock().faults.push((kind, n));
     }
@@ -128,6 +155,43 @@ impl FaultStore {
         let mut state = self.shared.lock();
         state.faults.clear();
         state.fault_happened = false;
+    }
+
+    /// Operations hang after `n` more, whatever they are, until they are [released](Self::release).
+    pub fn hang_after(&self, n: u64) {
+        self.shared.lock().hang = Some(Hang::After(n));
+    }
+
+    /// Operations hang no more; those that do go on.
+    pub fn release(&self) {
+        self.shared.lock().hang = None;
+        self.released.notify_all();
+    }
+
+    /// Whether something hangs.
+    #[must_use]
+    pub fn is_hanging(&self) -> bool {
+        self.shared.lock().hang == Some(Hang::Now)
+    }
+
+    /// From now on each operation takes so long at the least.
+    pub fn slow_down(&self, delay: Duration) {
+        self.shared.lock().delay = delay;
+    }
+
+    /// Whether a change was given up and not done so far.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.shared.lock().late.is_some()
+    }
+
+    /// A store that gave [no answer](FaultKind::NoAnswer) does what it was to do, and answers from now on.
+    ///
+    /// # Errors
+    /// As what it was to do.
+    pub fn answer(&self) -> Result<()> {
+        let late = self.shared.lock().late.take();
+        late.map_or(Ok(()), |late| late(self))
     }
 
     /// Whether any operation has failed as planned since the store was made or faults were last dropped.
@@ -160,10 +224,11 @@ impl FaultStore {
     }
 
     /// Does what the end of the process and a new one do, without a power failure: nothing is lost, no segment is
-    /// open, and a poisoned store accepts writes again.
+    /// open, a poisoned store accepts writes again, and what was given up is not done any more.
     pub fn restart(&self) {
         let mut state = self.shared.lock();
         state.poisoned = false;
+        state.late = None;
         state.live.close_all();
     }
 
@@ -206,6 +271,44 @@ impl FaultStore {
     }
 }
 
+impl FaultStore {
+    /// What every operation goes through first; it may take long.
+    fn enter(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.shared.lock();
+        if !state.delay.is_zero() {
+            let delay = state.delay;
+            MutexGuard::unlocked(&mut state, || std::thread::sleep(delay));
+        }
+        state.hang = match state.hang {
+            Some(Hang::After(0)) => Some(Hang::Now),
+            Some(Hang::After(n)) => Some(Hang::After(n - 1)),
+            other => other,
+        };
+        while state.hang == Some(Hang::Now) {
+            self.released.wait(&mut state);
+        }
+        if state.late.is_some() {
+            return Err(no_answer());
+        }
+        Ok(state)
+    }
+
+    /// Does a change, or leaves it for [later](Self::answer).
+    fn change(&self, act: impl FnOnce(&Self) -> Result<()> + Send + 'static) -> Result<()> {
+        let mut state = self.enter()?;
+        if state.strike(|kind| kind == FaultKind::NoAnswer).is_some() {
+            state.late = Some(Box::new(act));
+            return Err(no_answer());
+        }
+        drop(state);
+        act(self)
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::NoAnswer { op: "write to", path: path(), since: Duration::ZERO }
+}
+
 impl State {
     fn rng(&self) -> Rng {
         Rng::new(&[self.seed, self.log.len() as u64])
@@ -234,7 +337,7 @@ impl State {
         if self.poisoned {
             return Err(StoreError::Poisoned { path: path() });
         }
-        match self.strike(|kind| kind != FaultKind::Read) {
+        match self.strike(|kind| matches!(kind, FaultKind::Write | FaultKind::NoSpace)) {
             None => Ok(()),
             Some(FaultKind::NoSpace) => Err(StoreError::Full { path: path() }),
             Some(_) => Err(failure(op, libc::EIO)),
@@ -252,6 +355,12 @@ impl State {
     }
 }
 
+impl fmt::Debug for FaultStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultStore")
+    }
+}
+
 fn path() -> PathBuf {
     PathBuf::from("fault store")
 }
@@ -260,12 +369,9 @@ fn failure(op: &'static str, errno: i32) -> StoreError {
     StoreError::Io { op, path: path(), source: io::Error::from_raw_os_error(errno) }
 }
 
-impl Store for FaultStore {
-    fn segment_capacity(&self) -> u64 {
-        self.shared.lock().live.segment_capacity
-    }
-
-    fn create_segment(&self, id: SegmentId) -> Result<()> {
+/// The operations themselves, at whatever moment they are done.
+impl FaultStore {
+    fn create_now(&self, id: SegmentId) -> Result<()> {
         let mut state = self.shared.lock();
         state.begin("create a segment in")?;
         state.live.create(id)?;
@@ -273,7 +379,7 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+    fn append_now(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         let mut state = self.shared.lock();
         if let Err(error) = state.begin("write") {
             let end = state.live.segments.get(&id).filter(|s| s.open).map(|s| s.bytes.len() as u64);
@@ -289,7 +395,7 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    fn sync_now(&self) -> Result<()> {
         let mut state = self.shared.lock();
         state.live.writable()?;
         state.begin_durable("sync")?;
@@ -297,9 +403,7 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn start_writeback(&self, _id: SegmentId, _offset: u64, _len: u64) {}
-
-    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+    fn reopen_now(&self, id: SegmentId, len: u64) -> Result<()> {
         let mut state = self.shared.lock();
         state.begin("open a segment of")?;
         state.live.reopen(id, len)?;
@@ -307,25 +411,13 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+    fn seal_now(&self, id: SegmentId) -> Result<()> {
         let mut state = self.shared.lock();
         state.begin("seal a segment of")?;
         state.live.seal(id)
     }
 
-    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut state = self.shared.lock();
-        if state.strike(|kind| kind == FaultKind::Read).is_some() {
-            return Err(failure("read", libc::EIO));
-        }
-        state.live.read(id, offset, buf)
-    }
-
-    fn segments(&self) -> Result<Vec<SegmentInfo>> {
-        Ok(self.shared.lock().live.list())
-    }
-
-    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+    fn delete_now(&self, id: SegmentId) -> Result<()> {
         let mut state = self.shared.lock();
         state.begin("delete a segment of")?;
         state.live.delete(id)?;
@@ -333,7 +425,7 @@ impl Store for FaultStore {
         Ok(())
     }
 
-    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+    fn publish_now(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
         let mut state = self.shared.lock();
         if uberblock.len() > UBERBLOCK_MAX {
             return Err(StoreError::UberblockTooLong { len: uberblock.len() });
@@ -348,12 +440,70 @@ impl Store for FaultStore {
         state.live.publish(txg, uberblock)
     }
 
+    fn rewrite_now(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.begin("rewrite in")?;
+        state.live.rewrite(id, offset, data)?;
+        state.log.push(Op::Rewrite { id, offset, data: data.into() });
+        Ok(())
+    }
+}
+
+impl Store for FaultStore {
+    fn segment_capacity(&self) -> u64 {
+        self.shared.lock().live.segment_capacity
+    }
+
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        self.change(move |store| store.create_now(id))
+    }
+
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let data: Arc<[u8]> = data.into();
+        self.change(move |store| store.append_now(id, offset, &data))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.change(move |store| store.sync_now())
+    }
+
+    fn start_writeback(&self, _id: SegmentId, _offset: u64, _len: u64) {}
+
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        self.change(move |store| store.reopen_now(id, len))
+    }
+
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        self.change(move |store| store.seal_now(id))
+    }
+
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut state = self.enter()?;
+        if state.strike(|kind| kind == FaultKind::Read).is_some() {
+            return Err(failure("read", libc::EIO));
+        }
+        state.live.read(id, offset, buf)
+    }
+
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        Ok(self.enter()?.live.list())
+    }
+
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        self.change(move |store| store.delete_now(id))
+    }
+
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        let uberblock: Arc<[u8]> = uberblock.into();
+        self.change(move |store| store.publish_now(txg, &uberblock))
+    }
+
     fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
-        Ok(self.shared.lock().live.uberblocks.iter().cloned().collect())
+        Ok(self.enter()?.live.uberblocks.iter().cloned().collect())
     }
 
     fn capacity(&self) -> Result<Capacity> {
-        Ok(self.shared.lock().live.capacity())
+        Ok(self.enter()?.live.capacity())
     }
 
     fn describe(&self) -> String {
@@ -370,10 +520,7 @@ impl Store for FaultStore {
     }
 
     fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
-        let mut state = self.shared.lock();
-        state.begin("rewrite in")?;
-        state.live.rewrite(id, offset, data)?;
-        state.log.push(Op::Rewrite { id, offset, data: data.into() });
-        Ok(())
+        let data: Arc<[u8]> = data.into();
+        self.change(move |store| store.rewrite_now(id, offset, &data))
     }
 }

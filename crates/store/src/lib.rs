@@ -7,6 +7,7 @@
 mod codec;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+mod deadman;
 mod directory;
 mod error;
 mod faulty;
@@ -28,6 +29,7 @@ mod store;
 mod syscalls;
 mod vectored;
 
+pub use deadman::{DEADMAN, DEADMAN_MAX, DEADMAN_MIN, MayGiveUp, Unanswered};
 pub use directory::DirectoryStore;
 pub use error::{OtherOwner, RemoteError, Result, StoreError};
 pub use faulty::{CrashImage, CrashImages, FaultKind, FaultStore};

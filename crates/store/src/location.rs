@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::deadman::DeadmanStore;
 use crate::error::At;
 use crate::label::{Label, PoolLabel};
 use crate::{
@@ -130,7 +131,7 @@ impl Location {
 /// `Foreign` when something else is there and `force` is not set; `Locked` when it is a pool in use; `Invalid` for a
 /// size or name that cannot be; `Io`, `Full`.
 pub fn create(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
-    create_single(location, options)
+    Ok(Box::new(DeadmanStore::new(create_single(location, options)?)))
 }
 
 /// Makes a mirrored pool, with a member at each of `locations`, and opens it for writing. Files that are made get the size
@@ -151,10 +152,11 @@ pub(crate) fn create_member(
     options: &CreateOptions,
     segment_len: u64,
 ) -> Result<Box<dyn Store>> {
-    match location {
-        Location::File(path) => Ok(Box::new(FileStore::create_with(path, options, segment_len)?)),
-        Location::Directory(_) | Location::Object(_) => create_single(location, options),
-    }
+    let store: Box<dyn Store> = match location {
+        Location::File(path) => Box::new(FileStore::create_with(path, options, segment_len)?),
+        Location::Directory(_) | Location::Object(_) => create_single(location, options)?,
+    };
+    Ok(Box::new(DeadmanStore::new(store)))
 }
 
 pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
@@ -173,8 +175,13 @@ pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Res
 pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
     match whole_label(location) {
         Ok(label) if label.mirror.is_some() => mirror::open(location, &label, access),
-        _ => open_single(location, access),
+        _ => open_member(location, access),
     }
+}
+
+/// Opens a store that is known to hang when it does.
+pub(crate) fn open_member(location: &Location, access: Access) -> Result<Box<dyn Store>> {
+    Ok(Box::new(DeadmanStore::new(open_single(location, access)?)))
 }
 
 pub(crate) fn open_single(location: &Location, access: Access) -> Result<Box<dyn Store>> {

@@ -24,14 +24,16 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::gate::Gate;
 use crate::label::MirrorLabel;
 use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_RING};
-use crate::{UBERBLOCK_MAX, vectored};
+use crate::{UBERBLOCK_MAX, Unanswered, vectored};
 
 pub use locate::attach_to_single;
 pub(crate) use locate::{create, open, set_label};
@@ -58,7 +60,7 @@ pub struct MirrorStore {
     guid: u64,
     /// Shared by whoever changes a segment; alone when a member is to get the last of what it lacked.
     writing: RwLock<()>,
-    state: RwLock<State>,
+    state: Arc<RwLock<State>>,
     volatile: Mutex<Volatile>,
     /// Segments that take appends, and where they end.
     open: Mutex<BTreeMap<SegmentId, u64>>,
@@ -72,6 +74,8 @@ pub struct MirrorStore {
     is_resilvering: AtomicBool,
     /// What [`Store::set_autotrim`] said, for members that come later.
     autotrim: AtomicBool,
+    /// What [`Store::set_deadman`] said.
+    deadman: Mutex<Duration>,
     /// Bytes that the resilver under way has copied, and is to copy.
     progress: (AtomicU64, AtomicU64),
 }
@@ -174,6 +178,16 @@ impl MirrorStore {
             .enumerate()
             .filter_map(|(place, member)| Some((place, member.active()?)))
             .collect();
+        let op = &|place: usize, store: &dyn Store| {
+            let result = op(store);
+            // At once: no other member is given up because of one that has just failed.
+            if let (Err(error), Some(member)) = (&result, state.members.get(place))
+                && !is_refusal(error)
+            {
+                member.failed.store(true, Ordering::Release);
+            }
+            result
+        };
         let mut outcome = Outcome { done: Vec::new(), failed: Vec::new() };
         let mut sort = |place, result| match result {
             Ok(()) => outcome.done.push(place),
@@ -182,8 +196,8 @@ impl MirrorStore {
         let Some(((first, store), others)) = active.split_first() else { return outcome };
         std::thread::scope(|scope| {
             let others: Vec<_> =
-                others.iter().map(|&(place, store)| (place, scope.spawn(move || op(store)))).collect();
-            sort(*first, op(*store));
+                others.iter().map(|&(place, store)| (place, scope.spawn(move || op(place, store)))).collect();
+            sort(*first, op(*first, *store));
             for (place, thread) in others {
                 match thread.join() {
                     Ok(result) => sort(place, result),
@@ -474,8 +488,13 @@ impl Store for MirrorStore {
     fn capacity(&self) -> Result<Capacity> {
         let state = self.state.read();
         let mut least: Option<Capacity> = None;
-        for store in state.members.iter().filter_map(Member::active) {
-            let one = store.capacity()?;
+        for member in &state.members {
+            let Some(store) = member.active() else { continue };
+            let one = match store.capacity() {
+                // It was given up.
+                Err(StoreError::NoAnswer { .. }) if member.active().is_none() => continue,
+                one => one?,
+            };
             let before = least.unwrap_or(one);
             let total = match (before.total, one.total) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -487,7 +506,7 @@ impl Store for MirrorStore {
     }
 
     fn describe(&self) -> String {
-        let state = self.state.read();
+        let state = self.state.read_recursive();
         let paths: Vec<_> = state.members.iter().map(|member| member.path.display().to_string()).collect();
         match paths.as_slice() {
             [only] => only.clone(),
@@ -564,6 +583,18 @@ impl Store for MirrorStore {
 
     fn mirror(&self) -> Option<&MirrorStore> {
         Some(self)
+    }
+
+    fn unanswered(&self) -> Option<Unanswered> {
+        let state = self.state.read_recursive();
+        let active = state.members.iter().filter(|member| member.active().is_some());
+        active.filter_map(Member::unanswered).max_by_key(|unanswered| unanswered.since)
+    }
+
+    fn set_deadman(&self, wait: Duration) {
+        *self.deadman.lock() = wait;
+        let state = self.state.read();
+        state.members.iter().filter_map(Member::active).for_each(|store| store.set_deadman(wait));
     }
 }
 

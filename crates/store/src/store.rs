@@ -11,9 +11,10 @@
 use std::fmt;
 use std::io::IoSlice;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::label::MirrorLabel;
-use crate::{CacheStatus, MirrorStore, Result, StoreError, Traffic};
+use crate::{CacheStatus, MayGiveUp, MirrorStore, Result, StoreError, Traffic, Unanswered};
 
 /// The longest uberblock a store accepts, in bytes.
 pub const UBERBLOCK_MAX: usize = 4096;
@@ -252,6 +253,22 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn mirror(&self) -> Option<&MirrorStore> {
         None
     }
+
+    /// What it has been asked longest ago and has not answered; `None` if nothing, or if nobody takes note. Does not wait.
+    fn unanswered(&self) -> Option<Unanswered> {
+        None
+    }
+
+    /// How long the answer of a member of a mirror is waited for before it is given up.
+    fn set_deadman(&self, wait: Duration) {
+        let _ = wait;
+    }
+
+    /// From now on, whoever waits for an answer longer than [`set_deadman`](Self::set_deadman) says gets `NoAnswer`, if this says
+    /// so. What was asked may be done all the same, later.
+    fn give_up_if(&self, may_give_up: MayGiveUp) {
+        let _ = may_give_up;
+    }
 }
 
 impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
@@ -341,5 +358,14 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn mirror(&self) -> Option<&MirrorStore> {
         (**self).mirror()
+    }
+    fn unanswered(&self) -> Option<Unanswered> {
+        (**self).unanswered()
+    }
+    fn set_deadman(&self, wait: Duration) {
+        (**self).set_deadman(wait);
+    }
+    fn give_up_if(&self, may_give_up: MayGiveUp) {
+        (**self).give_up_if(may_give_up);
     }
 }

@@ -2,11 +2,12 @@
 
 use std::io::IoSlice;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use snowmelt_store::{
-    Capacity, FaultKind, FaultStore, MemoryStore, RawUberblock, Result, SegmentId, SegmentInfo, Store,
+    Capacity, DEADMAN, FaultKind, FaultStore, MayGiveUp, MemoryStore, RawUberblock, Result, SegmentId,
+    SegmentInfo, Store, StoreError, Unanswered,
 };
 
 /// What is done one after the other.
@@ -46,7 +47,8 @@ impl Disks {
 
     /// A handle on one of them, for who writes to it.
     pub(super) fn open(&self, disk: usize) -> Disk {
-        Disk { store: self.disks[disk].clone(), disk, done: self.done.clone() }
+        let may_give_up = OnceLock::new();
+        Disk { store: self.disks[disk].clone(), disk, done: self.done.clone(), may_give_up }
     }
 
     /// One of them; what is done to it by this does not count.
@@ -60,6 +62,12 @@ impl Disks {
 
     pub(super) fn fail_after(&self, disk: usize, n: u64, kind: FaultKind) {
         self.disks[disk].fail_after(n, kind);
+    }
+
+    /// A disk that gave no answer does what it was to do, and answers again.
+    pub(super) fn answer(&self, disk: usize) {
+        // Nobody waits for how it ends.
+        let _ = self.open(disk).noted(ALONE, FaultStore::answer);
     }
 
     /// What a power failure leaves when so much was done; of each disk, the image of that number, of so many.
@@ -82,11 +90,17 @@ impl Disks {
 }
 
 /// A disk, by whoever writes to it.
-#[derive(Debug)]
 pub(super) struct Disk {
     store: FaultStore,
     disk: usize,
     done: Arc<Mutex<Vec<Done>>>,
+    may_give_up: OnceLock<MayGiveUp>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
 }
 
 impl std::fmt::Debug for Done {
@@ -96,12 +110,23 @@ impl std::fmt::Debug for Done {
 }
 
 impl Disk {
-    fn noted<T>(&self, mark: u64, op: impl FnOnce(&FaultStore) -> Result<T>) -> Result<T> {
+    fn noted(&self, mark: u64, op: impl FnOnce(&FaultStore) -> Result<()>) -> Result<()> {
         let before = self.store.position();
-        let result = op(&self.store);
+        let result = match op(&self.store) {
+            // Whoever cannot do without the answer waits for it.
+            Err(StoreError::NoAnswer { .. }) if !self.is_given_up() => self.store.answer(),
+            other => other,
+        };
         let entry = Done { disk: self.disk, mark };
         self.done.lock().extend((before..self.store.position()).map(|_| entry));
         result
+    }
+}
+
+impl Disk {
+    fn is_given_up(&self) -> bool {
+        let unanswered = Unanswered { op: "write to", since: DEADMAN, deadman: DEADMAN };
+        self.may_give_up.get().is_some_and(|may_give_up| may_give_up(&unanswered))
     }
 }
 
@@ -163,5 +188,12 @@ impl Store for Disk {
     }
     fn verify_own(&self, repair: bool) -> Result<u64> {
         self.store.verify_own(repair)
+    }
+    fn unanswered(&self) -> Option<Unanswered> {
+        let unanswered = Unanswered { op: "write to", since: DEADMAN, deadman: DEADMAN };
+        self.store.is_late().then_some(unanswered)
+    }
+    fn give_up_if(&self, may_give_up: MayGiveUp) {
+        let _ = self.may_give_up.set(may_give_up);
     }
 }

@@ -94,6 +94,21 @@ impl Machine {
         disk
     }
 
+    /// Disks that have not answered.
+    pub(super) fn late(&self) -> Vec<usize> {
+        (0..self.disks.count()).filter(|disk| self.disks.get(*disk).is_late()).collect()
+    }
+
+    /// Whether no disk has anything wrong, or planned to be.
+    pub(super) fn is_sound(&self) -> bool {
+        self.late().is_empty() && self.disks.all().all(|disk| !disk.fault_pending() && !disk.fault_happened())
+    }
+
+    /// A disk that has not answered does so.
+    pub(super) fn answer(&self, disk: usize) {
+        self.disks.answer(disk);
+    }
+
     /// Whether a disk has failed since that was last asked of sound ones.
     pub(super) fn fault_happened(&self) -> bool {
         self.disks.all().any(|disk| disk.fault_happened())

@@ -103,8 +103,17 @@ impl World {
             let disk = self.machine.fail_after(&mut self.rng, after, kind);
             self.journal.push(format!("disk {disk} will fail: {kind:?} after {after}"));
         }
-        if self.machine.is_mirror() && self.rng.one_in(12) {
-            self.tend_mirror()?;
+        if self.machine.is_mirror() {
+            // Of two that hang at once, which is given up would be luck.
+            if self.rng.one_in(40) && self.machine.is_sound() {
+                let after = self.rng.below(40);
+                let disk = self.machine.fail_after(&mut self.rng, after, FaultKind::NoAnswer);
+                self.journal.push(format!("disk {disk} will give no answer after {after}"));
+            }
+            self.late_answers(8);
+            if self.rng.one_in(12) {
+                self.tend_mirror()?;
+            }
         }
         match self.rng.below(100) {
             0..4 => self.power_failure(),
@@ -161,9 +170,20 @@ impl World {
         self.moments = vec![Moment { position, model, durable: true }];
     }
 
+    /// Disks that have not answered may do so, one time in so many: what they were to do is done then.
+    fn late_answers(&mut self, one_in: u64) {
+        for disk in self.machine.late() {
+            if self.rng.one_in(one_in) {
+                self.machine.answer(disk);
+                self.journal.push(format!("disk {disk} answers"));
+            }
+        }
+    }
+
     /// The process is killed: what was written stays.
     fn kill(&mut self) -> Result<(), String> {
         self.sends.clear();
+        self.late_answers(2);
         self.machine.kill();
         self.journal.push("killed".to_owned());
         self.restart(self.machine.position())
@@ -172,6 +192,7 @@ impl World {
     /// The power fails at some moment not long ago, and the disk may have lost what was not synced.
     fn power_failure(&mut self) -> Result<(), String> {
         self.sends.clear();
+        self.late_answers(2);
         let back = (self.rng.below(6) as usize).min(self.moments.len() - 1);
         let from = self.moments[self.moments.len() - 1 - back].position;
         let now = self.machine.position();
@@ -243,6 +264,11 @@ impl World {
     /// A disk of a mirror goes, comes back, or is given what it lacks.
     fn tend_mirror(&mut self) -> Result<(), String> {
         let disk = self.rng.below(2) as usize;
+        // One that has not answered is not taken back.
+        if self.machine.late().contains(&disk) {
+            self.journal.push(format!("{disk} has not answered"));
+            return Ok(());
+        }
         let (what, outcome) = match self.rng.below(4) {
             0 => (format!("offline {disk}"), self.machine.offline(disk)),
             1 => (format!("online {disk}"), self.machine.online(disk)),

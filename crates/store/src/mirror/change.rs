@@ -1,6 +1,7 @@
 //! Members that come and go while the mirror is open.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::member::{Member, MirrorMember};
@@ -9,7 +10,7 @@ use super::open;
 use super::{MirrorStore, State};
 use crate::codec;
 use crate::label::{MEMBERS_MAX, MirrorLabel};
-use crate::{Result, Store, StoreError};
+use crate::{Result, Store, StoreError, Unanswered};
 
 impl MirrorStore {
     /// The pool's guid.
@@ -58,6 +59,7 @@ impl MirrorStore {
             let Ok(store) = &member.store else {
                 return Err(invalid(member.path, "it could not be opened"));
             };
+            self.attend(member.guid, &**store);
             if store.segment_capacity() < capacity.max(longest) {
                 return Err(invalid(member.path, "its segments are shorter than those of the pool"));
             }
@@ -66,7 +68,6 @@ impl MirrorStore {
             if slots.is_some_and(|slots| slots < needed) {
                 return Err(invalid(member.path, "device is too small"));
             }
-            store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
         }
         {
             let _writing = self.writing.write();
@@ -164,6 +165,8 @@ impl MirrorStore {
     /// `Invalid` when there is no such member; `SplitBrain`; when it cannot be read or written.
     pub fn online(&self, guid: u64, path: PathBuf, store: Box<dyn Store>) -> Result<()> {
         self.gate.check()?;
+        self.has_answered(guid)?;
+        self.attend(guid, &*store);
         {
             let _writing = self.writing.write();
             let published = self.published.lock();
@@ -182,7 +185,6 @@ impl MirrorStore {
                 if member.active().is_some() {
                     return Ok(());
                 }
-                store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
                 member.store = Some(store);
                 member.path = path;
                 member.why = None;
@@ -197,6 +199,35 @@ impl MirrorStore {
         self.write_labels()?;
         self.begin_scan();
         self.publish_again()
+    }
+
+    /// What a member has not answered may still be done, so it is not taken in before it has.
+    pub(super) fn has_answered(&self, guid: u64) -> Result<()> {
+        let state = self.state.read();
+        let Some(place) = state.place_of(guid) else { return Ok(()) };
+        let unanswered = state.members.get(place).filter(|member| member.active().is_none());
+        match unanswered.and_then(Member::unanswered) {
+            None => Ok(()),
+            Some(Unanswered { op, since, .. }) => {
+                let why = format!("it was asked to {op} it, and has not answered for {} s", since.as_secs());
+                Err(StoreError::Invalid { path: path_at(&state, place), why })
+            }
+        }
+    }
+
+    /// Tells the store of a member what is to be known before it is used.
+    pub(super) fn attend(&self, guid: u64, store: &dyn Store) {
+        store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
+        store.set_deadman(*self.deadman.lock());
+        let state = Arc::downgrade(&self.state);
+        store.give_up_if(Box::new(move |unanswered| {
+            let Some(state) = state.upgrade() else { return unanswered.since >= unanswered.deadman };
+            // Whoever asks may have it for itself: while members come and go, or the mirror is opened.
+            match state.try_read_recursive() {
+                Some(state) => state.gives_up(guid, unanswered),
+                None => unanswered.since >= unanswered.deadman,
+            }
+        }));
     }
 
     /// Segments that are open are not open in a member that was just taken in.

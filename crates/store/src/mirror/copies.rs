@@ -38,7 +38,7 @@ impl MirrorStore {
             return Err(StoreError::NoSegment { id, path: self.socket.clone().unwrap_or_default() });
         };
         store.read(id, offset, buf).inspect_err(|error| {
-            if matches!(error, StoreError::Io { .. }) {
+            if matches!(error, StoreError::Io { .. } | StoreError::NoAnswer { .. }) {
                 member.count(Fault::Read);
             }
         })
@@ -96,7 +96,8 @@ impl MirrorStore {
     /// All members, and how they are.
     #[must_use]
     pub fn members(&self) -> Vec<super::MemberStatus> {
-        self.state.read().members.iter().map(Member::status).collect()
+        // It is asked, too, while somebody waits for a member, and somebody else for them.
+        self.state.read_recursive().members.iter().map(Member::status).collect()
     }
 
     /// Makes durable what was written over bad copies, and publishes the counts of errors.

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
+use super::MirrorStore;
 use super::change::member_guid;
 use super::member::MirrorMember;
 use super::open::{OpenOptions, SEGMENT_LEN_MAX};
-use super::{MirrorStore, State};
 use crate::label::{Label, MEMBERS_MAX, MirrorLabel, PoolLabel};
 use crate::{Access, CreateOptions, FileStore, Location, Result, Store, StoreError, location, runtime};
 
@@ -129,7 +129,7 @@ fn member_at(path: &Path, pool: u64) -> Option<(u64, Vec<(u64, PathBuf)>)> {
 /// # Errors
 /// `Locked` when another process has any of its members; as [`MirrorStore::assemble`].
 pub(crate) fn open(location: &Location, label: &Label, access: Access) -> Result<Box<dyn Store>> {
-    let Some(mirror) = &label.mirror else { return location::open_single(location, access) };
+    let Some(mirror) = &label.mirror else { return location::open_member(location, access) };
     let path = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
     let found = find(&path, &label.pool, mirror);
     // In one order for everybody, so that two who try at once do not take one member each.
@@ -156,7 +156,7 @@ pub(crate) fn open(location: &Location, label: &Label, access: Access) -> Result
 
 /// Opens one member; what is wrong with it alone is no error.
 fn open_member(path: &Path, access: Access) -> Result<std::result::Result<Box<dyn Store>, String>> {
-    let opened = Location::detect(path).and_then(|location| location::open_single(&location, access));
+    let opened = Location::detect(path).and_then(|location| location::open_member(&location, access));
     match opened {
         Ok(store) => Ok(Ok(store)),
         Err(error @ StoreError::Locked { .. }) => Err(error),
@@ -243,17 +243,9 @@ impl MirrorStore {
             Some((found, _)) if found == guid => {}
             _ => return Err(StoreError::Invalid { why: why_not_there(&path), path }),
         }
-        let is_open = {
-            let state: &State = &self.state.read();
-            state
-                .place_of(guid)
-                .and_then(|place| state.members.get(place))
-                .map(|member| member.store.is_some())
-        };
-        if is_open == Some(true) {
-            self.close_failed(guid);
-        }
-        let store = location::open_single(&Location::detect(&path)?, Access::ReadWrite)?;
+        self.has_answered(guid)?;
+        self.close_failed(guid);
+        let store = location::open_member(&Location::detect(&path)?, Access::ReadWrite)?;
         self.online(guid, path, store)
     }
 

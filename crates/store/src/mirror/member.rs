@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Result, SegmentId, Store, StoreError};
+use crate::{Result, SegmentId, Store, StoreError, Unanswered};
 
 use super::missing::Missing;
 use super::open::Entry;
@@ -68,6 +68,8 @@ pub struct MemberStatus {
     pub write_errors: u64,
     /// Blocks of which this copy was wrong.
     pub checksum_errors: u64,
+    /// What it has not answered so far.
+    pub unanswered: Option<Unanswered>,
 }
 
 /// What a copy did wrong.
@@ -168,6 +170,10 @@ impl Member {
         Ok(())
     }
 
+    pub(super) fn unanswered(&self) -> Option<Unanswered> {
+        self.store.as_ref()?.unanswered()
+    }
+
     pub(super) fn lacks(&self, id: SegmentId) -> bool {
         self.lack.lock().now.lacks(id)
     }
@@ -244,6 +250,7 @@ impl Member {
             read_errors: errors.read.into(),
             write_errors: errors.write.into(),
             checksum_errors: errors.checksum.into(),
+            unanswered: self.unanswered(),
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -14,7 +15,7 @@ use super::record::{MemberRecord, Record};
 use super::state::{State, Volatile};
 use super::{MirrorStore, Published};
 use crate::gate::Gate;
-use crate::{Access, RawUberblock, Result, SegmentId, Store, StoreError, UBERBLOCK_RING};
+use crate::{Access, DEADMAN, RawUberblock, Result, SegmentId, Store, StoreError, UBERBLOCK_RING};
 
 /// Segments of a mirror are no longer than the slots of a large file or device, so that it can be given one later.
 pub(super) const SEGMENT_LEN_MAX: u64 = 32 << 20;
@@ -128,7 +129,7 @@ impl MirrorStore {
             socket: options.socket,
             guid: options.guid,
             writing: RwLock::default(),
-            state: RwLock::new(state),
+            state: Arc::new(RwLock::new(state)),
             volatile: Mutex::new(Volatile::default()),
             open: Mutex::default(),
             next_id: Default::default(),
@@ -137,8 +138,14 @@ impl MirrorStore {
             resilvering: Mutex::default(),
             is_resilvering: Default::default(),
             autotrim: AtomicBool::new(true),
+            deadman: Mutex::new(DEADMAN),
             progress: Default::default(),
         };
+        for member in &mirror.state.read().members {
+            if let Some(store) = &member.store {
+                mirror.attend(member.guid, &**store);
+            }
+        }
         mirror.settle_in()?;
         Ok(mirror)
     }

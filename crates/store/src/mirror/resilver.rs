@@ -222,6 +222,11 @@ impl MirrorStore {
             if !self.ids(&state)?.contains(&id) {
                 return Ok(());
             }
+            let is_target = state.members.get(place).is_none_or(|member| member.active().is_none());
+            if matches!(error, StoreError::NoAnswer { .. }) && !is_target {
+                // It was to be read from one that was given up.
+                return Ok(());
+            }
             let outcome = super::state::Outcome { done: Vec::new(), failed: vec![(place, error)] };
             outcome.mark(&state);
         }

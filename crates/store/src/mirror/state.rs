@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::codec;
-use crate::{SegmentId, StoreError};
+use crate::{SegmentId, StoreError, Unanswered};
 
 use super::member::{Lack, Member};
 use super::record::{Record, Scan};
@@ -79,6 +79,27 @@ impl State {
         *member.lack.get_mut() = Lack::of(missing);
     }
 
+    /// Whether a member that has not answered is given up: it is, after a while, if another that lacks nothing answers. From
+    /// then on it counts as one that failed.
+    pub(super) fn gives_up(&self, guid: u64, unanswered: &Unanswered) -> bool {
+        let is_over = unanswered.since >= unanswered.deadman;
+        let Some(place) = self.place_of(guid) else { return is_over };
+        let Some(member) = self.members.get(place) else { return is_over };
+        if member.failed.load(Ordering::Acquire) {
+            return true;
+        }
+        let answers = |(at, other): (usize, &Member)| {
+            at != place && other.is_whole() && other.unanswered().is_none_or(|it| !it.is_late())
+        };
+        if !is_over || (member.written && !self.members.iter().enumerate().any(answers)) {
+            return false;
+        }
+        let text = format!("cannot {} it: no answer for {} s", unanswered.op, unanswered.since.as_secs());
+        member.failure.lock().get_or_insert(text);
+        member.failed.store(true, Ordering::Release);
+        true
+    }
+
     /// Begins a generation: those who are left out do not take part in it.
     pub(super) fn next_generation(&mut self, sequence: u64) {
         let mut bytes = Vec::new();
@@ -123,5 +144,5 @@ impl Outcome {
 
 /// Errors that tell of the caller's request and not of the store's health.
 pub(super) fn is_refusal(error: &StoreError) -> bool {
-    !matches!(error, StoreError::Io { .. } | StoreError::Poisoned { .. })
+    !matches!(error, StoreError::Io { .. } | StoreError::Poisoned { .. } | StoreError::NoAnswer { .. })
 }

@@ -1,0 +1,41 @@
+//! How long a member of a mirror may take to answer before the pool goes on without it: the property `deadman`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use snowmelt_store::{DEADMAN, DEADMAN_MAX, DEADMAN_MIN};
+
+use crate::error::{PoolError, Result};
+use crate::pool::Pool;
+
+/// Name of the property: seconds, as decimal digits.
+pub(crate) const DEADMAN_PROPERTY: &str = "deadman";
+
+impl Pool {
+    /// How long a member of a mirror may take to answer.
+    ///
+    /// # Errors
+    /// When the meta tree cannot be read, or holds another value.
+    pub fn deadman(&self) -> Result<Duration> {
+        Ok(self.property(DEADMAN_PROPERTY)?.as_ref().map(decode).transpose()?.unwrap_or(DEADMAN))
+    }
+
+    /// Says how long a member of a mirror may take to answer: whole seconds, from [`DEADMAN_MIN`] to [`DEADMAN_MAX`]. Not to be called with a hold.
+    ///
+    /// # Errors
+    /// As [`set_property`](Self::set_property).
+    pub fn set_deadman(&self, wait: Duration) -> Result<()> {
+        let secs = wait.clamp(DEADMAN_MIN, DEADMAN_MAX).as_secs();
+        let hold = self.begin()?;
+        self.set_property(&hold, DEADMAN_PROPERTY, secs.to_string().as_bytes())?;
+        self.store().set_deadman(Duration::from_secs(secs));
+        Ok(())
+    }
+}
+
+/// What the property's value means.
+pub(crate) fn decode(value: &Bytes) -> Result<Duration> {
+    let wait = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    wait.filter(|wait| (DEADMAN_MIN..=DEADMAN_MAX).contains(wait))
+        .ok_or_else(|| PoolError::record("property deadman", format!("{value:?} is no number of seconds")))
+}

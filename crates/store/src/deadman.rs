@@ -1,0 +1,308 @@
+//! What a store has been asked and has not answered, and a bound to the waiting for it: ZFS's deadman (zfs(4),
+//! `zfs_deadman_ziotime_ms`).
+//!
+//! A call of the system cannot be given up while it is under way. So what is asked of a member of a mirror is asked by a thread
+//! of its own, with buffers of its own, and whoever waits for the answer may stop waiting; where there is only one store,
+//! nobody can go on without its answer, and it is asked directly. Which answers may be done without: `docs/format/store.md`,
+//! "Stores that do not answer".
+
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::label::MirrorLabel;
+use crate::{
+    CacheStatus, Capacity, MirrorStore, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
+    Traffic,
+};
+
+use workers::Workers;
+
+/// How long a member of a mirror may take to answer, if nobody said otherwise.
+pub const DEADMAN: Duration = Duration::from_secs(60);
+/// It cannot be less than this.
+pub const DEADMAN_MIN: Duration = Duration::from_secs(1);
+/// Nor more than this.
+pub const DEADMAN_MAX: Duration = Duration::from_secs(86_400);
+/// How often who waits looks whether others have given the store up.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Something that a store has not answered yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unanswered {
+    /// What was attempted, as a verb.
+    pub op: &'static str,
+    /// For how long.
+    pub since: Duration,
+    /// How long it may take: see [`Store::set_deadman`].
+    pub deadman: Duration,
+}
+
+impl Unanswered {
+    /// Whether it has taken half of what it may: nobody should be given up in favour of a store that may be hanging, too.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        self.since >= self.deadman / 2
+    }
+}
+
+/// Says whether what a store has not answered can be done without. It is asked again and again.
+pub type MayGiveUp = Box<dyn Fn(&Unanswered) -> bool + Send + Sync>;
+
+/// A store of which is known what it has not answered yet.
+pub(crate) struct DeadmanStore {
+    store: Arc<dyn Store>,
+    asked: Arc<Asked>,
+    /// Nanoseconds.
+    deadman: AtomicU64,
+    /// In a member of a mirror.
+    may_give_up: OnceLock<MayGiveUp>,
+    workers: Arc<Workers>,
+}
+
+/// What was asked of a store: since when, in the order in which it was.
+#[derive(Debug, Default)]
+struct Asked {
+    under_way: Mutex<BTreeMap<u64, (&'static str, Instant)>>,
+    next: AtomicU64,
+}
+
+/// Something that is asked. The answer is there when it is dropped.
+struct Question {
+    asked: Arc<Asked>,
+    number: u64,
+}
+
+impl Asked {
+    fn ask(self: &Arc<Self>, op: &'static str) -> Question {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.under_way.lock().insert(number, (op, Instant::now()));
+        Question { asked: self.clone(), number }
+    }
+
+    fn oldest(&self) -> Option<(&'static str, Duration)> {
+        self.under_way.lock().values().next().map(|(op, begun)| (*op, begun.elapsed()))
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.asked.under_way.lock().remove(&self.number);
+    }
+}
+
+impl fmt::Debug for DeadmanStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadmanStore").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl DeadmanStore {
+    pub(crate) fn new(store: Box<dyn Store>) -> Self {
+        Self {
+            store: store.into(),
+            asked: Arc::default(),
+            deadman: AtomicU64::new(DEADMAN.as_nanos() as u64),
+            may_give_up: OnceLock::new(),
+            workers: Arc::default(),
+        }
+    }
+
+    fn deadman(&self) -> Duration {
+        Duration::from_nanos(self.deadman.load(Ordering::Relaxed))
+    }
+
+    /// Asks the store, here or, if the answer may turn out to be one to do without, in another thread.
+    fn ask<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        act: impl FnOnce(&dyn Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match self.may_give_up.get() {
+            None => self.ask_here(op, act),
+            Some(may_give_up) => self.ask_there(op, may_give_up, act),
+        }
+    }
+
+    fn is_asked_here(&self) -> bool {
+        self.may_give_up.get().is_none()
+    }
+
+    fn ask_here<T>(&self, op: &'static str, act: impl FnOnce(&dyn Store) -> Result<T>) -> Result<T> {
+        let _question = self.asked.ask(op);
+        act(&*self.store)
+    }
+
+    fn ask_there<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        may_give_up: &MayGiveUp,
+        act: impl FnOnce(&dyn Store) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (tell, answer) = mpsc::sync_channel(1);
+        let (question, store) = (self.asked.ask(op), self.store.clone());
+        let job = Box::new(move || {
+            let result = act(&*store);
+            // Whoever has the answer may take it that nothing is under way any more, and that nobody has the store.
+            drop((store, question));
+            // Nobody may be waiting any more.
+            let _ = tell.send(result);
+        });
+        let path = || PathBuf::from(self.store.describe());
+        self.workers.run(job).map_err(|source| StoreError::Io {
+            op: "start a thread for",
+            path: path(),
+            source,
+        })?;
+        let begun = Instant::now();
+        loop {
+            match answer.recv_timeout(LOOK.min(self.deadman() / 4)) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let source = std::io::Error::other("the thread that did it panicked");
+                    return Err(StoreError::Io { op, path: path(), source });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let since = begun.elapsed();
+            if may_give_up(&Unanswered { op, since, deadman: self.deadman() }) {
+                return Err(StoreError::NoAnswer { op, path: path(), since });
+            }
+        }
+    }
+}
+
+impl Store for DeadmanStore {
+    fn segment_capacity(&self) -> u64 {
+        self.store.segment_capacity()
+    }
+    fn create_segment(&self, id: SegmentId) -> Result<()> {
+        self.ask("create a segment in", move |store| store.create_segment(id))
+    }
+    fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        self.append_all(id, offset, &[IoSlice::new(data)])
+    }
+    fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
+        let op = "write to";
+        if self.is_asked_here() {
+            return self.ask_here(op, |store| store.append_all(id, offset, pieces));
+        }
+        let data = pieces.iter().fold(Vec::new(), |mut data, piece| {
+            data.extend_from_slice(piece);
+            data
+        });
+        self.ask(op, move |store| store.append(id, offset, &data))
+    }
+    fn sync(&self) -> Result<()> {
+        self.ask("sync", |store| store.sync())
+    }
+    fn sync_early(&self) -> Result<()> {
+        self.ask("sync", |store| store.sync_early())
+    }
+    fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
+        // A hint; that there is no answer shows where something depends on it.
+        let _ = self.ask("write to", move |store| {
+            store.start_writeback(id, offset, len);
+            Ok(())
+        });
+    }
+    fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
+        self.ask("open a segment of", move |store| store.reopen_segment(id, len))
+    }
+    fn seal_segment(&self, id: SegmentId) -> Result<()> {
+        self.ask("seal a segment of", move |store| store.seal_segment(id))
+    }
+    fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let op = "read";
+        if self.is_asked_here() {
+            return self.ask_here(op, |store| store.read(id, offset, buf));
+        }
+        let mut own = vec![0; buf.len()];
+        let own = self.ask(op, move |store| store.read(id, offset, &mut own).map(|()| own))?;
+        buf.copy_from_slice(&own);
+        Ok(())
+    }
+    fn segments(&self) -> Result<Vec<SegmentInfo>> {
+        self.ask("list the segments of", |store| store.segments())
+    }
+    fn delete_segment(&self, id: SegmentId) -> Result<()> {
+        self.ask("delete a segment of", move |store| store.delete_segment(id))
+    }
+    fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        let uberblock = uberblock.to_vec();
+        self.ask("publish in", move |store| store.publish(txg, &uberblock))
+    }
+    fn commit(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
+        let uberblock = uberblock.to_vec();
+        self.ask("commit to", move |store| store.commit(txg, &uberblock))
+    }
+    fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
+        self.ask("read the uberblocks of", |store| store.uberblocks())
+    }
+    fn capacity(&self) -> Result<Capacity> {
+        self.ask("ask for the free space of", |store| store.capacity())
+    }
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+    fn control_socket(&self) -> Option<PathBuf> {
+        self.store.control_socket()
+    }
+    fn traffic(&self) -> Option<Traffic> {
+        self.store.traffic()
+    }
+    fn cache(&self) -> Option<CacheStatus> {
+        self.store.cache()
+    }
+    fn set_cache_size(&self, max_bytes: u64) {
+        self.store.set_cache_size(max_bytes);
+    }
+    fn destroy(&self) -> Result<()> {
+        self.ask("destroy", |store| store.destroy())
+    }
+    fn uberblock_max(&self) -> usize {
+        self.store.uberblock_max()
+    }
+    fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
+        let data = data.to_vec();
+        self.ask("rewrite in", move |store| store.rewrite(id, offset, &data))
+    }
+    fn verify_own(&self, repair: bool) -> Result<u64> {
+        self.ask("verify the labels of", move |store| store.verify_own(repair))
+    }
+    fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
+        let mirror = mirror.cloned();
+        self.ask("label", move |store| store.set_mirror(mirror.as_ref()))
+    }
+    fn set_autotrim(&self, on: bool) {
+        self.store.set_autotrim(on);
+    }
+    fn trim(&self) -> Result<u64> {
+        self.ask("trim", |store| store.trim())
+    }
+    fn mirror(&self) -> Option<&MirrorStore> {
+        self.store.mirror()
+    }
+    fn unanswered(&self) -> Option<Unanswered> {
+        let (op, since) = self.asked.oldest()?;
+        Some(Unanswered { op, since, deadman: self.deadman() })
+    }
+    fn set_deadman(&self, wait: Duration) {
+        self.deadman.store(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+    fn give_up_if(&self, may_give_up: MayGiveUp) {
+        // The first mirror that it is a member of has told; it does not change hands.
+        let _ = self.may_give_up.set(may_give_up);
+    }
+}
