@@ -1,9 +1,11 @@
 //! Questions that any process may put to the owner of a pool, as `snowmelt rows POOL QUESTION`, and answers that
 //! it merges with those of other pools. Both are JSON; both ends are the same program.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use snowmelt_pool::{KeyRecord, Kind, ScrubState, ScrubStatus};
-use snowmelt_store::{CacheStatus, MemberState, MemberStatus, Traffic};
+use snowmelt_store::{CacheStatus, MemberState, MemberStatus, Traffic, Unanswered};
 
 use crate::context::Context;
 use crate::damaged;
@@ -86,6 +88,12 @@ pub struct PoolFacts {
     /// What of a pool in an object store is kept on this machine.
     #[serde(default)]
     pub cache: Option<Box<CacheFacts>>,
+    /// Seconds that a member of a mirror may take to answer, if somebody said so.
+    #[serde(default)]
+    pub deadman: Option<u64>,
+    /// What it waits for, if that is long.
+    #[serde(default)]
+    pub unanswered: Option<String>,
 }
 
 /// The cache of a pool.
@@ -167,6 +175,9 @@ pub struct MemberFacts {
     pub read_errors: u64,
     pub write_errors: u64,
     pub checksum_errors: u64,
+    /// For how many seconds it has not answered, if it is asked something.
+    #[serde(default)]
+    pub unanswered: Option<u64>,
 }
 
 /// A resilver.
@@ -192,6 +203,7 @@ impl From<MemberStatus> for MemberFacts {
             read_errors: status.read_errors,
             write_errors: status.write_errors,
             checksum_errors: status.checksum_errors,
+            unanswered: status.unanswered.map(|unanswered| unanswered.since.as_secs()),
         }
     }
 }
@@ -282,6 +294,9 @@ impl From<ScrubStatus> for ScanFacts {
 impl PoolFacts {
     /// ONLINE, or DEGRADED if something was wrong when the pool was opened.
     pub fn health(&self) -> &'static str {
+        if self.unanswered.is_some() {
+            return "SUSPENDED";
+        }
         let is_whole = self.faults.is_empty() && self.members.iter().all(MemberFacts::is_online);
         if is_whole { "ONLINE" } else { "DEGRADED" }
     }
@@ -289,6 +304,7 @@ impl PoolFacts {
     /// Whether nothing is known to be wrong, nor was since that was cleared.
     pub fn is_well(&self) -> bool {
         self.faults.is_empty()
+            && self.unanswered.is_none()
             && self.damaged == 0
             && self.read_errors == 0
             && self.checksum_errors == 0
@@ -338,6 +354,10 @@ impl Query {
 
 fn facts(session: &Session) -> Result<PoolFacts> {
     let pool = session.datasets.pool();
+    let unanswered = pool.store().unanswered().filter(|it| it.since >= TOLD_AFTER);
+    if let Some(unanswered) = unanswered {
+        return Ok(waiting(session, &unanswered));
+    }
     let failed = |error: snowmelt_pool::PoolError| {
         CliError::failed(format!("cannot read '{}'", session.name()), &error)
     };
@@ -347,10 +367,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
     let damaged = pool.damage().map_err(failed)?.len() as u64;
     let report = pool.open_report();
     let mirror = pool.store().mirror();
-    let members: Vec<MemberFacts> = mirror
-        .map(|mirror| mirror.members().into_iter().map(MemberFacts::from).collect())
-        .filter(|members: &Vec<MemberFacts>| members.len() > 1)
-        .unwrap_or_default();
+    let members = members(session);
     let resilver = mirror.map(|mirror| mirror.resilver_status()).filter(|status| status.started > 0);
     let lost = report.passed_over.iter().map(|(txg, why)| format!("txg {txg} could not be read: {why}"));
     let missing = report.missing.iter().map(|segment| format!("segment {segment} is missing or cut short"));
@@ -383,5 +400,56 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         }),
         requests: pool.store().traffic().map(|traffic| Box::new(traffic.into())),
         cache: pool.store().cache().map(|status| Box::new(status.into())),
+        deadman: pool.property("deadman").map_err(failed)?.and(pool.deadman().ok()).map(|it| it.as_secs()),
+        unanswered: None,
     })
+}
+
+/// A store that has not answered for so long is told about.
+const TOLD_AFTER: Duration = Duration::from_secs(10);
+
+/// What is known of a pool whose store does not answer, without asking the store.
+fn waiting(session: &Session, unanswered: &Unanswered) -> PoolFacts {
+    let pool = session.datasets.pool();
+    let segments = pool.segments();
+    let (size, allocated) = segments.iter().fold((0, 0), |(len, alive), it| (len + it.len, alive + it.alive));
+    let members = members(session);
+    let place = pool.store().describe();
+    PoolFacts {
+        name: session.name().to_owned(),
+        guid: pool.guid(),
+        unanswered: Some(format!(
+            "no answer for {} s from {place} ({})",
+            unanswered.since.as_secs(),
+            unanswered.op
+        )),
+        vdev: if members.is_empty() { place } else { "mirror-0".to_owned() },
+        size,
+        allocated,
+        free: 0,
+        fragmentation: 0,
+        read_only: pool.is_read_only(),
+        txg: pool.committed_txg(),
+        comment: None,
+        parity: pool.parity(),
+        autotrim: None,
+        encryption: None,
+        faults: Vec::new(),
+        scan: None,
+        damaged: 0,
+        read_errors: 0,
+        checksum_errors: 0,
+        members,
+        resilver: None,
+        requests: None,
+        cache: None,
+        deadman: None,
+    }
+}
+
+/// The members of a mirror, if it is one of several.
+fn members(session: &Session) -> Vec<MemberFacts> {
+    let mirror = session.datasets.pool().store().mirror();
+    let members = mirror.map(|mirror| mirror.members().into_iter().map(MemberFacts::from).collect());
+    members.filter(|members: &Vec<MemberFacts>| members.len() > 1).unwrap_or_default()
 }

@@ -298,3 +298,21 @@ fn a_resilver_that_is_killed_goes_on() {
     fs::remove_dir_all(at("one")).unwrap();
     holds(&scratch, "a", LEN, 5);
 }
+
+#[test]
+fn how_long_a_member_is_waited_for_can_be_set() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create --size 96M tank mirror a.img b.img");
+    let get = || scratch.ok("pool get -H -o value,source deadman tank");
+    assert_eq!(get(), "60s\tdefault\n");
+    scratch.ok("pool set deadman=5s tank");
+    assert_eq!(get(), "5s\tlocal\n");
+    for text in ["0", "86401", "soon", "5m"] {
+        let said = scratch.fails(1, &format!("pool set deadman={text} tank"));
+        assert!(said.contains("'deadman' must be a number of seconds from 1s to 86400s"), "{said}");
+    }
+    assert_eq!(scratch.ok("pool get -H -p -o value deadman tank"), "5\n");
+    scratch.ok("pool create -o deadman=7 --size 96M other c.img");
+    assert_eq!(scratch.ok("pool get -H -o value deadman other"), "7s\n");
+    check(&scratch);
+}

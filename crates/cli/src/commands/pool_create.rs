@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::property::{Types, parse_size};
 use snowmelt_dataset::{Datasets, Name};
 use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
-use snowmelt_store::{CreateOptions, Location, PoolLabel};
+use snowmelt_store::{CreateOptions, DEADMAN_MAX, DEADMAN_MIN, Location, PoolLabel};
 
 use super::assignments;
 use super::pool_change_key::key_format;
@@ -78,6 +79,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     // First of all, so that whatever is written is covered.
     own.set_parity(&pool, &attempt)?;
     own.set_autotrim(&pool, &attempt)?;
+    own.set_deadman(&pool, &attempt)?;
     let datasets = Datasets::create(pool).map_err(report::failed(&attempt))?;
     let owner = Owner::new(datasets, location.path());
     let session = owner.session().clone();
@@ -179,6 +181,7 @@ pub struct PoolProperties {
     /// Hundredths of the data.
     parity: Option<u8>,
     autotrim: Option<bool>,
+    deadman: Option<Duration>,
 }
 
 impl PoolProperties {
@@ -199,6 +202,7 @@ impl PoolProperties {
                 ("autotrim", _) => {
                     return Err(CliError::Failed(format!("{attempt}: 'autotrim' must be one of 'on | off'")));
                 }
+                ("deadman", text) => own.deadman = Some(parse_deadman(attempt, text)?),
                 ("ashift" | "autoexpand" | "autoreplace" | "cachefile" | "failmode" | "listsnapshots", _) => {
                 }
                 ("compatibility" | "delegation" | "multihost", _) => {}
@@ -241,6 +245,24 @@ impl PoolProperties {
         let Some(on) = self.autotrim else { return Ok(()) };
         pool.set_autotrim(on).map_err(|error| CliError::failed(attempt, &error))
     }
+
+    /// Says how long a member of a mirror may take to answer, if that is to be set.
+    ///
+    /// # Errors
+    /// When the pool cannot be written.
+    pub fn set_deadman(&self, pool: &Pool, attempt: &str) -> Result<()> {
+        let Some(wait) = self.deadman else { return Ok(()) };
+        pool.set_deadman(wait).map_err(|error| CliError::failed(attempt, &error))
+    }
+}
+
+/// A number of seconds, with or without its unit.
+fn parse_deadman(attempt: &str, text: &str) -> Result<Duration> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    let wait = number.map(Duration::from_secs);
+    wait.filter(|wait| (DEADMAN_MIN..=DEADMAN_MAX).contains(wait)).ok_or_else(|| {
+        CliError::Failed(format!("{attempt}: 'deadman' must be a number of seconds from 1s to 86400s"))
+    })
 }
 
 /// `off`, or a percentage of the data.

@@ -5,6 +5,7 @@
 //! told here if what it allows in streams, names or sizes works; those about the layout of ZFS's disks are not.
 
 use snowmelt_dataset::property::{Source, format_bytes};
+use snowmelt_store::DEADMAN;
 
 use crate::error::{CliError, Result};
 use crate::rows::PoolFacts;
@@ -35,6 +36,8 @@ enum Kind {
     Comment,
     /// Set, or on.
     Autotrim,
+    /// Seconds, set or the default. ZFS has a parameter of its module instead, so it is shown when it is asked for by name.
+    Deadman,
     /// Set, or off. ZFS has no such property, so it is shown when it is asked for by name.
     Parity,
     /// Chosen on this machine. ZFS has other caches, so it is shown when it is asked for by name.
@@ -56,7 +59,7 @@ const fn encryption(name: &'static str, header: &'static str) -> Field {
 }
 
 /// In the order of `zpool get all`.
-static FIELDS: [Field; 38] = [
+static FIELDS: [Field; 39] = [
     Field { name: "name", alias: "", header: "NAME", right: false, kind: Kind::Name },
     fact("size", "", "SIZE"),
     fact("capacity", "cap", "CAP"),
@@ -89,6 +92,7 @@ static FIELDS: [Field; 38] = [
     fact("bcloneused", "", "BCLONE_USED"),
     fact("bclonesaved", "", "BCLONE_SAVED"),
     Field { name: "parity", alias: "", header: "PARITY", right: true, kind: Kind::Parity },
+    Field { name: "deadman", alias: "", header: "DEADMAN", right: true, kind: Kind::Deadman },
     encryption("encryption", "ENCRYPTION"),
     encryption("keylocation", "KEYLOCATION"),
     encryption("keyformat", "KEYFORMAT"),
@@ -174,7 +178,9 @@ impl Column {
             Self::Field(field) if field.name == "name" => format!("  {}", pool.vdev),
             Self::Field(field) if !matches!(field.kind, Kind::Fixed(_) | Kind::Encryption | Kind::Cache) => {
                 match field.name {
-                    "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" => "-".to_owned(),
+                    "dedupratio" | "guid" | "readonly" | "comment" | "parity" | "autotrim" | "deadman" => {
+                        "-".to_owned()
+                    }
                     _ => field.text(pool, exact),
                 }
             }
@@ -190,6 +196,7 @@ impl Column {
                 Kind::Comment if has_comment(pool) => Source::Local,
                 Kind::Parity if pool.parity > 0 => Source::Local,
                 Kind::Autotrim if pool.autotrim.is_some() => Source::Local,
+                Kind::Deadman if pool.deadman.is_some() => Source::Local,
                 Kind::Encryption if pool.encryption.is_some() => match field.name {
                     "keylocation" => Source::Local,
                     _ => Source::None,
@@ -199,6 +206,7 @@ impl Column {
                 | Kind::Comment
                 | Kind::Parity
                 | Kind::Autotrim
+                | Kind::Deadman
                 | Kind::Encryption
                 | Kind::Cache => Source::Default,
                 Kind::Fact | Kind::Name => Source::None,
@@ -230,6 +238,10 @@ impl Field {
             ("parity", _) if pool.parity == 0 => "off".to_owned(),
             ("parity", _) => percent(pool.parity.into()),
             ("autotrim", _) => (if pool.autotrim.unwrap_or(true) { "on" } else { "off" }).to_owned(),
+            ("deadman", _) => {
+                let secs = pool.deadman.unwrap_or(DEADMAN.as_secs());
+                if exact { secs.to_string() } else { format!("{secs}s") }
+            }
             ("capacity", _) => percent(pool.capacity()),
             ("dedupratio", _) if exact => "1.00".to_owned(),
             ("dedupratio", _) => "1.00x".to_owned(),
@@ -248,8 +260,9 @@ fn has_comment(pool: &PoolFacts) -> bool {
 
 /// All that `zpool get all` shows.
 pub fn all() -> Vec<Column> {
-    let of_zfs =
-        |field: &&Field| !matches!(field.kind, Kind::Name | Kind::Parity | Kind::Encryption | Kind::Cache);
+    let of_zfs = |field: &&Field| {
+        !matches!(field.kind, Kind::Name | Kind::Parity | Kind::Deadman | Kind::Encryption | Kind::Cache)
+    };
     let fields = FIELDS.iter().filter(of_zfs).map(Column::Field);
     fields.chain(features()).collect()
 }
@@ -304,6 +317,8 @@ mod tests {
             resilver: None,
             requests: None,
             cache: None,
+            deadman: None,
+            unanswered: None,
         }
     }
 
@@ -317,7 +332,7 @@ mod tests {
         assert_eq!(line("size,alloc,frag,cap,dedup", true), "10737418240 3221225472 12 30 1.00");
         assert_eq!(line("altroot,comment,ckpoint", false), "- - -");
         assert_eq!(line("feature@extensible_dataset,feature@large_blocks", false), "active enabled");
-        assert_eq!(line("parity", false), "5%");
+        assert_eq!(line("parity,deadman", false), "5% 60s");
         assert_eq!(
             line("encryption,keylocation,keyformat,keystatus,cache,cachesize", false),
             "off none none - none -"

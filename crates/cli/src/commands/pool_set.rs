@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::exit::Exit;
 use crate::pools::cache;
 
-/// Sets a property of a pool: its comment, its parity, whether it is trimmed, or one that allows only what is the case anyhow.
+/// Sets a property of a pool: its comment, its parity, whether it is trimmed, how long members are waited for, or one that allows only what is the case anyhow.
 ///
 /// # Errors
 /// When the pool or the property does not exist, or the pool cannot be written.
@@ -22,6 +22,7 @@ pub fn run(app: &mut App<'_>, args: &PoolSetArgs) -> Result<Exit> {
         own.set_comment(session.datasets.pool(), &attempt)?;
         own.set_parity(session.datasets.pool(), &attempt)?;
         own.set_autotrim(session.datasets.pool(), &attempt)?;
+        own.set_deadman(session.datasets.pool(), &attempt)?;
         app.record(session);
         Ok(Exit::Ok)
     })

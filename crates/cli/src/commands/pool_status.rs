@@ -109,7 +109,11 @@ fn damage(app: &mut App<'_>, pool: &str) -> Result<Vec<String>> {
 /// The form of zpool-status(8), which monitors take apart: a heading, then indented devices with five columns.
 fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZone) -> Result<()> {
     writeln!(out, "  pool: {}\n state: {}", pool.name, pool.health())?;
-    if !pool.faults.is_empty() {
+    if let Some(unanswered) = &pool.unanswered {
+        writeln!(out, "status: The pool waits for a device: {unanswered}.")?;
+        writeln!(out, "\tWhat was asked of it goes on when it answers; nothing is lost.")?;
+        writeln!(out, "action: Check the device and the system log.")?;
+    } else if !pool.faults.is_empty() {
         writeln!(out, "status: The pool was not found as it was left: see the errors below.")?;
         writeln!(out, "action: Run 'snowmelt check {}', and restore what it names.", pool.name)?;
     } else if pool.damaged > 0 {
@@ -190,6 +194,7 @@ fn members(pool: &PoolFacts) -> Map<String, Value> {
             "read_errors": member.read_errors.to_string(),
             "write_errors": member.write_errors.to_string(),
             "checksum_errors": member.checksum_errors.to_string(),
+            "unanswered_secs": member.unanswered,
         });
         (member.path.clone(), value)
     };
@@ -232,7 +237,8 @@ fn rows(pool: &PoolFacts) -> Vec<Row> {
 }
 
 fn of_member(member: &MemberFacts, indent: usize) -> Row {
-    let note = match (&member.why, member.is_online()) {
+    let unanswered = member.unanswered.map(|secs| format!("has not answered for {secs} s"));
+    let note = match (unanswered.as_ref().or(member.why.as_ref()), member.is_online()) {
         (_, true) if member.is_resilvering => "  (resilvering)".to_owned(),
         (Some(why), false) if member.state != "OFFLINE" => format!("  {why}"),
         _ => String::new(),
@@ -290,6 +296,9 @@ fn document(pools: &[PoolFacts], named: &[Vec<String>]) -> Map<String, Value> {
             if let Some(cache) = &pool.cache {
                 item.insert("cache".to_owned(), json!(cache));
             }
+            if let Some(unanswered) = &pool.unanswered {
+                item.insert("unanswered".to_owned(), json!(unanswered));
+            }
             if !named.is_empty() {
                 item.insert("errlist".to_owned(), json!(named));
             }
@@ -305,9 +314,8 @@ fn document(pools: &[PoolFacts], named: &[Vec<String>]) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_form_that_monitors_take_apart() {
-        let pool = PoolFacts {
+    fn pool() -> PoolFacts {
+        PoolFacts {
             name: "tank".to_owned(),
             guid: 7,
             vdev: "/srv/tank".to_owned(),
@@ -330,11 +338,44 @@ mod tests {
             resilver: None,
             requests: None,
             cache: None,
-        };
+            deadman: None,
+            unanswered: None,
+        }
+    }
+
+    fn printed(pool: &PoolFacts) -> String {
         let mut out = Vec::new();
-        print(&mut out, &pool, &[], &TimeZone::UTC).unwrap();
+        print(&mut out, pool, &[], &TimeZone::UTC).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_pool_that_waits_says_for_what() {
+        let unanswered = Some("no answer for 75 s from /srv/tank (sync)".to_owned());
+        let text = printed(&PoolFacts { unanswered, ..pool() });
+        assert!(text.contains(" state: SUSPENDED\nstatus: The pool waits for a device: no answer for 75 s from /srv/tank (sync).\n"), "{text}");
+        let member = |state: &str, unanswered| MemberFacts {
+            guid: 1,
+            path: "/a".to_owned(),
+            state: state.to_owned(),
+            why: Some("cannot sync it: no answer for 60 s".to_owned()),
+            is_resilvering: false,
+            replaces: None,
+            read_errors: 0,
+            write_errors: 1,
+            checksum_errors: 0,
+            unanswered,
+        };
+        let text = printed(&PoolFacts { members: vec![member("FAULTED", Some(75))], ..pool() });
+        assert!(text.contains("0  has not answered for 75 s\n") && text.contains("are faulted"), "{text}");
+        let text = printed(&PoolFacts { members: vec![member("FAULTED", None)], ..pool() });
+        assert!(text.contains("0  cannot sync it: no answer for 60 s\n"), "{text}");
+    }
+
+    #[test]
+    fn the_form_that_monitors_take_apart() {
         assert_eq!(
-            String::from_utf8(out).unwrap(),
+            printed(&pool()),
             "  pool: tank\n state: ONLINE\nconfig:\n\n\
              \tNAME         STATE     READ WRITE CKSUM\n\
              \ttank         ONLINE       0     0     0\n\
