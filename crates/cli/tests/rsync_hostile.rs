@@ -176,6 +176,67 @@ fn lies() -> Vec<(String, Client)> {
     lies
 }
 
+/// The first of two lists, which come one by one: of the file that there is, and of a directory, whose number is 1.
+fn one_by_one() -> Client {
+    Client::default()
+        .entry(b".", 0, DIRECTORY)
+        .entry(b"d", 0, DIRECTORY)
+        .entry(b"f", SIZE as u64, FILE)
+        .end_of_list()
+}
+
+/// Lies of lists that come one by one, likewise. `ff 65` is the list of directory 1, `ff 01` the end of all lists.
+fn lies_one_by_one() -> Vec<(String, Client)> {
+    let mut lies: Vec<(String, Client)> = Vec::new();
+    let mut lie = |what: &str, client: Client| lies.push((what.to_owned(), client));
+    let begin = one_by_one;
+    let of_d = || begin().data(&[0xff, 101]);
+    let again = [0xff, 0xfe, 0, 0];
+    lie("a list of the root, which has come", goodbye(begin().data(&[0xff, 100]).end_of_list()));
+    lie("a list of no directory", goodbye(begin().data(&[0xff, 107]).end_of_list()));
+    lie("a list of a directory far away", begin().data(&[0xff, 0xfe, 0xff, 0xff, 0xff, 0x7f]).end_of_list());
+    lie("two lists of a directory", goodbye(of_d().end_of_list().data(&again).end_of_list()));
+    let names: [&[u8]; 7] = [b"x", b"d", b".", b"d/e/x", b"de/x", b"d/../f", b"/d/x"];
+    for name in names {
+        let shown = String::from_utf8_lossy(name).into_owned();
+        lie(&format!("{shown:?} in the list of d"), goodbye(of_d().entry(name, 5, FILE).end_of_list()));
+    }
+    lie("a name that is in no list", goodbye(Client::default().entry(b"d/x", 5, FILE).end_of_list()));
+    lie("two ends of lists", goodbye(begin().data(&[0xff, 1]).data(&again)));
+    lie("a list after the end", goodbye(begin().data(&[0xff, 1, 0xff, 100]).end_of_list()));
+    lie("an end of a list before the answer", goodbye(of_d().end_of_list()));
+    lie("no end of lists", of_d().end_of_list().answer(&[3], 0x8008, SUMS));
+    for index in [1, 2, 4, 5, 6, 9] {
+        lie(&format!("an answer of {index}"), of_d().end_of_list().answer(&[index], 0x8008, SUMS));
+    }
+    lie("rubbish for a list", of_d().data(&garbage(5000)));
+    lie("rubbish after a list", of_d().end_of_list().data(&garbage(5000)));
+    lies
+}
+
+/// Lists one by one, and no lie: the file is sent as [`sent`] does, then an empty one in the directory.
+fn told_one_by_one() -> Client {
+    let lists = one_by_one()
+        .data(&[0xff, 101])
+        .entry(b"d/g", 0, FILE)
+        .end_of_list()
+        .data(&[0xff, 0xfe, 0x80, 2, 0, 0]);
+    let content = [&content()[..700], &[b'n'; 200]].concat();
+    let file = lists.answer(&[3], 0x8008, SUMS).token(-1, &[]).token(200, &[b'n'; 200]);
+    // Then the directory, which is there before its list is come to, and what is in it.
+    let file = file.token(0, &md5_of(&content)).data(&[2, 0, 0x60]);
+    goodbye(file.answer(&[1], 0xa000, [0; 4]).token(0, &md5_of(b"")).data(&[0]))
+}
+
+/// Directories in one another, deeper than any path may be, and their lists.
+fn deep() -> Client {
+    let mut client = Client::default().entry(b"d", 0, DIRECTORY).end_of_list().data(&[0xff, 100]);
+    for depth in 2..3000 {
+        client = client.entry(&b"d/".repeat(depth), 0, DIRECTORY).end_of_list().data(&[0xff, 1]);
+    }
+    client
+}
+
 /// Names that are no lie as such: of two the first counts, or the directory. Nothing is said of their content.
 fn odd_lists() -> Vec<Client> {
     let begin = Client::default;
@@ -189,7 +250,12 @@ fn odd_lists() -> Vec<Client> {
 
 /// A session over pipes: the exit code and what is said.
 fn over_pipes(scratch: &Scratch, client: &Client) -> (Option<i32>, String) {
-    let mut command = scratch.command("rsync --server -re.LsfxCIvu . tank/m");
+    over_pipes_as(scratch, "-re.LsfxCIvu", client)
+}
+
+/// The same of a client that can do this.
+fn over_pipes_as(scratch: &Scratch, letters: &str, client: &Client) -> (Option<i32>, String) {
+    let mut command = scratch.command(&format!("rsync --server {letters} . tank/m"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -220,16 +286,23 @@ impl Daemon {
     }
 
     fn connect(&self, client: &Client) -> TcpStream {
+        self.connect_as("-re.LsfxCIvu", client)
+    }
+
+    fn connect_as(&self, letters: &str, client: &Client) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let begin = b"@RSYNCD: 32.0 md5\nm\n--server\0-re.LsfxCIvu\0.\0m/\0\0\x03md5";
+        let begin = format!("@RSYNCD: 32.0 md5\nm\n--server\0{letters}\0.\0m/\0\0\x03md5");
         // It may be gone before it has taken all.
-        let _ = stream.write_all(&[&begin[..], &client.0].concat());
+        let _ = stream.write_all(&[begin.as_bytes(), &client.0].concat());
         stream
     }
 
     /// What the client is told, to the end, which comes.
     fn served(&self, client: &Client) -> String {
-        let mut stream = self.connect(client);
+        Self::heard(self.connect(client))
+    }
+
+    fn heard(mut stream: TcpStream) -> String {
         let _ = stream.shutdown(Shutdown::Write);
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
@@ -294,6 +367,56 @@ fn who_lies_over_pipes_changes_nothing() {
     assert_eq!(code, Some(0), "{said}");
     let newest = snapshots(&scratch).pop().unwrap();
     assert_eq!(file(&scratch, &newest), [&content()[..700], &[b'n'; 200]].concat());
+    scratch.ok("check tank");
+}
+
+/// The same of lists that come one by one.
+#[test]
+fn who_lies_of_directories_changes_nothing() {
+    const LETTERS: &str = "-re.iLsfxCIvu";
+    let scratch = scratch();
+    for (what, client) in lies_one_by_one() {
+        let (code, said) = over_pipes_as(&scratch, LETTERS, &client);
+        let is_error = code.is_some_and(|code| ![0, 101].contains(&code));
+        assert!(is_error && !said.contains("panicked"), "{what}: {code:?} {said}");
+    }
+    let left: Vec<_> = snapshots(&scratch).into_iter().filter(|name| !name.ends_with("_partial")).collect();
+    assert_eq!(left, ["tank/m@begin"]);
+    let (code, said) = over_pipes_as(&scratch, LETTERS, &deep());
+    assert!(
+        code.is_some_and(|code| ![0, 101].contains(&code)) && !said.contains("panicked"),
+        "{code:?} {said}"
+    );
+    scratch.ok("check tank");
+
+    let daemon = Daemon::start(&scratch);
+    let whole = told_one_by_one().0;
+    for end in (0..whole.len()).step_by(7) {
+        Daemon::heard(daemon.connect_as(LETTERS, &Client(whole[..end].to_vec())));
+    }
+    let mut random = garbage(3 * 300).into_iter().map(usize::from);
+    let mut next = || random.next().unwrap();
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        let at = (next() << 8 | next()) % bytes.len();
+        bytes[at] ^= (next() as u8).max(1);
+        Daemon::heard(daemon.connect_as(LETTERS, &Client(bytes)));
+    }
+    let memory = daemon.memory();
+    assert!(memory < MEMORY_MAX, "{memory} KiB");
+    drop(daemon);
+    scratch.ok("check tank");
+}
+
+/// Lists one by one that are no lies are taken as such.
+#[test]
+fn who_tells_of_directories_one_by_one_is_heard() {
+    let scratch = scratch();
+    let (code, said) = over_pipes_as(&scratch, "-re.iLsfxCIvu", &told_one_by_one());
+    assert_eq!(code, Some(0), "{said}");
+    let newest = snapshots(&scratch).pop().unwrap();
+    assert_eq!(file(&scratch, &newest), [&content()[..700], &[b'n'; 200]].concat());
+    assert_eq!(fs::read(scratch.path().join("restored/d/g")).unwrap(), b"");
     scratch.ok("check tank");
 }
 

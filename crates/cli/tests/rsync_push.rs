@@ -112,6 +112,59 @@ fn trees_are_pushed_over_a_remote_shell() {
     scratch.ok("check tank");
 }
 
+/// More files than a sender tells of in advance, in directories whose lists come one by one: with links from one end of the tree to the other, and what
+/// is deleted in every way.
+#[test]
+#[ignore = "needs rsync"]
+fn lists_come_one_by_one() {
+    let scratch = Scratch::with_pool();
+    let (shell, source) = (shell(&scratch), scratch.path().join("source"));
+    for at in 0..6000 {
+        let directory = source.join(format!("{}/{}/{}", at % 7, at % 11, at % 13));
+        fs::create_dir_all(&directory).unwrap();
+        match at {
+            // In another directory, which comes earlier or later.
+            5900.. => fs::hard_link(
+                source.join(format!("{}/{}/{}/{}", at % 70 % 7, at % 70 % 11, at % 70 % 13, at % 70)),
+                directory.join(at.to_string()),
+            )
+            .unwrap(),
+            _ => fs::write(directory.join(at.to_string()), at.to_string()).unwrap(),
+        }
+    }
+    for (at, path) in trees::manifest(&source).into_keys().enumerate() {
+        set_time(&source.join(path), 1_700_000_000 + at as i64, 0);
+    }
+    let from = format!("{}/", source.display());
+    for (at, delete) in
+        ["--delete", "--delete-delay", "--delete-after", "--delete-excluded"].into_iter().enumerate()
+    {
+        let dataset = format!("tank/d{at}");
+        scratch.ok(&format!("create {dataset}"));
+        let told = push(&shell, &["-aHv", delete], &from, &dataset);
+        assert_eq!(told.contains("sending incremental file list"), delete != "--delete-after", "{told:.200}");
+        assert_same(&source, &restored(&scratch, &dataset), &format!("{delete}, new"));
+        // Files, whole directories, one that becomes a file, and a file that becomes a directory; of linked files one name.
+        let other = restored(&scratch, &dataset);
+        fs::remove_dir_all(other.join("3")).unwrap();
+        fs::write(other.join("3"), "no directory").unwrap();
+        fs::create_dir_all(other.join("4/more/and/more")).unwrap();
+        fs::write(other.join("4/more/and/more/file"), "more").unwrap();
+        fs::remove_file(other.join("0/0/0/0")).unwrap();
+        fs::create_dir_all(other.join("0/0/0/0/x")).unwrap();
+        fs::remove_file(other.join(format!("{}/{}/{}/5950", 5950 % 7, 5950 % 11, 5950 % 13))).unwrap();
+        fs::write(other.join("5/5/5/extra"), "extra").unwrap();
+        let before = format!("{}/", other.display());
+        push(&shell, &["-aH", "--delete", "--force"], &before, &dataset);
+        assert_same(&other, &restored(&scratch, &dataset), &format!("{delete}, another"));
+        push(&shell, &["-aH", delete, "--force"], &from, &dataset);
+        assert_same(&source, &restored(&scratch, &dataset), &format!("{delete}, again"));
+        let told = push(&shell, &["-aHi", delete], &from, &dataset);
+        assert_eq!(told, "", "{delete}: nothing to do");
+    }
+    scratch.ok("check tank");
+}
+
 /// What changed in a large file is written, and no more.
 #[test]
 #[ignore = "needs rsync"]

@@ -250,8 +250,8 @@ fn servers_are_hostile() {
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: AUTHREQD abc\n", "wants a password"),
         (b"@RSYNCD: 32.0 md5\n", "said nothing"),
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n", "said nothing for 1 s"),
-        // It would send lists one by one, which nobody asked for.
-        (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n\x81\xff\x06xxh128\0\0\0\0", "not asked for"),
+        // It would do what nobody asked for.
+        (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n\x83\xff\x06xxh128\0\0\0\0", "not asked for"),
         // A list in which a file leads out.
         (
             b"@RSYNCD: 31.0 md5\n@RSYNCD: OK\n\x00\0\0\0\0\x20\0\0\x07\x01\x07../evil\0\0\x05\0\0\0\0\0\xa4\x81\0\0\0\0\0\0\0\0\0\0\0\0\0\0",

@@ -411,7 +411,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Lists a directory, sorted by nothing: what is in it, and those of it that are directories.
+    /// Lists a directory, sorted by nothing: what is in it, and those of it that are directories. On another filesystem, with `-x`, nothing is.
     ///
     /// # Errors
     /// When its own rules are none. What cannot be read is told.
@@ -422,6 +422,9 @@ impl<'a> Scan<'a> {
         below: &mut Vec<Below>,
     ) -> Result<()> {
         let (at, full) = (&directory.entry, directory.entry.path());
+        if !at.has_content {
+            return Ok(());
+        }
         if at.name.iter().filter(|byte| **byte == b'/').count() > DEPTH_MAX {
             self.io_error |= IO_ERROR_GENERAL;
             self.failed("opendir", &full, &rustix::io::Errno::LOOP.into());
@@ -473,7 +476,7 @@ impl<'a> Scan<'a> {
             let is_dir = entry.metadata.is_dir();
             let has_content = is_dir && self.options.recursive && !is_elsewhere;
             let entry = Entry { has_content, ..entry };
-            if has_content {
+            if is_dir && self.options.recursive {
                 let (scope, device) = (scope.clone(), directory.device);
                 below.push(Below { entry: entry.clone(), scope, device });
             }

@@ -26,7 +26,6 @@ const NAMES_MAX: usize = 1024;
 
 /// Compatibility flags.
 mod compat {
-    pub const INCREMENTAL: u32 = 1 << 0;
     pub const SYMLINK_TIMES: u32 = 1 << 1;
     pub const SAFE_LIST: u32 = 1 << 3;
     pub const NO_XATTR_SHORTCUT: u32 = 1 << 4;
@@ -75,11 +74,14 @@ pub(crate) const ABILITIES: [(u8, u32); 7] = [
     (b'u', compat::ZERO_NAMES),
 ];
 
+/// The flag of lists that come one by one.
+pub(crate) const INCREMENTAL: u32 = 1 << 0;
+
 /// A flag that servers set unasked: targets of symbolic links are converted where names are, which they never are here.
 pub(crate) const SYMLINK_NAMES: u32 = 1 << 2;
 
 fn flags(options: &Options, incremental: bool) -> u32 {
-    let mut flags = if incremental { compat::INCREMENTAL } else { 0 };
+    let mut flags = if incremental { INCREMENTAL } else { 0 };
     for (ability, flag) in ABILITIES {
         flags |= if options.can(ability) { flag } else { 0 };
     }
@@ -106,6 +108,17 @@ fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
         && options.files_from.is_none()
         && paths.len() == 1
         && paths.iter().all(is_plain)
+}
+
+/// Whether they do in a push: not where all has to be known before something can be done, or has to be known still at the end.
+fn is_received_incrementally(options: &Options) -> bool {
+    let deletes_apart = matches!(options.delete, Delete::Before | Delete::After);
+    options.can(b'i')
+        && options.recursive
+        && !deletes_apart
+        && !options.prune_empty_dirs
+        && !options.remove_source_files
+        && !options.no_implied_dirs
 }
 
 /// The first of the client's names that both sides know.
@@ -292,7 +305,8 @@ pub fn receive(
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
     let options = &in_version(options, protocol);
-    let begun = begin(protocol, (&mut reader, &mut writer), options, false, receiving.seed)?;
+    let incremental = is_received_incrementally(options);
+    let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, receiving.seed)?;
     let begun = begun.and_then(|begun| match protocol {
         RECEIVE_MIN.. => Ok(begun),
         _ => {

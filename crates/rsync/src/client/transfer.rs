@@ -13,7 +13,7 @@ use crate::receiver::{Into, Receiver, Terms};
 use crate::remote::exchange_versions;
 use crate::scan::{Called, View};
 use crate::sender::{Sender, Summary};
-use crate::session::{ABILITIES, Begun, RECEIVE_MIN, SYMLINK_NAMES, negotiate};
+use crate::session::{ABILITIES, Begun, INCREMENTAL, RECEIVE_MIN, SYMLINK_NAMES, negotiate};
 use crate::source::Source;
 use crate::target::Target;
 use crate::token::{TokenReader, TokenWriter};
@@ -39,7 +39,7 @@ fn begin(
     options: &mut Options,
 ) -> Result<Begun> {
     let flags = reader.read_varint()?.cast_unsigned();
-    let known = ABILITIES.iter().fold(SYMLINK_NAMES, |all, (_, flag)| all | flag);
+    let known = ABILITIES.iter().fold(SYMLINK_NAMES | INCREMENTAL, |all, (_, flag)| all | flag);
     if flags & !known != 0 {
         return Err(RsyncError::protocol(format!(
             "a server that does what it was not asked for ({flags:#x})"
@@ -49,7 +49,7 @@ fn begin(
     options.abilities = both.map(|(ability, _)| *ability).collect();
     let chosen = negotiate(protocol, (options, true), reader, writer)?;
     let seed = reader.read_i32()?.cast_unsigned();
-    Ok(Begun::new((protocol, options), false, seed, chosen))
+    Ok(Begun::new((protocol, options), flags & INCREMENTAL != 0, seed, chosen))
 }
 
 /// Receives what the server has into a dataset. `name` is what that is called.

@@ -11,7 +11,7 @@ use crate::wire::WriteWire;
 /// What is transferred of each file, as letters: links, owner, group, devices, times, permissions, all below, hard links, ACLs and attributes.
 const ALL: &str = "logDtprHAX";
 /// What this side can do.
-const ABILITIES: &str = "e.LfxCIvu";
+const ABILITIES: &str = "e.iLfxCIvu";
 
 /// Which way content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,11 +132,11 @@ mod tests {
         };
         assert_eq!(
             wishes.words(Direction::Pull).join(" "),
-            "--server --sender -logDtprHAXze.LfxCIvu --numeric-ids --timeout=60 --bwlimit=2"
+            "--server --sender -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --bwlimit=2"
         );
         assert_eq!(
             wishes.words(Direction::Push).join(" "),
-            "--server -logDtprHAXze.LfxCIvu --numeric-ids --timeout=60 --delete-during"
+            "--server -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --delete-during"
         );
         let options = wishes.options(Direction::Pull);
         assert!(options.hard_links && options.acls && options.xattrs && options.numeric_ids && options.times);

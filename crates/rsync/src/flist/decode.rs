@@ -47,6 +47,13 @@ pub struct Received {
     pub xattrs: Option<u32>,
 }
 
+impl Received {
+    /// Memory that it takes, about.
+    pub fn bytes(&self) -> u64 {
+        ENTRY_BYTES + (self.name.len() + self.target.as_ref().map_or(0, Vec::len)) as u64
+    }
+}
+
 /// What the entry before was.
 #[derive(Debug, Default)]
 struct Previous {
@@ -111,6 +118,8 @@ pub struct List {
     pub entries: Vec<Received>,
     /// What failed in the making of it, as bits.
     pub io_error: u32,
+    /// Bytes that its entries take, to be given back with [`ListReader::release`].
+    pub bytes: u64,
 }
 
 fn bad(what: impl Into<String>) -> RsyncError {
@@ -170,7 +179,8 @@ impl ListReader {
     /// # Errors
     /// When the connection fails, or what comes is no list.
     pub fn read(&mut self, first: u32, from: &mut impl Read) -> Result<List> {
-        let mut list = List::default();
+        let mut list = List { bytes: ENTRY_BYTES, ..List::default() };
+        self.keep(list.bytes)?;
         loop {
             let flags = match self.flags(from)? {
                 Ok(flags) => flags,
@@ -180,7 +190,8 @@ impl ListReader {
                 }
             };
             let entry = self.entry(flags, first, &list.entries, from)?;
-            self.keep(ENTRY_BYTES + (entry.name.len() + entry.target.as_ref().map_or(0, Vec::len)) as u64)?;
+            self.keep(entry.bytes())?;
+            list.bytes += entry.bytes();
             list.entries.push(entry);
             if list.entries.len() >= i32::MAX as usize {
                 return Err(bad("more files than the protocol can count"));
@@ -236,6 +247,11 @@ impl ListReader {
             true => Err(RsyncError::refused(ExitCode::Memory, "ERROR: the file list is too long")),
             false => Ok(()),
         }
+    }
+
+    /// A list is there no more.
+    pub fn release(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// An entry's flags, or at the end what failed.

@@ -7,7 +7,7 @@ mod flags;
 mod order;
 mod xattr;
 
-pub use decode::{ListReader, Received};
+pub use decode::{List, ListReader, Received};
 pub use encode::{ListForm, ListWriter};
 pub use order::{compare, compare_names};
 pub use xattr::{VALUE_MAX as XATTR_SENT_WHOLE, Value as XattrValue, wire_attributes};

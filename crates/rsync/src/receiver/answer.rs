@@ -83,19 +83,37 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     if let Some(at) = at {
                         self.pending.remove(at);
                         self.skip(index)?;
+                        self.list.release(index);
                         return Ok(true);
                     }
                 }
             }
         }
-        let ndx = self.answers.read(self.reader)?;
-        let (index, wanted) = match (ndx, self.pending.pop_front()) {
-            (Ndx::Done, Some(Asked::Done)) => return Ok(false),
-            (Ndx::File(index), Some(Asked::Request(wanted))) if wanted.index == index => (index, wanted),
-            (other, _) => {
-                return Err(RsyncError::protocol(format!("an answer of {other:?}, which was not asked for")));
+        let wanted = match self.answers.read(self.reader)? {
+            Ndx::Flist(number) => {
+                let directory = self.list.take_directory(number)?;
+                return self.receive_list(Some(directory)).map(|()| true);
             }
+            Ndx::FlistEof => return self.list.complete().map(|()| true),
+            ndx => match (ndx, self.pending.pop_front()) {
+                (Ndx::Done, Some(Asked::Done)) => return Ok(false),
+                (Ndx::Done, Some(Asked::ListDone)) => return Ok(true),
+                (Ndx::File(index), Some(Asked::Request(wanted))) if wanted.index == index => wanted,
+                (other, _) => {
+                    return Err(RsyncError::protocol(format!(
+                        "an answer of {other:?}, which was not asked for"
+                    )));
+                }
+            },
         };
+        self.take_file(&wanted)?;
+        self.list.release(wanted.index);
+        Ok(true)
+    }
+
+    /// Takes the answer to a request.
+    fn take_file(&mut self, wanted: &Pending) -> Result<()> {
+        let index = wanted.index;
         let flags = self.reader.read_u16()?;
         if flags != wanted.flags {
             return Err(RsyncError::protocol(format!(
@@ -118,14 +136,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             if let (true, Ok(Some(found))) = (has_xattrs, self.into.target.stat(&path)) {
                 self.settle_xattrs(index, &path, found.object)?;
             }
-            return Ok(true);
+            return Ok(());
         }
         if self.options.dry_run {
-            self.skip(index)?;
-            return Ok(true);
+            return self.skip(index);
         }
-        self.content(&wanted, &path)?;
-        Ok(true)
+        self.content(wanted, &path)
     }
 
     fn read_xattrs(&mut self, index: u32) -> Result<()> {
@@ -186,7 +202,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     self.failed("restore", path, &error)?;
                 }
                 let shown = String::from_utf8_lossy(&self.list[index as usize].name).into_owned();
-                if self.is_second {
+                if wanted.is_second {
                     self.has_failed = true;
                     let text = format!("ERROR: {shown} failed verification -- update discarded.\n");
                     self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
@@ -195,6 +211,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 let text =
                     format!("WARNING: {shown} failed verification -- update discarded (will try again).\n");
                 self.writer.message(Tag::Warning, text.as_bytes())?;
+                self.list.hold(index);
                 self.redo.push(index);
                 Ok(())
             }
@@ -227,8 +244,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let group = self.list[index as usize].group.and_then(|group| self.links.groups.get(&group));
         let Some(group) = group else { return false };
         let is_name = |index: &&u32| {
-            let found = self.into.target.stat(&self.path_of(**index));
-            matches!(found, Ok(Some(found)) if found.object == object)
+            let found = self.list.get(**index).map(|_| self.into.target.stat(&self.path_of(**index)));
+            matches!(found, Some(Ok(Some(found))) if found.object == object)
         };
         group.members.iter().filter(is_name).count() as u64 == links
     }
@@ -268,7 +285,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Takes a file's content up to its end; what is gathered of it is still to be written.
     fn take_content(&mut self, wanted: &Pending, path: &[u8], file: &mut Content) -> Result<()> {
-        if self.options.append > 0 && !self.is_second {
+        if self.options.append > 0 && !wanted.is_second {
             let (object, size) = wanted.basis.map_or((0, 0), |(object, size, _)| (object, size));
             if self.options.append > 1 {
                 self.sum_up((object, size), &mut file.sum)?;

@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use snowmelt_zpl::{Attributes, FileKind};
+use snowmelt_zpl::{Attributes, FileKind, SetAttributes, SetTime};
 
 use super::Receiver;
+use super::attributes::timestamp;
 use crate::daemon::Event;
 use crate::error::Result;
 use crate::filter::{Scope, Subject};
-use crate::flist::compare_names;
 use crate::options::Delete;
 use crate::scan::IO_ERROR_GENERAL;
 use crate::source::dataset::metadata_of;
@@ -21,10 +21,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if self.single.is_some() {
             return Ok(());
         }
-        for index in 0..self.list.len() {
-            if self.counts[index] && self.list[index].has_content && self.list[index].metadata.is_dir() {
-                self.delete_in(index as u32)?;
-            }
+        let with_content = self.list.counting().filter(|(_, one)| one.has_content && one.metadata.is_dir());
+        for index in with_content.map(|(index, _)| index).collect::<Vec<_>>() {
+            self.delete_in(index)?;
         }
         Ok(())
     }
@@ -45,7 +44,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         };
         for (child, attributes) in self.deletable(&name, found.object)? {
             let is_dir = attributes.kind() == FileKind::Directory;
-            if self.has(&child) {
+            if self.list.has(index, &child) {
                 continue;
             }
             if self.options.delete == Delete::Delay {
@@ -63,8 +62,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     pub(super) fn delete_doomed(&mut self) -> Result<()> {
         for (name, _) in std::mem::take(&mut self.doomed) {
-            if let Ok(Some(found)) = self.into.target.stat(&self.path_below(&name)) {
-                self.delete(&name, &found)?;
+            let path = self.path_below(&name);
+            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
+            // With lists one by one its directory has its time already, and is known no more.
+            let above = path.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &path[..at]);
+            let before = self.into.target.stat(above).ok().flatten();
+            self.delete(&name, &found)?;
+            if let Some(before) = before.filter(|_| self.keeps_dir_times()) {
+                let mtime = Some(SetTime::To(timestamp(metadata_of(&before).mtime)));
+                let set = SetAttributes { mtime, ..SetAttributes::default() };
+                if let Err(error) = self.into.target.set_attributes(before.object, &set) {
+                    self.failed("set times on", above, &error)?;
+                }
             }
         }
         Ok(())
@@ -77,20 +86,6 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             Some(rest) if self.root.is_empty() => rest.to_vec(),
             _ => path.to_vec(),
         }
-    }
-
-    /// Whether the sender has something of this name, of whatever kind.
-    fn has(&self, name: &[u8]) -> bool {
-        [false, true].into_iter().any(|is_dir| {
-            let at = self
-                .list
-                .binary_search_by(|one| compare_names((&one.name, one.metadata.is_dir()), (name, is_dir)));
-            // Of two of one name, neighbours here, one counts.
-            at.is_ok_and(|at| {
-                let is_it = |at: usize| self.counts.get(at) == Some(&true) && self.list[at].name == name;
-                is_it(at) || is_it(at + 1) || at.checked_sub(1).is_some_and(is_it)
-            })
-        })
     }
 
     /// What is in a directory, last names first, but for what rules protect.

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use snowmelt_zpl::{Attributes, FileKind, NewKind};
 
 use super::basis::Elsewhere;
-use super::links::Leader;
+use super::links::{Group, Leader};
 use super::place::DIRECTORY_MODE;
 use super::sums::Blocks;
 use super::{Asked, Pending, Receiver};
@@ -13,7 +13,6 @@ use crate::checksum::{Algorithm, FileSum};
 use crate::client::itemize;
 use crate::error::Result;
 use crate::filter::Subject;
-use crate::flist::Received;
 use crate::options::Delete;
 use crate::source::dataset::metadata_of;
 use crate::source::{Metadata, Time, kind};
@@ -51,11 +50,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let path = self.path_of(index);
         let one = &self.list[index as usize];
         let is_dir = one.metadata.is_dir();
-        if let Some(above) = &self.left_out {
-            if one.name.strip_prefix(&above[..]).is_some_and(|rest| rest.starts_with(b"/")) {
-                return self.skip(index);
-            }
-            self.left_out = None;
+        if self.is_left_out(&one.name) {
+            return self.skip(index);
+        }
+        if self.list.is_only_named(index) {
+            return self.make_early(index, &path);
         }
         let subject = Subject { path: &path, full: &path, is_dir };
         if !path.is_empty() && self.into.hidden.excludes(subject, None) {
@@ -70,7 +69,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if makes_way && let Err(error) = self.make_way(&path) {
             self.failed("recv_generator: mkdir", &path, &error)?;
         }
-        let found = match self.into.target.stat(&path) {
+        let mut found = match self.into.target.stat(&path) {
             Ok(found) => found,
             Err(error) => {
                 self.failed("recv_generator: failed to stat", &path, &error)?;
@@ -83,13 +82,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if found.is_none() && self.options.existing {
             return self.leave_out(index);
         }
+        let is_early = is_dir && self.made_early.remove(&self.list[index as usize].name);
+        let made = found.take_if(|_| is_early);
         let found_dir = found.as_ref().is_some_and(|found| found.kind() == FileKind::Directory);
         if found.is_some() && self.options.ignore_existing && !(is_dir && found_dir) {
             return self.skip(index);
         }
         self.settle_mode(index, found.as_ref());
         match self.list[index as usize].metadata.kind() {
-            kind::DIRECTORY => self.directory(index, &path, found),
+            kind::DIRECTORY => self.directory(index, &path, found, made),
             _ if self.is_follower(index) => self.follow(index),
             kind::FILE => self.file(index, &path, found),
             _ => self.node(index, &path, found),
@@ -119,9 +120,39 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// The same, and of a directory with what is in it.
     fn leave_out(&mut self, index: u32) -> Result<()> {
         if self.list[index as usize].metadata.is_dir() {
-            self.left_out = Some(self.list[index as usize].name.clone());
+            self.left_out.insert(self.list[index as usize].name.clone());
         }
         self.skip(index)
+    }
+
+    /// Whether a file is in a directory that is left out, or is one.
+    pub(super) fn is_left_out(&self, name: &[u8]) -> bool {
+        let is_it = |end: usize| self.left_out.contains(&name[..end]);
+        let slashes = name.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        !self.left_out.is_empty() && slashes.chain([name.len()]).any(is_it)
+    }
+
+    /// Makes a directory that is seen to with its own list, so that this does not change the time of the one that it is in later.
+    fn make_early(&mut self, index: u32, path: &[u8]) -> Result<()> {
+        let subject = Subject { path, full: path, is_dir: true };
+        if !self.keeps_dir_times() || path.is_empty() || self.into.hidden.excludes(subject, None) {
+            return Ok(());
+        }
+        // What fails here is told when it fails again.
+        let Ok(found) = self.into.target.stat(path) else { return Ok(()) };
+        match found {
+            None if self.options.existing => return Ok(()),
+            Some(_) if self.options.ignore_existing => return Ok(()),
+            Some(found) if found.kind() == FileKind::Directory => return Ok(()),
+            Some(other) if !self.make_room(index, path, &other)? => return self.leave_out(index),
+            _ => {}
+        }
+        let one = &self.list[index as usize];
+        let (name, mode) = (one.name.clone(), one.metadata.mode & 0o700);
+        if self.into.target.create(path, NewKind::Directory, mode).is_ok() {
+            self.made_early.insert(name);
+        }
+        Ok(())
     }
 
     /// Where permissions are not to be the client's, they are those that there are; this side may have them be others still.
@@ -152,7 +183,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         one.mode = one.kind() | permissions;
     }
 
-    fn directory(&mut self, index: u32, path: &[u8], mut found: Option<Attributes>) -> Result<()> {
+    /// `made` is the directory if it was made early.
+    fn directory(
+        &mut self,
+        index: u32,
+        path: &[u8],
+        mut found: Option<Attributes>,
+        made: Option<Attributes>,
+    ) -> Result<()> {
         let dry_run = self.options.dry_run;
         if let Some(other) = found.take_if(|found| found.kind() != FileKind::Directory)
             && !self.make_room(index, path, &other)?
@@ -173,8 +211,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             _ => self.report(index, found.as_ref(), local)?,
         }
         if !dry_run {
-            let made = match &found {
-                Some(found) => Ok(found.clone()),
+            let made = match found.as_ref().or(made.as_ref()) {
+                Some(there) => Ok(there.clone()),
                 None => {
                     let mode = self.list[index as usize].metadata.mode & 0o7777;
                     let mode = if self.options.perms { mode } else { mode | DIRECTORY_MODE & 0o700 };
@@ -385,7 +423,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 None => Blocks::default().write_head(self.writer)?,
             }
         }
-        self.pending.push_back(Asked::Request(Pending { index, flags, basis, sent }));
+        self.ask(Pending { index, flags, basis, sent, is_second: self.is_second });
         Ok(())
     }
 
@@ -443,8 +481,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             self.writer.write_vstring(name)?;
         }
         self.ask_xattrs(index, flags)?;
-        self.pending.push_back(Asked::Request(Pending { index, flags, basis: None, sent }));
+        self.ask(Pending { index, flags, basis: None, sent, is_second: false });
         Ok(())
+    }
+
+    fn ask(&mut self, request: Pending) {
+        self.list.hold(request.index);
+        self.pending.push_back(Asked::Request(request));
     }
 
     /// Shows what changes, if this is the client.
@@ -542,24 +585,42 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Whether a file is one of several names of which another gets the content.
     fn is_follower(&mut self, index: u32) -> bool {
-        let one: &Received = &self.list[index as usize];
-        self.links.of(one).is_some_and(|group| group.leader != index)
+        let leader = match self.links.of(&self.list[index as usize]) {
+            None => return false,
+            Some(Group { leader: Some(leader), .. }) => *leader,
+            Some(group) => {
+                let members = std::mem::take(&mut group.members);
+                let leader = self.leader(index, &members).unwrap_or(index);
+                if let Some(group) = self.links.of(&self.list[index as usize]) {
+                    (group.members, group.leader) = (members, Some(leader));
+                }
+                leader
+            }
+        };
+        leader != index
     }
 
     /// Of several names, one that is there and has the right size is best: the content may be there already.
-    pub(super) fn choose_leaders(&mut self) {
-        let mut groups = std::mem::take(&mut self.links.groups);
-        for group in groups.values_mut() {
-            let is_there = |index: &&u32| {
-                let it = &self.list[**index as usize].metadata;
-                let found = self.into.target.stat(&self.path_of(**index)).ok().flatten();
-                found.is_some_and(|found| metadata_of(&found).kind() == it.kind() && found.size == it.size)
-            };
-            if let Some(index) = group.members.iter().find(is_there) {
-                group.leader = *index;
-            }
+    /// Those before the one that is come to first come to nothing.
+    fn leader(&self, first: u32, members: &[u32]) -> Option<u32> {
+        let is_there = |index: &u32| {
+            let it = &self.list[*index as usize].metadata;
+            let found = self.into.target.stat(&self.path_of(*index)).ok().flatten();
+            found.is_some_and(|found| metadata_of(&found).kind() == it.kind() && found.size == it.size)
+        };
+        members.iter().copied().filter(|index| *index >= first).find(is_there)
+    }
+
+    /// A name that others wait for, and that nothing has become of, becomes nothing.
+    pub(super) fn give_up_unsettled(&mut self, index: u32) -> Result<()> {
+        let is_asked = matches!(self.pending.back(), Some(Asked::Request(last)) if last.index == index && last.flags & item::TRANSFER != 0);
+        let Some(one) = self.list.get(index).filter(|one| !is_asked && one.group.is_some()) else {
+            return Ok(());
+        };
+        match self.links.of(one).is_some_and(|group| group.state == Leader::Awaited) {
+            true => self.settle_links(index, Leader::Failed),
+            false => Ok(()),
         }
-        self.links.groups = groups;
     }
 
     /// A name of a file of several: a link to the one that has the content, once that is known.
@@ -569,11 +630,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         match group.state {
             Leader::Awaited => {
                 group.waiting.push(index);
+                self.list.hold(index);
                 Ok(())
             }
             Leader::Done(object) => {
-                let leader = group.leader;
-                self.link(index, leader, object)
+                let name = group.name.clone();
+                self.link(index, &name, object)
             }
             Leader::Failed => Ok(()),
         }
@@ -582,18 +644,26 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// It is known what became of a name that others wait for.
     pub(super) fn settle_links(&mut self, index: u32, state: Leader) -> Result<()> {
         let one = &self.list[index as usize];
-        let Some(group) = self.links.of(one).filter(|group| group.leader == index) else { return Ok(()) };
-        group.state = state;
+        // One that comes to nothing before there is a leader is none.
+        let Some(group) = self.links.of(one).filter(|group| group.leader == Some(index)) else {
+            return Ok(());
+        };
         let waiting = std::mem::take(&mut group.waiting);
-        if let Leader::Done(object) = state {
-            for follower in waiting {
-                self.link(follower, index, object)?;
+        group.members = Vec::new();
+        group.name.clone_from(&one.name);
+        group.state = state;
+        let name = one.name.clone();
+        for follower in waiting {
+            if let Leader::Done(object) = state {
+                self.link(follower, &name, object)?;
             }
+            self.list.release(follower);
         }
         Ok(())
     }
 
-    fn link(&mut self, index: u32, leader: u32, object: u64) -> Result<()> {
+    /// Makes a name a link to the one that has the content.
+    fn link(&mut self, index: u32, leader: &[u8], object: u64) -> Result<()> {
         let path = self.path_of(index);
         let found = match self.into.target.stat(&path) {
             Ok(found) => found,
@@ -603,7 +673,6 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             self.came(index);
             return Ok(());
         }
-        let name = self.list[leader as usize].name.clone();
         let (like, is_told) = match &found {
             Some(_) => (found.clone(), true),
             None => self.link_elsewhere_too(index, object)?,
@@ -611,7 +680,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
         let flags = flags | self.differences(index, like.as_ref(), flags) & !item::XATTRS;
         if is_told {
-            self.announce(index, flags, Some(&name))?;
+            self.announce(index, flags, Some(leader))?;
         }
         if self.options.dry_run {
             return Ok(());

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use crate::flist::Received;
 
+/// Memory that a group takes, about.
+pub(super) const GROUP_BYTES: u64 = 200;
+
 /// What became of the name that gets the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leader {
@@ -18,10 +21,11 @@ pub(super) enum Leader {
 /// All names of one file.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Indices.
+    /// Indices, until that is done.
     pub(super) members: Vec<u32>,
-    /// The one that gets the content.
-    pub(super) leader: u32,
+    /// The one that gets the content, once one of them has been come to, and its name, once it has it.
+    pub(super) leader: Option<u32>,
+    pub(super) name: Vec<u8>,
     pub(super) state: Leader,
     /// Those that were come to before that was known.
     pub(super) waiting: Vec<u32>,
@@ -33,21 +37,21 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(list: &[Received], counts: &[bool]) -> Self {
-        let mut groups: HashMap<u32, Group> = HashMap::new();
-        for ((index, one), counts) in (0..).zip(list).zip(counts) {
-            if let Some(number) = one.group.filter(|_| *counts) {
-                let new = || Group {
-                    members: Vec::new(),
-                    leader: index,
-                    state: Leader::Awaited,
-                    waiting: Vec::new(),
-                };
-                groups.entry(number).or_insert_with(new).members.push(index);
-            }
+    /// A file of the list that may be one of several names of a group; says whether it is the first of them.
+    pub(super) fn add(&mut self, index: u32, group: u32) -> bool {
+        let is_first = !self.groups.contains_key(&group);
+        let new = || Group {
+            members: Vec::new(),
+            leader: None,
+            name: Vec::new(),
+            state: Leader::Awaited,
+            waiting: Vec::new(),
+        };
+        let group = self.groups.entry(group).or_insert_with(new);
+        if group.state == Leader::Awaited {
+            group.members.push(index);
         }
-        groups.retain(|_, group| group.members.len() > 1);
-        Self { groups }
+        is_first
     }
 
     pub(super) fn of(&mut self, one: &Received) -> Option<&mut Group> {

@@ -8,13 +8,14 @@ mod attributes;
 mod backup;
 mod basis;
 mod delete;
+mod files;
 mod gathered;
 mod generate;
 mod links;
 mod place;
 mod sums;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::client::Told;
 use crate::daemon::Event;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
-use crate::flist::{ListReader, Received, compare_names};
+use crate::flist::{List, ListReader, Received};
 use crate::history::Moment;
 use crate::idmap::IdMap;
 use crate::names::Names;
@@ -36,13 +37,17 @@ use crate::source::dataset::metadata_of;
 use crate::target::Target;
 use crate::token::TokenReader;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, ReadWire, Tag, WriteWire};
+use files::Files;
 pub(crate) use generate::item;
-use links::Links;
+use links::{GROUP_BYTES, Links};
 use sums::Blocks;
 
 /// Requests that are on their way, and bytes of them.
 const PENDING_MAX: usize = 512;
 const PENDING_BYTES_MAX: u64 = 1 << 20;
+
+/// Files that are to be known when links are looked for; senders tell of twice as many beyond where the receiver is.
+const LINKS_LOOKAHEAD: usize = 500;
 
 /// Stopped by `--max-delete`.
 pub const IO_ERROR_DELETE_LIMIT: u32 = 4;
@@ -50,6 +55,8 @@ pub const IO_ERROR_DELETE_LIMIT: u32 = 4;
 /// What is to be answered, in the order in which it was sent.
 enum Asked {
     Request(Pending),
+    /// The end of a list of several.
+    ListDone,
     /// The end of a phase. What links to files that arrive after it is told of after it.
     Done,
 }
@@ -62,6 +69,8 @@ struct Pending {
     basis: Option<(u64, u64, Blocks)>,
     /// Bytes that were sent before the request.
     sent: u64,
+    /// It did not arrive right the first time.
+    is_second: bool,
 }
 
 /// Files that one of a directory may be like, with their names.
@@ -113,25 +122,6 @@ pub struct Into<'a> {
 /// Is told of each file whose content came, and of what was deleted.
 pub type OnEvent<'a> = dyn Fn(&Event<'_>) + 'a;
 
-/// What entries are ordered by.
-fn key(one: &Received) -> (&[u8], bool) {
-    (&one.name, one.metadata.is_dir())
-}
-
-/// Which entries of a list in order count: of two of one name the first, or the directory, which may have content.
-fn counted(list: &[Received]) -> Vec<bool> {
-    let is_again = |at: usize| at > 0 && key(&list[at]) == key(&list[at - 1]);
-    let mut counts: Vec<bool> = (0..list.len()).map(|at| !is_again(at)).collect();
-    for directory in list.iter().filter(|one| one.metadata.is_dir()) {
-        let other = (directory.name.as_slice(), false);
-        let at = list.partition_point(|one| compare_names(key(one), other).is_lt());
-        if list.get(at).is_some_and(|one| key(one) == other) {
-            counts[at] = false;
-        }
-    }
-    counts
-}
-
 /// What this side makes of what comes, whatever the client says.
 #[derive(Default)]
 pub struct Terms<'a> {
@@ -158,9 +148,7 @@ pub struct Receiver<'a, R, W: Write> {
     into: Into<'a>,
     agreed: Agreed,
     lists: ListReader,
-    /// All files, in the order of indices; of two of one name, one counts.
-    list: Vec<Received>,
-    counts: Vec<bool>,
+    list: Files,
     /// Where the transfer's root is in the dataset.
     root: Vec<u8>,
     /// The only file has this path instead of its own.
@@ -170,8 +158,10 @@ pub struct Receiver<'a, R, W: Write> {
     requests: NdxWriter,
     tokens: TokenReader,
     pending: VecDeque<Asked>,
-    /// Directories whose content is left out, as prefixes.
-    left_out: Option<Vec<u8>>,
+    /// Directories that are left out, with what is in them.
+    left_out: HashSet<Vec<u8>>,
+    /// Directories that were made before they were come to.
+    made_early: HashSet<Vec<u8>>,
     /// What did not arrive right; the second time nothing is taken from what was there.
     redo: Vec<u32>,
     is_second: bool,
@@ -213,9 +203,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             filter,
             into,
             lists: ListReader::new(agreed.form.clone(), names, digest_len, options.relative),
+            list: Files::new(agreed.incremental),
             agreed,
-            list: Vec::new(),
-            counts: Vec::new(),
             root: Vec::new(),
             single: None,
             links: Links::default(),
@@ -223,7 +212,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             requests: NdxWriter::default(),
             tokens,
             pending: VecDeque::new(),
-            left_out: None,
+            left_out: HashSet::new(),
+            made_early: HashSet::new(),
             redo: Vec::new(),
             is_second: false,
             doomed: Vec::new(),
@@ -266,30 +256,24 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     fn transfer(&mut self) -> Result<()> {
         self.map_owners()?;
-        self.receive_list()?;
-        if self.client.is_some() && self.list.is_empty() {
+        self.writer.flush()?;
+        self.receive_list(None)?;
+        if self.client.is_some() && self.list.counting().next().is_none() {
             // The server has said why, and ends.
             return Err(RsyncError::refused(ExitCode::Partial, "there is nothing to receive"));
         }
+        // Whether a single directory has content decides where it goes.
+        while !self.list.is_complete() && self.list.counting().nth(1).is_none() {
+            self.take_answer()?;
+        }
         self.place()?;
         self.find_basis_dirs()?;
-        self.links = Links::new(&self.list, &self.counts);
-        self.choose_leaders();
         if self.options.delete == Delete::Before {
             self.delete_pass()?;
         }
-        for index in 0..self.list.len() as u32 {
-            if self.counts[index as usize] {
-                self.generate(index)?;
-                self.take_some()?;
-            }
-        }
+        self.generate_all()?;
         self.end_phase()?;
-        self.is_second = true;
-        for index in std::mem::take(&mut self.redo) {
-            self.request_content(index, None, None)?;
-            self.take_some()?;
-        }
+        self.ask_again()?;
         self.end_phase()?;
         // Files come into their places when they arrive: nothing is delayed.
         self.end_phase()?;
@@ -344,6 +328,85 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         Ok(())
     }
 
+    /// Sees to all files, list by list; what is to be asked again of the last list is left for the next phase.
+    fn generate_all(&mut self) -> Result<()> {
+        let mut first = u32::from(self.agreed.incremental);
+        loop {
+            // Of several names one is best that is there, which only those that are known can be.
+            while self.options.hard_links && !self.list.is_complete() && self.list.len() < LINKS_LOOKAHEAD {
+                self.take_answer()?;
+                self.finish_lists()?;
+            }
+            let Some(indices) = self.list.list_from(first) else {
+                if self.list.is_complete() {
+                    return self.finish_all();
+                }
+                self.take_answer()?;
+                self.finish_lists()?;
+                continue;
+            };
+            let end = indices.end;
+            for index in indices {
+                if self.list.counts(index) {
+                    self.generate(index)?;
+                    self.give_up_unsettled(index)?;
+                    self.take_some()?;
+                }
+            }
+            self.list.set_generated(first);
+            self.finish_lists()?;
+            first = end + 1;
+            if !self.agreed.incremental {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the lists of which nothing more is to come. The last one ends with the phase.
+    fn finish_lists(&mut self) -> Result<()> {
+        if self.agreed.incremental {
+            self.ask_again()?;
+        }
+        while let Some(finished) = self.list.finish_first() {
+            if let Some(directory) = finished.directory
+                && !self.is_left_out(&directory.name)
+            {
+                let path = self.path_below(&directory.name);
+                self.touch_up_one(&path, &directory)?;
+            }
+            self.lists.release(finished.bytes);
+            if !(self.list.is_empty() && self.list.is_complete()) {
+                self.requests.write(Ndx::Done, self.writer)?;
+                self.pending.push_back(Asked::ListDone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is to come until no list is left.
+    fn finish_all(&mut self) -> Result<()> {
+        while !self.list.is_empty() {
+            if self.pending.is_empty() {
+                return Err(RsyncError::protocol("files that never came"));
+            }
+            self.take_answer()?;
+            self.finish_lists()?;
+        }
+        Ok(())
+    }
+
+    /// Asks for what did not arrive right, as if there were nothing here.
+    fn ask_again(&mut self) -> Result<()> {
+        for index in std::mem::take(&mut self.redo) {
+            self.is_second = true;
+            self.request_content(index, None, None)?;
+            self.is_second = false;
+            self.list.release(index);
+            self.take_some()?;
+        }
+        Ok(())
+    }
+
     /// Nothing more is asked for in this phase; takes all that is to come.
     fn end_phase(&mut self) -> Result<()> {
         self.requests.write(Ndx::Done, self.writer)?;
@@ -356,7 +419,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         loop {
             let sent = match self.pending.front() {
                 Some(Asked::Request(first)) => self.writer.total() - first.sent,
-                Some(Asked::Done) | None => 0,
+                Some(Asked::ListDone | Asked::Done) | None => 0,
             };
             if self.pending.len() < PENDING_MAX && sent < PENDING_BYTES_MAX || self.pending.is_empty() {
                 return Ok(());
@@ -367,29 +430,36 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         }
     }
 
-    fn receive_list(&mut self) -> Result<()> {
-        self.writer.flush()?;
-        let list = self.lists.read(0, self.reader)?;
+    /// Takes the first list, or that of a directory.
+    fn receive_list(&mut self, directory: Option<Received>) -> Result<()> {
+        let first = self.list.next_index();
+        let mut list = self.lists.read(first, self.reader)?;
         if !self.options.ignore_errors {
             self.io_error |= list.io_error;
         }
-        self.list = list.entries;
-        self.impose_terms();
-        self.list.sort_by(|a, b| compare_names(key(a), key(b)));
-        self.counts = counted(&self.list);
+        self.impose_terms(&mut list);
+        let sized = |one: &&Received| one.metadata.is_file() || one.metadata.is_symlink();
+        let sizes = list.entries.iter().filter(sized).map(|one| one.metadata.size);
+        self.summary.size = sizes.fold(self.summary.size, u64::saturating_add);
+        let bytes = self.list.add(list, directory)?;
+        self.lists.keep(bytes)?;
         if self.options.prune_empty_dirs {
             self.prune();
         }
-        let sized = |one: &&Received| one.metadata.is_file() || one.metadata.is_symlink();
-        let sizes = self.list.iter().filter(sized).map(|one| one.metadata.size);
-        self.summary.size = sizes.fold(0, u64::saturating_add);
+        let new = self.list.counting().rev().take_while(|(index, _)| *index >= first);
+        let linked: Vec<_> = new.filter_map(|(index, one)| Some((index, one.group?))).collect();
+        for (index, group) in linked.into_iter().rev() {
+            if self.links.add(index, group) {
+                self.lists.keep(GROUP_BYTES)?;
+            }
+        }
         Ok(())
     }
 
     /// Owners and targets of links are what this side says.
-    fn impose_terms(&mut self) {
+    fn impose_terms(&self, list: &mut List) {
         let Terms { uid, gid, munged, .. } = self.into.terms;
-        for one in &mut self.list {
+        for one in &mut list.entries {
             one.metadata.uid = uid.unwrap_or(one.metadata.uid);
             one.metadata.gid = gid.unwrap_or(one.metadata.gid);
             if let Some(target) = one.target.as_mut().filter(|_| munged) {
@@ -410,19 +480,17 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Directories that nothing but directories is in do not count.
     fn prune(&mut self) {
-        let mut kept: Option<&[u8]> = None;
-        for (one, counts) in self.list.iter().zip(&mut self.counts).rev() {
-            let is_above = |kept: &[u8]| {
-                one.name == b"."
-                    || kept.strip_prefix(&one.name[..]).is_some_and(|rest| rest.starts_with(b"/"))
-            };
-            if one.metadata.is_dir() {
-                *counts = *counts && (one.name == b"." || kept.is_some_and(is_above));
+        let mut kept: Option<Vec<u8>> = None;
+        self.list.retain_counting(|one| {
+            let is_above =
+                |kept: &[u8]| kept.strip_prefix(&one.name[..]).is_some_and(|rest| rest.starts_with(b"/"));
+            let is_root = one.name == b".";
+            let counts = !one.metadata.is_dir() || is_root || kept.as_deref().is_some_and(is_above);
+            if counts && !is_root {
+                kept = Some(one.name.clone());
             }
-            if *counts && one.name != b"." {
-                kept = Some(&one.name);
-            }
-        }
+            counts
+        });
     }
 
     /// Where a file is in the dataset.
@@ -470,27 +538,34 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// The times of directories, which all that was done in them has changed.
     fn touch_up(&mut self) -> Result<()> {
-        if self.options.dry_run || !self.options.times || self.options.omit_dir_times || self.single.is_some()
-        {
-            return Ok(());
-        }
-        for index in (0..self.list.len()).rev() {
-            if !self.counts[index] || !self.list[index].metadata.is_dir() {
-                continue;
-            }
-            let path = self.path_of(index as u32);
-            let wanted = self.list[index].metadata.mtime;
-            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
-            if metadata_of(&found).is_dir() && metadata_of(&found).mtime != wanted {
-                let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
-                let set = SetAttributes { mtime, ..SetAttributes::default() };
-                if let Err(error) = self.into.target.set_attributes(found.object, &set) {
-                    self.failed("set times on", &path, &error)?;
-                }
-            }
-            self.writer.keep_alive()?;
+        let directories = self.list.counting().rev().filter(|(_, one)| one.metadata.is_dir());
+        for index in directories.map(|(index, _)| index).collect::<Vec<_>>() {
+            let path = self.path_of(index);
+            self.touch_up_one(&path, &self.list[index as usize].clone())?;
         }
         Ok(())
+    }
+
+    /// Whether directories are to have the sender's times.
+    fn keeps_dir_times(&self) -> bool {
+        let Options { times, omit_dir_times, dry_run, .. } = *self.options;
+        times && !omit_dir_times && !dry_run && self.single.is_none()
+    }
+
+    fn touch_up_one(&mut self, path: &[u8], directory: &Received) -> Result<()> {
+        if !self.keeps_dir_times() {
+            return Ok(());
+        }
+        let wanted = directory.metadata.mtime;
+        let Ok(Some(found)) = self.into.target.stat(path) else { return Ok(()) };
+        if metadata_of(&found).is_dir() && metadata_of(&found).mtime != wanted {
+            let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
+            let set = SetAttributes { mtime, ..SetAttributes::default() };
+            if let Err(error) = self.into.target.set_attributes(found.object, &set) {
+                self.failed("set times on", path, &error)?;
+            }
+        }
+        Ok(self.writer.keep_alive()?)
     }
 
     /// Makes what came visible, and lets the client go.
@@ -570,39 +645,4 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = error.source();
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::source::{Metadata, kind};
-
-    #[test]
-    fn of_two_of_one_name_one_counts() {
-        let one = |name: &str, mode| Received {
-            name: name.into(),
-            metadata: Metadata { mode, ..Metadata::default() },
-            ..Received::default()
-        };
-        let (file, directory) = (kind::FILE, kind::DIRECTORY);
-        let mut list = vec![
-            one("d", file),
-            one(".", directory),
-            one("d/f", file),
-            one("d", directory),
-            one("a", file),
-            one("a", kind::SYMLINK),
-            one("d", file),
-            one("d", directory),
-            one("d-e", directory),
-        ];
-        list.sort_by(|a, b| compare_names(key(a), key(b)));
-        let counts = counted(&list);
-        let counting: Vec<_> =
-            list.iter().zip(&counts).filter(|(_, counts)| **counts).map(|(one, _)| key(one)).collect();
-        let expected: [(&[u8], bool); 5] =
-            [(b".", true), (b"a", false), (b"d-e", true), (b"d", true), (b"d/f", false)];
-        assert_eq!(counting, expected);
-        assert_eq!(list[counts.iter().position(|counts| *counts).unwrap() + 1].metadata.mode, file);
-    }
 }

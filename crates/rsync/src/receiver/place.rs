@@ -16,7 +16,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     pub(super) fn place(&mut self) -> Result<()> {
         let refuse = |code, text: String| Err(RsyncError::refused(code, text));
         let (path, as_directory) = clean(&self.into.path);
-        let count = self.counts.iter().filter(|counts| **counts).count();
+        let count = self.list.counting().take(2).count();
         let found = match self.into.target.stat(&path) {
             Ok(found) => found,
             Err(error) => {
@@ -31,13 +31,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 let text = "ERROR: destination must be a directory when copying more than 1 file";
                 return refuse(ExitCode::FileSelect, text.to_owned());
             }
-            Some(_)
-                if self
-                    .list
-                    .iter()
-                    .zip(&self.counts)
-                    .any(|(one, counts)| *counts && one.metadata.is_dir()) =>
-            {
+            Some(_) if self.list.counting().any(|(_, one)| one.metadata.is_dir()) => {
                 let text = "ERROR: cannot overwrite non-directory with a directory";
                 return refuse(ExitCode::FileSelect, text.to_owned());
             }

@@ -227,7 +227,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         if let Some(list) = after.checked_sub(1).and_then(|at| self.lists.get(at)) {
             self.current = self.current.max(list.first);
             if index + 1 == list.first && self.agreed.incremental {
-                return Ok(list.directory.clone());
+                // The first list may be of what is in ".", which it begins with.
+                let root = || list.entries.first().filter(|one| one.name == b".").cloned();
+                return Ok(list.directory.clone().or_else(root));
             }
             let entry = index.checked_sub(list.first).and_then(|at| list.entries.get(at as usize));
             if let Some(entry) = entry {
