@@ -1,7 +1,10 @@
 //! `rsyncd.conf`: what is served, to whom (rsyncd.conf(5)).
 
+mod read;
+
 use std::path::{Path, PathBuf};
 
+use self::read::Reader;
 use super::access::HostList;
 use super::log::LogFormat;
 use crate::chmod::Chmod;
@@ -192,7 +195,7 @@ impl Module {
 }
 
 /// Rules in the order in which they count, whatever that of the lines: as the manual has it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Rules {
     filter: Vec<String>,
     include_from: Option<PathBuf>,
@@ -202,6 +205,10 @@ struct Rules {
 }
 
 type Value<T> = std::result::Result<T, String>;
+
+fn contents(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
 
 fn boolean(text: &str) -> Value<bool> {
     match text.to_ascii_lowercase().as_str() {
@@ -225,9 +232,7 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or a line is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        Self::parse(&contents(path)?, path)
     }
 
     /// Reads the text of a file, which `path` names in errors.
@@ -235,40 +240,9 @@ impl Config {
     /// # Errors
     /// When a line is wrong, or names a file that cannot be read.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        // What stands before the first module is what modules begin as.
-        let mut defaults = (Module::new(""), Rules::default());
-        let mut current: Option<(Module, Rules)> = None;
-        for (line, text) in logical_lines(text) {
-            let wrong = |what: String| ConfigError::Line { path: path.to_owned(), line, what };
-            if let Some(name) = text.strip_prefix('[') {
-                let name = name.strip_suffix(']').map(str::trim).filter(|name| is_module_name(name));
-                let name = name.ok_or_else(|| wrong("this is no module's name".to_owned()))?;
-                if let Some(done) = current.take() {
-                    config.finish(done, &defaults.1).map_err(wrong)?;
-                }
-                let module = Module { name: name.to_owned(), ..defaults.0.clone() };
-                if config.modules.iter().any(|other| other.name == module.name) {
-                    return Err(wrong(format!("module '{name}' is there twice")));
-                }
-                current = Some((module, Rules::default()));
-                continue;
-            }
-            let (key, value) = text.split_once('=').ok_or_else(|| wrong("a '=' is missing".to_owned()))?;
-            let key: String = key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-            let value = value.trim();
-            let is_global = current.is_none() && config.global(&key, value).map_err(wrong)?;
-            if !is_global {
-                let (module, rules) = current.as_mut().unwrap_or(&mut defaults);
-                set(module, rules, &key, value).map_err(wrong)?;
-            }
-        }
-        let line = text.lines().count();
-        if let Some(done) = current.take() {
-            let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
-            config.finish(done, &defaults.1).map_err(wrong)?;
-        }
-        Ok(config)
+        let mut reader = Reader::new();
+        reader.text(text, path)?;
+        reader.end(text, path)
     }
 
     fn global(&mut self, key: &str, value: &str) -> Value<bool> {
@@ -340,27 +314,6 @@ impl Config {
 
 fn is_module_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', ']', '[', '\n'])
-}
-
-/// Lines that say something, with their numbers; a backslash at the end goes on with the next one.
-fn logical_lines(text: &str) -> Vec<(usize, String)> {
-    let mut lines: Vec<(usize, String)> = Vec::new();
-    let mut goes_on = false;
-    for (at, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if !goes_on && (line.is_empty() || line.starts_with(['#', ';'])) {
-            continue;
-        }
-        let (part, more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
-        match lines.last_mut().filter(|_| goes_on) {
-            Some((_, before)) => {
-                before.push_str(part);
-            }
-            None => lines.push((at + 1, part.to_owned())),
-        }
-        goes_on = more;
-    }
-    lines
 }
 
 fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<()> {
@@ -543,6 +496,50 @@ mod tests {
         assert_eq!((module.keep_snapshots, module.pre_exec.as_deref()), (Some(7), Some("echo $A, b")));
         let access: Vec<_> = module.auth_users.iter().map(|user| user.access).collect();
         assert_eq!(access, [Some(Access::ReadWrite), None, Some(Access::Read), Some(Access::Denied)]);
+    }
+
+    #[test]
+    fn files_are_included_and_merged() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        write("d/b.conf", "comment = b's\n[b]\npath = /b\n");
+        write("d/a.conf", "port = 9\n[a]\npath = /a\n");
+        write("d/no.text", "nonsense");
+        write("d/all.inc", "max connections = 3\n");
+        write("more", "list = no\n");
+        write(
+            "main",
+            "comment = all\n&merge d\n&include d\n[m]\npath = /m\n&merge more\n&include one\ntimeout = 5\n[n]\npath = /n\n",
+        );
+        write("one", "[one]\npath = /one\n");
+        let load = |name: &str| Config::load(&dir.path().join(name));
+        let config = load("main").unwrap();
+        let seen: Vec<_> = config
+            .modules
+            .iter()
+            .map(|it| {
+                (it.name.as_str(), it.comment.as_str(), it.max_connections, it.list, it.timeout_seconds)
+            })
+            .collect();
+        let expected = [
+            ("a", "all", 3, true, 0),
+            ("b", "b's", 3, true, 0),
+            ("m", "all", 3, false, 0),
+            ("one", "all", 3, true, 0),
+            ("n", "all", 3, true, 5),
+        ];
+        assert_eq!((config.port, seen.as_slice()), (Some(9), &expected[..]));
+
+        write("again", "&include again\n");
+        assert!(load("again").unwrap_err().to_string().contains("more than 10 files"));
+        write("gone", "&merge nothing\n");
+        assert!(load("gone").unwrap_err().to_string().contains("cannot read"));
+        write("what", "\n&insert x\n");
+        assert!(load("what").unwrap_err().to_string().contains("line 2: '&insert x' is neither"));
+        write("inside", "[x]\npath = /x\n&merge bad\n");
+        write("bad", "list = no\nfrobnicate = 1\n");
+        assert!(load("inside").unwrap_err().to_string().contains("bad, line 2: the parameter 'frobnicate'"));
     }
 
     #[test]
