@@ -21,6 +21,9 @@ pub enum CliError {
     /// It failed since there was no room, in a pool or on the disk that it is on.
     #[error("{0}")]
     NoSpace(String),
+    /// Another machine does not have the program that was to run there.
+    #[error("{0}")]
+    NoProgram(String),
     /// It failed, and everything about it was said.
     #[error("failed")]
     Reported,

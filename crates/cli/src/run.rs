@@ -42,7 +42,7 @@ fn run_with(context: &mut Context, served: Option<Arc<Session>>) -> Exit {
         Ok(exit) => exit,
         Err(CliError::Output(error)) => return output_failed(context, &error),
         Err(CliError::Reported) => Exit::Failed,
-        Err(CliError::Failed(message) | CliError::NoSpace(message)) => {
+        Err(CliError::Failed(message) | CliError::NoSpace(message) | CliError::NoProgram(message)) => {
             context.complain(message);
             Exit::Failed
         }

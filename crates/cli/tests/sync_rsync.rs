@@ -306,6 +306,84 @@ fn what_cannot_be_is_told() {
     }
 }
 
+/// `host:/path` is asked of the rsync of a machine that has no snowmelt, both ways.
+#[test]
+#[ignore = "needs rsync"]
+fn machines_without_snowmelt_are_asked_through_their_rsync() {
+    let scratch = Scratch::with_pool();
+    let (shell, home) = (shell(&scratch), scratch.path());
+    fs::create_dir_all(home.join("source/sub")).unwrap();
+    fs::write(home.join("source/sub/f"), b"one").unwrap();
+    let (there, copy) = (home.join("source").display().to_string(), home.join("copy"));
+    let (from, to) = (format!("host:{there}"), format!("host:{}", copy.display()));
+    let note = |said: &Said| {
+        said.err
+            .lines()
+            .filter(|line| line.ends_with("'host' has no snowmelt: going on through its rsync"))
+            .count()
+    };
+    let said = sync(&scratch, &["-e", &shell, "--json", &from, "tank/www"]);
+    assert_eq!((said.code, note(&said)), (0, 1), "{said:?}");
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&told["through"], &told["source"]), (&"rsync".into(), &from.as_str().into()), "{told}");
+    assert_eq!(told["snapshot"], snapshots(&scratch, "tank/www")[0].as_str());
+    assert_eq!(fs::read(restored(&scratch, "tank/www").join("sub/f")).unwrap(), b"one");
+    // It goes on in this way, and in the explicit one.
+    fs::write(home.join("source/sub/f"), b"other").unwrap();
+    assert_eq!(sync(&scratch, &["-e", &shell, &from, "tank/www"]).code, 0);
+    assert_eq!(snapshots(&scratch, "tank/www").len(), 2);
+    synced(&scratch, &["-e", &shell, &format!("host:rsync:{there}"), "tank/www"]);
+    assert_eq!(snapshots(&scratch, "tank/www").len(), 2);
+    // And back, where nothing goes that is not to.
+    fs::create_dir(&copy).unwrap();
+    fs::write(copy.join("kept"), b"kept").unwrap();
+    let said = sync(&scratch, &["-e", &shell, "tank/www", &to]);
+    assert_eq!((said.code, note(&said)), (0, 1), "{said:?}");
+    assert_eq!(fs::read(copy.join("sub/f")).unwrap(), b"other");
+    assert!(copy.join("kept").exists());
+    assert_eq!(sync(&scratch, &["-e", &shell, "--delete", "tank/www", &to]).code, 0);
+    assert!(!copy.join("kept").exists());
+    // What snowmelt sent is not covered by what comes in another way.
+    scratch.ok(&format!("import {there} tank/own@one"));
+    let said = sync(&scratch, &["-e", &shell, &from, "tank/own"]);
+    assert!(said.code == 1 && said.err.contains("two ways do not mix"), "{said:?}");
+    assert!(said.err.contains(&format!("snowmelt sync host:rsync:{there} tank/own")), "{said:?}");
+    assert_eq!(snapshots(&scratch, "tank/own").len(), 1);
+    // An image is nothing to rsync.
+    fs::write(home.join("disk.img"), [0; 4096]).unwrap();
+    let image = format!("host:{}", home.join("disk.img").display());
+    let said = sync(&scratch, &["-e", &shell, &image, "tank/disk"]);
+    assert!(said.code == 1 && said.err.contains("Not a directory"), "{said:?}");
+    assert_ne!(scratch.run("list tank/disk").code, 0);
+    scratch.ok("check tank");
+}
+
+/// Where rsync could not do it either, both are named, or only what was meant.
+#[test]
+fn machines_that_have_neither_are_told() {
+    let scratch = Scratch::with_home();
+    let rsh = script(&scratch, "bare", "exit 127");
+    let neither = "there is neither 'snowmelt' nor 'rsync' in its PATH";
+    let only = "there is no 'snowmelt' in its PATH";
+    for (args, why) in [
+        (&["host:/srv/www", "tank/www"][..], neither),
+        (&["tank/home", "host:/srv/www"], neither),
+        (&["-F", "host:/srv/www", "tank/www"], "its rsync cannot do it: --force is not for servers of rsync"),
+        (&["-r", "tank/home", "host:/srv/www"], "its rsync cannot do it: --recursive is not for servers"),
+        (&["--remote-command=/opt/snowmelt", "host:/srv/www", "tank/www"], "there is no '/opt/snowmelt'"),
+        (&["tank/home", "host:/srv/www.zstream"], only),
+        (&["host:/srv/www", "zfs:rpool/www"], only),
+        (&["host:/srv/www", "other:back/www"], only),
+        (&["host:far/www", "tank/www"], only),
+    ] {
+        let said = sync(&scratch, &[&["-e", &rsh], args].concat());
+        assert!(said.code == 1 && said.err.contains(why), "{args:?}: {said:?}");
+        assert!(!said.err.contains("going on") || why == neither, "{args:?}: {said:?}");
+        assert_ne!(scratch.run("list tank/www").code, 0, "{args:?}");
+    }
+    scratch.ok("check tank");
+}
+
 /// Passwords, modules, paths and rules are those of rsync.
 #[test]
 #[ignore = "needs rsync"]

@@ -95,6 +95,21 @@ pub fn prune(datasets: &Datasets, dataset: &str, keep: Option<usize>) -> Result<
     }
 }
 
+/// Whether a dataset has snapshots, and none of them is of a transfer.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn is_of_others(catalog: &Catalog, dataset: &Dataset) -> Result<bool, DatasetError> {
+    let mut is_empty = true;
+    for snapshot in catalog.snapshots(dataset) {
+        is_empty = false;
+        if snapshot?.record.name.starts_with(PREFIX) {
+            return Ok(false);
+        }
+    }
+    Ok(!is_empty)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -160,8 +160,7 @@ fn is_untouched(path: &Path, what: &OpenTarget) -> bool {
 
 /// What a target is; one that is not there becomes what suits the dataset.
 fn form(kind: Kind, path: &Path) -> Result<Form, Failure> {
-    let is_named_stream =
-        path.extension().is_some_and(|extension| STREAM_EXTENSIONS.iter().any(|known| extension == *known));
+    let is_named_stream = is_stream_name(path);
     let is_empty = |metadata: &Metadata| metadata.is_file() && metadata.len() == 0;
     let form = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Form::Directory,
@@ -182,6 +181,11 @@ fn form(kind: Kind, path: &Path) -> Result<Form, Failure> {
         )),
         _ => Ok(form),
     }
+}
+
+/// Whether a file that is not there yet is to become a stream.
+pub fn is_stream_name(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| STREAM_EXTENSIONS.iter().any(|known| extension == *known))
 }
 
 /// Whether a file begins as a stream does, in either byte order.

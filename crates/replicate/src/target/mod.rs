@@ -17,7 +17,7 @@ mod server;
 mod stream_file;
 mod there;
 
-pub use here::{Here, is_stream};
+pub use here::{Here, is_stream, is_stream_name};
 pub use server::{Teller, serve_target};
 pub use stream_file::copy;
 pub use there::There;

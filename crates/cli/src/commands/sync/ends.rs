@@ -22,6 +22,9 @@ use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
+/// What a shell exits with that does not find a program.
+pub(super) const NO_PROGRAM: i32 = 127;
+
 /// How other machines are reached.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach<'a> {
@@ -177,8 +180,14 @@ impl Ways {
             Goal::Here(path) => Some(Box::new(Here::new(path.to_owned(), devices(app)))),
             Goal::There(remote) => {
                 let host = remote.host.as_deref().unwrap_or_default();
-                let peer = elsewhere(reach, host, Served::Into(remote.served()), &mut servers)?;
-                Some(Box::new(There::new(peer)))
+                match elsewhere(reach, host, Served::Into(remote.served()), &mut servers) {
+                    Ok(peer) => Some(Box::new(There::new(peer))),
+                    Err(unreached) => {
+                        // Who goes on in another way finds the pool at rest.
+                        Self { source, target: None, servers }.close();
+                        return Err(unreached);
+                    }
+                }
             }
             Goal::Standard => None,
         };
@@ -336,9 +345,8 @@ fn elsewhere(
             Err(match status {
                 // What ssh exits with if there is no connection.
                 Some(255) | None => Unreached::Lost(format!("{attempt}: {program} could not connect")),
-                Some(127) => Unreached::Failed(CliError::Failed(format!(
-                    "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command; \
-                     its rsync is asked by '{host}:rsync:PATH'",
+                Some(NO_PROGRAM) => Unreached::Failed(CliError::NoProgram(format!(
+                    "{attempt}: there is no '{}' in its PATH: install it there, or say where it is with --remote-command",
                     reach.remote_command
                 ))),
                 // The other side has said why.

@@ -57,7 +57,7 @@ pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
     for (place, text) in [(&source, &args.source), (&target, &args.target)] {
         place::check_pool(app, place, text)?;
     }
-    match (source, target) {
+    let result = match (source, target) {
         (Place::Dataset(source), Place::Dataset(target)) => datasets(app, args, &source, &target),
         (Place::Path(path), Place::Dataset(target)) => from_path(app, args, &path, &target),
         (Place::Elsewhere(source), Place::Dataset(target)) => shadow::run(app, args, &source, &target),
@@ -73,6 +73,10 @@ pub fn run(app: &mut App<'_>, args: &SyncArgs) -> Result<Exit> {
              snowmelt sync {0} POOL/DATASET && snowmelt sync POOL/DATASET {1}",
             args.source, args.target
         ))),
+    };
+    match result {
+        Err(CliError::NoProgram(why)) => rsync::run_instead(app, args, why),
+        other => other,
     }
 }
 

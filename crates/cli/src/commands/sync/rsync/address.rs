@@ -54,6 +54,20 @@ impl Address {
         Self::new(text, user, host, Way::Shell { path: path.to_owned() }).map(Some)
     }
 
+    /// Understands `[user@]host:/path`, which is asked of rsync where snowmelt is not; nothing if it is not that.
+    ///
+    /// # Errors
+    /// When something of it is missing.
+    pub(super) fn parse_directory(text: &str) -> Result<Option<Self>> {
+        match split_host(text) {
+            (Some(place), path) if path.starts_with('/') && !text.starts_with(['/', '.', '~']) => {
+                let (user, host) = split_user(place);
+                Self::new(text, user, host, Way::Shell { path: path.to_owned() }).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn daemon(text: &str, user: Option<&str>, host: &str, (port, path): (u16, &str)) -> Result<Self> {
         let path = path.trim_matches('/');
         let (module, path) = path.split_once('/').unwrap_or((path, ""));
@@ -75,6 +89,12 @@ impl Address {
         }
         let (user, host) = (user.map(str::to_owned), host.to_owned());
         Ok(Self { text: text.to_owned(), user, host, way })
+    }
+
+    /// A directory of another machine, so that its rsync is asked in any case.
+    pub(super) fn explicit(&self) -> String {
+        let (place, path) = self.text.split_at(self.text.find(":/").unwrap_or_default());
+        format!("{place}:rsync{path}")
     }
 
     /// What the server is asked for: the content of a directory.
@@ -141,6 +161,13 @@ mod tests {
         {
             assert_eq!(Address::parse(text).unwrap(), None, "{text}");
         }
+        let directory = Address::parse_directory("me@[::1]:/srv/www").unwrap().unwrap();
+        assert_eq!((directory.host.as_str(), directory.asked().as_str()), ("::1", "/srv/www/"));
+        assert_eq!(directory.explicit(), "me@[::1]:rsync:/srv/www");
+        for text in ["host:tank/home", "host:rsync:/srv", "/a:/b", "./a:/b", "tank/home", "zfs:/x", "-"] {
+            assert_eq!(Address::parse_directory(text).unwrap(), None, "{text}");
+        }
+        assert!(Address::parse_directory("-o:/srv").is_err());
         for text in [
             "rsync://",
             "rsync://host",

@@ -7,13 +7,15 @@ mod way;
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 
+use snowmelt_replicate::target::is_stream_name;
 use snowmelt_rsync::client::{Direction, Wishes};
 
 use self::address::Address;
 use self::transfer::carry_out;
 use self::way::{Connected, Unconnected};
-use super::place::{self, Place, Remote};
+use super::place::{self, Place, Remote, split_host};
 use super::{PAUSE, PAUSE_MAX, pause_for, rate};
 use crate::app::App;
 use crate::args::SyncArgs;
@@ -22,6 +24,8 @@ use crate::exit::Exit;
 
 /// How long a server may say nothing. It gives no sign of life while it reads what it is to send.
 const TIMEOUT_SECONDS: u32 = 300;
+/// What `--remote-command` is without a word.
+const OWN_PROGRAM: &str = "snowmelt";
 /// How a transfer ends, from process to process, that lost its connection: as rsync has it.
 const LOST: Exit = Exit::Other(12);
 
@@ -31,6 +35,8 @@ pub(super) struct Transfer {
     direction: Direction,
     /// The dataset here, or where it is the source, a snapshot or with `@` the newest one.
     tree: String,
+    /// Snowmelt, which was meant, is not there.
+    is_instead: bool,
 }
 
 impl Transfer {
@@ -41,6 +47,8 @@ impl Transfer {
     pub(super) fn parse(app: &App<'_>, args: &SyncArgs) -> Result<Option<Self>> {
         let (address, direction, text) = match (Address::parse(&args.source)?, Address::parse(&args.target)?)
         {
+            // By another process, which found that snowmelt is not there.
+            (None, None) if args.connected.is_some() => return Self::instead(args),
             (None, None) => return Ok(None),
             (Some(source), None) => (source, Direction::Pull, &args.target),
             (None, Some(target)) => (target, Direction::Push, &args.source),
@@ -48,7 +56,7 @@ impl Transfer {
         };
         if args.connected.is_some() {
             // By another process, which may look for pools in other places than this one, their owner.
-            return Ok(Some(Self { address, direction, tree: text.clone() }));
+            return Ok(Some(Self { address, direction, tree: text.clone(), is_instead: false }));
         }
         // Only of a source a snapshot can be meant.
         let name = match text.split_once('@') {
@@ -60,7 +68,23 @@ impl Transfer {
             return Err(not_here(args));
         };
         place::check_pool(app, &place, name)?;
-        Ok(Some(Self { address, direction, tree: text.clone() }))
+        Ok(Some(Self { address, direction, tree: text.clone(), is_instead: false }))
+    }
+
+    /// Understands a sync of `host:/path` with a dataset of this machine as one through the rsync there; nothing if it is none.
+    fn instead(args: &SyncArgs) -> Result<Option<Self>> {
+        let ends = (Address::parse_directory(&args.source)?, Address::parse_directory(&args.target)?);
+        let (address, direction, tree) = match ends {
+            (Some(source), None) => (source, Direction::Pull, &args.target),
+            (None, Some(target)) => (target, Direction::Push, &args.source),
+            _ => return Ok(None),
+        };
+        let is_here = split_host(tree).0.is_none()
+            && !tree.starts_with(['/', '.', '~', '-'])
+            && !tree.starts_with("zfs:");
+        let is_stream = direction == Direction::Push && is_stream_name(Path::new(&args.target));
+        let tree = tree.clone();
+        Ok((is_here && !is_stream).then_some(Self { address, direction, tree, is_instead: true }))
     }
 }
 
@@ -76,8 +100,10 @@ fn not_here(args: &SyncArgs) -> CliError {
 /// # Errors
 /// When something of it was given.
 pub(super) fn check_unused(args: &SyncArgs) -> Result<()> {
+    // A directory there becomes what the dataset is in any case, but where only rsync is there.
+    let is_directory = Address::parse_directory(&args.target)?.is_some();
     let given = [
-        (args.delete, "--delete"),
+        (args.delete && !is_directory, "--delete"),
         (!args.filter.is_empty(), "--filter"),
         (args.checksum, "--checksum"),
         (args.password_file.is_some(), "--password-file"),
@@ -131,19 +157,41 @@ fn wishes(args: &SyncArgs, direction: Direction) -> Result<Wishes> {
 /// When the server cannot be reached or does not do it, or there is no room.
 pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Result<Exit> {
     let wishes = wishes(args, transfer.direction)?;
-    if let Some(protocol) = args.connected {
-        return carry_out(app, args, transfer, &wishes, protocol);
+    match args.connected {
+        Some(protocol) => carry_out(app, args, transfer, &wishes, protocol),
+        None => repeat(app, args, transfer, &wishes),
     }
+}
+
+/// Goes on through the rsync of a machine that does not have snowmelt, which `why` says.
+///
+/// # Errors
+/// As `run`; when there is nothing that rsync could do.
+pub(super) fn run_instead(app: &mut App<'_>, args: &SyncArgs, why: String) -> Result<Exit> {
+    // Another program that was named is no rsync.
+    let transfer = match args.remote_command == OWN_PROGRAM {
+        true => Transfer::instead(args)?,
+        false => None,
+    };
+    let Some(transfer) = transfer else { return Err(CliError::NoProgram(why)) };
+    let wishes = wishes(args, transfer.direction)
+        .map_err(|error| CliError::Failed(format!("{why}\nits rsync cannot do it: {error}")))?;
+    let host = &transfer.address.host;
+    app.context.complain(format_args!("'{host}' has no {OWN_PROGRAM}: going on through its rsync"));
+    repeat(app, args, &transfer, &wishes)
+}
+
+fn repeat(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer, wishes: &Wishes) -> Result<Exit> {
     let words = app.context.args.clone();
     let (mut left, mut pause, mut was_reached) = (args.retries, PAUSE, false);
     loop {
-        match Connected::open(app, args, &transfer.address, (&wishes, transfer.direction)) {
+        match Connected::open(app, args, &transfer.address, (wishes, transfer.direction)) {
             Ok(connected) => {
                 was_reached = true;
                 let socket = connected.socket.try_clone().map_err(CliError::Output)?;
                 let stdin = std::mem::replace(&mut app.context.stdin, socket);
                 app.context.args = with_connection(&words, connected.protocol);
-                let result = carry_out(app, args, transfer, &wishes, connected.protocol);
+                let result = carry_out(app, args, transfer, wishes, connected.protocol);
                 app.context.args.clone_from(&words);
                 app.context.stdin = stdin;
                 let status = connected.close(matches!(result, Ok(Exit::Ok)));
@@ -161,6 +209,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Re
                 }
             }
             Err(Unconnected::Failed(error)) => return Err(error),
+            Err(Unconnected::NoProgram(program)) => return Err(no_program(transfer, &program)),
             Err(Unconnected::Lost(lost)) if was_reached => app.context.complain(lost),
             Err(Unconnected::Lost(lost)) => return Err(CliError::Failed(lost)),
         }
@@ -172,6 +221,19 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Re
         pause_for(app, pause)?;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+fn no_program(transfer: &Transfer, program: &str) -> CliError {
+    let host = &transfer.address.host;
+    CliError::Failed(match transfer.is_instead {
+        true => format!(
+            "cannot reach '{host}': there is neither '{OWN_PROGRAM}' nor '{program}' in its PATH: install one of them there, or say where \
+             {OWN_PROGRAM} is with --remote-command"
+        ),
+        false => format!(
+            "cannot reach '{host}': there is no '{program}' in its PATH: install it there, or say where it is with --remote-command"
+        ),
+    })
 }
 
 /// The words with which another process goes on.

@@ -10,7 +10,7 @@ use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::{Snapshot, StageOptions};
 use snowmelt_rsync::client::{self, Direction, Told, Wishes};
 use snowmelt_rsync::target::Target;
-use snowmelt_rsync::{RsyncError, Summary};
+use snowmelt_rsync::{RsyncError, Summary, history};
 
 use super::shown::{Counted, Shown};
 use super::{LOST, Transfer, lost};
@@ -46,6 +46,9 @@ pub(super) fn carry_out(
                 attempt(args)
             )));
         }
+        if transfer.is_instead && transfer.direction == Direction::Pull {
+            check_ways(args, session, transfer)?;
+        }
         let before = newest(session, transfer);
         let told = Arc::new(Told::new(Box::new(Shown::new(app, args)?)));
         let result = match transfer.direction {
@@ -74,6 +77,26 @@ pub(super) fn carry_out(
 
 fn attempt(args: &SyncArgs) -> String {
     format!("cannot sync '{}' to '{}'", args.source, args.target)
+}
+
+/// Where snowmelt is missed only now, what it made stays the base of what it sends next.
+fn check_ways(args: &SyncArgs, session: &Session, transfer: &Transfer) -> Result<()> {
+    let catalog = session.datasets.catalog();
+    let Ok(dataset) = catalog.dataset(&transfer.tree) else { return Ok(()) };
+    let is_of_others =
+        history::is_of_others(&catalog, &dataset).map_err(|error| CliError::failed(attempt(args), &error))?;
+    match is_of_others {
+        false => Ok(()),
+        true => Err(CliError::Failed(format!(
+            "{}: what '{}' holds did not come through rsync, and two ways do not mix\n\
+             install snowmelt on '{}', or go on through its rsync only: snowmelt sync {} {}",
+            attempt(args),
+            transfer.tree,
+            transfer.address.host,
+            transfer.address.explicit(),
+            args.target
+        ))),
+    }
 }
 
 fn record(app: &mut App<'_>, args: &SyncArgs, session: &Session) {
@@ -109,14 +132,11 @@ fn pull(
     };
     let target = Target::begin_own(&session.datasets, &transfer.tree, &options)
         .map_err(|error| CliError::failed(attempt(args), &error))?;
-    let progress = progress(app, args);
-    let result = watched(app.context, |socket| {
-        let reader = Counted { inner: BufReader::new(socket.try_clone()?), progress: &progress };
+    counted(app, args, |socket, progress| {
+        let reader = Counted { inner: BufReader::new(socket.try_clone()?), progress };
         let target = (target, transfer.tree.as_str());
         client::pull(protocol, (reader, socket.try_clone()?), wishes, told, target)
-    });
-    progress.finish();
-    result
+    })
 }
 
 fn push(
@@ -128,22 +148,27 @@ fn push(
 ) -> Result<snowmelt_rsync::Result<Summary>> {
     let source = open_tree(&session.datasets, &transfer.tree)
         .map_err(|why| CliError::Failed(format!("cannot open '{}': {why}", transfer.tree)))?;
-    let progress = progress(app, args);
-    let result = watched(app.context, |socket| {
+    counted(app, args, |socket, progress| {
         let reader = BufReader::new(socket.try_clone()?);
-        let writer = Counted { inner: socket.try_clone()?, progress: &progress };
+        let writer = Counted { inner: socket.try_clone()?, progress };
         let source = (&*source, &b""[..], transfer.tree.as_str());
         client::push(protocol, (reader, writer), wishes, told, source)
-    });
-    progress.finish();
-    result
+    })
 }
 
-fn progress(app: &App<'_>, args: &SyncArgs) -> Progress {
-    match args.verbose || args.dry_run || args.json {
+/// Does something with the connection, and shows how much goes over it.
+fn counted<T>(
+    app: &App<'_>,
+    args: &SyncArgs,
+    work: impl FnOnce(&File, &Progress) -> snowmelt_rsync::Result<T>,
+) -> Result<snowmelt_rsync::Result<T>> {
+    let progress = match args.verbose || args.dry_run || args.json {
         true => Progress::hidden(),
         false => Progress::bytes(app.context, None),
-    }
+    };
+    let result = watched(app.context, |socket| work(socket, &progress));
+    progress.finish();
+    result
 }
 
 /// Does something with the connection, which ends when the command is to.
@@ -184,6 +209,7 @@ fn finish(
         let figures = serde_json::json!({
             "source": args.source,
             "target": args.target,
+            "through": "rsync",
             "snapshot": taken,
             "files": summary.files,
             "deleted": summary.deleted,

@@ -16,17 +16,16 @@ use snowmelt_rsync::RsyncError;
 use snowmelt_rsync::client::{Direction, Login, Wishes, begin_shell, greet, send_words};
 
 use super::address::{Address, Way};
-use super::lost;
+use super::{OWN_PROGRAM, lost};
 use crate::app::App;
 use crate::args::SyncArgs;
+use crate::commands::sync::ends::NO_PROGRAM;
 use crate::error::{CliError, Result, chain};
 
 /// How long each address of a daemon may take to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// The program at the other end of a remote shell, unless another one is named.
 const PROGRAM: &str = "rsync";
-/// What `--remote-command` is without a word.
-const OWN_PROGRAM: &str = "snowmelt";
 /// Longest password.
 const PASSWORD_MAX: u64 = 4096;
 
@@ -43,6 +42,8 @@ pub(super) struct Connected {
 pub(super) enum Unconnected {
     /// Trying again may help.
     Lost(String),
+    /// The machine does not have this program.
+    NoProgram(String),
     Failed(CliError),
 }
 
@@ -223,10 +224,7 @@ fn shell(
                 Some(255) => {
                     Unconnected::Lost(format!("cannot reach '{}': {program} could not connect", address.host))
                 }
-                Some(127) => Unconnected::Failed(CliError::Failed(format!(
-                    "cannot reach '{}': there is no '{server}' in its PATH: install it there, or say where it is with --remote-command",
-                    address.host
-                ))),
+                Some(NO_PROGRAM) => Unconnected::NoProgram(server.to_owned()),
                 _ => not_begun(args, address, &error),
             })
         }
