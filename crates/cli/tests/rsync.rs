@@ -10,31 +10,25 @@ mod trees;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::rsync::own_shell;
 use common::{Said, Scratch};
 use trees::{assert_same, disturb, grow, manifest, set_time};
 
 const OURS: &str = "snowmelt rsync";
 const STOCK: &str = "rsync";
 
-/// A command in the place of ssh: what it runs sees the pools of `scratch`. How each ended is written to the file `ended`.
+/// A command in the place of ssh. How what it ran ended is written to the file `ended`.
 fn shell(scratch: &Scratch) -> PathBuf {
-    let (home, bin) = (scratch.path().display(), scratch.path().join("bin"));
-    fs::create_dir(&bin).unwrap();
-    symlink(env!("CARGO_BIN_EXE_snowmelt"), bin.join("snowmelt")).unwrap();
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = host ] || exit 255\nshift\ntrap : USR1 TERM HUP\ncd {home}\n\
-         export HOME={home} XDG_DATA_HOME={home}/data XDG_CONFIG_HOME={home}/config XDG_STATE_HOME={home}/state\n\
-         export XDG_RUNTIME_DIR={home} PATH={home}/bin:/usr/bin:/bin\nsh -c \"$*\"\ncode=$?\necho $code >> {home}/ended\nexit $code\n"
-    );
-    let path = scratch.path().join("shell");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    let home = scratch.path().display();
+    own_shell(
+        scratch,
+        &format!("trap : USR1 TERM HUP\nsh -c \"$*\"\ncode=$?\necho $code >> {home}/ended\nexit $code"),
+    )
 }
 
 /// A client that has `server` run at the other end.

@@ -5,13 +5,13 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::Scratch;
+use common::rsync::{Server, restored, snapshots};
 
 const FILE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_755;
@@ -268,21 +268,11 @@ fn over_pipes_as(scratch: &Scratch, letters: &str, client: &Client) -> (Option<i
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
 
-struct Daemon {
-    child: Child,
-    port: u16,
-}
+struct Daemon(Server);
 
 impl Daemon {
     fn start(scratch: &Scratch) -> Self {
-        let config = "[m]\npath = tank/m\nread only = no\ntimeout = 3\n";
-        fs::write(scratch.path().join("rsyncd.conf"), config).unwrap();
-        let mut command = scratch.command("serve rsync --config rsyncd.conf --address 127.0.0.1 --port 0");
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let port = said.trim().rsplit(':').next().unwrap().parse().unwrap_or_else(|_| panic!("{said}"));
-        Self { child, port }
+        Self(Server::start(scratch, "[m]\npath = tank/m\nread only = no\ntimeout = 3\n"))
     }
 
     fn connect(&self, client: &Client) -> TcpStream {
@@ -290,7 +280,7 @@ impl Daemon {
     }
 
     fn connect_as(&self, letters: &str, client: &Client) -> TcpStream {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.0.port)).unwrap();
         let begin = format!("@RSYNCD: 32.0 md5\nm\n--server\0{letters}\0.\0m/\0\0\x03md5");
         // It may be gone before it has taken all.
         let _ = stream.write_all(&[begin.as_bytes(), &client.0].concat());
@@ -311,28 +301,14 @@ impl Daemon {
 
     /// The most memory that it has had, KiB.
     fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn snapshots(scratch: &Scratch) -> Vec<String> {
-    scratch.ok("list -Ht snapshot -o name tank/m").lines().map(str::to_owned).collect()
-}
-
 fn file(scratch: &Scratch, snapshot: &str) -> Vec<u8> {
-    let target: PathBuf = scratch.path().join("restored");
-    let _ = fs::remove_dir_all(&target);
-    scratch.ok(&format!("restore -q {snapshot} {}", target.display()));
-    fs::read(target.join("f")).unwrap()
+    fs::read(restored(scratch, snapshot).join("f")).unwrap()
 }
 
 /// A pool in which `tank/m` has one file, whose time is not what lists say.
@@ -354,7 +330,8 @@ fn who_lies_over_pipes_changes_nothing() {
         assert!(is_error && !said.contains("panicked"), "{what}: {code:?} {said}");
     }
     // Whoever sends a whole file and then goes wrong may have left that: a session that ends is not one that never was.
-    let left: Vec<_> = snapshots(&scratch).into_iter().filter(|name| !name.ends_with("_partial")).collect();
+    let left: Vec<_> =
+        snapshots(&scratch, "tank/m").into_iter().filter(|name| !name.ends_with("_partial")).collect();
     assert_eq!(left, ["tank/m@begin"]);
     assert_eq!(file(&scratch, "tank/m@begin"), content());
     scratch.ok("check tank");
@@ -365,7 +342,7 @@ fn who_lies_over_pipes_changes_nothing() {
     // The same session without lies.
     let (code, said) = over_pipes(&scratch, &goodbye(sent(true)));
     assert_eq!(code, Some(0), "{said}");
-    let newest = snapshots(&scratch).pop().unwrap();
+    let newest = snapshots(&scratch, "tank/m").pop().unwrap();
     assert_eq!(file(&scratch, &newest), [&content()[..700], &[b'n'; 200]].concat());
     scratch.ok("check tank");
 }
@@ -437,7 +414,7 @@ fn who_lies_to_the_daemon_changes_nothing() {
         daemon.served(&Client(whole[..end].to_vec()));
     }
     let (old, new) = (content(), [&content()[..700], &[b'n'; 200]].concat());
-    for snapshot in snapshots(&scratch) {
+    for snapshot in snapshots(&scratch, "tank/m") {
         let found = file(&scratch, &snapshot);
         assert!(found == old || snapshot.ends_with("_partial") && found == new, "{snapshot}");
     }

@@ -9,79 +9,14 @@ mod common;
 mod trees;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::Scratch;
+use common::rsync::{Server, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
-
-/// A server, killed when dropped. What it logs is in the file `log`.
-struct Server {
-    child: Child,
-    port: String,
-}
-
-impl Server {
-    fn start(scratch: &Scratch, config: &str) -> Self {
-        let file = scratch.path().join("rsyncd.conf");
-        fs::write(&file, config).unwrap();
-        let log = fs::File::create(scratch.path().join("log")).unwrap();
-        let line = format!("serve rsync --config {} --address 127.0.0.1 --port 0", file.display());
-        let mut child = scratch.command(&line).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let port = said.trim().strip_prefix("serving rsync on 127.0.0.1:");
-        Self { port: port.unwrap_or_else(|| panic!("{said}")).to_owned(), child }
-    }
-
-    fn client(&self, args: &[&str]) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["120", "rsync", "--port", &self.port]).args(args).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str], from: &str, to: &str) -> Output {
-        self.client(args).arg(from).arg(to).output().unwrap()
-    }
-
-    /// A push that must succeed and complain of nothing; what the client prints.
-    fn push(&self, args: &[&str], from: &str, to: &str) -> String {
-        let output = self.run(args, from, &format!("localhost::{to}"));
-        assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    #[track_caller]
-    fn fails(&self, args: &[&str], from: &str, to: &str, code: i32, message: &str) {
-        let output = self.run(args, from, to);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && stderr.contains(message), "{args:?} {to}: {output:?}");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
-    let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
-    all.lines().map(str::to_owned).collect()
-}
-
-/// What a dataset's newest snapshot holds, as a directory.
-fn restored(scratch: &Scratch, dataset: &str) -> PathBuf {
-    let newest = snapshots(scratch, dataset).pop().unwrap();
-    let target = scratch.path().join("restored");
-    let _ = fs::remove_dir_all(&target);
-    scratch.ok(&format!("restore -q {newest} {}", target.display()));
-    target
-}
 
 /// Waits until a file holds a text, or fails.
 #[track_caller]
@@ -321,7 +256,7 @@ fn pushes_to_modules_that_are_cut_off_go_on_where_they_were() {
     let from = format!("{}/", source.display());
     for wait in [300, 700, 1500] {
         let mut command = Command::new("rsync");
-        command.args(["--port", &server.port, "-a", "--bwlimit=2M", &from, "localhost::m/"]);
+        command.args(["--port", &server.port.to_string(), "-a", "--bwlimit=2M", &from, "localhost::m/"]);
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait));
         child.kill().unwrap();

@@ -15,21 +15,12 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use common::Scratch;
+use common::rsync::{own_shell, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
 
-/// A command in the place of ssh: what it runs sees the pools of `scratch`.
+/// A command in the place of ssh.
 fn shell(scratch: &Scratch) -> PathBuf {
-    let (home, bin) = (scratch.path().display(), scratch.path().join("bin"));
-    fs::create_dir(&bin).unwrap();
-    symlink(env!("CARGO_BIN_EXE_snowmelt"), bin.join("snowmelt")).unwrap();
-    let script = format!(
-        "#!/bin/sh\nshift\ncd {home}\nexport HOME={home} XDG_DATA_HOME={home}/data XDG_CONFIG_HOME={home}/config \
-         XDG_STATE_HOME={home}/state XDG_RUNTIME_DIR={home} PATH={home}/bin:/usr/bin:/bin\nexec sh -c \"$*\"\n"
-    );
-    let path = scratch.path().join("shell");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    own_shell(scratch, "exec sh -c \"$*\"")
 }
 
 fn client(shell: &Path) -> Command {
@@ -48,20 +39,6 @@ fn push(shell: &Path, args: &[&str], from: &str, to: &str) -> String {
     let output = run(shell, args, from, to);
     assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
-    let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
-    all.lines().map(str::to_owned).collect()
-}
-
-/// What a dataset holds, as a directory.
-fn restored(scratch: &Scratch, dataset: &str) -> PathBuf {
-    let newest = snapshots(scratch, dataset).pop().unwrap();
-    let target = scratch.path().join("restored");
-    let _ = fs::remove_dir_all(&target);
-    scratch.ok(&format!("restore -q {newest} {}", target.display()));
-    target
 }
 
 /// Whatever the options, trees end identical; a push of what is there already changes nothing.

@@ -9,46 +9,13 @@ mod common;
 mod trees;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use common::Scratch;
+use common::rsync::Server;
 use trees::{assert_same, disturb, grow};
-
-/// A server, killed when dropped.
-struct Server {
-    child: Child,
-    port: String,
-}
-
-impl Server {
-    fn start(scratch: &Scratch, config: &str) -> Self {
-        let file = scratch.path().join("rsyncd.conf");
-        fs::write(&file, config).unwrap();
-        let line = format!("serve rsync --config {} --address 127.0.0.1 --port 0", file.display());
-        let mut child = scratch.command(&line).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
-        let port = said.trim().strip_prefix("serving rsync on 127.0.0.1:");
-        Self { port: port.unwrap_or_else(|| panic!("{said}")).to_owned(), child }
-    }
-
-    fn pull(&self, args: &[&str], from: &str, to: &Path) {
-        let mut command = Command::new("timeout");
-        command.args(["60", "rsync", "--port", &self.port]).args(args);
-        let output = command.arg(format!("localhost::{from}")).arg(to).output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from}: {output:?}");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// What stock rsync would still have to do to make the second like the first.
 fn difference(a: &Path, b: &Path) -> String {

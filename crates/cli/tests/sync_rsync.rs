@@ -10,25 +10,23 @@ mod trees;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use common::rsync::{StockDaemon, restored, snapshots};
 use common::{Said, Scratch};
 use trees::{Random, assert_same, assert_same_but_for_nanoseconds, disturb, grow, set_time};
 
-/// A command in the place of ssh.
+/// As `common::rsync` has them, as words of a command.
 fn script(scratch: &Scratch, name: &str, text: &str) -> String {
-    let path = scratch.path().join(name);
-    fs::write(&path, format!("#!/bin/sh\nexport PATH=/usr/bin:/bin\nshift\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.display().to_string()
+    common::rsync::script(scratch, name, text).display().to_string()
 }
 
 fn shell(scratch: &Scratch) -> String {
-    script(scratch, "shell", "exec sh -c \"$*\"")
+    common::rsync::stock_shell(scratch).display().to_string()
 }
 
 /// What lets only the first bytes of a server through.
@@ -53,59 +51,6 @@ fn figures(scratch: &Scratch, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&synced(scratch, &[&["--json"], args].concat())).unwrap()
 }
 
-fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
-    let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
-    all.lines().map(str::to_owned).collect()
-}
-
-/// What a dataset holds, as a directory.
-fn restored(scratch: &Scratch, dataset: &str) -> PathBuf {
-    let newest = snapshots(scratch, dataset).pop().unwrap();
-    let target = scratch.path().join("restored");
-    let _ = fs::remove_dir_all(&target);
-    scratch.ok(&format!("restore -q {newest} {}", target.display()));
-    target
-}
-
-/// rsync's own daemon.
-struct Daemon {
-    process: Child,
-    port: u16,
-}
-
-impl Daemon {
-    fn start(scratch: &Scratch, modules: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = scratch.path().join("rsyncd.conf");
-        fs::write(&config, format!("uid = 0\ngid = 0\nuse chroot = no\nmotd file = /dev/null\n{modules}\n"))
-            .unwrap();
-        let process = Command::new("rsync")
-            .args(["--daemon", "--no-detach", "--address=127.0.0.1", "--port", &port.to_string(), "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the daemon does not listen");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Self { process, port }
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("rsync://127.0.0.1:{}/{path}", self.port)
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// Whatever the way and the version, the dataset is what the directory is; run again, nothing is done.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
@@ -113,7 +58,7 @@ fn trees_are_pulled() {
     let scratch = Scratch::with_pool();
     let (shell, source) = (shell(&scratch), scratch.path().join("source"));
     grow(&source, 41);
-    let daemon = Daemon::start(&scratch, &format!("[m]\npath = {}\n", source.display()));
+    let daemon = StockDaemon::start(&scratch, &format!("[m]\npath = {}\n", source.display()));
     let there = format!("host:rsync:{}", source.display());
     let (module, by_shell) = (daemon.url("m"), ["-e", &shell]);
     let variants: &[(&[&str], &str)] = &[
@@ -157,7 +102,7 @@ fn a_touched_file_costs_what_was_touched() {
     let mut content = Random(7).bytes(100 << 20);
     fs::write(source.join("big"), &content).unwrap();
     set_time(&source.join("big"), 1_000_000, 0);
-    let daemon = Daemon::start(&scratch, &format!("[m]\npath = {}\n", source.display()));
+    let daemon = StockDaemon::start(&scratch, &format!("[m]\npath = {}\n", source.display()));
     synced(&scratch, &[&daemon.url("m"), "tank/big"]);
     for at in [5 << 20, 50 << 20, 99 << 20] {
         content[at..at + 100].fill(1);
@@ -398,7 +343,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     fs::write(&secrets, "joe:open sesame\n").unwrap();
     fs::set_permissions(&secrets, fs::Permissions::from_mode(0o600)).unwrap();
     let source = home.join("source").display().to_string();
-    let daemon = Daemon::start(
+    let daemon = StockDaemon::start(
         &scratch,
         &format!(
             "[m]\npath = {source}\n[locked]\npath = {source}\nauth users = joe\nsecrets file = {}\n[gone]\npath = /nowhere/at/all\n",
@@ -499,7 +444,7 @@ fn trees_are_pushed() {
     scratch.ok(&format!("import {} tank/www@one", source.display()));
     let copies = scratch.path().join("copies");
     fs::create_dir(&copies).unwrap();
-    let daemon = Daemon::start(
+    let daemon = StockDaemon::start(
         &scratch,
         &format!("[w]\npath = {}\nread only = no\nuse chroot = yes\n", copies.display()),
     );
@@ -552,7 +497,7 @@ fn pushes_that_fail_are_told() {
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
     let path = open.display();
-    let daemon = Daemon::start(
+    let daemon = StockDaemon::start(
         &scratch,
         &format!("[poor]\nuid = 65534\ngid = 65534\npath = {path}\nread only = no\n[still]\npath = {path}\n"),
     );

@@ -4,6 +4,7 @@
 
 pub mod mounting;
 pub mod remote;
+pub mod rsync;
 pub mod s3;
 
 use std::fs::File;
