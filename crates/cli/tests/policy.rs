@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use common::rsync::{StockDaemon, stock_shell};
 use common::{Said, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -244,6 +245,93 @@ fn the_other_end_of_a_job_is_pruned_where_it_is() {
     let planned = scratch.run("policy plan");
     assert_eq!(planned.code, 1, "{planned:?}");
     assert!(planned.err.contains("job pull: cannot reach 'host'"), "{planned:?}");
+}
+
+#[test]
+#[ignore = "needs rsync"]
+fn jobs_go_to_and_from_servers_of_rsync() {
+    let scratch = Scratch::with_pool();
+    let (home, shell) = (scratch.path(), stock_shell(&scratch));
+    for directory in ["source", "copy"] {
+        fs::create_dir(home.join(directory)).unwrap();
+    }
+    fs::write(home.join("source/f"), "one").unwrap();
+    fs::write(home.join("source/x.o"), "left out").unwrap();
+    fs::write(home.join("copy/superfluous"), "").unwrap();
+    for (name, text) in [("secrets", "joe:open sesame\n"), ("password", "open sesame\n")] {
+        fs::write(home.join(name), text).unwrap();
+        fs::set_permissions(home.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let at = home.display();
+    let daemon = StockDaemon::start(
+        &scratch,
+        &format!("[m]\npath = {at}/source\nauth users = joe\nsecrets file = {at}/secrets\n"),
+    );
+    write(
+        &scratch,
+        &format!(
+            "[dataset.\"tank/www\"]\nautosnap = false\ncron.old = {{ at = \"0 0 1 1 *\", keep = 1 }}\n\
+             [job.a-pull]\nsource = \"{}\"\ntarget = \"tank/www\"\nwhen = \"yearly\"\npassword_file = \"{at}/password\"\n\
+             filter = [\"- *.o\"]\ntimeout = 60\n\
+             [job.b-push]\nsource = \"tank/www@\"\ntarget = \"host:rsync:{at}/copy\"\nwhen = \"yearly\"\nrsh = \"{}\"\ndelete = true\n",
+            daemon.url("m").replace("rsync://", "rsync://joe@"),
+            shell.display()
+        ),
+    );
+    scratch.ok("policy check");
+    let planned = json(&scratch.ok("policy plan --json"));
+    let run = |name: &str| ("replicate".to_owned(), name.to_owned());
+    assert_eq!(actions(&planned), [run("a-pull"), run("b-push")], "{planned}");
+    let done = json(&scratch.ok("policy run-once --json"));
+    let (pulled, pushed) = (&done["actions"][0], &done["actions"][1]);
+    assert!(pulled["snapshot"].as_str().unwrap().starts_with("tank/www@rsync_"), "{done}");
+    assert!(pulled["files"] == 1 && pushed["files"] == 1 && pushed["bytes"].as_u64() > Some(0), "{done}");
+    assert_eq!(fs::read(home.join("copy/f")).unwrap(), b"one");
+    assert!(!home.join("copy/superfluous").exists() && !home.join("copy/x.o").exists());
+    let status = json(&scratch.ok("policy status --json"));
+    assert!(
+        status["jobs"][1]["failure"].is_null() && status["jobs"][1]["behind_seconds"].as_i64() < Some(3600),
+        "{status}"
+    );
+    // No base is kept for either.
+    take_old(&scratch, "tank/www", "old", 3);
+    scratch.ok("policy run-once");
+    let old = periods(&scratch, "tank/www").into_iter().filter(|period| period == "old");
+    assert_eq!(old.count(), 1);
+    // What goes wrong is told, and tried again.
+    fs::write(home.join("password"), "wrong\n").unwrap();
+    fs::remove_dir_all(home.join("state")).unwrap();
+    let said = scratch.run("policy run-once");
+    assert!(
+        said.code == 3 && said.err.contains("job a-pull: ") && said.err.contains("auth failed"),
+        "{said:?}"
+    );
+    scratch.ok("check tank");
+}
+
+#[test]
+fn jobs_with_servers_of_rsync_are_checked() {
+    let scratch = with_policy("");
+    let end = "source = \"rsync://host/m\"\ntarget = \"tank/www\"\nwhen = \"daily\"\n";
+    for (job, why) in [
+        (end.to_owned(), ""),
+        // A disk that is not there.
+        (end.replace("tank/www", "usb/www"), "cannot open 'usb': no such pool"),
+        (end.replace("tank/www", "host:back/www"), "one of them must be a dataset of this machine"),
+        (end.replace("/m", ""), "names no module"),
+        (end.replace("daily", "after_snapshot"), "are not seen from here"),
+        (format!("{end}recursive = true\n"), "--recursive is not for servers of rsync"),
+        (format!("{end}filter = [\"nonsense\"]\n"), "Unknown filter rule"),
+        (
+            format!("{end}prune_source = {{ hourly = 1 }}\n"),
+            "prune_source: a server of rsync has no snapshots",
+        ),
+        (end.replace("rsync://host/m", "tank/home") + "delete = true\n", "--delete is for servers of rsync"),
+    ] {
+        write(&scratch, &format!("[job.x]\n{job}"));
+        let said = scratch.run("policy check");
+        assert!(said.err.contains(why) && (said.code == 0) == why.is_empty(), "{job}: {said:?}");
+    }
 }
 
 #[test]

@@ -106,6 +106,16 @@ pub(super) struct JobTable {
     rsh: Option<String>,
     #[serde(default)]
     remote_command: Option<String>,
+    #[serde(default)]
+    delete: bool,
+    #[serde(default)]
+    filter: Vec<String>,
+    #[serde(default)]
+    checksum: bool,
+    #[serde(default)]
+    password_file: Option<String>,
+    #[serde(default)]
+    timeout: Option<super::Ranged<0, 86_400>>,
 }
 
 fn yes() -> bool {
@@ -132,6 +142,11 @@ pub struct SyncSettings {
     pub retries: Option<i64>,
     pub rsh: Option<String>,
     pub remote_command: Option<String>,
+    pub delete: bool,
+    pub filter: Vec<String>,
+    pub checksum: bool,
+    pub password_file: Option<String>,
+    pub timeout: Option<i64>,
 }
 
 /// `"hourly"`, `"daily"`, …, `"after_snapshot"`, or a cron expression.
@@ -204,6 +219,11 @@ impl JobTable {
                 retries: self.retries.map(|retries| retries.get()),
                 rsh: self.rsh,
                 remote_command: self.remote_command,
+                delete: self.delete,
+                filter: self.filter,
+                checksum: self.checksum,
+                password_file: self.password_file,
+                timeout: self.timeout.map(|seconds| seconds.get()),
             },
         }
     }

@@ -285,6 +285,25 @@ fn the_base_stays_at_both_ends() {
 }
 
 #[test]
+fn a_server_of_rsync_needs_no_base() {
+    let now = "2026-11-21T12:20:00Z";
+    let config = config(JOB);
+    let mut state = with_job(0);
+    let off = state.jobs.get_mut("off").unwrap();
+    (off.through_rsync, off.target, off.succeeded) =
+        (true, Side::default(), Some(at("2026-11-21T11:30:00Z").as_second()));
+    assert_eq!(going(&config, &state, now), ["tank@08", "tank@09", "tank@10", "tank@11"]);
+    let planner = Planner::new(&config, &state, at(now), &TimeZone::UTC, "host");
+    assert_eq!(planner.jobs(at(now).as_second())[0].lag, Some(50 * 60));
+    // What comes from there does not stand in the way of snapshots.
+    let off = state.jobs.get_mut("off").unwrap();
+    (off.source, off.target) = (Side::default(), side("tank", "", state.datasets.clone()));
+    state.datasets[0].snapshots.clear();
+    let plan = planned(&config, &state, at(now));
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::Take(_))), "{plan:?}");
+}
+
+#[test]
 fn a_mark_is_enough_to_know_the_base() {
     let now = "2026-11-21T12:20:00Z";
     let config = config(JOB);

@@ -14,6 +14,7 @@ use snowmelt_replicate::request::Action as Change;
 
 use super::books::{Books, Page};
 use super::hook::{Hook, both};
+use super::job::End;
 use super::survey::lock_name;
 use super::{inner, job};
 use crate::app::App;
@@ -269,7 +270,11 @@ impl<'a, 'b> Runner<'a, 'b> {
         let Some(Ok(sync)) = result else { return };
         let Some(place) = some.first().map(|of| of.place.as_str()) else { return };
         let ends = [&sync.source, &sync.target];
-        let Some(remote) = ends.into_iter().find(|remote| job::place_name(remote) == place) else { return };
+        let Some(remote) =
+            ends.into_iter().filter_map(End::dataset).find(|remote| job::place_name(remote) == place)
+        else {
+            return;
+        };
         let changes: Vec<Change> = some
             .iter()
             .map(|of| Change::DestroySnapshot { name: format!("{}@{}", of.dataset, of.snapshot) })
@@ -357,14 +362,26 @@ impl<'a, 'b> Runner<'a, 'b> {
         }
         let said = inner::run(self.app, job::words(job)).map_err(|error| error.to_string())?;
         let report: Value = serde_json::from_str(&said.out).unwrap_or_default();
-        let bytes = report["bytes"].as_u64().unwrap_or(0);
-        let datasets = report["datasets"].as_array().map_or(0, Vec::len);
-        self.done.push(serde_json::json!({
+        let number = |key: &str| report[key].as_u64().unwrap_or(0);
+        let is_rsync = report["through"] == "rsync";
+        let bytes = if is_rsync { number("sent") + number("received") } else { number("bytes") };
+        let mut done = serde_json::json!({
             "action": "replicate", "job": name, "status": said.exit.code(), "bytes": bytes, "datasets": report["datasets"],
-        }));
+        });
+        if is_rsync {
+            (done["files"], done["snapshot"]) = (report["files"].clone(), report["snapshot"].clone());
+        }
+        self.done.push(done);
         let succeeded = said.exit.code() == 0;
         let mut result = match succeeded {
-            true => Ok(format!("{datasets} datasets up to date, {} sent", format_bytes(bytes))),
+            true if is_rsync => {
+                let bytes = format_bytes(bytes);
+                Ok(format!("{} files transferred, {bytes} sent and received", number("files")))
+            }
+            true => {
+                let datasets = report["datasets"].as_array().map_or(0, Vec::len);
+                Ok(format!("{datasets} datasets up to date, {} sent", format_bytes(bytes)))
+            }
             false if said.err.trim().is_empty() => Err(format!("ended with status {}", said.exit.code())),
             false => Err(said.err.trim_end().to_owned()),
         };

@@ -6,14 +6,38 @@ use snowmelt_policy::config::{Job, When};
 
 use crate::app::App;
 use crate::args::{Command, SyncArgs, parse};
-use crate::commands::sync::{Place, Remote, parse_place};
+use crate::commands::sync::{Direction, Place, Remote, is_rsync, parse_place, rsync_end};
 use crate::error::{CliError, Result};
 
 /// A job understood as the sync it is.
 pub(super) struct Sync {
     pub(super) args: SyncArgs,
-    pub(super) source: Remote,
-    pub(super) target: Remote,
+    pub(super) source: End,
+    pub(super) target: End,
+}
+
+/// One side of a job.
+pub(super) enum End {
+    Dataset(Remote),
+    /// A server of rsync, which has no snapshots.
+    Rsync,
+}
+
+impl End {
+    /// The dataset that it is.
+    pub(super) fn dataset(&self) -> Option<&Remote> {
+        match self {
+            Self::Dataset(remote) => Some(remote),
+            Self::Rsync => None,
+        }
+    }
+}
+
+impl Sync {
+    /// Whether one side is a server of rsync.
+    pub(super) fn is_through_rsync(&self) -> bool {
+        matches!((&self.source, &self.target), (End::Rsync, _) | (_, End::Rsync))
+    }
 }
 
 /// The words that do what a job says.
@@ -24,10 +48,13 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
         (said.recursive, "--recursive"),
         (said.force, "--force"),
         (said.newest_only, "--newest-only"),
-        (!said.snapshot, "--no-snapshot"),
+        // With a server of rsync a snapshot is named, or taken in any case.
+        (!said.snapshot && !is_rsync(&job.source) && !is_rsync(&job.target), "--no-snapshot"),
         (!said.hold, "--no-hold"),
         (said.properties, "--props"),
         (said.raw, "--raw"),
+        (said.delete, "--delete"),
+        (said.checksum, "--checksum"),
     ] {
         if is_said {
             words.push(flag.into());
@@ -40,6 +67,9 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
     said.bwlimit.iter().for_each(|rate| valued("--bwlimit", rate));
     said.rsh.iter().for_each(|command| valued("--rsh", command));
     said.remote_command.iter().for_each(|command| valued("--remote-command", command));
+    said.filter.iter().for_each(|rule| valued("--filter", rule));
+    said.password_file.iter().for_each(|file| valued("--password-file", file));
+    said.timeout.iter().for_each(|seconds| valued("--timeout", &seconds.to_string()));
     said.jobs.iter().for_each(|count| valued("--jobs", &count.to_string()));
     said.retries.iter().for_each(|count| valued("--retries", &count.to_string()));
     for (name, value) in &said.set {
@@ -55,7 +85,7 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
 /// Understands a job.
 ///
 /// # Errors
-/// When `sync` would not take it, or an end is no dataset.
+/// When `sync` would not take it, or an end is neither a dataset nor a server of rsync.
 pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     let wrong = |why: String| CliError::Failed(format!("job '{name}': {why}"));
     let args = match parse(&words(job), None) {
@@ -70,13 +100,25 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
         }
     };
     let end = |text: &str| match parse_place(app, text).map_err(|error| wrong(error.to_string()))? {
-        Place::Dataset(remote) => Ok(remote),
+        Place::Dataset(remote) => Ok(End::Dataset(remote)),
         Place::Path(_) | Place::Elsewhere(_) | Place::Standard => {
             Err(wrong(format!("'{text}' is no dataset")))
         }
     };
-    let (source, target) = (end(&args.source)?, end(&args.target)?);
-    if job.when == When::AfterSnapshot && (source.host.is_some() || source.is_zfs) {
+    let (source, target) = match rsync_end(app, &args).map_err(|error| wrong(error.to_string()))? {
+        Some((Direction::Pull, here)) => (End::Rsync, End::Dataset(here)),
+        Some((Direction::Push, here)) => (End::Dataset(here), End::Rsync),
+        None => (end(&args.source)?, end(&args.target)?),
+    };
+    for (key, rules, end) in
+        [("prune_source", &job.prune_source, &source), ("prune_target", &job.prune_target, &target)]
+    {
+        if rules.is_some() && end.dataset().is_none() {
+            return Err(wrong(format!("{key}: a server of rsync has no snapshots")));
+        }
+    }
+    let is_here = |remote: &Remote| remote.host.is_none() && !remote.is_zfs;
+    if job.when == When::AfterSnapshot && !source.dataset().is_some_and(is_here) {
         return Err(wrong(format!(
             "when = \"after_snapshot\": snapshots of '{}' are not seen from here: give it a time",
             job.source

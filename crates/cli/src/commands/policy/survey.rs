@@ -7,7 +7,7 @@ use snowmelt_policy::state::{Bookmark, Dataset, JobState, Side, Snapshot, State,
 use snowmelt_replicate::request::{DatasetInfo, Describe};
 
 use super::books::Books;
-use super::job::{self, Sync};
+use super::job::{self, End, Sync};
 use crate::app::App;
 use crate::args::{Command, SyncArgs, parse};
 use crate::commands::sync::{OneEnd, Remote, exclusion, marks};
@@ -43,7 +43,8 @@ pub(super) fn survey(
         config.roots().into_iter().map(|(root, recursive)| (root.to_owned(), recursive)).collect();
     let ours = |remote: &Remote| remote.host.is_none() && !remote.is_zfs;
     for sync in jobs.values() {
-        for remote in [&sync.source, &sync.target].into_iter().filter(|remote| ours(remote)) {
+        let datasets = [&sync.source, &sync.target].into_iter().filter_map(End::dataset);
+        for remote in datasets.filter(|remote| ours(remote)) {
             roots.push((remote.dataset.clone(), sync.args.recursive));
         }
     }
@@ -59,14 +60,22 @@ pub(super) fn survey(
         let page = if is_same { page } else { Default::default() };
         let mut state = JobState {
             running: books.is_locked(&lock_name(name)),
-            mark: marks(&sync.args, &sync.target).bookmark_prefix,
+            mark: sync
+                .target
+                .dataset()
+                .map(|target| marks(&sync.args, target).bookmark_prefix)
+                .unwrap_or_default(),
+            through_rsync: sync.is_through_rsync(),
             began: page.began,
             succeeded: page.succeeded,
             failure: page.failure,
             ..JobState::default()
         };
-        let excluded = exclusion(&sync.args, &sync.source);
-        for (side, remote) in [(&mut state.source, &sync.source), (&mut state.target, &sync.target)] {
+        // Of a server of rsync, files are left out.
+        let excluded = sync.source.dataset().map(|source| (source, exclusion(&sync.args, source)));
+        let excluded = excluded.filter(|_| !sync.is_through_rsync());
+        for (side, end) in [(&mut state.source, &sync.source), (&mut state.target, &sync.target)] {
+            let Some(remote) = end.dataset() else { continue };
             *side = Side {
                 root: remote.dataset.clone(),
                 place: job::place_name(remote),
@@ -91,7 +100,9 @@ pub(super) fn survey(
             };
             datasets.retain(|dataset| {
                 let below = dataset.name.strip_prefix(&side.root).unwrap_or_default();
-                !excluded(&format!("{}{below}", sync.source.dataset))
+                excluded
+                    .as_ref()
+                    .is_none_or(|(source, excluded)| !excluded(&format!("{}{below}", source.dataset)))
             });
             side.datasets = Some(datasets);
         }

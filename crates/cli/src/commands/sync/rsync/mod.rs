@@ -67,8 +67,12 @@ impl Transfer {
         let Place::Dataset(Remote { host: None, is_zfs: false, .. }) = &place else {
             return Err(not_here(args));
         };
-        place::check_pool(app, &place, name)?;
         Ok(Some(Self { address, direction, tree: text.clone(), is_instead: false }))
+    }
+
+    /// The dataset here.
+    fn dataset(&self) -> Remote {
+        Remote::here(self.tree.split('@').next().unwrap_or_default())
     }
 
     /// Understands a sync of `host:/path` with a dataset of this machine as one through the rsync there; nothing if it is none.
@@ -86,6 +90,24 @@ impl Transfer {
         let tree = tree.clone();
         Ok((is_here && !is_stream).then_some(Self { address, direction, tree, is_instead: true }))
     }
+}
+
+/// Whether this names a server of rsync.
+pub(in crate::commands) fn is_server(text: &str) -> bool {
+    !matches!(Address::parse(text), Ok(None))
+}
+
+/// Of a sync with a server of rsync, the dataset here, and where it stands; nothing if it is with none.
+///
+/// # Errors
+/// When it cannot be done: the other side is no dataset of this machine, or something was given that rsync does not know.
+pub(in crate::commands) fn dataset_of(app: &App<'_>, args: &SyncArgs) -> Result<Option<(Direction, Remote)>> {
+    let Some(transfer) = Transfer::parse(app, args)? else {
+        check_unused(args)?;
+        return Ok(None);
+    };
+    wishes(args, transfer.direction)?;
+    Ok(Some((transfer.direction, transfer.dataset())))
 }
 
 fn not_here(args: &SyncArgs) -> CliError {
@@ -159,7 +181,12 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, transfer: &Transfer) -> Re
     let wishes = wishes(args, transfer.direction)?;
     match args.connected {
         Some(protocol) => carry_out(app, args, transfer, &wishes, protocol),
-        None => repeat(app, args, transfer, &wishes),
+        None => {
+            let dataset = transfer.dataset();
+            let name = dataset.dataset.clone();
+            place::check_pool(app, &Place::Dataset(dataset), &name)?;
+            repeat(app, args, transfer, &wishes)
+        }
     }
 }
 
