@@ -178,11 +178,24 @@ pub fn list(data: &[u8]) {
         return;
     };
     let is = |byte: u8, bit: u8| byte >> bit & 1 == 1;
+    // What is said of lists one by one says the version, where there are none.
+    let protocol = match (is(second, 0), is(second, 1), is(second, 2)) {
+        (false, ..) => 32,
+        (true, false, _) => 30,
+        (true, true, is_older) => {
+            if is_older {
+                27
+            } else {
+                29
+            }
+        }
+    };
+    let is_old = protocol < 30;
     let form = ListForm {
-        protocol: if is(second, 0) { 30 } else { 32 },
-        varint_flags: !is(second, 1),
-        error_end: true,
-        incremental: is(second, 2),
+        protocol,
+        varint_flags: !is_old && !is(second, 1),
+        error_end: !is_old,
+        incremental: !is_old && is(second, 2),
         owner: is(first, 0),
         group: is(first, 1),
         links: is(first, 2),
@@ -190,9 +203,10 @@ pub fn list(data: &[u8]) {
         specials: is(first, 4),
         hard_links: is(first, 5),
         atimes: is(first, 6),
-        acls: is(first, 7),
-        xattrs: is(second, 3),
+        acls: !is_old && is(first, 7),
+        xattrs: !is_old && is(second, 3),
         numeric_ids: is(second, 4),
+        recursive: true,
         zero_names: is(second, 5),
     };
     let digest_len = if is(second, 6) { 16 } else { 0 };

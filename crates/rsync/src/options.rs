@@ -91,6 +91,7 @@ pub struct Options {
     pub mkpath: bool,
     pub no_implied_dirs: bool,
     pub delete: Delete,
+    pub delete_excluded: bool,
     pub max_delete: Option<u64>,
     /// Seconds that times may differ; negative: nanoseconds count.
     pub modify_window: i64,
@@ -421,10 +422,14 @@ impl Options {
             "itemize-changes" => self.itemize = self.itemize.saturating_add(1),
             "verbose" => self.verbosity = self.verbosity.saturating_add(1),
             "partial" => self.partial = true,
-            "delete" | "delete-during" | "delete-excluded" if self.delete == Delete::No => {
-                self.delete = Delete::During;
+            "delete-excluded" => {
+                self.delete_excluded = true;
+                if self.delete == Delete::No {
+                    self.delete = Delete::During;
+                }
             }
-            "delete" | "delete-excluded" => {}
+            "delete" if self.delete == Delete::No => self.delete = Delete::During,
+            "delete" => {}
             "delete-before" => self.delete = Delete::Before,
             "delete-during" => self.delete = Delete::During,
             "delete-delay" => self.delete = Delete::Delay,

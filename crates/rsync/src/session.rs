@@ -17,10 +17,8 @@ use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, d
 
 /// Newest version of the protocol, of rsync 3.4 and later.
 pub const PROTOCOL_MAX: u8 = 32;
-/// Oldest one, of rsync 2.6.0, for clients that pull.
+/// Oldest one, of rsync 2.6.0.
 pub const PROTOCOL_MIN: u8 = 27;
-/// Oldest one that is received, and spoken as a client, of rsync 3.0.
-pub(crate) const RECEIVE_MIN: u8 = 30;
 /// Longest list of names of algorithms.
 const NAMES_MAX: usize = 1024;
 
@@ -216,6 +214,7 @@ impl Begun {
             acls: options.acls,
             xattrs: options.xattrs,
             numeric_ids: options.numeric_ids,
+            recursive: options.recursive,
             zero_names: options.can(b'u'),
         };
         let agreed = Agreed {
@@ -284,7 +283,7 @@ fn mux_reader<R: Read>(reader: R, protocol: u8) -> MuxReader<R> {
 }
 
 /// What a client means by its options in a version of the protocol.
-fn in_version(options: &Options, protocol: u8) -> Options {
+pub(crate) fn in_version(options: &Options, protocol: u8) -> Options {
     let mut options = options.clone();
     if protocol < 30 {
         options.abilities.clear();
@@ -305,17 +304,8 @@ pub fn receive(
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
     let options = &in_version(options, protocol);
-    let incremental = is_received_incrementally(options);
+    let incremental = protocol >= 30 && is_received_incrementally(options);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, receiving.seed)?;
-    let begun = begun.and_then(|begun| match protocol {
-        RECEIVE_MIN.. => Ok(begun),
-        _ => {
-            let text = format!(
-                "ERROR: version {protocol} of the protocol is not received here, but {RECEIVE_MIN} and later"
-            );
-            Err(RsyncError::refused(ExitCode::Protocol, text))
-        }
-    });
     let mut reader = mux_reader(reader, protocol);
     let (queue, sent) = QueueWriter::new();
     std::thread::scope(|scope| {
@@ -341,8 +331,9 @@ fn take<R: Read, W: Write>(
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
     set_timeout(options, receiving.timeout_seconds, agreed.protocol, writer)?;
-    // Rules are sent where they can matter.
-    let filter = match options.delete != Delete::No || options.prune_empty_dirs {
+    // Rules are sent where they can matter: before version 29, none protected what is excluded from being deleted.
+    let protects = !options.delete_excluded || agreed.protocol >= 29;
+    let filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
         true => Filter::receive(reader, agreed.protocol, true)?,
         false => Filter::default(),
     };

@@ -4,38 +4,12 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use common::trees::{assert_same_but_for_nanoseconds, disturb, grow, manifest, set_time};
+use common::trees::{assert_same_but_for_nanoseconds, disturb, grow_old, manifest};
 use common::{Server, text};
 
 const DIALECTS: [&str; 3] = ["--protocol=27", "--protocol=28", "--protocol=29"];
-
-/// A tree without what these versions have no form for.
-fn grow_old(root: &Path, seed: u64) {
-    grow(root, seed);
-    for path in manifest(root).keys().map(|path| root.join(path)) {
-        // They have 32 bits for seconds from 1970 on.
-        if !(0..1 << 32).contains(&path.symlink_metadata().unwrap().mtime()) {
-            set_time(&path, 1_000_000, 0);
-        }
-        if path.is_symlink() {
-            continue;
-        }
-        for name in xattr::list(&path).unwrap() {
-            xattr::remove(&path, name).unwrap();
-        }
-    }
-    fs::write(root.join("long".repeat(60)), b"a name that is long").unwrap();
-    fs::create_dir_all(root.join("d".repeat(200)).join("e".repeat(200))).unwrap();
-    fs::write(root.join("-first"), b"before the dot").unwrap();
-    for name in ["-first".to_owned(), "long".repeat(60), format!("{}/{}", "d".repeat(200), "e".repeat(200))] {
-        set_time(&root.join(name), 1_111_111_111, 0);
-    }
-    set_time(&root.join("d".repeat(200)), 1_111_111_112, 0);
-    set_time(root, 1_111_111_113, 0);
-}
 
 #[test]
 #[ignore = "needs rsync, setfacl and root"]

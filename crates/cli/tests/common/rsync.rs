@@ -62,7 +62,7 @@ pub fn restored(scratch: &Scratch, name: &str) -> PathBuf {
 /// rsync's own daemon, ended when dropped.
 pub struct StockDaemon {
     process: Child,
-    port: u16,
+    pub port: u16,
 }
 
 impl StockDaemon {

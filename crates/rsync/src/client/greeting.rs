@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use super::told::clean;
 use crate::daemon::AuthDigest;
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::session::{PROTOCOL_MAX, RECEIVE_MIN};
+use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
 use crate::wire::ReadWire;
 
 /// Longest line, and most lines before a module is open.
@@ -37,10 +37,10 @@ pub fn greet(stream: &mut (impl Read + Write), login: &Login<'_>) -> Result<u8> 
     say(stream, &format!("@RSYNCD: {PROTOCOL_MAX}.0 {names}\n"))?;
     let greeting = line(stream)?;
     let (theirs, digests) = version(&greeting)?;
-    if theirs < RECEIVE_MIN {
+    if theirs < PROTOCOL_MIN {
         return Err(RsyncError::refused(
             ExitCode::Protocol,
-            format!("the daemon speaks version {theirs} of the protocol, which is older than {RECEIVE_MIN}"),
+            format!("the daemon speaks version {theirs} of the protocol, which is older than {PROTOCOL_MIN}"),
         ));
     }
     say(stream, &format!("{}\n", login.module))?;
@@ -52,7 +52,7 @@ pub fn greet(stream: &mut (impl Read + Write), login: &Login<'_>) -> Result<u8> 
             Some(("@ERROR:" | "@ERROR", why)) => return Err(refused(format!("the daemon says: {why}"))),
             Some(("@RSYNCD:", rest)) if rest.starts_with("AUTHREQD ") => {
                 let challenge = rest.trim_start_matches("AUTHREQD ");
-                let digest = AuthDigest::of_server(&digests).ok_or_else(|| {
+                let digest = AuthDigest::of_server(&digests, theirs).ok_or_else(|| {
                     refused("the daemon wants a password by none of the digests known here")
                 })?;
                 let password = (login.password)().map_err(refused)?;
@@ -145,7 +145,14 @@ mod tests {
         assert_eq!(version.unwrap(), 31);
         assert_eq!(
             said.lines().nth(2).unwrap(),
-            format!("joe {}", AuthDigest::of_server(&["md5"]).unwrap().answer(b"secret", "abc"))
+            format!("joe {}", AuthDigest::of_server(&["md5"], 31).unwrap().answer(b"secret", "abc"))
+        );
+        // Older ones name no digests.
+        let (version, said, ..) = greeted(b"@RSYNCD: 29\n@RSYNCD: AUTHREQD abc\n@RSYNCD: OK\n");
+        assert_eq!(version.unwrap(), 29);
+        assert_eq!(
+            said.lines().nth(2).unwrap(),
+            format!("joe {}", AuthDigest::of_server(&["md4"], 31).unwrap().answer(b"secret", "abc"))
         );
         assert_eq!(greeted(b"@RSYNCD: 33.2\n@RSYNCD: OK\n").0.unwrap(), 32);
         assert_eq!(greeted(b"@RSYNCD: 31.2\n@RSYNCD: OK\n").0.unwrap(), 30);

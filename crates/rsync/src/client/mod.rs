@@ -9,6 +9,7 @@ mod told;
 mod transfer;
 mod words;
 
+pub use crate::session::PROTOCOL_MAX;
 pub use greeting::{Login, greet};
 pub(crate) use itemize::itemize;
 pub use told::{Observer, Told};

@@ -13,7 +13,7 @@ use crate::receiver::{Into, Receiver, Terms};
 use crate::remote::exchange_versions;
 use crate::scan::{Called, View};
 use crate::sender::{Sender, Summary};
-use crate::session::{ABILITIES, Begun, INCREMENTAL, RECEIVE_MIN, SYMLINK_NAMES, negotiate};
+use crate::session::{ABILITIES, Begun, INCREMENTAL, SYMLINK_NAMES, in_version, negotiate};
 use crate::source::Source;
 use crate::target::Target;
 use crate::token::{TokenReader, TokenWriter};
@@ -21,6 +21,8 @@ use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, drain};
 
 /// A server that has a timeout hears of this side at least twice in so long.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
+/// Oldest version that is spoken over a remote shell, of rsync 3.0: older ones do not know the words that it is started with.
+const SHELL_MIN: u8 = 30;
 /// Messages that are looked for when a connection has failed.
 const LAST_WORDS_MAX: usize = 1000;
 
@@ -29,7 +31,7 @@ const LAST_WORDS_MAX: usize = 1000;
 /// # Errors
 /// When the connection fails, or there is no rsync at the other end.
 pub fn begin_shell(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
-    exchange_versions(reader, writer, RECEIVE_MIN)
+    exchange_versions(reader, writer, SHELL_MIN)
 }
 
 /// Hears what the server does, and chooses. `options` can from now on what both sides can.
@@ -38,7 +40,9 @@ fn begin(
     (reader, writer): (&mut impl Read, &mut impl Write),
     options: &mut Options,
 ) -> Result<Begun> {
-    let flags = reader.read_varint()?.cast_unsigned();
+    *options = in_version(options, protocol);
+    // Before version 30 nothing was told.
+    let flags = if protocol < 30 { 0 } else { reader.read_varint()?.cast_unsigned() };
     let known = ABILITIES.iter().fold(SYMLINK_NAMES | INCREMENTAL, |all, (_, flag)| all | flag);
     if flags & !known != 0 {
         return Err(RsyncError::protocol(format!(
@@ -52,6 +56,11 @@ fn begin(
     Ok(Begun::new((protocol, options), flags & INCREMENTAL != 0, seed, chosen))
 }
 
+/// Before version 30 clients sent no messages.
+fn mux_writer<W: Write>(writer: W, protocol: u8) -> MuxWriter<W> {
+    if protocol < 30 { MuxWriter::plain(writer) } else { MuxWriter::new(writer) }
+}
+
 /// Receives what the server has into a dataset. `name` is what that is called.
 ///
 /// # Errors
@@ -63,7 +72,7 @@ pub fn pull(
     told: &Arc<Told>,
     (target, name): (Target<'_>, &str),
 ) -> Result<Summary> {
-    let mut options = wishes.options(Direction::Pull);
+    let mut options = wishes.options(Direction::Pull, protocol);
     let filter = wishes.filter(true)?;
     let before = format!("{name}/");
     let into = Into {
@@ -79,9 +88,9 @@ pub fn pull(
     let (queue, sent) = QueueWriter::new();
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || drain(sent, &mut writer));
-        let mut writer = MuxWriter::new(queue).telling(told.clone());
+        let mut writer = mux_writer(queue, protocol).telling(told.clone());
         writer.set_peer_timeout(Some(SIGNS_OF_LIFE));
-        let begun = wishes.send_rules(&mut writer).map_err(RsyncError::from);
+        let begun = wishes.send_rules(&mut writer, protocol);
         let result = begun.and_then(|()| {
             let ends = (&mut reader, &mut writer);
             let receiver = Receiver::new(ends, (&options, &filter), agreed, (Names::default(), tokens), into);
@@ -105,17 +114,17 @@ pub fn push(
     told: &Arc<Told>,
     (source, path, name): (&dyn Source, &[u8], &str),
 ) -> Result<Summary> {
-    let mut options = wishes.options(Direction::Push);
+    let mut options = wishes.options(Direction::Push, protocol);
     let filter = wishes.filter(false)?;
     let before = format!("{name}/");
     let Begun { agreed, compressor } = begin(protocol, (&mut reader, &mut writer), &mut options)?;
     let tokens = TokenWriter::new(compressor, None)?;
     let mut reader = MuxReader::new(reader).telling(told.clone());
-    let mut writer = MuxWriter::new(writer).telling(told.clone());
+    let mut writer = mux_writer(writer, protocol).telling(told.clone());
     writer.limit(wishes.bandwidth);
     writer.set_peer_timeout(Some(SIGNS_OF_LIFE));
     if wishes.delete {
-        wishes.send_rules(&mut writer)?;
+        wishes.send_rules(&mut writer, protocol)?;
     }
     let hidden = Filter::default();
     let view = View { source, hidden: &hidden, called: Called::After(&before), munged: false };

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::error::Result;
+use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
 use crate::options::{Delete, Options};
 use crate::session::PROTOCOL_MAX;
@@ -10,6 +10,8 @@ use crate::wire::WriteWire;
 
 /// What is transferred of each file, as letters: links, owner, group, devices, times, permissions, all below, hard links, ACLs and attributes.
 const ALL: &str = "logDtprHAX";
+/// The same before version 30, of which only those of one kind have room in lists.
+const ALL_OLD: &str = "logDtprH";
 /// What this side can do.
 const ABILITIES: &str = "e.iLfxCIvu";
 
@@ -45,32 +47,37 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    fn letters(&self) -> String {
+    fn letters(&self, protocol: u8) -> String {
         let more = [(self.dry_run, 'n'), (self.checksum, 'c'), (self.compress, 'z')];
-        ALL.chars().chain(more.into_iter().filter(|(is_on, _)| *is_on).map(|(_, letter)| letter)).collect()
+        let all = if protocol < 30 { ALL_OLD } else { ALL };
+        all.chars().chain(more.into_iter().filter(|(is_on, _)| *is_on).map(|(_, letter)| letter)).collect()
     }
 
-    /// The server's words up to what it is to look at.
-    pub fn words(&self, direction: Direction) -> Vec<String> {
+    /// The words of a server that speaks this version, up to what it is to look at.
+    pub fn words(&self, direction: Direction, protocol: u8) -> Vec<String> {
         let is_pull = direction == Direction::Pull;
         let mut words = vec!["--server".to_owned()];
         words.extend(is_pull.then(|| "--sender".to_owned()));
-        words.push(format!("-{}{ABILITIES}", self.letters()));
+        let abilities = if protocol < 30 { "" } else { ABILITIES };
+        words.push(format!("-{}{abilities}", self.letters(protocol)));
         words.push("--numeric-ids".to_owned());
         words.extend((self.timeout_seconds > 0).then(|| format!("--timeout={}", self.timeout_seconds)));
         // Each side limits what it sends.
         let rate = self.bandwidth.div_ceil(1024);
         words.extend((is_pull && rate > 0).then(|| format!("--bwlimit={rate}")));
         if !is_pull {
-            words.extend(self.verbose.then(|| "--log-format=%i".to_owned()));
-            words.extend(self.delete.then(|| "--delete-during".to_owned()));
+            let is_old = protocol < 29;
+            words.extend((self.verbose && !is_old).then(|| "--log-format=%i".to_owned()));
+            let delete = if is_old { "--delete" } else { "--delete-during" };
+            words.extend(self.delete.then(|| delete.to_owned()));
         }
         words
     }
 
     /// The same as this side understands it.
-    pub(super) fn options(&self, direction: Direction) -> Options {
-        let words: Vec<Vec<u8>> = self.words(direction).into_iter().map(String::into_bytes).collect();
+    pub(super) fn options(&self, direction: Direction, protocol: u8) -> Options {
+        let words: Vec<Vec<u8>> =
+            self.words(direction, protocol).into_iter().map(String::into_bytes).collect();
         let (mut options, failure) = Options::parse(&words);
         debug_assert!(failure.is_none(), "{failure:?}");
         options.delete = if self.delete { Delete::During } else { Delete::No };
@@ -89,16 +96,27 @@ impl Wishes {
     /// The rules that count at this side.
     pub(super) fn filter(&self, receiving: bool) -> Result<Filter> {
         let mut bytes = Vec::new();
-        self.send_rules(&mut bytes)?;
+        self.send_rules(&mut bytes, PROTOCOL_MAX)?;
         Filter::receive(&mut bytes.as_slice(), PROTOCOL_MAX, receiving)
     }
 
-    pub(super) fn send_rules(&self, to: &mut impl Write) -> io::Result<()> {
+    /// Tells a server of this version.
+    ///
+    /// # Errors
+    /// When the connection fails, or the version has no form for a rule.
+    pub(super) fn send_rules(&self, to: &mut impl Write, protocol: u8) -> Result<()> {
+        let is_known = |rule: &str| rule.starts_with("- ") || rule.starts_with("+ ") || rule == "!";
         for rule in &self.rules {
+            if protocol < 29 && !is_known(rule) {
+                let text = format!(
+                    "the server speaks version {protocol} of the protocol, which has no form for the rule '{rule}'"
+                );
+                return Err(RsyncError::refused(ExitCode::Unsupported, text));
+            }
             to.write_i32(i32::try_from(rule.len()).unwrap_or(i32::MAX))?;
             to.write_all(rule.as_bytes())?;
         }
-        to.write_i32(0)
+        Ok(to.write_i32(0)?)
     }
 }
 
@@ -106,13 +124,18 @@ impl Wishes {
 ///
 /// # Errors
 /// When the connection fails.
-pub fn send_words<'w>(words: impl IntoIterator<Item = &'w [u8]>, to: &mut impl Write) -> io::Result<()> {
+pub fn send_words<'w>(
+    words: impl IntoIterator<Item = &'w [u8]>,
+    protocol: u8,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    let end = if protocol < 30 { b'\n' } else { 0 };
     let mut bytes = Vec::new();
     for word in words {
         bytes.extend(word);
-        bytes.push(0);
+        bytes.push(end);
     }
-    bytes.push(0);
+    bytes.push(end);
     to.write_all(&bytes)?;
     to.flush()
 }
@@ -131,18 +154,26 @@ mod tests {
             ..Wishes::default()
         };
         assert_eq!(
-            wishes.words(Direction::Pull).join(" "),
+            wishes.words(Direction::Pull, 32).join(" "),
             "--server --sender -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --bwlimit=2"
         );
         assert_eq!(
-            wishes.words(Direction::Push).join(" "),
+            wishes.words(Direction::Push, 32).join(" "),
             "--server -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --delete-during"
         );
-        let options = wishes.options(Direction::Pull);
+        assert_eq!(
+            wishes.words(Direction::Push, 28).join(" "),
+            "--server -logDtprHz --numeric-ids --timeout=60 --delete"
+        );
+        let options = wishes.options(Direction::Pull, 32);
         assert!(options.hard_links && options.acls && options.xattrs && options.numeric_ids && options.times);
         assert_eq!((options.delete, options.bandwidth), (Delete::During, 2048));
         let rules = |text: &str| Wishes { rules: vec![text.to_owned()], ..Wishes::default() };
         assert!(rules("- *.o").check_rules().is_ok());
         assert!(rules("x").check_rules().is_err());
+        for (rule, protocol, is_known) in [("- *.o", 27, true), ("P x", 28, false), ("P x", 29, true)] {
+            let sent = rules(rule).send_rules(&mut Vec::new(), protocol);
+            assert_eq!(sent.is_ok(), is_known, "{rule} {protocol}");
+        }
     }
 }

@@ -52,9 +52,9 @@ impl AuthDigest {
     }
 
     /// The first one known here that a server has; of one that names none, as of a client.
-    pub(crate) fn of_server(names: &[&str]) -> Option<Self> {
+    pub(crate) fn of_server(names: &[&str], protocol: u8) -> Option<Self> {
         if names.is_empty() {
-            return Some(Self::Md5);
+            return Self::choose(std::iter::empty(), u32::from(protocol));
         }
         Self::ALL.iter().find(|(_, name)| names.contains(name)).map(|(digest, _)| *digest)
     }

@@ -61,6 +61,12 @@ struct Previous {
     metadata: Metadata,
     /// Of the last device.
     major: u32,
+    /// Before version 28: the last device, as one number.
+    device: u32,
+    /// Before version 30: the filesystem of the last file with several names.
+    filesystem: u64,
+    /// Before version 30: the last directory that was asked for by name, whose content is sent.
+    top: Option<Vec<u8>>,
 }
 
 /// Numbers of owners that have other ones here.
@@ -108,6 +114,8 @@ pub struct ListReader {
     access: Vec<ReceivedAcl>,
     default: Vec<ReceivedAcl>,
     xattrs: Vec<Vec<ReceivedXattr>>,
+    /// Before version 30: the first file of each that has several names, by filesystem and number.
+    linked: HashMap<(u64, u64), u32>,
     bytes: u64,
 }
 
@@ -160,6 +168,7 @@ impl ListReader {
             access: Vec::new(),
             default: Vec::new(),
             xattrs: Vec::new(),
+            linked: HashMap::new(),
             bytes: 0,
         }
     }
@@ -204,6 +213,9 @@ impl ListReader {
             if self.form.group || self.form.acls {
                 self.id_list(false, from)?;
             }
+        }
+        if self.form.protocol < 30 {
+            list.io_error = from.read_i32()?.cast_unsigned();
         }
         for entry in &mut list.entries {
             entry.metadata.uid = self.own(entry.metadata.uid, true);
@@ -266,7 +278,7 @@ impl ListReader {
         if flags == 0 {
             return Ok(Err(0));
         }
-        if flags & EXTENDED != 0 {
+        if flags & EXTENDED != 0 && self.form.protocol >= 28 {
             flags |= u32::from(from.read_u8()?) << 8;
         }
         if flags == EXTENDED | ERROR_END && self.form.error_end {
@@ -275,11 +287,16 @@ impl ListReader {
         Ok(Ok(flags))
     }
 
+    /// A number: a varint, before version 30 an int.
+    fn number(&self, from: &mut impl Read) -> Result<i32> {
+        Ok(if self.form.protocol < 30 { from.read_i32()? } else { from.read_varint()? })
+    }
+
     fn name(&mut self, flags: u32, from: &mut impl Read) -> Result<Vec<u8>> {
         let common = if flags & SAME_NAME != 0 { usize::from(from.read_u8()?) } else { 0 };
         let len = match flags & LONG_NAME {
             0 => usize::from(from.read_u8()?),
-            _ => usize::try_from(from.read_varint()?).unwrap_or(usize::MAX),
+            _ => usize::try_from(self.number(from)?).unwrap_or(usize::MAX),
         };
         let shared = self.previous.name.get(..common).ok_or_else(|| bad("a name like none before"))?;
         if len > PATH_MAX - common {
@@ -301,7 +318,7 @@ impl ListReader {
         let index = first + before.len() as u32;
         let mut entry = Received { name, is_top: flags & TOP_DIR != 0, ..Received::default() };
         let mut leader = None;
-        if self.form.hard_links && flags & HARD_LINKED != 0 {
+        if self.form.hard_links && flags & HARD_LINKED != 0 && self.form.protocol >= 30 {
             entry.group = Some(index);
             if flags & FIRST_LINK == 0 {
                 let group = from.read_varint()?.cast_unsigned();
@@ -320,14 +337,17 @@ impl ListReader {
                 }
                 (entry.target, entry.digest) = (leader.target.clone(), leader.digest.clone());
             }
-            None => self.body(&mut entry, flags, from)?,
+            None => self.body(&mut entry, flags, index, from)?,
         }
         if entry.name == b"." && !entry.metadata.is_dir() {
             return Err(bad("a root of the transfer that is no directory"));
         }
         if entry.metadata.is_dir() {
             entry.group = None;
-            entry.has_content = flags & NO_CONTENT == 0;
+            entry.has_content = match self.form.protocol {
+                ..30 => self.is_followed(&entry),
+                _ => flags & NO_CONTENT == 0,
+            };
         }
         self.previous.metadata = entry.metadata;
         if self.form.acls && !entry.metadata.is_symlink() {
@@ -340,15 +360,34 @@ impl ListReader {
         Ok(entry)
     }
 
-    fn body(&mut self, entry: &mut Received, flags: u32, from: &mut impl Read) -> Result<()> {
+    /// Whether a directory's content is sent, before version 30: it was asked for, or is below one that was.
+    fn is_followed(&mut self, entry: &Received) -> bool {
+        if entry.is_top {
+            self.previous.top = Some(entry.name.clone());
+            return true;
+        }
+        let is_below = |top: &Vec<u8>| {
+            top == b"." || entry.name.strip_prefix(&top[..]).is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        self.form.recursive && self.previous.top.as_ref().is_some_and(is_below)
+    }
+
+    fn body(&mut self, entry: &mut Received, flags: u32, index: u32, from: &mut impl Read) -> Result<()> {
+        let is_old = self.form.protocol < 30;
         let it = &mut entry.metadata;
         *it = Metadata { links: 1, rdev: (0, 0), ..self.previous.metadata };
-        it.size = u64::try_from(from.read_varlong(3)?).map_err(|_| bad("a file of negative size"))?;
+        it.size = match is_old {
+            true => from.read_longint()?,
+            false => u64::try_from(from.read_varlong(3)?).map_err(|_| bad("a file of negative size"))?,
+        };
         if flags & SAME_TIME == 0 {
-            it.mtime.seconds = from.read_varlong(4)?;
+            it.mtime.seconds = match is_old {
+                true => i64::from(from.read_i32()?.cast_unsigned()),
+                false => from.read_varlong(4)?,
+            };
         }
         it.mtime.nanoseconds = 0;
-        if flags & NANOSECONDS != 0 {
+        if flags & NANOSECONDS != 0 && !is_old {
             let nanoseconds = from.read_varint()?;
             if !(0..=NANOSECONDS_MAX).contains(&nanoseconds) {
                 return Err(bad(format!("a time of {nanoseconds} nanoseconds")));
@@ -376,9 +415,9 @@ impl ListReader {
             if !is_sent || flags & same != 0 {
                 continue;
             }
-            let id = from.read_varint()?.cast_unsigned();
+            let id = self.number(from)?.cast_unsigned();
             *(if is_user { &mut it.uid } else { &mut it.gid }) = id;
-            if flags & has_name != 0 {
+            if flags & has_name != 0 && !is_old {
                 let len = from.read_u8()?;
                 let name = from.read_bytes(usize::from(len), usize::from(u8::MAX))?;
                 self.owners.learn(&self.names, id, is_user, &name);
@@ -387,24 +426,52 @@ impl ListReader {
         let sends_rdev = self.form.devices && it.is_device()
             || self.form.specials && it.is_special() && self.form.protocol < 31;
         if sends_rdev {
-            if flags & SAME_MAJOR == 0 {
-                self.previous.major = from.read_varint()?.cast_unsigned();
-            }
-            it.rdev.0 = self.previous.major;
-            it.rdev.1 = from.read_varint()?.cast_unsigned();
+            it.rdev = self.rdev(flags, from)?;
+        } else if !it.is_special() {
+            self.previous.device = 0;
         }
         if self.form.links && it.is_symlink() {
-            let len = usize::try_from(from.read_varint()?).unwrap_or(usize::MAX);
+            let len = usize::try_from(self.number(from)?).unwrap_or(usize::MAX);
             let target = from.read_bytes(len, PATH_MAX)?;
             if target.is_empty() || target.contains(&0) {
                 return Err(bad("a symbolic link that leads nowhere"));
             }
             entry.target = Some(target);
         }
-        if self.digest_len > 0 && it.is_file() {
-            entry.digest = Some(from.read_bytes(self.digest_len, self.digest_len)?);
+        // Before version 28 all files told their number.
+        let is_told = flags & HARD_LINKED != 0 || self.form.protocol < 28 && it.is_file();
+        if is_old && self.form.hard_links && is_told {
+            if flags & SAME_FILESYSTEM == 0 || self.form.protocol < 28 {
+                self.previous.filesystem = from.read_longint()?;
+            }
+            let id = (self.previous.filesystem, from.read_longint()?);
+            entry.group = Some(*self.linked.entry(id).or_insert(index));
+        }
+        // Before version 28 what is no file had one too.
+        if self.digest_len > 0 && (it.is_file() || self.form.protocol < 28) {
+            let digest = from.read_bytes(self.digest_len, self.digest_len)?;
+            entry.digest = Some(digest).filter(|_| it.is_file());
         }
         Ok(())
+    }
+
+    fn rdev(&mut self, flags: u32, from: &mut impl Read) -> Result<(u32, u32)> {
+        if self.form.protocol < 28 {
+            if flags & SAME_DEVICE == 0 {
+                self.previous.device = from.read_i32()?.cast_unsigned();
+            }
+            let device = self.previous.device;
+            return Ok((device >> 8 & 0xfff, device & 0xff | device >> 12 & !0xff));
+        }
+        if flags & SAME_MAJOR == 0 {
+            self.previous.major = self.number(from)?.cast_unsigned();
+        }
+        let minor = match self.form.protocol {
+            30.. => from.read_varint()?.cast_unsigned(),
+            _ if flags & SMALL_MINOR != 0 => u32::from(from.read_u8()?),
+            _ => from.read_i32()?.cast_unsigned(),
+        };
+        Ok((self.previous.major, minor))
     }
 
     fn acl(&mut self, from: &mut impl Read, is_default: bool) -> Result<u32> {
@@ -442,7 +509,7 @@ impl ListReader {
 
     fn id_list(&mut self, is_user: bool, from: &mut impl Read) -> Result<()> {
         loop {
-            match from.read_varint()?.cast_unsigned() {
+            match self.number(from)?.cast_unsigned() {
                 0 => break,
                 id => self.learn(id, is_user, from)?,
             }
@@ -479,7 +546,7 @@ mod tests {
         ListForm {
             protocol,
             varint_flags,
-            error_end: true,
+            error_end: protocol >= 30,
             incremental: false,
             owner: true,
             group: true,
@@ -487,11 +554,12 @@ mod tests {
             devices: true,
             specials: true,
             hard_links: true,
-            atimes: true,
-            acls: true,
-            xattrs: true,
+            atimes: protocol >= 30,
+            acls: protocol >= 30,
+            xattrs: protocol >= 30,
             numeric_ids: false,
-            zero_names: true,
+            recursive: true,
+            zero_names: protocol >= 30,
         }
     }
 
@@ -534,7 +602,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_read_as_written(all in prop::collection::vec(("[a-c]{1,3}(/[a-c]{1,300})?", metadata()), 0..20), protocol in 30..33_u8) {
+        fn lists_are_read_as_written(all in prop::collection::vec(("[a-c]{1,3}(/[a-c]{1,300})?", metadata()), 0..20), protocol in 27..33_u8) {
             let form = everything(protocol, protocol > 30);
             let mut writer = ListWriter::new(form.clone(), names("a:x:0:\nb:x:2:\nc:x:3:\n"));
             let mut wire = Vec::new();
@@ -548,7 +616,15 @@ mod tests {
                 if it.links > 1 {
                     it = *linked.entry(it.id.1).or_insert(it);
                 }
-                let entry = entry(name.as_bytes(), it);
+                let mut entry = entry(name.as_bytes(), it);
+                if protocol < 30 {
+                    // There were 32 bits for seconds from 1970 on.
+                    entry.metadata.mtime.seconds &= 0xffff_ffff;
+                }
+                if protocol < 28 {
+                    // What is no file had a digest too.
+                    entry.digest.get_or_insert(vec![0; 16]);
+                }
                 writer.entry(&entry, (at as u32, 0), &attributes(at), &mut wire).unwrap();
                 expected.push(entry);
             }
@@ -572,11 +648,17 @@ mod tests {
                 if was.is_device() {
                     prop_assert_eq!(is.rdev, was.rdev);
                 }
-                prop_assert_eq!((&read.target, &read.digest), (&sent.target, &sent.digest));
+                prop_assert_eq!(&read.target, &sent.target);
+                prop_assert_eq!(&read.digest, &sent.digest.clone().filter(|_| was.is_file()));
+                // Before version 28 all files told their number.
+                let is_told = |it: &Metadata| if protocol < 28 { it.is_file() } else { it.links > 1 };
                 let first = expected.iter().position(|other| {
-                    other.metadata.links > 1 && other.metadata.id == was.id
+                    is_told(&other.metadata) && other.metadata.id == was.id
                 });
-                prop_assert_eq!(read.group, first.filter(|_| was.links > 1).map(|first| first as u32));
+                prop_assert_eq!(read.group, first.filter(|_| is_told(&was)).map(|first| first as u32));
+                if protocol < 30 {
+                    continue;
+                }
                 let set = reader.xattrs(read.xattrs.unwrap());
                 prop_assert!(set.len() == 1 && set[0].is(&attributes(at)[&b"user.a"[..]]));
             }

@@ -32,6 +32,8 @@ pub struct ListForm {
     pub acls: bool,
     pub xattrs: bool,
     pub numeric_ids: bool,
+    /// Directories are followed: before version 30 that says whose content is sent.
+    pub recursive: bool,
     /// Names of the owner and group 0 are sent too (`u`).
     pub zero_names: bool,
 }

@@ -9,7 +9,7 @@ mod xattr;
 
 pub use decode::{List, ListReader, Received};
 pub use encode::{ListForm, ListWriter};
-pub use order::{compare, compare_names};
+pub use order::{Order, compare, compare_names};
 pub use xattr::{VALUE_MAX as XATTR_SENT_WHOLE, Value as XattrValue, wire_attributes};
 
 use std::sync::Arc;

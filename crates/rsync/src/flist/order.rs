@@ -18,6 +18,30 @@ fn head(path: &[u8], is_dir: bool) -> Head<'_> {
     }
 }
 
+/// The order of lists in a version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Of the tree: see [`compare`].
+    Tree,
+    /// Of the bytes of names, directories' too, before version 29.
+    Bytes,
+}
+
+impl Order {
+    /// That of a version.
+    pub fn of(protocol: u8) -> Self {
+        if protocol < 29 { Self::Bytes } else { Self::Tree }
+    }
+
+    /// How names stand, each with whether it is a directory's.
+    pub fn compare(self, a: (&[u8], bool), b: (&[u8], bool)) -> Ordering {
+        match self {
+            Self::Tree => compare_names(a, b),
+            Self::Bytes => a.0.cmp(b.0),
+        }
+    }
+}
+
 /// "." first; in each directory all that is none before the directories; a directory before what is in it. Names of
 /// directories are compared as if they ended with a slash.
 pub fn compare(a: &Entry, b: &Entry) -> Ordering {

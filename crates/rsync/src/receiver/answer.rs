@@ -89,7 +89,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 }
             }
         }
-        let wanted = match self.answers.read(self.reader)? {
+        let ndx = self.answers.read(self.reader)?;
+        if ndx == Ndx::File(self.list.next_index()) && self.agreed.protocol == 29 {
+            return self.take_sign_of_life();
+        }
+        if self.agreed.protocol < 30 {
+            self.pass_over(ndx)?;
+        }
+        let wanted = match ndx {
             Ndx::Flist(number) => {
                 let directory = self.list.take_directory(number)?;
                 return self.receive_list(Some(directory)).map(|()| true);
@@ -114,7 +121,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Takes the answer to a request.
     fn take_file(&mut self, wanted: &Pending) -> Result<()> {
         let index = wanted.index;
-        let flags = self.reader.read_u16()?;
+        let flags = if self.agreed.protocol < 29 { wanted.flags } else { self.reader.read_u16()? };
         if flags != wanted.flags {
             return Err(RsyncError::protocol(format!(
                 "an answer about file {index} of {flags:#x}, not {:#x}",
@@ -142,6 +149,32 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return self.skip(index);
         }
         self.content(wanted, &path)
+    }
+
+    /// In version 29, the sender is there, and has nothing to say yet.
+    fn take_sign_of_life(&mut self) -> Result<bool> {
+        match self.reader.read_u16()? {
+            item::NEW => Ok(true),
+            flags => Err(RsyncError::protocol(format!("an answer of nothing with {flags:#x}"))),
+        }
+    }
+
+    /// Before version 30, what could not be sent was not answered: gives up what was asked for before this.
+    fn pass_over(&mut self, answer: Ndx) -> Result<()> {
+        loop {
+            match (self.pending.front(), answer) {
+                (Some(Asked::Request(first)), Ndx::File(index)) if first.index == index => return Ok(()),
+                (Some(Asked::Request(first)), Ndx::File(_) | Ndx::Done) => {
+                    let (index, flags) = (first.index, first.flags);
+                    self.pending.pop_front();
+                    if flags & item::TRANSFER != 0 {
+                        self.skip(index)?;
+                    }
+                    self.list.release(index);
+                }
+                _ => return Ok(()),
+            }
+        }
     }
 
     fn read_xattrs(&mut self, index: u32) -> Result<()> {
@@ -253,7 +286,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn receive(&mut self, wanted: &Pending, path: &[u8]) -> Result<Arrived> {
         let index = wanted.index;
         let algorithm = self.agreed.sums.algorithm;
-        let sum = FileSum::new(algorithm);
+        let sum = self.agreed.sums.file();
         let opened = match self.open(index, path) {
             Ok((object, was)) => {
                 let is_itself = matches!(was, Was::Itself);

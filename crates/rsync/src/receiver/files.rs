@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Index, IndexMut, Range};
 
 use crate::error::{Result, RsyncError};
-use crate::flist::{List, Received, compare_names};
+use crate::flist::{List, Order, Received, compare_names};
 
 /// What entries are ordered by.
 pub(super) fn key(one: &Received) -> (&[u8], bool) {
@@ -13,7 +13,14 @@ pub(super) fn key(one: &Received) -> (&[u8], bool) {
 }
 
 /// Which entries of a list in order count: of two of one name the first, or the directory, which may have content.
-fn counted(list: &[Received]) -> Vec<bool> {
+fn counted(list: &[Received], order: Order) -> Vec<bool> {
+    if order == Order::Bytes {
+        let of_one_name = list.chunk_by(|a, b| a.name == b.name).flat_map(|same| {
+            let counting = same.iter().position(|one| one.metadata.is_dir()).unwrap_or(0);
+            (0..same.len()).map(move |at| at == counting)
+        });
+        return of_one_name.collect();
+    }
     let is_again = |at: usize| at > 0 && key(&list[at]) == key(&list[at - 1]);
     let mut counts: Vec<bool> = (0..list.len()).map(|at| !is_again(at)).collect();
     for directory in list.iter().filter(|one| one.metadata.is_dir()) {
@@ -57,14 +64,12 @@ impl Sublist {
     }
 
     /// Whether it has something of this name, of whatever kind.
-    fn has(&self, name: &[u8]) -> bool {
+    fn has(&self, name: &[u8], order: Order) -> bool {
         [false, true].into_iter().any(|is_dir| {
-            let at = self.entries.binary_search_by(|one| compare_names(key(one), (name, is_dir)));
-            // Of two of one name, neighbours here, one counts.
-            at.is_ok_and(|at| {
-                let is_it = |at: usize| self.counts.get(at) == Some(&true) && self.entries[at].name == name;
-                is_it(at) || is_it(at + 1) || at.checked_sub(1).is_some_and(is_it)
-            })
+            let at = self.entries.partition_point(|one| order.compare(key(one), (name, is_dir)).is_lt());
+            // Of those of one name, neighbours here, one counts.
+            let same = self.entries[at..].iter().take_while(|one| one.name == name);
+            same.zip(&self.counts[at..]).any(|(_, counts)| *counts)
         })
     }
 }
@@ -76,9 +81,10 @@ pub(super) struct Finished {
 }
 
 /// All files that are known and not done with, by index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Files {
     is_incremental: bool,
+    order: Order,
     lists: VecDeque<Sublist>,
     /// Directories whose lists are to come, by number.
     directories: BTreeMap<u32, Received>,
@@ -90,8 +96,16 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(is_incremental: bool) -> Self {
-        Self { is_incremental, next: u32::from(is_incremental), ..Self::default() }
+    pub(super) fn new(is_incremental: bool, order: Order) -> Self {
+        Self {
+            is_incremental,
+            order,
+            lists: VecDeque::new(),
+            directories: BTreeMap::new(),
+            directory_count: 0,
+            next: u32::from(is_incremental),
+            is_complete: false,
+        }
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -144,8 +158,8 @@ impl Files {
                 return Err(RsyncError::protocol(format!("{name:?} in the list of directory {above:?}")));
             }
         }
-        entries.sort_by(|a, b| compare_names(key(a), key(b)));
-        let counts = counted(&entries);
+        entries.sort_by(|a, b| self.order.compare(key(a), key(b)));
+        let counts = counted(&entries, self.order);
         let mut directory = directory;
         if self.is_incremental {
             for (one, counts) in entries.iter().zip(&counts).filter(|(one, _)| one.metadata.is_dir()) {
@@ -237,7 +251,7 @@ impl Files {
 
     /// Whether a directory, of this index, has something of this name, of whatever kind.
     pub(super) fn has(&self, directory: u32, name: &[u8]) -> bool {
-        self.list_of(directory).is_some_and(|list| list.has(name))
+        self.list_of(directory).is_some_and(|list| list.has(name, self.order))
     }
 
     /// All of the list that begins so has been come to.
@@ -322,7 +336,7 @@ mod tests {
 
     #[test]
     fn of_two_of_one_name_one_counts() {
-        let mut files = Files::new(false);
+        let mut files = Files::new(false, Order::Tree);
         let all = [
             ("d", FILE),
             (".", DIRECTORY),
@@ -341,11 +355,20 @@ mod tests {
         assert_eq!(counting, expected);
         let first = files.counting().nth(1).unwrap().0;
         assert_eq!(files[first as usize].metadata.mode, FILE);
+        assert!(files.has(0, b"d") && files.has(0, b"a") && !files.has(0, b"f"));
+
+        let mut files = Files::new(false, Order::Bytes);
+        files.add(list(&all), None).unwrap();
+        let counting: Vec<_> = files.counting().map(|(_, one)| key(one)).collect();
+        let expected: [(&[u8], bool); 5] =
+            [(b".", true), (b"a", false), (b"d", true), (b"d-e", true), (b"d/f", false)];
+        assert_eq!(counting, expected);
+        assert!(files.has(0, b"d") && files.has(0, b"a") && !files.has(0, b"f"));
     }
 
     #[test]
     fn indices_go_on_from_list_to_list() {
-        let mut files = Files::new(true);
+        let mut files = Files::new(true, Order::Tree);
         files.add(list(&[("b", DIRECTORY), (".", DIRECTORY), ("a", FILE)]), None).unwrap();
         // 0 and 1 are ".", 2 "a", 3 "b", of number 1; 4 is "b" again.
         let b = files.take_directory(1).unwrap();
@@ -377,7 +400,7 @@ mod tests {
 
     #[test]
     fn lists_that_lie_are_refused() {
-        let mut files = Files::new(true);
+        let mut files = Files::new(true, Order::Tree);
         files.add(list(&[(".", DIRECTORY), ("a", DIRECTORY), ("a", DIRECTORY), ("f", FILE)]), None).unwrap();
         for number in [0, 2, 3, u32::MAX] {
             assert!(files.take_directory(number).is_err(), "{number} has no list of its own");
@@ -390,6 +413,6 @@ mod tests {
         files.add(list(&[("a/b", DIRECTORY)]), Some(a)).unwrap();
         assert!(files.complete().is_ok() && files.complete().is_err());
         assert!(files.take_directory(3).is_err(), "all has been told");
-        assert!(Files::new(true).add(list(&[("a/b", FILE)]), None).is_err());
+        assert!(Files::new(true, Order::Tree).add(list(&[("a/b", FILE)]), None).is_err());
     }
 }

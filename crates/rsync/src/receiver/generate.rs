@@ -412,8 +412,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let flags = item::TRANSFER | change | self.differences(index, found, item::TRANSFER);
         self.show(index, flags);
         let sent = self.writer.total();
-        self.requests.write(Ndx::File(index), self.writer)?;
-        self.writer.write_u16(flags)?;
+        self.request(index, flags)?;
         self.ask_xattrs(index, flags)?;
         let mut basis = None;
         if !self.options.dry_run {
@@ -424,6 +423,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
         }
         self.ask(Pending { index, flags, basis, sent, is_second: self.is_second });
+        Ok(())
+    }
+
+    /// The head of a request: before version 29 of content only, and without flags.
+    fn request(&mut self, index: u32, flags: u16) -> Result<()> {
+        self.requests.write(Ndx::File(index), self.writer)?;
+        if self.agreed.protocol >= 29 {
+            self.writer.write_u16(flags)?;
+        }
         Ok(())
     }
 
@@ -474,9 +482,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Tells the sender what is done here, with the name that a file is linked to.
     pub(super) fn announce(&mut self, index: u32, flags: u16, name: Option<&[u8]>) -> Result<()> {
         self.show(index, flags);
+        if self.agreed.protocol < 29 {
+            // There were requests of content only.
+            return Ok(());
+        }
         let sent = self.writer.total();
-        self.requests.write(Ndx::File(index), self.writer)?;
-        self.writer.write_u16(flags)?;
+        self.request(index, flags)?;
         if let Some(name) = name {
             self.writer.write_vstring(name)?;
         }

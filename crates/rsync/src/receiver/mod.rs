@@ -26,7 +26,7 @@ use crate::client::Told;
 use crate::daemon::Event;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
-use crate::flist::{List, ListReader, Received};
+use crate::flist::{List, ListReader, Order, Received};
 use crate::history::Moment;
 use crate::idmap::IdMap;
 use crate::names::Names;
@@ -196,6 +196,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         into: Into<'a>,
     ) -> Self {
         let digest_len = if options.checksum { agreed.list_sum.len() } else { 0 };
+        let protocol = agreed.protocol;
         Self {
             reader,
             writer,
@@ -203,13 +204,13 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             filter,
             into,
             lists: ListReader::new(agreed.form.clone(), names, digest_len, options.relative),
-            list: Files::new(agreed.incremental),
+            list: Files::new(agreed.incremental, Order::of(agreed.protocol)),
             agreed,
             root: Vec::new(),
             single: None,
             links: Links::default(),
-            answers: NdxReader::default(),
-            requests: NdxWriter::default(),
+            answers: NdxReader::of(protocol),
+            requests: NdxWriter::of(protocol),
             tokens,
             pending: VecDeque::new(),
             left_out: HashSet::new(),
@@ -275,13 +276,12 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.end_phase()?;
         self.ask_again()?;
         self.end_phase()?;
-        // Files come into their places when they arrive: nothing is delayed.
-        self.end_phase()?;
+        if self.agreed.protocol >= 29 {
+            // Files come into their places when they arrive: nothing is delayed.
+            self.end_phase()?;
+        }
         if self.client.is_some() {
-            // Bytes read, written, of all files, and how long lists took: of the server, which may say anything.
-            for _ in 0..5 {
-                self.reader.read_varlong(3)?;
-            }
+            self.pass_statistics()?;
         }
         match self.options.delete {
             Delete::After => self.delete_pass()?,
@@ -304,6 +304,18 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.end_phase()?;
         }
         self.touch_up()
+    }
+
+    /// Bytes read, written, of all files, and how long lists took: of the server, which may say anything.
+    fn pass_statistics(&mut self) -> Result<()> {
+        let count = if self.agreed.protocol < 29 { 3 } else { 5 };
+        for _ in 0..count {
+            match self.agreed.protocol {
+                ..30 => drop(self.reader.read_longint()?),
+                _ => drop(self.reader.read_varlong(3)?),
+            }
+        }
+        Ok(())
     }
 
     /// The client says who owners become.
@@ -480,16 +492,17 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Directories that nothing but directories is in do not count.
     fn prune(&mut self) {
-        let mut kept: Option<Vec<u8>> = None;
+        let mut needed: HashSet<Vec<u8>> = HashSet::new();
         self.list.retain_counting(|one| {
-            let is_above =
-                |kept: &[u8]| kept.strip_prefix(&one.name[..]).is_some_and(|rest| rest.starts_with(b"/"));
-            let is_root = one.name == b".";
-            let counts = !one.metadata.is_dir() || is_root || kept.as_deref().is_some_and(is_above);
-            if counts && !is_root {
-                kept = Some(one.name.clone());
+            if one.metadata.is_dir() {
+                return one.name == b"." || needed.contains(&one.name);
             }
-            counts
+            let mut ends = one.name.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+            // Those above one that is known are known.
+            while let Some((end, _)) = ends.next()
+                && needed.insert(one.name[..end].to_vec())
+            {}
+            true
         });
     }
 

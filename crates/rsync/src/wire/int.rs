@@ -61,6 +61,22 @@ pub trait ReadWire: Read {
         u32::try_from(value).map(u32::cast_signed).map_err(|_| invalid("a varint of more than 32 bits"))
     }
 
+    /// A *longint*, without a sign: see [`WriteWire::write_longint`].
+    ///
+    /// # Errors
+    /// When it is negative.
+    fn read_longint(&mut self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        let value = match self.read_i32()? {
+            -1 => {
+                self.read_exact(&mut bytes)?;
+                i64::from_le_bytes(bytes)
+            }
+            value => i64::from(value),
+        };
+        u64::try_from(value).map_err(|_| invalid("a negative number"))
+    }
+
     /// A *varlong* of at least `min` bytes, signed: see [`WriteWire::write_varlong`].
     ///
     /// # Errors

@@ -241,6 +241,8 @@ pub struct MuxWriter<W> {
     told: Option<Arc<Told>>,
     /// The peer knows text and data only.
     is_old: bool,
+    /// Bytes of a message's header; none if there are no messages, only data.
+    header_len: usize,
 }
 
 /// A limit of bytes by time.
@@ -279,7 +281,13 @@ impl<W: Write> MuxWriter<W> {
             pace: None,
             told: None,
             is_old: false,
+            header_len: HEADER_LEN,
         }
+    }
+
+    /// Writes data only, without messages, as clients sent it before version 30.
+    pub fn plain(inner: W) -> Self {
+        Self { header_len: 0, buffer: Vec::new(), ..Self::new(inner) }
     }
 
     /// Shows what is told here instead of sending it.
@@ -305,20 +313,22 @@ impl<W: Write> MuxWriter<W> {
 
     /// Bytes sent, messages' headers included.
     pub fn total(&self) -> u64 {
-        self.total + (self.buffer.len() - HEADER_LEN) as u64
+        self.total + (self.buffer.len() - self.header_len) as u64
     }
 
     /// Ends the message that is not ended, as one of this tag, and begins another.
     fn end(&mut self, tag: Tag) {
-        let len = self.buffer.len() - self.open - HEADER_LEN;
-        let header = (BASE + u32::from(tag as u8)) << 24 | len as u32;
-        self.buffer[self.open..][..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
+        if self.header_len > 0 {
+            let len = self.buffer.len() - self.open - HEADER_LEN;
+            let header = (BASE + u32::from(tag as u8)) << 24 | len as u32;
+            self.buffer[self.open..][..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
+        }
         self.open = self.buffer.len();
-        self.buffer.extend([0; HEADER_LEN]);
+        self.buffer.resize(self.open + self.header_len, 0);
     }
 
     fn end_data(&mut self) {
-        if self.buffer.len() > self.open + HEADER_LEN {
+        if self.buffer.len() > self.open + self.header_len {
             self.end(Tag::Data);
         }
     }
@@ -346,6 +356,9 @@ impl<W: Write> MuxWriter<W> {
     pub fn message(&mut self, tag: Tag, body: &[u8]) -> io::Result<()> {
         if let Some(told) = self.told.as_ref().filter(|_| tag.is_shown()) {
             told.message(u32::from(tag as u8), body);
+            return Ok(());
+        }
+        if self.header_len == 0 {
             return Ok(());
         }
         self.end_data();
@@ -378,7 +391,7 @@ impl<W: Write> MuxWriter<W> {
     /// When the connection fails.
     pub fn keep_alive(&mut self) -> io::Result<()> {
         if self.quiet_max.is_some_and(|most| self.last_sent.elapsed() >= most) {
-            if self.buffer.len() == HEADER_LEN {
+            if self.buffer.len() == self.header_len {
                 self.message(Tag::Noop, &[])?;
             }
             self.flush()?;
@@ -389,7 +402,7 @@ impl<W: Write> MuxWriter<W> {
 
 impl<W: Write> Write for MuxWriter<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = DATA_MAX + HEADER_LEN + self.open - self.buffer.len();
+        let room = DATA_MAX + self.header_len + self.open - self.buffer.len();
         let len = data.len().min(room);
         self.buffer.extend_from_slice(&data[..len]);
         if len == room {
@@ -447,6 +460,18 @@ mod tests {
         writer.limit(1 << 40);
         writer.write_all(&[7; DATA_MAX]).unwrap();
         assert!(writer.buffer.len() < DATA_MAX + HEADER_LEN);
+    }
+
+    #[test]
+    fn data_alone_has_no_headers() {
+        let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i >> 3) as u8).collect();
+        let mut writer = MuxWriter::plain(Vec::new());
+        for piece in data.chunks(70_001) {
+            writer.write_all(piece).unwrap();
+            writer.message(Tag::Info, b"nobody hears this").unwrap();
+        }
+        writer.flush().unwrap();
+        assert_eq!((writer.total(), writer.inner == data), (data.len() as u64, true));
     }
 
     #[test]

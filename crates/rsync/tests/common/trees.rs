@@ -198,6 +198,31 @@ fn compare(a: &BTreeMap<PathBuf, String>, b: &BTreeMap<PathBuf, String>, what: &
     assert_eq!(a.len(), b.len(), "{what}");
 }
 
+/// A tree without what versions before 30 have no form for.
+pub fn grow_old(root: &Path, seed: u64) {
+    grow(root, seed);
+    for path in manifest(root).keys().map(|path| root.join(path)) {
+        // They have 32 bits for seconds from 1970 on.
+        if !(0..1 << 32).contains(&path.symlink_metadata().unwrap().mtime()) {
+            set_time(&path, 1_000_000, 0);
+        }
+        if path.is_symlink() {
+            continue;
+        }
+        for name in xattr::list(&path).unwrap() {
+            xattr::remove(&path, name).unwrap();
+        }
+    }
+    fs::write(root.join("long".repeat(60)), b"a name that is long").unwrap();
+    fs::create_dir_all(root.join("d".repeat(200)).join("e".repeat(200))).unwrap();
+    fs::write(root.join("-first"), b"before the dot").unwrap();
+    for name in ["-first".to_owned(), "long".repeat(60), format!("{}/{}", "d".repeat(200), "e".repeat(200))] {
+        set_time(&root.join(name), 1_111_111_111, 0);
+    }
+    set_time(&root.join("d".repeat(200)), 1_111_111_112, 0);
+    set_time(root, 1_111_111_113, 0);
+}
+
 /// Makes some of what is in a tree different.
 pub fn disturb(root: &Path, seed: u64) {
     let mut random = Random(seed);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use snowmelt_rsync::RsyncError;
-use snowmelt_rsync::client::{Direction, Login, Wishes, begin_shell, greet, send_words};
+use snowmelt_rsync::client::{Direction, Login, PROTOCOL_MAX, Wishes, begin_shell, greet, send_words};
 
 use super::address::{Address, Way};
 use super::{OWN_PROGRAM, lost};
@@ -61,13 +61,11 @@ impl Connected {
         address: &Address,
         (wishes, direction): (&Wishes, Direction),
     ) -> Result<Self, Unconnected> {
-        let mut words = wishes.words(direction);
         match &address.way {
             Way::Daemon { port, module, .. } => {
-                words.extend([".".to_owned(), address.asked()]);
-                daemon(app, args, address, (*port, module), &words)
+                daemon(app, args, address, (*port, module), (wishes, direction))
             }
-            Way::Shell { .. } => shell(app, args, address, words),
+            Way::Shell { .. } => shell(app, args, address, wishes.words(direction, PROTOCOL_MAX)),
         }
     }
 
@@ -105,7 +103,7 @@ fn daemon(
     args: &SyncArgs,
     address: &Address,
     (port, module): (u16, &str),
-    words: &[String],
+    (wishes, direction): (&Wishes, Direction),
 ) -> Result<Connected, Unconnected> {
     let lost = |error: io::Error| Unconnected::Lost(reached(address, &error));
     let addresses = (address.host.as_str(), port).to_socket_addrs().map_err(lost)?;
@@ -143,7 +141,9 @@ fn daemon(
         }
     }
     let protocol = greeted.map_err(|error| not_begun(args, address, &error))?;
-    let sent = send_words(words.iter().map(String::as_bytes), &mut stream);
+    let mut words = wishes.words(direction, protocol);
+    words.extend([".".to_owned(), address.asked()]);
+    let sent = send_words(words.iter().map(String::as_bytes), protocol, &mut stream);
     sent.map_err(|error| not_begun(args, address, &error.into()))?;
     Ok(Connected { socket: File::from(OwnedFd::from(stream)), protocol, child: None })
 }
@@ -207,7 +207,7 @@ fn shell(
     let mut begin = || -> snowmelt_rsync::Result<u8> {
         set_timeout(&ours, args.timeout)?;
         let asked = address.asked();
-        send_words([&b"rsync"[..], b".", asked.as_bytes()], &mut ours)?;
+        send_words([&b"rsync"[..], b".", asked.as_bytes()], PROTOCOL_MAX, &mut ours)?;
         begin_shell(&mut &ours, &mut &ours)
     };
     match begin() {

@@ -1,0 +1,195 @@
+//! What rsync 2.6 spoke: stock rsync (Debian: rsync) pushes so into datasets, and is spoken to so as a daemon. Ignored by a plain `cargo test`:
+//! `.ci/run clients` runs it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+/// Random trees, as the server's own tests have them.
+#[path = "../../rsync/tests/common/trees.rs"]
+mod trees;
+
+use std::fs;
+use std::io::{Read, Write, copy};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use common::rsync::{Server, StockDaemon, restored, snapshots};
+use common::{Said, Scratch};
+use trees::{assert_same_but_for_nanoseconds, disturb, grow_old, manifest};
+
+const VERSIONS: [u8; 3] = [27, 28, 29];
+
+/// The port of one who has both sides of a daemon's connections believe that the other speaks this version.
+fn older(daemon: u16, version: u8) -> u16 {
+    fn pass_on(mut from: TcpStream, mut to: TcpStream, version: u8) {
+        std::thread::spawn(move || {
+            // The greeting, which is a line.
+            let mut byte = [0];
+            while from.read_exact(&mut byte).is_ok() && byte != [b'\n'] {}
+            let _ = to.write_all(format!("@RSYNCD: {version}\n").as_bytes());
+            let _ = copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = TcpStream::connect(("127.0.0.1", daemon)).unwrap();
+            pass_on(client.try_clone().unwrap(), server.try_clone().unwrap(), version);
+            pass_on(server, client, version);
+        }
+    });
+    port
+}
+
+fn names(root: &Path) -> String {
+    let names = manifest(root).into_keys().map(|path| path.display().to_string());
+    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn pushes_of_old_versions_are_received() {
+    let scratch = Scratch::with_pool();
+    let source = scratch.path().join("source");
+    grow_old(&source, 41);
+    let from = format!("{}/", source.display());
+    scratch.ok("create tank/m");
+    let server = Server::start(&scratch, "[m]\npath = tank/m\nread only = no\nkeep snapshots = 1\n");
+    let variants: &[&[&str]] = &[
+        &[],
+        &["-c"],
+        &["-z", "--delete-before"],
+        &["--inplace", "--no-W"],
+        &["-I", "--no-W", "-z", "-B", "700", "--delete-after"],
+        &["-S", "--delete-excluded", "--exclude=/nothing"],
+        &["--numeric-ids", "--partial", "--timeout=20", "--bwlimit=100m"],
+    ];
+    for version in VERSIONS {
+        let dialect = format!("--protocol={version}");
+        for (at, variant) in variants.iter().enumerate() {
+            let args = [&["-aH", "--delete", &dialect][..], variant].concat();
+            let (to, place) = (format!("m/{version}-{at}/"), format!("{version}-{at}"));
+            let same = |tree: &Path, what: &str| {
+                let copy = restored(&scratch, "tank/m").join(&place);
+                assert_same_but_for_nanoseconds(tree, &copy, &format!("{args:?}, {what}"));
+            };
+            server.push(&args, &from, &to);
+            same(&source, "new");
+            // Back to the tree from another one.
+            let other = scratch.path().join("other");
+            fs::rename(restored(&scratch, "tank/m").join(&place), &other).unwrap();
+            disturb(&other, at as u64);
+            server.push(&["-aH", "--delete"], &format!("{}/", other.display()), &to);
+            fs::remove_dir_all(&other).unwrap();
+            server.push(&args, &from, &to);
+            same(&source, "again");
+            let before = snapshots(&scratch, "tank/m");
+            server.push(&["-aH", "--delete", &dialect], &from, &to);
+            assert_eq!(snapshots(&scratch, "tank/m"), before, "{args:?}: nothing to do");
+        }
+    }
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs rsync and root"]
+fn old_versions_have_their_ways() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path();
+    fs::set_permissions(home, fs::Permissions::from_mode(0o755)).unwrap();
+    let source = home.join("source");
+    fs::create_dir_all(source.join("a/empty")).unwrap();
+    fs::create_dir_all(source.join("a-b")).unwrap();
+    for name in ["-first", "a/x.o", "a/x.c", "a-b/y.o", "z"] {
+        fs::write(source.join(name), name.repeat(50_000)).unwrap();
+    }
+    let from = format!("{}/", source.display());
+    let server = Server::start(&scratch, "[m]\npath = tank/m\nread only = no\n");
+    for version in VERSIONS {
+        let (dialect, to) = (format!("--protocol={version}"), format!("m/{version}/"));
+        let push = |args: &[&str]| server.push(&[args, &["-a", &dialect]].concat(), &from, &to);
+        let there = || names(&restored(&scratch, "tank/m").join(version.to_string()));
+        if version == VERSIONS[0] {
+            scratch.ok("create tank/m");
+        }
+        push(&["--prune-empty-dirs"]);
+        assert_eq!(there(), "-first a a-b a-b/y.o a/x.c a/x.o z", "{version}");
+        fs::write(source.join("new"), "new").unwrap();
+        let before = snapshots(&scratch, "tank/m");
+        push(&["-n"]);
+        assert_eq!(snapshots(&scratch, "tank/m"), before, "{version}");
+        // What is excluded is protected, or not.
+        push(&["--delete", "--exclude=*.o"]);
+        assert_eq!(there(), "-first a a-b a-b/y.o a/empty a/x.c a/x.o new z", "{version}");
+        push(&["--delete-excluded", "--exclude=*.o"]);
+        assert_eq!(there(), "-first a a-b a/empty a/x.c new z", "{version}");
+        // What was begun goes on.
+        fs::write(source.join("new"), "newer").unwrap();
+        push(&["--append"]);
+        assert_eq!(fs::read(restored(&scratch, "tank/m").join(format!("{version}/new"))).unwrap(), b"newer");
+        // What the client may not read it passes over in silence.
+        fs::write(source.join("a/secret"), "secret").unwrap();
+        fs::set_permissions(source.join("a/secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(source.join("a-b/y.o"), "changed").unwrap();
+        let to = format!("localhost::{to}");
+        let mut command = server.client(&["-rt", &dialect, &from, &to]);
+        let said = Said::of({
+            command.uid(65534).gid(65534);
+            command
+        });
+        assert!(said.code == 23 && said.err.contains("a/secret"), "{version}: {said:?}");
+        assert_eq!(there(), "-first a a-b a-b/y.o a/empty a/x.c a/x.o new z", "{version}");
+        fs::remove_file(source.join("a/secret")).unwrap();
+        fs::remove_file(source.join("new")).unwrap();
+    }
+    scratch.ok("check tank");
+}
+
+/// Both ways, whatever the version, trees end identical.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn old_daemons_are_synced_with() {
+    let scratch = Scratch::with_pool();
+    let (source, copies) = (scratch.path().join("source"), scratch.path().join("copies"));
+    grow_old(&source, 43);
+    fs::create_dir(&copies).unwrap();
+    let modules =
+        format!("[m]\npath = {}\n[w]\npath = {}\nread only = no\n", source.display(), copies.display());
+    let daemon = StockDaemon::start(&scratch, &modules);
+    for version in VERSIONS {
+        let url = |path: &str| format!("rsync://127.0.0.1:{}/{path}", older(daemon.port, version));
+        for (at, args) in [&[][..], &["--compress", "-c"]].iter().enumerate() {
+            let (dataset, place) = (format!("tank/v{version}-{at}"), format!("{version}-{at}"));
+            let sync = |more: &[&str]| {
+                let mut command = scratch.command("sync");
+                command.args(*args).args(more);
+                let said = Said::of(command);
+                assert_eq!((said.code, said.err.as_str()), (0, ""), "{version} {more:?}: {said:?}");
+                said.out
+            };
+            sync(&[&url("m"), &dataset]);
+            let same = |a: &Path, b: &Path, what: &str| {
+                assert_same_but_for_nanoseconds(a, b, &format!("{version} {args:?}, {what}"));
+            };
+            same(&source, &restored(&scratch, &dataset), "pulled");
+            sync(&["--delete", &dataset, &url(&format!("w/{place}"))]);
+            same(&source, &copies.join(&place), "pushed");
+            disturb(&copies.join(&place), at as u64);
+            let other = restored(&scratch, &dataset);
+            disturb(&other, at as u64 + 9);
+            scratch.ok(&format!("import -F {} {dataset}", other.display()));
+            sync(&[&url("m"), &dataset]);
+            same(&source, &restored(&scratch, &dataset), "pulled again");
+            sync(&["--delete", &dataset, &url(&format!("w/{place}"))]);
+            same(&source, &copies.join(&place), "pushed again");
+            let before = snapshots(&scratch, &dataset);
+            sync(&[&url("m"), &dataset]);
+            assert_eq!(snapshots(&scratch, &dataset), before, "{version}: nothing to do");
+        }
+    }
+    scratch.ok("check tank");
+}
