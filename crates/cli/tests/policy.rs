@@ -554,7 +554,7 @@ fn units_are_as_systemd_wants_them() {
             units.push(unit);
         }
     }
-    assert_eq!(units.len(), 3);
+    assert_eq!(units.len(), 4);
     let mut verify = std::process::Command::new("systemd-analyze");
     let said = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
     let told = String::from_utf8_lossy(&said.stderr);
