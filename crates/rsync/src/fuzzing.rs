@@ -1,20 +1,23 @@
 //! Entries for fuzzing: what arrives is any bytes, what is served a small tree in memory.
 
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::Names;
+use crate::client::{Login, Observer, Told, Wishes, greet};
 use crate::daemon::{Config, Daemon, Link, OpenPath};
 use crate::filter::Filter;
 use crate::flist::{ListForm, ListReader};
 use crate::index::changed_paths;
 use crate::options::Options;
+use crate::receiver::{Into, Terms};
 use crate::scan::{Called, View};
-use crate::session::{Surroundings, serve};
+use crate::session::{Receiving, Surroundings, receive, serve};
 use crate::source::{Content, IndexedSource, Metadata, Source, kind};
+use crate::target::Target;
 use crate::token::{Compressor, Token, TokenReader};
 
 /// Bytes of content, and blocks, that are looked at.
@@ -239,4 +242,81 @@ pub fn content(data: &[u8]) {
             Ok(Token::Block(_) | Token::End) | Err(_) => return,
         }
     }
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn message(&self, _line: &str) {}
+
+    fn change(&self, _item: &str, _name: &str) {}
+}
+
+/// A client that pushes into a dataset, from the negotiation on: the first byte says with what options.
+pub fn push(data: &[u8], target: Target<'_>) {
+    let Some((first, wire)) = data.split_first() else { return };
+    let args = [
+        &b"--server"[..],
+        match first % 4 {
+            0 => b"-logDtpre.iLsfxCIvu",
+            1 => b"-HAXlogDtpre.iLsfxCIvu",
+            2 => b"-HAXlogDtpre.LsfxCIvu",
+            _ => b"-cHrte.iLsfxCIvu",
+        },
+        if first & 4 == 0 { b"--delete-during" } else { b"--partial" },
+        if first & 8 == 0 { b"--inplace" } else { b"--append-verify" },
+        b".",
+        b"m/",
+    ];
+    let (options, _) = Options::parse(&args.map(<[u8]>::to_vec));
+    let hidden = Filter::default();
+    let receiving = Receiving {
+        into: Into {
+            target,
+            path: Vec::new(),
+            called: Called::Module("m"),
+            hidden: &hidden,
+            terms: Terms::default(),
+        },
+        names: Names::default(),
+        timeout_seconds: 0,
+        seed: 7,
+    };
+    let _ = receive(32, (wire, io::sink()), &options, receiving);
+}
+
+/// A server that a dataset is brought up to date from, from its words about the negotiation on.
+pub fn pull(data: &[u8], target: Target<'_>) {
+    let Some((first, wire)) = data.split_first() else { return };
+    let is = |bit: u8| first >> bit & 1 == 1;
+    let wishes =
+        Wishes { delete: is(0), checksum: is(1), compress: is(2), dry_run: is(3), ..Wishes::default() };
+    let told = Arc::new(Told::new(Box::new(Nobody)));
+    let _ = crate::client::pull(32, (wire, io::sink()), &wishes, &told, (target, "tank/home"));
+}
+
+/// What is read of a server, and nothing becomes of what it is told.
+struct Server<'a>(&'a [u8]);
+
+impl Read for Server<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Server<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a client hears of a daemon before a module is open, or as the beginning of a server over a remote shell.
+pub fn greeting(data: &[u8]) {
+    let login = Login { module: "m", user: "joe", password: &|| Ok(b"secret".to_vec()), motd: &|_| {} };
+    let _ = greet(&mut Server(data), &login);
+    let _ = crate::client::begin_shell(&mut &*data, &mut io::sink());
 }
