@@ -357,7 +357,8 @@ fn who_lies_of_directories_changes_nothing() {
         let is_error = code.is_some_and(|code| ![0, 101].contains(&code));
         assert!(is_error && !said.contains("panicked"), "{what}: {code:?} {said}");
     }
-    let left: Vec<_> = snapshots(&scratch).into_iter().filter(|name| !name.ends_with("_partial")).collect();
+    let left: Vec<_> =
+        snapshots(&scratch, "tank/m").into_iter().filter(|name| !name.ends_with("_partial")).collect();
     assert_eq!(left, ["tank/m@begin"]);
     let (code, said) = over_pipes_as(&scratch, LETTERS, &deep());
     assert!(
@@ -391,7 +392,7 @@ fn who_tells_of_directories_one_by_one_is_heard() {
     let scratch = scratch();
     let (code, said) = over_pipes_as(&scratch, "-re.iLsfxCIvu", &told_one_by_one());
     assert_eq!(code, Some(0), "{said}");
-    let newest = snapshots(&scratch).pop().unwrap();
+    let newest = snapshots(&scratch, "tank/m").pop().unwrap();
     assert_eq!(file(&scratch, &newest), [&content()[..700], &[b'n'; 200]].concat());
     assert_eq!(fs::read(scratch.path().join("restored/d/g")).unwrap(), b"");
     scratch.ok("check tank");
