@@ -10,6 +10,7 @@
 //! - each creation, deletion and truncation since the last sync lost or kept;
 //! - the uberblock being published there or not;
 //! - a write or sync that fails, with part of its effect done;
+//! - a disk that says it has synced, and has not ([`FaultStore::lie`]): what came after is not survived, but must be noticed;
 //! - operations that take long ([`FaultStore::slow_down`]), or hang until somebody ends that ([`FaultStore::hang_after`]); and,
 //!   for tests in which nothing takes time, one that is given up and done later all the same (`FaultKind::NoAnswer`).
 
@@ -109,6 +110,8 @@ struct State {
     faults: Vec<(FaultKind, u64)>,
     fault_happened: bool,
     hang: Option<Hang>,
+    /// Syncs are said to be done, and are not.
+    lies: bool,
     /// What each operation takes at the least.
     delay: Duration,
     /// Nobody has had an answer since, and what is to be done when there is one.
@@ -138,6 +141,7 @@ impl FaultStore {
             faults: Vec::new(),
             fault_happened: false,
             hang: None,
+            lies: false,
             delay: Duration::ZERO,
             late: None,
         };
@@ -155,6 +159,12 @@ impl FaultStore {
         let mut state = self.shared.lock();
         state.faults.clear();
         state.fault_happened = false;
+    }
+
+    /// From now on syncs succeed and make nothing durable; nor do publications. Whatever was written since may be lost, in any
+    /// combination.
+    pub fn lie(&self) {
+        self.shared.lock().lies = true;
     }
 
     /// Operations hang after `n` more, whatever they are, until they are [released](Self::release).
@@ -399,7 +409,9 @@ impl FaultStore {
         let mut state = self.shared.lock();
         state.live.writable()?;
         state.begin_durable("sync")?;
-        state.log.push(Op::Sync);
+        if !state.lies {
+            state.log.push(Op::Sync);
+        }
         Ok(())
     }
 
@@ -434,7 +446,8 @@ impl FaultStore {
         let was_poisoned = state.poisoned;
         let result = state.begin_durable("publish in");
         if !was_poisoned {
-            state.log.push(Op::Publish { txg, bytes: uberblock.into(), done: result.is_ok() });
+            let done = result.is_ok() && !state.lies;
+            state.log.push(Op::Publish { txg, bytes: uberblock.into(), done });
         }
         result?;
         state.live.publish(txg, uberblock)

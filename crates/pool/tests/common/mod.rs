@@ -276,8 +276,8 @@ impl Mini {
     pub(crate) fn verify(&self) -> Result<()> {
         verify_view(&self.pool, &self.head.view(), &self.model.live)?;
         let snapshots = self.pool.meta().view().range(&[SNAPSHOT], Some(&[SNAPSHOT + 1]));
-        let txgs: Vec<Txg> =
-            snapshots.map(|item| u64::from_be_bytes(item.unwrap().0[1..].try_into().unwrap())).collect();
+        let txgs = snapshots.map(|item| Ok(u64::from_be_bytes(item?.0[1..].try_into().unwrap())));
+        let txgs = txgs.collect::<Result<Vec<Txg>>>()?;
         assert_eq!(txgs, self.model.snapshots.keys().copied().collect::<Vec<_>>());
         for (txg, content) in &self.model.snapshots {
             verify_view(&self.pool, &self.snapshot_view(*txg)?, content)?;
