@@ -126,7 +126,8 @@ impl Machine {
         let is_in_use = |(disk, member): (&FaultStore, &MemberStatus)| {
             disk.fault_pending() || (disk.fault_happened() && member.state == MemberState::Online)
         };
-        if !self.disks.all().zip(&members).any(is_in_use) {
+        let goes_on = members.iter().any(|member| member.state == MemberState::Online);
+        if goes_on && !self.disks.all().zip(&members).any(is_in_use) {
             self.clear_faults();
         }
     }

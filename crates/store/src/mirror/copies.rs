@@ -13,13 +13,16 @@ impl MirrorStore {
     #[must_use]
     pub fn copies(&self, id: SegmentId, offset: u64) -> Vec<usize> {
         let state = self.state.read();
-        let mut places: Vec<usize> = state
-            .members
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| member.active().is_some() && !member.lacks(id))
-            .map(|(place, _)| place)
-            .collect();
+        let of = |may_read: fn(&Member) -> Option<&dyn Store>| -> Vec<usize> {
+            let members = state.members.iter().enumerate();
+            let readable = members.filter(|(_, member)| may_read(member).is_some() && !member.lacks(id));
+            readable.map(|(place, _)| place).collect()
+        };
+        let mut places = of(Member::active);
+        if places.is_empty() {
+            // Those whose writes failed last of all have what they had.
+            places = of(Member::readable);
+        }
         if !places.is_empty() {
             let turn = (id.0.wrapping_add(offset / STRIPE) % places.len() as u64) as usize;
             places.rotate_left(turn);
@@ -34,7 +37,9 @@ impl MirrorStore {
     pub fn read_copy(&self, place: usize, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()> {
         let state = self.state.read();
         let member = state.members.get(place);
-        let Some((member, store)) = member.and_then(|member| Some((member, member.active()?))) else {
+        let Some((member, store)) =
+            member.and_then(|member| Some((member, member.active().or_else(|| member.readable())?)))
+        else {
             return Err(StoreError::NoSegment { id, path: self.socket.clone().unwrap_or_default() });
         };
         store.read(id, offset, buf).inspect_err(|error| {

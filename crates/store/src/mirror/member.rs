@@ -152,6 +152,11 @@ impl Member {
         self.store.as_deref().filter(|_| self.written && !self.failed.load(Ordering::Acquire))
     }
 
+    /// Its store, if it has not been left out and answers, though writes to it may have failed.
+    pub(super) fn readable(&self) -> Option<&dyn Store> {
+        self.store.as_deref().filter(|_| self.written && self.unanswered().is_none())
+    }
+
     /// Notes the newest publication that the member has: no other that was sent to it can turn up any more.
     pub(super) fn has(&self, newest: &Entry) {
         if let Some(record) = &newest.record {

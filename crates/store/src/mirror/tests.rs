@@ -631,6 +631,23 @@ fn a_member_that_missed_no_more_than_a_publication_is_whole_as_soon_as_it_is_bac
 }
 
 #[test]
+fn what_the_last_member_has_is_read_though_it_can_be_written_no_more() {
+    let disk = FaultStore::new(1);
+    let mirror = assemble(vec![member(1, disk.clone()), member(2, MemoryStore::new())]).unwrap();
+    mirror.create_segment(SegmentId(1)).unwrap();
+    commit(&mirror, 1, 1, 0, 5000).unwrap();
+    mirror.offline(2).unwrap();
+    mirror.append(SegmentId(1), 5000, &[0; 100]).unwrap();
+    disk.fail_after(0, FaultKind::Write);
+    assert!(mirror.sync().is_err());
+    assert_eq!(states(&mirror)[0].0, MemberState::Faulted);
+    let mut read = vec![0; 5000];
+    mirror.read(SegmentId(1), 0, &mut read).unwrap();
+    assert_eq!(read, bytes(1, 5000));
+    assert!(matches!(mirror.create_segment(SegmentId(2)), Err(StoreError::Poisoned { .. })));
+}
+
+#[test]
 fn a_publication_that_reached_only_who_is_gone_is_not_that_of_the_others() {
     for gone in 0..2 {
         let stores = [MemoryStore::new(), MemoryStore::new()];
