@@ -4,11 +4,14 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::Scratch;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 /// Bytes that do not compress.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
@@ -50,7 +53,7 @@ fn config(scratch: &Scratch) -> Vec<String> {
 /// Until the resilver in the background is over.
 fn settled(scratch: &Scratch) {
     scratch.ok("pool resilver -w tank");
-    assert!(config(scratch).iter().all(|line| !line.contains("resilvering")));
+    assert!(config(scratch).iter().all(|line| !line.contains("resilver")));
 }
 
 fn check(scratch: &Scratch) {
@@ -315,4 +318,64 @@ fn how_long_a_member_is_waited_for_can_be_set() {
     scratch.ok("pool create -o deadman=7 --size 96M other c.img");
     assert_eq!(scratch.ok("pool get -H -o value deadman other"), "7s\n");
     check(&scratch);
+}
+
+/// A pool whose label is a pipe does not tell its name until somebody writes to that.
+fn hang(pool: &Path) {
+    let label = pool.join("label");
+    fs::rename(&label, label.with_extension("away")).unwrap();
+    mknodat(CWD, &label, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+/// Those who have asked read an empty label, and then the copy.
+fn answer(pool: &Path) {
+    let label = pool.join("label");
+    let waiting = label.with_extension("waiting");
+    fs::rename(&label, &waiting).unwrap();
+    fs::rename(label.with_extension("away"), &label).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    // If nobody is waiting, nobody is.
+    drop(File::options().write(true).custom_flags(flags).open(waiting));
+}
+
+#[test]
+fn commands_that_begin_while_a_member_hangs_find_the_pool_and_its_owner() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create -o deadman=2s tank mirror one two");
+    let one = scratch.path().join("one");
+    let mut owner =
+        scratch.command("receive tank/x").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    hang(&one);
+    let begun = Instant::now();
+    assert_eq!(config(&scratch)[1..], ["mirror-0 ONLINE 0 0 0", "one ONLINE 0 0 0", "two ONLINE 0 0 0"]);
+    assert_eq!(scratch.ok("list -H -o name"), "tank\n");
+    scratch.ok("pool offline tank one");
+    let said = scratch.fails(1, "pool online tank one");
+    assert!(said.contains("no answer for 2 s"), "{said}");
+    fill(&scratch, "a", 1 << 20, 1);
+    assert_eq!(config(&scratch)[1..], ["mirror-0 DEGRADED 0 0 0", "one OFFLINE 0 0 0", "two ONLINE 0 0 0"]);
+    assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
+    answer(&one);
+    scratch.ok("pool online tank one");
+    drop(owner.stdin.take());
+    owner.wait().unwrap();
+    settled(&scratch);
+    check(&scratch);
+    fs::remove_dir_all(scratch.path().join("two")).unwrap();
+    holds(&scratch, "a", 1 << 20, 1);
+}
+
+#[test]
+fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create solo one");
+    scratch.ok("pool create tank two");
+    hang(&scratch.path().join("one"));
+    let begun = Instant::now();
+    scratch.ok("create tank/x");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let said = scratch.run("pool list -H -o name");
+    assert_eq!((said.code, said.out.as_str()), (0, "tank\n"), "{said:?}");
+    assert!(said.err.contains("one for 30 s: which pool is there is not known"), "{said:?}");
 }

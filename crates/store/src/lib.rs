@@ -22,6 +22,7 @@ mod mirror;
 #[cfg(test)]
 mod model_tests;
 mod object;
+mod pending;
 mod probe;
 mod ring;
 mod runtime;
@@ -45,4 +46,5 @@ pub use mirror::{
     attach_to_single,
 };
 pub use object::{CACHE_BYTES, CacheStatus, ObjectStore, Traffic, check_cache, is_url, take_over};
+pub use pending::{Pending, QUIET, canonical, exists};
 pub use store::{Capacity, RawUberblock, SegmentId, SegmentInfo, Store, UBERBLOCK_MAX, UBERBLOCK_RING};

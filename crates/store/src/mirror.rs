@@ -7,7 +7,7 @@
 //! A mirror does not know which of two differing copies is right: whoever has a checksum does, and asks for one
 //! copy after the other ([`MirrorStore::read_copy`]).
 //!
-//! Lock order: `writing`, `syncing`, `published`, `state`, then `volatile`, `open` and what members lack, which are leaves.
+//! Lock order: `writing`, `syncing`, `published`, `state`, then `scan`, `volatile`, `open` and what members lack, which are leaves.
 
 mod change;
 mod copies;
@@ -15,6 +15,7 @@ mod locate;
 mod member;
 mod missing;
 mod open;
+mod opening;
 mod record;
 mod resilver;
 mod state;
@@ -69,6 +70,8 @@ pub struct MirrorStore {
     /// Held through a sync.
     syncing: Mutex<()>,
     published: Mutex<Published>,
+    /// What is published of the last resilver.
+    scan: Mutex<Scan>,
     /// One resilver at a time, and whether there is one.
     resilvering: Mutex<()>,
     is_resilvering: AtomicBool,
@@ -85,7 +88,6 @@ pub struct MirrorStore {
 struct Published {
     sequence: u64,
     last: Option<RawUberblock>,
-    scan: Scan,
 }
 
 impl MirrorStore {
@@ -212,7 +214,7 @@ impl MirrorStore {
     fn publish_record(&self, published: &mut Published, txg: u64, uberblock: &[u8]) -> Result<()> {
         let state = self.state.read();
         let sequence = published.sequence + 1;
-        let bytes = state.record(sequence, published.scan).encode(uberblock);
+        let bytes = state.record(sequence, *self.scan.lock()).encode(uberblock);
         for member in state.members.iter().filter(|member| member.active().is_some()) {
             member.sent.store(state.generation, Ordering::Release);
         }

@@ -109,6 +109,7 @@ pub fn ready(app: &mut App<'_>) -> Result<()> {
     app.context.stdin = stdin;
     app.context.out = BufWriter::new(out);
     app.context.err = err;
+    app.places.tell_nobody();
     if app.is_served() {
         // The files of this process are another command's.
         return Ok(());

@@ -63,16 +63,14 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     let size = places.iter().find_map(|(_, size)| *size);
     let options = CreateOptions { label: label.clone(), size, force: args.force };
     let locations: Vec<Location> = places.into_iter().map(|(location, _)| location).collect();
-    let store = match locations.as_slice() {
-        [location] => {
-            let (place, options) = (location.clone(), options.clone());
-            waiting::for_store(app.context, location, move || snowmelt_store::create(&place, &options))?
-        }
-        several => snowmelt_store::create_mirror(several, &options),
-    };
-    let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
     let location =
         locations.first().ok_or_else(|| CliError::Usage("missing vdev specification".to_owned()))?;
+    let places = locations.clone();
+    let store = waiting::for_store(app.context, location, move || match places.as_slice() {
+        [place] => snowmelt_store::create(place, &options),
+        several => snowmelt_store::create_mirror(several, &options),
+    })?;
+    let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
     let options = PoolOptions { keys, ..pool_options(location) };
     let pool = Pool::create(store, &NewPool { name, guid }, options)
         .map_err(|error| CliError::failed(&attempt, &error))?;
@@ -118,7 +116,7 @@ pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -
         return remember(app, &entry::line(location, label));
     }
     for path in std::iter::once(location.path().to_owned()).chain(snowmelt_store::mirror_paths(location)) {
-        if path.exists() {
+        if snowmelt_store::exists(&path) != Some(false) {
             remember(app, &path)?;
         }
     }
@@ -131,7 +129,7 @@ pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -
 /// When the list cannot be written.
 pub fn forget_all(app: &mut App<'_>, paths: &[PathBuf], attempt: &str) -> Result<()> {
     for path in paths {
-        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        let path = snowmelt_store::canonical(path);
         app.places.registry().remove(&path).map_err(|error| CliError::failed(attempt, &error))?;
     }
     Ok(())
@@ -139,7 +137,7 @@ pub fn forget_all(app: &mut App<'_>, paths: &[PathBuf], attempt: &str) -> Result
 
 /// Where a pool is: one path, or those of its members.
 pub fn paths_of(location: &Location) -> Vec<PathBuf> {
-    let own = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
+    let own = snowmelt_store::canonical(location.path());
     std::iter::once(own).chain(snowmelt_store::mirror_paths(location)).collect()
 }
 
@@ -148,7 +146,7 @@ pub fn paths_of(location: &Location) -> Vec<PathBuf> {
 /// # Errors
 /// When the list cannot be written.
 pub fn remember(app: &mut App<'_>, path: &Path) -> Result<()> {
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = snowmelt_store::canonical(path);
     if app.places.is_usual(&path) {
         return Ok(());
     }

@@ -8,6 +8,7 @@ use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::Told;
+use crate::pools::waiting;
 
 /// Destroys a pool.
 ///
@@ -21,7 +22,7 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     let attempt = format!("cannot destroy '{name}'");
     let paths = paths_of(&pool.location);
     // Not opened as a pool: one that is damaged can be destroyed too.
-    let store = match snowmelt_store::open(&pool.location, Access::ReadWrite) {
+    let store = match waiting::open(app.context, &pool.location, Access::ReadWrite)? {
         Ok(store) => store,
         Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
         Err(error) => return Err(CliError::failed(&attempt, &error)),

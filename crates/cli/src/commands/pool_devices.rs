@@ -27,11 +27,10 @@ fn mirror_of<'a>(session: &'a Session, attempt: &str) -> Result<&'a MirrorStore>
 /// The member that is called so: by path, as given or resolved, or by guid.
 fn member(app: &App<'_>, mirror: &MirrorStore, device: &Path, attempt: &str) -> Result<MemberStatus> {
     let path = app.context.path(device);
-    let real = std::fs::canonicalize(&path).ok();
+    let real = snowmelt_store::canonical(&path);
     let number = device.to_str().and_then(|text| text.parse::<u64>().ok());
-    let is_it = |member: &MemberStatus| {
-        member.path == path || Some(&member.path) == real.as_ref() || Some(member.guid) == number
-    };
+    let is_it =
+        |member: &MemberStatus| member.path == path || member.path == real || Some(member.guid) == number;
     // Of two at one place, the one that is not there any more was meant.
     let mut found: Vec<_> = mirror.members().into_iter().filter(is_it).collect();
     found.sort_by_key(|member| member.state == snowmelt_store::MemberState::Online);
@@ -90,7 +89,7 @@ fn make_mirror(app: &mut App<'_>, pool: &str, device: &Path, attempt: &str) -> R
     if !snowmelt_store::mirror_paths(&known.location).is_empty() {
         return Ok(());
     }
-    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let real = snowmelt_store::canonical;
     if real(&app.context.path(device)) != real(known.location.path()) {
         return Err(CliError::Failed(format!("{attempt}: no such device in pool")));
     }

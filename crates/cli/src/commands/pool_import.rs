@@ -175,9 +175,8 @@ fn found(app: &App<'_>, args: &PoolImportArgs) -> Vec<KnownPool> {
 }
 
 fn is_path_of(app: &App<'_>, pool: &KnownPool, wanted: &str) -> bool {
-    let canonical = |path: &Path| std::fs::canonicalize(path).ok();
-    let path = canonical(&app.context.path(wanted));
-    wanted.contains('/') && path.is_some() && canonical(pool.location.path()) == path
+    let canonical = snowmelt_store::canonical;
+    wanted.contains('/') && canonical(pool.location.path()) == canonical(&app.context.path(wanted))
 }
 
 /// Pools that are found already need no import.
@@ -203,10 +202,14 @@ fn show(app: &mut App<'_>, found: &[KnownPool]) -> Result<Exit> {
         paths.sort();
         paths.dedup();
         for path in paths {
-            writeln!(out, "\t  {}  {}", path.display(), if path.exists() { "ONLINE" } else { "UNAVAIL" })?;
+            writeln!(out, "\t  {}  {}", path.display(), state_of(&path))?;
         }
     }
     Ok(Exit::Ok)
+}
+
+fn state_of(path: &Path) -> &'static str {
+    if snowmelt_store::exists(path) == Some(true) { "ONLINE" } else { "UNAVAIL" }
 }
 
 fn import_all(app: &mut App<'_>, found: Vec<KnownPool>, options: &ImportOptions<'_>) -> Result<Exit> {
@@ -276,7 +279,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
 /// Whether the pool at `location` can be read, and its key is to be had.
 fn can_open(app: &App<'_>, location: &Location) -> Result<()> {
     let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
-    let store = snowmelt_store::open(location, Access::ReadOnly).map_err(failed)?;
+    let store = waiting::open(app.context, location, Access::ReadOnly)?.map_err(failed)?;
     keys::load(app.context, &*store, location, Stdin::Free).map(drop)
 }
 
@@ -291,5 +294,8 @@ fn rename(app: &App<'_>, pool: &KnownPool, name: &str, attempt: &str) -> Result<
     }
     owner.close()?;
     let label = PoolLabel { name: name.to_owned(), guid: pool.label.guid };
-    snowmelt_store::set_label(&pool.location, &label).map_err(|error| CliError::failed(attempt, &error))
+    let place = pool.location.clone();
+    let named =
+        waiting::for_store(app.context, &pool.location, move || snowmelt_store::set_label(&place, &label))?;
+    named.map_err(|error| CliError::failed(attempt, &error))
 }

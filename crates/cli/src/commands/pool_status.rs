@@ -37,6 +37,11 @@ status: One or more devices is currently being resilvered.  The pool will
 \tcontinue to function, possibly in a degraded state.
 action: Wait for the resilver to complete.
 ";
+const RESILVER_DUE: &str = "\
+status: One or more devices lacks what was written while it was away.  The pool
+\tcontinues to function without that copy of it.
+action: Bring it up to date with 'snowmelt pool resilver'.
+";
 /// What `zpool status` says of ZFS-8000-2Q.
 const MEMBER_MISSING: &str = "\
 status: One or more devices could not be opened.  Sufficient replicas exist for
@@ -220,7 +225,7 @@ fn rows(pool: &PoolFacts) -> Vec<Row> {
             continue;
         }
         if !is_replaced(member) {
-            rows.push(of_member(member, 4));
+            rows.push(of_member(pool, member, 4));
             continue;
         }
         let new = pool.members.iter().filter(|new| new.replaces == Some(member.guid));
@@ -231,15 +236,16 @@ fn rows(pool: &PoolFacts) -> Vec<Row> {
             errors: [0; 3],
             note: String::new(),
         });
-        rows.extend(std::iter::once(member).chain(new).map(|member| of_member(member, 6)));
+        rows.extend(std::iter::once(member).chain(new).map(|member| of_member(pool, member, 6)));
     }
     rows
 }
 
-fn of_member(member: &MemberFacts, indent: usize) -> Row {
+fn of_member(pool: &PoolFacts, member: &MemberFacts, indent: usize) -> Row {
     let unanswered = member.unanswered.map(|secs| format!("has not answered for {secs} s"));
     let note = match (unanswered.as_ref().or(member.why.as_ref()), member.is_online()) {
-        (_, true) if member.is_resilvering => "  (resilvering)".to_owned(),
+        (_, true) if member.is_resilvering && is_being_resilvered(pool) => "  (resilvering)".to_owned(),
+        (_, true) if member.is_resilvering => "  (awaiting resilver)".to_owned(),
         (Some(why), false) if member.state != "OFFLINE" => format!("  {why}"),
         _ => String::new(),
     };
@@ -251,11 +257,17 @@ fn of_member(member: &MemberFacts, indent: usize) -> Row {
     }
 }
 
+/// Whether somebody is at it.
+fn is_being_resilvered(pool: &PoolFacts) -> bool {
+    pool.resilver.is_some_and(|resilver| resilver.is_running)
+}
+
 /// What `zpool status` says of a mirror that is not whole.
 fn mirror_status(pool: &PoolFacts) -> Option<&'static str> {
     let has = |state: &str| pool.members.iter().any(|member| member.state == state);
     Some(match () {
-        () if pool.members.iter().any(|member| member.is_resilvering) => RESILVERING,
+        () if is_being_resilvered(pool) => RESILVERING,
+        () if pool.members.iter().any(|member| member.is_resilvering) => RESILVER_DUE,
         () if has("UNAVAIL") => MEMBER_MISSING,
         () if has("FAULTED") => MEMBER_FAULTED,
         () if has("OFFLINE") => MEMBER_OFFLINE,

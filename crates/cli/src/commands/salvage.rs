@@ -11,7 +11,7 @@ use crate::args::SalvageArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, Stdin};
-use crate::pools::{KnownPool, acquire_alone, acquire_lost};
+use crate::pools::{KnownPool, acquire_alone, acquire_lost, waiting};
 use crate::progress::Progress;
 use crate::report;
 
@@ -40,7 +40,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
         )));
     };
     // Whoever has it open can open it.
-    let store = snowmelt_store::open(&pool.location, Access::ReadWrite);
+    let store = waiting::open(app.context, &pool.location, Access::ReadWrite)?;
     drop(store.map_err(|error| CliError::failed(&attempt, &error))?);
     if acquire_alone(app.context, &pool.location, &attempt).is_ok() {
         writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?;
@@ -92,7 +92,7 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
 }
 
 fn search(app: &App<'_>, pool: &KnownPool, attempt: &str) -> Result<Salvage> {
-    let store = snowmelt_store::open(&pool.location, Access::ReadOnly);
+    let store = waiting::open(app.context, &pool.location, Access::ReadOnly)?;
     let store = store.map_err(|error| CliError::failed(attempt, &error))?;
     let progress = Progress::bytes(app.context, None);
     let cancelled = app.context.cancelled.clone();

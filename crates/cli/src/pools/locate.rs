@@ -1,11 +1,13 @@
 //! Where pools are looked for: what `--pool-dir` (or SNOWMELT_POOLS) names, then `$XDG_DATA_HOME/snowmelt/*`, then the
 //! registry. Of pools with one name the first found counts; a pool found twice counts once.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use snowmelt_store::{Location, PoolLabel};
+use snowmelt_store::{Location, Pending, PoolLabel, QUIET, mirror_paths};
 
+use super::asked::Asked;
 use super::registry::Registry;
 use super::{entry, shadow, stream_index};
 use crate::context::Context;
@@ -29,6 +31,7 @@ pub struct Places {
     /// Where shadows are: the same goes for them.
     shadows: PathBuf,
     registry: Registry,
+    asked: Asked,
 }
 
 impl Places {
@@ -52,6 +55,7 @@ impl Places {
             indexes: home("XDG_CACHE_HOME", ".cache").join("snowmelt/streams"),
             shadows: home("XDG_STATE_HOME", ".local/state").join("snowmelt/shadow"),
             registry: Registry::new(registry.join("snowmelt/pools")),
+            asked: Asked::new(context),
         }
     }
 
@@ -63,12 +67,13 @@ impl Places {
             indexes: PathBuf::from("/nonexistent"),
             shadows: PathBuf::from("/nonexistent"),
             registry: Registry::new("/nonexistent/pools".into()),
+            asked: self.asked.clone(),
         }
     }
 
     /// Where a pool is made that was given no place.
     pub fn default_path(&self, pool: &str) -> PathBuf {
-        let parent = self.named.iter().find(|path| !is_pool(path) && (path.is_dir() || !path.exists()));
+        let parent = self.named.iter().find(|path| !self.is_pool(path) && (path.is_dir() || !path.exists()));
         parent.unwrap_or(&self.data_home).join(pool)
     }
 
@@ -99,57 +104,96 @@ impl Places {
             || self.named.iter().any(|named| named == path || Some(named.as_path()) == parent)
     }
 
+    /// Tells nobody any more which places do not answer.
+    pub fn tell_nobody(&self) {
+        self.asked.tell_nobody();
+    }
+
     /// The pool of this name.
     pub fn find(&self, name: &str) -> Option<KnownPool> {
         let index = stream_index::is_name(name).then(|| self.indexes.join(name));
         let shadow = shadow::is_name(name).then(|| self.shadows.join(name));
         let candidates = index.into_iter().chain(shadow).chain(self.candidates());
-        candidates.filter_map(|path| known(&path)).find(|pool| pool.label.name == name)
+        let is_it = |pool: &KnownPool| pool.label.name == name;
+        let mut silent = Vec::new();
+        for path in candidates {
+            match self.asked.soon(&path) {
+                Some(Some(pool)) if is_it(&pool) => return Some(pool),
+                Some(_) => {}
+                None => silent.push(path),
+            }
+        }
+        self.asked.late(silent, is_it).into_iter().find(is_it)
     }
 
     /// The pool at this path, wherever pools are looked for otherwise.
     pub fn at(&self, path: &Path) -> Option<KnownPool> {
-        known(path)
+        let late = || self.asked.late(vec![path.to_owned()], |_| true).pop();
+        self.asked.soon(path).unwrap_or_else(late)
     }
 
     /// Every pool, by name.
     pub fn all(&self) -> Vec<KnownPool> {
         let mut pools: Vec<KnownPool> = Vec::new();
-        for pool in self.candidates().filter_map(|path| known(&path)) {
-            let is_known = pools
-                .iter()
-                .any(|other| other.label.guid == pool.label.guid || other.label.name == pool.label.name);
-            if !is_known {
-                pools.push(pool);
+        let mut silent = Vec::new();
+        for path in self.candidates() {
+            match self.asked.soon(&path) {
+                Some(found) => add(&mut pools, found),
+                None => silent.push(path),
             }
+        }
+        if !silent.is_empty() {
+            // Nobody waits for a member of a mirror that was found by another.
+            let members: BTreeSet<PathBuf> =
+                pools.iter().flat_map(|pool| mirror_paths(&pool.location)).collect();
+            silent.retain(|path| !members.contains(path));
+            add(&mut pools, self.asked.late(silent, |_| false));
         }
         pools.sort_by(|a, b| a.label.name.cmp(&b.label.name));
         pools
     }
 
     fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let named =
-            self.named.iter().flat_map(|path| if is_pool(path) { vec![path.clone()] } else { below(path) });
+        let named = self
+            .named
+            .iter()
+            .flat_map(|path| if self.is_pool(path) { vec![path.clone()] } else { below(path) });
         let usual = std::iter::once_with(|| below(&self.data_home)).flatten();
         let listed = std::iter::once_with(|| self.registry.read().unwrap_or_default()).flatten();
         named.chain(usual).chain(listed)
     }
+
+    /// Whether a pool is at this path, and not below it: what does not answer is asked itself.
+    fn is_pool(&self, path: &Path) -> bool {
+        self.asked.soon(path).is_none_or(|found| found.is_some())
+    }
 }
 
-/// What is directly in a directory, in order; nothing if it cannot be read.
+/// Adds pools that are not known yet.
+fn add(pools: &mut Vec<KnownPool>, found: impl IntoIterator<Item = KnownPool>) {
+    for pool in found {
+        let same =
+            |other: &KnownPool| other.label.guid == pool.label.guid || other.label.name == pool.label.name;
+        if !pools.iter().any(same) {
+            pools.push(pool);
+        }
+    }
+}
+
+/// What is directly in a directory, in order; nothing if it cannot be read, or does not answer soon.
 fn below(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    paths
-}
-
-fn is_pool(path: &Path) -> bool {
-    known(path).is_some()
+    let directory = directory.to_owned();
+    let listed = Pending::ask(move || {
+        let entries = std::fs::read_dir(directory).ok()?;
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        Some(paths)
+    });
+    listed.within(QUIET).flatten().unwrap_or_default()
 }
 
 /// The pool at a path, if there is one.
-fn known(path: &Path) -> Option<KnownPool> {
+pub(super) fn known(path: &Path) -> Option<KnownPool> {
     if let Some(pool) = entry::parse(path) {
         return Some(pool);
     }

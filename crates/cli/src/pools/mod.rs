@@ -1,5 +1,6 @@
 //! Where pools are, and who may work on one: the process that owns it, which also works for the others.
 
+mod asked;
 pub mod cache;
 pub mod entry;
 pub mod keys;

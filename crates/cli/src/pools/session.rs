@@ -19,7 +19,7 @@ use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
 use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
 use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
-use snowmelt_store::{Access, Location, StoreError};
+use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
 use super::{outside, shadow, waiting};
@@ -27,8 +27,8 @@ use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
-/// How long a lock may be held by somebody who does not serve.
-const OWNER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long a lock may be held by somebody who does not serve: who opens a mirror waits for a member that long, and a moment more.
+const OWNER_WAIT_MAX: Duration = Duration::from_secs(DEADMAN.as_secs() + 15);
 /// Pause between two attempts to own a pool or reach its owner.
 const OWNER_WAIT_STEP: Duration = Duration::from_millis(10);
 /// How long a command may take before it serves others.

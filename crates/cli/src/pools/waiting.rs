@@ -1,6 +1,7 @@
-//! Waiting for an object store that does not answer: not in silence, and no longer than whoever waits wants to.
+//! Waiting for a store that does not answer: not in silence, and no longer than whoever waits wants to.
 //!
-//! A request is tried again for minutes before it fails. Opening a pool comes before anything that would notice a signal.
+//! A request to an object store is tried again for minutes before it fails, and a disk can hang for as long as it likes. Opening a pool
+//! comes before anything that would notice a signal.
 
 use std::io::Write;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -38,9 +39,6 @@ pub fn for_store<T: Send + 'static>(
     location: &Location,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
-    if !matches!(location, Location::Object(_)) {
-        return Ok(work());
-    }
     let (done, answer) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("snowmelt-waiting".to_owned());
     // Nobody takes the answer of one that was cancelled.
@@ -62,7 +60,12 @@ pub fn for_store<T: Send + 'static>(
         if !is_told && begun.elapsed() > TELL_AFTER && context.is_terminal_err() {
             is_told = true;
             let place = location.path().display();
-            let _ = writeln!(&context.err, "no answer yet from {place}: trying for 3 minutes");
+            let _ = match location {
+                Location::Object(_) => {
+                    writeln!(&context.err, "no answer yet from {place}: trying for 3 minutes")
+                }
+                _ => writeln!(&context.err, "no answer yet from a device of the pool at {place}: waiting"),
+            };
         }
     }
 }

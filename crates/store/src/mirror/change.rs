@@ -1,7 +1,6 @@
 //! Members that come and go while the mirror is open.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::member::{Member, MirrorMember};
@@ -10,7 +9,7 @@ use super::open;
 use super::{MirrorStore, State};
 use crate::codec;
 use crate::label::{MEMBERS_MAX, MirrorLabel};
-use crate::{Result, Store, StoreError, Unanswered};
+use crate::{Pending, Result, Store, StoreError, Unanswered};
 
 impl MirrorStore {
     /// The pool's guid.
@@ -88,7 +87,7 @@ impl MirrorStore {
 
     /// What follows is a resilver of its own.
     fn begin_scan(&self) {
-        self.published.lock().scan = Default::default();
+        *self.scan.lock() = Default::default();
     }
 
     /// Takes a member away for good; its store is wiped, if it is there.
@@ -140,21 +139,23 @@ impl MirrorStore {
             let published = self.published.lock();
             (published.sequence, published.last.as_ref().map_or(0, |last| last.txg))
         };
-        {
+        let gone = {
             let _writing = self.writing.write();
             let mut state = self.state.write();
             let place = Self::dispensable(&state, guid)?;
             let next_id = self.next_id.load(Ordering::Acquire);
             let was_written = state.members.get(place).is_some_and(|member| member.written);
             state.leave_out(place, &self.volatile.lock(), next_id, txg);
-            if let Some(member) = state.members.get_mut(place) {
-                member.offline = true;
-                member.store = None;
-            }
             if was_written {
                 state.next_generation(sequence);
             }
-        }
+            state.members.get_mut(place).and_then(|member| {
+                member.offline = true;
+                member.store.take()
+            })
+        };
+        // A device can hang when it is closed, too.
+        Pending::ask(move || drop(gone)).within(*self.deadman.lock());
         self.publish_again()
     }
 
@@ -175,7 +176,7 @@ impl MirrorStore {
                 return Err(invalid(path, "no such device in pool"));
             };
             let newest = self.entries(&state)?;
-            let record = state.record(published.sequence, published.scan);
+            let record = state.record(published.sequence, *self.scan.lock());
             let last = open::entries(store.uberblocks()?).into_iter().max_by_key(open::Entry::place);
             let known = record.members.get(place);
             if known.is_none_or(|known| !open::follows(last.as_ref(), known, &record, &newest)) {
@@ -219,15 +220,7 @@ impl MirrorStore {
     pub(super) fn attend(&self, guid: u64, store: &dyn Store) {
         store.set_autotrim(self.autotrim.load(Ordering::Relaxed));
         store.set_deadman(*self.deadman.lock());
-        let state = Arc::downgrade(&self.state);
-        store.give_up_if(Box::new(move |unanswered| {
-            let Some(state) = state.upgrade() else { return unanswered.since >= unanswered.deadman };
-            // Whoever asks may have it for itself: while members come and go, or the mirror is opened.
-            match state.try_read_recursive() {
-                Some(state) => state.gives_up(guid, unanswered),
-                None => unanswered.since >= unanswered.deadman,
-            }
-        }));
+        State::attend(&self.state, guid, store);
     }
 
     /// Segments that are open are not open in a member that was just taken in.

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use super::MirrorStore;
 use super::change::member_guid;
 use super::member::MirrorMember;
 use super::open::{OpenOptions, SEGMENT_LEN_MAX};
+use super::{MirrorStore, opening};
 use crate::label::{Label, MEMBERS_MAX, MirrorLabel, PoolLabel};
-use crate::{Access, CreateOptions, FileStore, Location, Result, Store, StoreError, location, runtime};
+use crate::{
+    Access, CreateOptions, DEADMAN, FileStore, Location, Pending, QUIET, Result, Store, StoreError, location,
+    pending, runtime,
+};
 
 /// Members that are not where they were are looked for beside one that is, among so many at most.
 const SIBLINGS_MAX: usize = 256;
@@ -76,6 +80,21 @@ struct Found {
     here: BTreeMap<u64, (PathBuf, Vec<(u64, PathBuf)>)>,
     /// Where the others were last seen.
     hints: BTreeMap<u64, PathBuf>,
+    /// Places that did not answer.
+    silent: BTreeSet<PathBuf>,
+}
+
+impl Found {
+    /// Whether nothing is to be found elsewhere.
+    fn is_complete(&self) -> bool {
+        self.hints.iter().all(|(guid, hint)| self.here.contains_key(guid) || self.silent.contains(hint))
+    }
+
+    /// Each member, and where it is or was last seen.
+    fn places(&self) -> Vec<(u64, PathBuf)> {
+        let here = |guid| self.here.get(guid).map(|(path, _)| path.clone());
+        self.hints.iter().map(|(guid, hint)| (*guid, here(guid).unwrap_or_else(|| hint.clone()))).collect()
+    }
 }
 
 /// Finds the members of the mirror of which `label` is a member's, at `path`.
@@ -87,19 +106,26 @@ fn find(path: &Path, pool: &PoolLabel, mirror: &MirrorLabel) -> Found {
     let mut is_scanned = false;
     loop {
         while let Some(path) = queue.pop_front() {
-            let path = std::fs::canonicalize(&path).unwrap_or(path);
             if !seen.insert(path.clone()) {
                 continue;
             }
-            let Some((guid, members)) = member_at(&path, pool.guid) else { continue };
+            let (place, guid) = (path.clone(), pool.guid);
+            let asked = Pending::ask(move || {
+                let path = std::fs::canonicalize(&place).unwrap_or(place);
+                Some((member_at(&path, guid)?, path))
+            });
+            let Some(answer) = asked.within(QUIET) else {
+                found.silent.insert(path);
+                continue;
+            };
+            let Some(((guid, members), path)) = answer else { continue };
             queue.extend(members.iter().map(|(_, path)| path.clone()));
             for (guid, hint) in &members {
                 found.hints.entry(*guid).or_insert_with(|| hint.clone());
             }
             found.here.entry(guid).or_insert((path, members));
         }
-        let is_complete = found.hints.keys().all(|guid| found.here.contains_key(guid));
-        if is_complete || is_scanned {
+        if found.is_complete() || is_scanned {
             return found;
         }
         is_scanned = true;
@@ -115,7 +141,7 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The guid of the member of a pool at a path, and what its label says of all.
-fn member_at(path: &Path, pool: u64) -> Option<(u64, Vec<(u64, PathBuf)>)> {
+pub(super) fn member_at(path: &Path, pool: u64) -> Option<(u64, Vec<(u64, PathBuf)>)> {
     if !path.exists() {
         return None;
     }
@@ -129,18 +155,20 @@ fn member_at(path: &Path, pool: u64) -> Option<(u64, Vec<(u64, PathBuf)>)> {
 /// # Errors
 /// `Locked` when another process has any of its members; as [`MirrorStore::assemble`].
 pub(crate) fn open(location: &Location, label: &Label, access: Access) -> Result<Box<dyn Store>> {
+    open_within(location, label, access, DEADMAN)
+}
+
+/// As [`open`], with another bound to the waiting for a member.
+pub(super) fn open_within(
+    location: &Location,
+    label: &Label,
+    access: Access,
+    deadman: Duration,
+) -> Result<Box<dyn Store>> {
     let Some(mirror) = &label.mirror else { return location::open_member(location, access) };
-    let path = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
+    let path = pending::canonical(location.path());
     let found = find(&path, &label.pool, mirror);
-    // In one order for everybody, so that two who try at once do not take one member each.
-    let mut members = Vec::new();
-    for (guid, hint) in &found.hints {
-        let (path, store) = match found.here.get(guid) {
-            Some((path, _)) => (path.clone(), open_member(path, access)?),
-            None => (hint.clone(), Err(why_not_there(hint))),
-        };
-        members.push(MirrorMember { guid: *guid, path, store });
-    }
+    let (members, is_silent) = opening::open_all(found.places(), label.pool.guid, access, deadman)?;
     let socket = runtime::mirror_socket(label.pool.guid, &path);
     let options = OpenOptions { access, guid: label.pool.guid, socket };
     let mirror = MirrorStore::assemble_with(members, options)?;
@@ -150,29 +178,15 @@ pub(crate) fn open(location: &Location, label: &Label, access: Access) -> Result
         if !found.here.values().all(is_told) {
             mirror.write_labels()?;
         }
+        if is_silent {
+            // So that the next who opens it does not wait again.
+            mirror.settle()?;
+        }
     }
     Ok(Box::new(mirror))
 }
 
-/// Opens one member; what is wrong with it alone is no error.
-fn open_member(path: &Path, access: Access) -> Result<std::result::Result<Box<dyn Store>, String>> {
-    let opened = Location::detect(path).and_then(|location| location::open_member(&location, access));
-    match opened {
-        Ok(store) => Ok(Ok(store)),
-        Err(error @ StoreError::Locked { .. }) => Err(error),
-        Err(StoreError::Io { op, path, source })
-            if matches!(
-                source.kind(),
-                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
-            Err(StoreError::Io { op, path, source })
-        }
-        Err(error) => Ok(Err(error.to_string())),
-    }
-}
-
-fn why_not_there(path: &Path) -> String {
+pub(super) fn why_not_there(path: &Path) -> String {
     match path.exists() {
         true => "what is there is not this member".to_owned(),
         false => "cannot open: there is nothing".to_owned(),
@@ -218,8 +232,11 @@ impl MirrorStore {
         options: &CreateOptions,
         replaces: Option<u64>,
     ) -> Result<()> {
-        let store = location::create_member(location, options, self.segment_capacity())?;
-        let path = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
+        let (place, options, segment_len) = (location.clone(), options.clone(), self.segment_capacity());
+        let store = self.bounded("make a pool in", location.path(), move || {
+            location::create_member(&place, &options, segment_len)
+        })?;
+        let path = pending::canonical(location.path());
         let guid = self.new_guid();
         let label = MirrorLabel { member: guid, members: Self::labels(&self.state.read()) };
         let attached = store.set_mirror(Some(&label)).and_then(|()| {
@@ -236,24 +253,39 @@ impl MirrorStore {
     /// Brings a member [online](Self::online) that is where it was last seen.
     ///
     /// # Errors
-    /// As [`online`](Self::online); `Invalid` when what is there is not that member.
+    /// As [`online`](Self::online); `Invalid` when what is there is not that member, `NoAnswer`.
     pub fn online_again(&self, guid: u64) -> Result<()> {
-        let path = self.path_of(guid).unwrap_or_default();
-        match member_at(&path, self.pool_guid()) {
-            Some((found, _)) if found == guid => {}
-            _ => return Err(StoreError::Invalid { why: why_not_there(&path), path }),
-        }
         self.has_answered(guid)?;
-        self.close_failed(guid);
-        let store = location::open_member(&Location::detect(&path)?, Access::ReadWrite)?;
+        let path = self.path_of(guid).unwrap_or_default();
+        let (place, pool) = (path.clone(), self.pool_guid());
+        self.bounded("look at", &path, move || match member_at(&place, pool) {
+            Some((found, _)) if found == guid => Ok(()),
+            _ => Err(StoreError::Invalid { why: why_not_there(&place), path: place }),
+        })?;
+        let (failed, place) = (self.take_failed(guid), path.clone());
+        let store = self.bounded("open", &path, move || {
+            // Its lock goes with it.
+            drop(failed);
+            location::open_member(&Location::detect(&place)?, Access::ReadWrite)
+        })?;
         self.online(guid, path, store)
     }
 
+    /// What `work` gives, if that does not take longer than a member may.
+    fn bounded<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        path: &Path,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let deadman = *self.deadman.lock();
+        let no_answer = StoreError::NoAnswer { op, path: path.to_owned(), since: deadman };
+        Pending::ask(work).within(deadman).unwrap_or(Err(no_answer))
+    }
+
     /// Lets go of the store of a member that failed, so that it can be opened afresh.
-    fn close_failed(&self, guid: u64) {
+    fn take_failed(&self, guid: u64) -> Option<Box<dyn Store>> {
         let mut state = self.state.write();
-        if let Some(member) = state.members.iter_mut().find(|member| member.guid == guid && !member.written) {
-            member.store = None;
-        }
+        state.members.iter_mut().find(|member| member.guid == guid && !member.written)?.store.take()
     }
 }

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::member::{Lack, Member, MirrorMember};
 use super::missing::Missing;
-use super::record::{MemberRecord, Record};
+use super::record::{MemberRecord, Record, Scan};
 use super::state::{State, Volatile};
 use super::{MirrorStore, Published};
 use crate::gate::Gate;
@@ -97,8 +97,12 @@ impl MirrorStore {
 
     pub(super) fn assemble_with(members: Vec<MirrorMember>, options: OpenOptions) -> Result<Self> {
         let here = members.first().map(|member| member.path.clone()).unwrap_or_default();
+        let shared = Arc::new(RwLock::new(State::default()));
         let mut found = Vec::new();
         for member in members {
+            if let Ok(store) = &member.store {
+                State::attend(&shared, member.guid, &**store);
+            }
             let rings = match &member.store {
                 Ok(store) => match store.segments().and_then(|_| store.uberblocks()) {
                     Ok(raw) => Ok(entries(raw)),
@@ -119,33 +123,30 @@ impl MirrorStore {
             })
             .max_by_key(|(entry, _)| entry.place());
         let read_only = options.access == Access::ReadOnly;
-        let (state, published) = match newest {
+        let (state, published, scan) = match newest {
             Some((Entry { record: Some(record), raw, .. }, path)) => join(found, &record, raw, &path)?,
             newest => begin(found, newest.map(|(entry, _)| entry.raw), &here)?,
         };
+        *shared.write() = state;
         let mirror = Self {
             gate: Gate::new(&here, options.access),
             read_only,
             socket: options.socket,
             guid: options.guid,
             writing: RwLock::default(),
-            state: Arc::new(RwLock::new(state)),
+            state: shared,
             volatile: Mutex::new(Volatile::default()),
             open: Mutex::default(),
             next_id: Default::default(),
             syncing: Mutex::default(),
             published: Mutex::new(published),
+            scan: Mutex::new(scan),
             resilvering: Mutex::default(),
             is_resilvering: Default::default(),
             autotrim: AtomicBool::new(true),
             deadman: Mutex::new(DEADMAN),
             progress: Default::default(),
         };
-        for member in &mirror.state.read().members {
-            if let Some(store) = &member.store {
-                mirror.attend(member.guid, &**store);
-            }
-        }
         mirror.settle_in()?;
         Ok(mirror)
     }
@@ -281,7 +282,7 @@ impl State {
     }
 }
 
-type Joined = (State, Published);
+type Joined = (State, Published, Scan);
 
 /// A mirror that has been published: `record` is the newest, of the member at `path`.
 fn join(
@@ -322,9 +323,9 @@ fn join(
         member.lack = Mutex::new(Lack::of(missing));
         members.push(member);
     }
-    let published = Published { sequence: record.sequence, last: Some(raw), scan: record.scan };
+    let published = Published { sequence: record.sequence, last: Some(raw) };
     let state = State { members, generation: record.generation, segment_len: record.segment_len };
-    Ok((state, published))
+    Ok((state, published, record.scan))
 }
 
 fn nowhere(guid: u64) -> MirrorMember {
@@ -361,5 +362,5 @@ fn begin(found: Vec<(Member, Vec<Entry>)>, last: Option<RawUberblock>, here: &Pa
     let segment_len = stores.map(Store::segment_capacity).min().unwrap_or(0).min(SEGMENT_LEN_MAX);
     let mut state = State { members, generation: 0, segment_len };
     state.next_generation(0);
-    Ok((state, Published { sequence: 0, last, scan: Default::default() }))
+    Ok((state, Published { sequence: 0, last }, Scan::default()))
 }

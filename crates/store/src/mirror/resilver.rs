@@ -67,9 +67,10 @@ impl MirrorStore {
     /// The last resilver, and whether there is something to do.
     #[must_use]
     pub fn resilver_status(&self) -> ResilverStatus {
-        let scan = self.published.lock().scan;
+        let scan = *self.scan.lock();
         let is_running = self.is_resilvering.load(Ordering::Acquire);
-        let state = self.state.read();
+        // It is asked, too, while somebody waits for a member, and somebody else for them.
+        let state = self.state.read_recursive();
         let is_due = state.members.iter().any(|member| member.active().is_some() && !member.is_whole());
         let (copied, total) = match is_running {
             true => (self.progress.0.load(Ordering::Relaxed), self.progress.1.load(Ordering::Relaxed)),
@@ -100,8 +101,7 @@ impl MirrorStore {
     fn resilver_alone(&self, clock: &dyn Fn() -> u64, go_on: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let total = self.lacking_bytes()?;
         let goes_on = {
-            let mut published = self.published.lock();
-            let scan = &mut published.scan;
+            let mut scan = self.scan.lock();
             let goes_on = scan.started > 0 && scan.ended == 0;
             if !goes_on {
                 // What was brought when the pool was opened is part of it.
@@ -133,7 +133,7 @@ impl MirrorStore {
         };
         if self.copy_lacking(&mut count)? {
             {
-                let scan = &mut self.published.lock().scan;
+                let mut scan = self.scan.lock();
                 scan.copied += if scan.ended == 0 { copied } else { 0 };
             }
             self.settle()?;
@@ -145,7 +145,7 @@ impl MirrorStore {
     fn note_progress(&self, ended: Option<u64>) -> Result<()> {
         self.sync()?;
         {
-            let scan = &mut self.published.lock().scan;
+            let mut scan = self.scan.lock();
             scan.copied = self.progress.0.load(Ordering::Relaxed);
             scan.ended = ended.unwrap_or(0);
         }

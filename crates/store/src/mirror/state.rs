@@ -1,17 +1,20 @@
 //! The members of a mirror together: who is written to, and who is left out when it fails.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLock;
+
 use crate::codec;
-use crate::{SegmentId, StoreError, Unanswered};
+use crate::{SegmentId, Store, StoreError, Unanswered};
 
 use super::member::{Lack, Member};
 use super::record::{Record, Scan};
 
 /// Everything that changes when a member comes or goes. Input and output are done with it shared; who changes it waits
 /// until they are done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) members: Vec<Member>,
     pub(super) generation: u64,
@@ -77,6 +80,19 @@ impl State {
         volatile.all().for_each(|(id, len)| missing.note(id, len));
         missing.begin(next_id);
         *member.lack.get_mut() = Lack::of(missing);
+    }
+
+    /// Has a store of the mirror tell when it does not answer, and ask whether to go on without its answer.
+    pub(super) fn attend(state: &Arc<RwLock<Self>>, guid: u64, store: &dyn Store) {
+        let state = Arc::downgrade(state);
+        store.give_up_if(Box::new(move |unanswered| {
+            let Some(state) = state.upgrade() else { return unanswered.since >= unanswered.deadman };
+            // Whoever asks may have it for itself: while members come and go, or the mirror is opened.
+            match state.try_read_recursive() {
+                Some(state) => state.gives_up(guid, unanswered),
+                None => unanswered.since >= unanswered.deadman,
+            }
+        }));
     }
 
     /// Whether a member that has not answered is given up: it is, after a while, if another that lacks nothing answers. From
