@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::{Cursor, Read};
+use std::time::{Duration, Instant};
 
 use common::{check, corpus, name, new_pool, receive, receive_from};
 use snowmelt_dataset::receive::ReceiveOptions;
@@ -11,6 +12,8 @@ use snowmelt_dataset::{
     CloneOptions, DatasetError, Datasets, DestroyPlan, Kind, ReceiveError, StageOptions, Staging,
     new_filesystem_objects,
 };
+use snowmelt_pool::Syncer;
+use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, NewObject, Objects, ObjectsMut, Room};
 
 /// A stream in the middle of which something happens.
 struct Meanwhile<'a, F: FnMut()> {
@@ -190,4 +193,51 @@ fn what_is_staged_on_a_clone_starts_from_its_origin() {
         0
     );
     check(&datasets, "staging on a clone");
+}
+
+/// Of large files little waits in memory, far less than may; and what was staged so is what is read, whole blocks past the cache.
+#[test]
+fn large_blocks_are_written_out_while_more_is_staged() {
+    const BLOCK: usize = 128 << 10;
+    let datasets = new_pool();
+    let pool = datasets.pool();
+    let _syncer = Syncer::start(pool.clone(), |error| panic!("{error}")).unwrap();
+    let staging = stage(&datasets, "tank/x", &StageOptions::default());
+    let mut state = 1_u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let data: Vec<u8> = (0..64 * BLOCK).map(|_| noise()).collect();
+    let before = pool.counters().bytes_written;
+    let tx = staging.head().begin(Room::Write(2 * data.len() as u64)).unwrap();
+    let new = NewObject {
+        object_type: DMU_OT_PLAIN_FILE_CONTENTS,
+        bonus_type: 0,
+        block_size: BLOCK as u32,
+        slots: 1,
+        bonus: Vec::new(),
+    };
+    let object = staging.head().create(&tx, new).unwrap();
+    staging.head().write(&tx, object, 0, &data).unwrap();
+    drop(tx);
+    let begun = Instant::now();
+    while pool.counters().bytes_written - before < data.len() as u64 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written out");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut read = vec![0; data.len()];
+    Objects::read(&**staging.head(), object, 0, &mut read).unwrap();
+    assert!(read == data);
+    let snapshot = staging.finish("staged", &[]).unwrap();
+    let objset = datasets.catalog().objset(&snapshot);
+    let cached = pool.cached_bytes().0;
+    read.fill(0);
+    objset.read(object, 0, &mut read).unwrap();
+    assert!(read == data);
+    assert_eq!(pool.cached_bytes().0, cached);
+    let mut part = vec![0; 2 * BLOCK];
+    objset.read(object, 100, &mut part).unwrap();
+    assert!(part == data[100..][..2 * BLOCK], "parts of blocks at both ends");
+    check(&datasets, "large blocks");
 }

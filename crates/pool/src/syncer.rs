@@ -20,6 +20,8 @@ pub(crate) struct Wake {
     /// How often somebody has found that there is work.
     nudges: Mutex<u64>,
     changed: Condvar,
+    /// What is kept is to be written out, however little it is.
+    write_out: AtomicBool,
 }
 
 impl Wake {
@@ -81,11 +83,18 @@ impl Drop for Syncer {
 }
 
 impl Pool {
+    /// Has a [`Syncer`] write out what is kept now. For those who write what they will not write again: what waits is memory that
+    /// cannot be filled again yet, and all that is left for the commit is work that somebody waits for.
+    pub fn write_out_soon(&self) {
+        self.wake.write_out.store(true, Ordering::Release);
+        self.wake.nudge();
+    }
+
     fn catch_up(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
-        if self.is_write_out_due() {
+        if self.wake.write_out.swap(false, Ordering::AcqRel) || self.is_write_out_due() {
             self.write_out()?;
         }
         if self.is_commit_due() {

@@ -1,7 +1,7 @@
 //! Writing the layers of changes to the tree.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use snowmelt_pool::{BlockId, BlockPtr, Hold, OutsidePlace, PoolError, Prepared, Tree, Writeback};
@@ -26,6 +26,9 @@ const BATCH: usize = 256;
 
 /// Bytes of the same: few enough that they are still in the processor's cache when they are written.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// The system reads several files to tell.
+static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 impl Writeback for Head {
     fn is_dirty(&self) -> bool {
@@ -282,7 +285,7 @@ impl Head {
 
 /// Compresses and hashes on all cores.
 fn prepare_all(jobs: &[Job<'_>]) -> Vec<Option<Prepared>> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = *CORES;
     let bytes: usize = jobs.iter().map(|job| job.data.len()).sum();
     if cores == 1 || bytes < 256 << 10 {
         return jobs.iter().map(Job::prepare).collect();

@@ -15,7 +15,7 @@ mod read;
 mod spare;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use snowmelt_pool::{Hold, Pool, PoolError, Tree, Txg, Writeback};
@@ -53,6 +53,8 @@ pub struct Head {
     new_features: AtomicU64,
     /// It is not the dataset's head yet.
     staged: bool,
+    /// Bytes of large whole blocks written to what is staged since the pool was last asked to write them out.
+    streamed: AtomicUsize,
     /// It is that of a shadow.
     shadow: Option<Mutex<ShadowObjects>>,
     /// How often the tree was replaced.
@@ -156,6 +158,7 @@ impl Head {
             codec: Mutex::new(codec(catalog, dataset)?),
             new_features: AtomicU64::new(0),
             staged,
+            streamed: AtomicUsize::new(0),
             shadow,
             generation: AtomicU64::new(0),
             inflight: limits.inflight(dataset.id),

@@ -7,7 +7,7 @@ use snowmelt_stream::features::Features;
 use snowmelt_zpl::{Dnode as ZplDnode, NewObject, Objects, ObjectsMut, Room, SourceError};
 
 use super::overlay::{ObjectChange, cost};
-use super::{Head, Tx};
+use super::{Head, Tx, spare};
 use crate::error::DatasetError;
 use crate::objset::Dnode;
 use crate::objset::view::{VOLUME_DATA, VOLUME_PROPERTIES, volume_size};
@@ -19,6 +19,8 @@ const BLOCK_OLD_MAX: u32 = 128 << 10;
 const BLOCK_MAX: u32 = 16 << 20;
 /// Most slots of a dnode.
 const SLOTS_MAX: u8 = 32;
+/// So many bytes of large blocks are kept of what is staged before they are to be written out.
+const STREAMED_MAX: usize = 8 << 20;
 
 /// Sorts failures into what the filesystem can do about them.
 pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) -> SourceError {
@@ -144,6 +146,7 @@ impl ObjectsMut for Head {
             let piece = &data[done..done + len];
             if len == block_size as usize {
                 self.put_block(tx, object, at / size, self.spare.copy(piece));
+                self.stream(len);
             } else if !self.patch(object, at / size, within, piece) {
                 let mut block = self.block_to_change(object, at / size).map_err(&failed)?.unwrap_or_default();
                 block.resize(block_size as usize, 0);
@@ -292,6 +295,18 @@ impl Head {
         layers.active.bytes = layers.active.bytes.saturating_sub(old) + new;
         drop(layers);
         settle(tx, old, new);
+    }
+
+    /// A whole block was written. What is staged comes once, in order, and large blocks of it are the content of large files: nothing is gained by
+    /// keeping much of that in memory.
+    fn stream(&self, len: usize) {
+        if !self.staged || len < spare::LEN_MIN {
+            return;
+        }
+        if self.streamed.fetch_add(len, Ordering::Relaxed) + len >= STREAMED_MAX {
+            self.streamed.store(0, Ordering::Relaxed);
+            self.pool.write_out_soon();
+        }
     }
 
     /// Changes part of a block that the newest layer holds; `false` when it does not.

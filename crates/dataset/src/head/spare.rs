@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::overlay::Overlay;
 
 /// Shorter blocks come from the allocator's own lists.
-const LEN_MIN: usize = 64 << 10;
+pub(super) const LEN_MIN: usize = 64 << 10;
 
 /// Buffers of one length: that of the blocks written last. Only what a layer held is ever here, until the commit.
 #[derive(Default)]

@@ -191,6 +191,7 @@ impl Objset {
             let len = (buf.len() - done).min(usize::try_from(block_size).unwrap_or(usize::MAX) - within);
             let target = &mut buf[done..done + len];
             match self.block(object, at / block_size)? {
+                Some(block) if len as u64 == block_size && self.read_plain(&block, target)? => {}
                 Some(block) => {
                     let data = self.read_block(object, &block)?;
                     let have = data.get(within..).unwrap_or_default();
@@ -203,6 +204,11 @@ impl Objset {
             done += len;
         }
         Ok(())
+    }
+
+    /// Reads a whole block straight into `buf`, past the cache, if that can be: whoever reads whole blocks seldom comes back.
+    fn read_plain(&self, block: &Block, buf: &mut [u8]) -> Result<bool, DatasetError> {
+        Ok(block.crypt.is_none() && self.pool.read_plain(&block.ptr, buf)?)
     }
 
     fn no_object(&self, object: u64) -> DatasetError {
