@@ -237,7 +237,10 @@ pub fn content(data: &[u8]) {
     let mut made = 0;
     while made < CONTENT_MAX {
         match reader.next(&mut rest) {
-            Ok(Token::Literal) => made += reader.literal().len().max(1),
+            Ok(Token::Literal) => match reader.literal(&mut rest) {
+                Ok(literal) => made += literal.len().max(1),
+                Err(_) => return,
+            },
             Ok(Token::Block(_)) if reader.see(b"what there was").is_ok() => made += 1,
             Ok(Token::Block(_) | Token::End) | Err(_) => return,
         }

@@ -331,7 +331,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             match self.tokens.next(self.reader)? {
                 Token::End => return Ok(()),
                 Token::Literal => {
-                    let data = self.tokens.literal();
+                    let data = self.tokens.literal(self.reader)?;
                     self.summary.literal += data.len() as u64;
                     let taken = file.take(data, &self.into.target);
                     taken.map_err(|error| self.no_room(path, &error))?;

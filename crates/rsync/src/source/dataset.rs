@@ -9,12 +9,15 @@ use snowmelt_dataset::{Dataset, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Atime, SnapDir, Stat, Vfs, VfsError, VfsOptions, Who};
 use snowmelt_zpl::{Attributes, Timestamp, acl};
 
+use super::ahead::Ahead;
 use super::{Content, Metadata, Source, Time};
 
 /// Symbolic links followed on the way to a file, as Linux has it.
 const LINKS_MAX: usize = 40;
 /// Names of a directory asked for at once.
 const NAMES: usize = 1024;
+/// With less than this to read a thread is not worth its price, bytes.
+const AHEAD_MIN: u64 = 1 << 20;
 const ROOT: Who = Who { uid: 0, gid: 0, umask: 0o022 };
 
 /// A dataset or snapshot. Whoever may connect sees all of it: the permissions of files are not looked at.
@@ -180,7 +183,8 @@ impl Source for DatasetSource {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let size = stat.attributes.size;
-        Ok(Box::new(OpenFile { vfs: self.vfs.clone(), number: stat.ino, size, at: 0 }))
+        let file = FileReader { vfs: self.vfs.clone(), number: stat.ino, at: 0 };
+        Ok(Box::new(OpenFile { file, size, ahead: None }))
     }
 
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
@@ -197,19 +201,40 @@ impl Source for DatasetSource {
     }
 }
 
-/// A file of a dataset.
-struct OpenFile {
+/// Reads a file of a dataset from `at` on.
+#[derive(Clone)]
+struct FileReader {
     vfs: Arc<Vfs>,
     number: u64,
-    size: u64,
     at: u64,
 }
 
-impl Read for OpenFile {
+impl Read for FileReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = self.vfs.read(self.number, self.at, buffer).map_err(failure)?;
         self.at += len as u64;
         Ok(len)
+    }
+}
+
+/// A file of a dataset.
+struct OpenFile {
+    file: FileReader,
+    size: u64,
+    /// Of a large file, what reads on from where `file` is.
+    ahead: Option<Ahead>,
+}
+
+impl Read for OpenFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.ahead.is_none() && self.size.saturating_sub(self.file.at) >= AHEAD_MIN {
+            // Without a thread it is read all the same.
+            self.ahead = Ahead::start(self.file.clone()).ok();
+        }
+        match &mut self.ahead {
+            Some(ahead) => ahead.read(buffer),
+            None => self.file.read(buffer),
+        }
     }
 }
 
@@ -219,7 +244,8 @@ impl Content for OpenFile {
     }
 
     fn seek_to(&mut self, offset: u64) -> io::Result<()> {
-        self.at = offset;
+        self.ahead = None;
+        self.file.at = offset;
         Ok(())
     }
 }

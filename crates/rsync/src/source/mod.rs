@@ -1,5 +1,6 @@
 //! Trees that can be served.
 
+mod ahead;
 mod attributes;
 mod chmod;
 pub(crate) mod dataset;

@@ -1,6 +1,6 @@
 //! Reading what a file's new content is sent as: the other way round than [`TokenWriter`](super::TokenWriter).
 
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
@@ -39,6 +39,8 @@ pub struct TokenReader {
     codec: Option<Codec>,
     /// Of the simple form: bytes of a piece that are still to come.
     left: usize,
+    /// Bytes of them that were told, and are where they came from until something else is asked for.
+    told: usize,
     /// Compressed and not yet unpacked, from `at` on.
     packed: Vec<u8>,
     at: usize,
@@ -76,6 +78,7 @@ impl TokenReader {
         Ok(Self {
             codec,
             left: 0,
+            told: 0,
             packed: Vec::new(),
             at: 0,
             out: vec![0; LZ4_MAX.max(2 * LITERAL_MAX)],
@@ -89,7 +92,7 @@ impl TokenReader {
 
     /// Begins a file.
     pub fn begin(&mut self) {
-        (self.left, self.at, self.unflushed, self.block, self.run) = (0, 0, false, 0, 0);
+        (self.left, self.told, self.at, self.unflushed, self.block, self.run) = (0, 0, 0, false, 0, 0);
         self.packed.clear();
         self.has_more = false;
         if let Some(Codec::Inflate { inflate, .. }) = &mut self.codec {
@@ -97,16 +100,22 @@ impl TokenReader {
         }
     }
 
-    /// The data of the last [`Token::Literal`].
-    pub fn literal(&self) -> &[u8] {
-        &self.out[..self.out_len]
+    /// The data of the last [`Token::Literal`], which came `from` there.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn literal<'a>(&'a self, from: &'a mut impl BufRead) -> io::Result<&'a [u8]> {
+        match self.codec {
+            None => from.fill_buf().map(|data| &data[..self.told.min(data.len())]),
+            Some(_) => Ok(&self.out[..self.out_len]),
+        }
     }
 
     /// What comes next.
     ///
     /// # Errors
     /// When the connection fails, or what comes is nothing.
-    pub fn next(&mut self, from: &mut impl Read) -> io::Result<Token> {
+    pub fn next(&mut self, from: &mut impl BufRead) -> io::Result<Token> {
         if self.codec.is_none() {
             return self.next_simple(from);
         }
@@ -140,7 +149,9 @@ impl TokenReader {
         }
     }
 
-    fn next_simple(&mut self, from: &mut impl Read) -> io::Result<Token> {
+    fn next_simple(&mut self, from: &mut impl BufRead) -> io::Result<Token> {
+        from.consume(self.told);
+        self.left -= std::mem::take(&mut self.told);
         if self.left == 0 {
             let value = from.read_i32()?;
             match usize::try_from(value) {
@@ -149,13 +160,14 @@ impl TokenReader {
                 Err(_) => return Ok(Token::Block((-1 - value).cast_unsigned())),
             }
         }
-        self.out_len = self.left.min(self.out.len());
-        self.left -= self.out_len;
-        from.read_exact(&mut self.out[..self.out_len])?;
+        self.told = self.left.min(from.fill_buf()?.len());
+        if self.told == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Ok(Token::Literal)
     }
 
-    fn read_block(&mut self, flag: u8, from: &mut impl Read) -> io::Result<()> {
+    fn read_block(&mut self, flag: u8, from: &mut impl BufRead) -> io::Result<()> {
         let is_run = if flag & BLOCK_RELATIVE != 0 {
             self.block = self.block.saturating_add(u32::from(flag) & RELATIVE_MAX);
             flag & RUN_RELATIVE == RUN_RELATIVE
@@ -257,7 +269,7 @@ mod tests {
         reader.begin();
         loop {
             match reader.next(&mut wire)? {
-                Token::Literal => data.extend_from_slice(reader.literal()),
+                Token::Literal => data.extend_from_slice(reader.literal(&mut wire)?),
                 Token::Block(index) => {
                     reader.see(block)?;
                     blocks.push(index);

@@ -1,7 +1,7 @@
 //! Messages: data and everything else, interleaved on one connection.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -215,13 +215,26 @@ impl<R: Read> Read for MuxReader<R> {
         if out.is_empty() {
             return Ok(0);
         }
+        let data = self.fill_buf()?;
+        let len = out.len().min(data.len());
+        out[..len].copy_from_slice(&data[..len]);
+        self.consume(len);
+        Ok(len)
+    }
+}
+
+/// What is there of a message's data is read where it is.
+impl<R: Read> BufRead for MuxReader<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.next_data()?;
         self.fill()?;
-        let len = out.len().min(self.left).min(self.end - self.at);
-        out[..len].copy_from_slice(&self.buffer[self.at..self.at + len]);
+        let len = self.left.min(self.end - self.at);
+        Ok(&self.buffer[self.at..self.at + len])
+    }
+
+    fn consume(&mut self, len: usize) {
         self.at += len;
         self.left -= len;
-        Ok(len)
     }
 }
 
