@@ -9,14 +9,21 @@ use super::overlay::Overlay;
 /// Shorter blocks come from the allocator's own lists.
 pub(super) const LEN_MIN: usize = 64 << 10;
 
-/// Buffers of one length: that of the blocks written last. Only what a layer held is ever here, until the commit.
+/// Buffers of one length: that of the blocks written last. Only what layers held at one time is ever here, until the commit.
 #[derive(Default)]
-pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
+pub(super) struct Spare(Mutex<Buffers>);
+
+#[derive(Default)]
+struct Buffers {
+    free: Vec<Vec<u8>>,
+    /// Blocks of the layer written last that somebody had still: the last ones of it wait to go to the store with others.
+    held: Vec<Arc<Vec<u8>>>,
+}
 
 impl Spare {
     /// A copy of `data`.
     pub(super) fn copy(&self, data: &[u8]) -> Vec<u8> {
-        let spare = if data.len() < LEN_MIN { None } else { self.0.lock().pop() };
+        let spare = if data.len() < LEN_MIN { None } else { self.0.lock().free.pop() };
         match spare {
             Some(mut buffer) if buffer.len() == data.len() => {
                 buffer.copy_from_slice(data);
@@ -30,22 +37,31 @@ impl Spare {
     pub(super) fn keep(&self, layer: Arc<Overlay>) {
         let Ok(layer) = Arc::try_unwrap(layer) else { return };
         let blocks = layer.objects.into_values().flat_map(|change| change.blocks.into_values());
-        let buffers = blocks.filter_map(|block| Arc::try_unwrap(block).ok());
-        let mut kept: Vec<Vec<u8>> = buffers.filter(|buffer| buffer.len() >= LEN_MIN).collect();
-        if let Some(len) = kept.last().map(Vec::len) {
-            kept.retain(|buffer| buffer.len() == len);
-            *self.0.lock() = kept;
+        let (mut free, mut held) = (Vec::new(), Vec::new());
+        for block in blocks.filter(|block| block.len() >= LEN_MIN) {
+            match Arc::try_unwrap(block) {
+                Ok(buffer) => free.push(buffer),
+                Err(block) => held.push(block),
+            }
         }
+        let Some(len) = free.last().map(Vec::len) else { return };
+        let mut buffers = self.0.lock();
+        let released =
+            std::mem::take(&mut buffers.held).into_iter().filter_map(|block| Arc::try_unwrap(block).ok());
+        buffers.free.extend(released.chain(free));
+        buffers.free.retain(|buffer| buffer.len() == len);
+        buffers.held = held;
     }
 
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        let buffers = self.0.lock();
+        buffers.free.is_empty() && buffers.held.is_empty()
     }
 
     /// Gives all back to the system.
     pub(super) fn clear(&self) {
-        self.0.lock().clear();
+        *self.0.lock() = Buffers::default();
     }
 }
 
@@ -66,11 +82,16 @@ mod tests {
         let (free, read) = (Arc::new(vec![1; LEN_MIN]), Arc::new(vec![2; LEN_MIN]));
         let at = free.as_ptr();
         spare.keep(layer([free, read.clone(), Arc::new(vec![3; 512])]));
-        assert_eq!(spare.0.lock().len(), 1);
+        assert_eq!(spare.0.lock().free.len(), 1);
         assert_eq!(spare.copy(&[4; 512]), [4; 512]);
         let copy = spare.copy(&vec![5; LEN_MIN]);
         assert!(copy == vec![5; LEN_MIN] && copy.as_ptr() == at);
         assert_eq!(*read, vec![2; LEN_MIN]);
+        // What was read then, and is not any more, comes with the next layer.
+        drop(read);
+        spare.keep(layer([Arc::new(copy)]));
+        assert_eq!(spare.0.lock().free.len(), 2);
+        spare.clear();
         // A layer that is still being read gives nothing.
         let shown = layer([Arc::new(vec![6; LEN_MIN])]);
         spare.keep(shown.clone());
@@ -81,7 +102,10 @@ mod tests {
         spare.keep(layer([Arc::new(vec![7; LEN_MIN])]));
         assert_eq!(spare.copy(&vec![8; 2 * LEN_MIN]), vec![8; 2 * LEN_MIN]);
         spare.keep(layer([Arc::new(vec![7; LEN_MIN]), Arc::new(vec![7; 2 * LEN_MIN])]));
-        assert_eq!(spare.0.lock().iter().map(Vec::len).collect::<Vec<_>>(), [2 * LEN_MIN]);
+        assert_eq!(spare.0.lock().free.iter().map(Vec::len).collect::<Vec<_>>(), [2 * LEN_MIN]);
+        // What is not filled stays beside what comes after it.
+        spare.keep(layer([Arc::new(vec![7; 2 * LEN_MIN])]));
+        assert_eq!(spare.0.lock().free.len(), 2);
         spare.clear();
         assert!(spare.is_empty());
     }
