@@ -6,6 +6,7 @@
 //! nobody can go on without its answer, and it is asked directly. Which answers may be done without: `docs/format/store.md`,
 //! "Stores that do not answer".
 
+mod buffers;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -24,9 +25,10 @@ use parking_lot::Mutex;
 use crate::label::MirrorLabel;
 use crate::{
     CacheStatus, Capacity, MirrorStore, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
-    Traffic,
+    Traffic, vectored,
 };
 
+use buffers::Buffers;
 use workers::Workers;
 
 /// How long a member of a mirror may take to answer, if nobody said otherwise.
@@ -69,6 +71,7 @@ pub(crate) struct DeadmanStore {
     /// In a member of a mirror.
     may_give_up: OnceLock<MayGiveUp>,
     workers: Arc<Workers>,
+    buffers: Arc<Buffers>,
 }
 
 /// What was asked of a store: since when, in the order in which it was.
@@ -116,6 +119,7 @@ impl DeadmanStore {
             deadman: AtomicU64::new(DEADMAN.as_nanos() as u64),
             may_give_up: OnceLock::new(),
             workers: Arc::default(),
+            buffers: Arc::default(),
         }
     }
 
@@ -198,11 +202,15 @@ impl Store for DeadmanStore {
         if self.is_asked_here() {
             return self.ask_here(op, |store| store.append_all(id, offset, pieces));
         }
-        let data = pieces.iter().fold(Vec::new(), |mut data, piece| {
-            data.extend_from_slice(piece);
-            data
-        });
-        self.ask(op, move |store| store.append(id, offset, &data))
+        let mut data = self.buffers.take();
+        data.reserve(vectored::len(pieces) as usize);
+        pieces.iter().for_each(|piece| data.extend_from_slice(piece));
+        let buffers = self.buffers.clone();
+        self.ask(op, move |store| {
+            let done = store.append(id, offset, &data);
+            buffers.give(data);
+            done
+        })
     }
     fn sync(&self) -> Result<()> {
         self.ask("sync", |store| store.sync())
@@ -228,9 +236,10 @@ impl Store for DeadmanStore {
         if self.is_asked_here() {
             return self.ask_here(op, |store| store.read(id, offset, buf));
         }
-        let mut own = vec![0; buf.len()];
+        let mut own = self.buffers.take_filled(buf.len());
         let own = self.ask(op, move |store| store.read(id, offset, &mut own).map(|()| own))?;
         buf.copy_from_slice(&own);
+        self.buffers.give(own);
         Ok(())
     }
     fn segments(&self) -> Result<Vec<SegmentInfo>> {
