@@ -25,7 +25,7 @@ pub enum PoolError {
         source: StoreError,
     },
     /// Stored bytes are not what was written: a checksum, a frame or a record does not hold.
-    #[error("segment {segment:?} offset {offset}: {what}")]
+    #[error("segment {segment} offset {offset}: {what}")]
     Corrupt {
         /// Segment of the block.
         segment: SegmentId,
@@ -58,7 +58,7 @@ pub enum PoolError {
         place: String,
     },
     /// A block does not decompress to its logical size.
-    #[error("segment {segment:?} offset {offset}: {source}")]
+    #[error("segment {segment} offset {offset}: {source}")]
     Decompress {
         /// Segment of the block (0 for an embedded one).
         segment: SegmentId,
@@ -115,7 +115,7 @@ pub enum PoolError {
         max: u64,
     },
     /// Space accounting contradicts itself; `check` tells more.
-    #[error("segment {segment:?}: freeing {asize} bytes of {live} that are alive")]
+    #[error("segment {segment}: freeing {asize} bytes of {live} that are alive")]
     Accounting {
         /// The segment.
         segment: SegmentId,
