@@ -42,7 +42,7 @@ pub enum Answer {
 }
 
 /// How a pool is.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PoolFacts {
     pub name: String,
     pub guid: u64,
@@ -426,24 +426,11 @@ fn waiting(session: &Session, unanswered: &Unanswered) -> PoolFacts {
         vdev: if members.is_empty() { place } else { "mirror-0".to_owned() },
         size,
         allocated,
-        free: 0,
-        fragmentation: 0,
         read_only: pool.is_read_only(),
         txg: pool.committed_txg(),
-        comment: None,
         parity: pool.parity(),
-        autotrim: None,
-        encryption: None,
-        faults: Vec::new(),
-        scan: None,
-        damaged: 0,
-        read_errors: 0,
-        checksum_errors: 0,
         members,
-        resilver: None,
-        requests: None,
-        cache: None,
-        deadman: None,
+        ..PoolFacts::default()
     }
 }
 

@@ -302,23 +302,9 @@ mod tests {
             allocated: 3 << 30,
             free: 7 << 30,
             fragmentation: 12,
-            read_only: false,
             txg: 9,
-            comment: None,
             parity: 5,
-            autotrim: None,
-            encryption: None,
-            faults: Vec::new(),
-            scan: None,
-            damaged: 0,
-            read_errors: 0,
-            checksum_errors: 0,
-            members: Vec::new(),
-            resilver: None,
-            requests: None,
-            cache: None,
-            deadman: None,
-            unanswered: None,
+            ..PoolFacts::default()
         }
     }
 

@@ -332,26 +332,9 @@ mod tests {
             guid: 7,
             vdev: "/srv/tank".to_owned(),
             size: 1,
-            allocated: 0,
             free: 1,
-            fragmentation: 0,
-            read_only: false,
             txg: 9,
-            comment: None,
-            parity: 0,
-            autotrim: None,
-            encryption: None,
-            faults: Vec::new(),
-            scan: None,
-            damaged: 0,
-            read_errors: 0,
-            checksum_errors: 0,
-            members: Vec::new(),
-            resilver: None,
-            requests: None,
-            cache: None,
-            deadman: None,
-            unanswered: None,
+            ..PoolFacts::default()
         }
     }
 
