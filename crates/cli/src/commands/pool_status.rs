@@ -363,6 +363,12 @@ mod tests {
         };
         let text = printed(&PoolFacts { members: vec![member("FAULTED", Some(75))], ..pool() });
         assert!(text.contains("0  has not answered for 75 s\n") && text.contains("are faulted"), "{text}");
+        let behind = MemberFacts { is_resilvering: true, ..member("ONLINE", None) };
+        let text = printed(&PoolFacts { members: vec![behind], ..pool() });
+        assert!(
+            text.contains("0  (awaiting resilver)\n") && text.contains("'snowmelt pool resilver'"),
+            "{text}"
+        );
         let text = printed(&PoolFacts { members: vec![member("FAULTED", None)], ..pool() });
         assert!(text.contains("0  cannot sync it: no answer for 60 s\n"), "{text}");
     }
