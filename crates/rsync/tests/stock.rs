@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::JoinHandle;
 
@@ -187,6 +187,85 @@ fn large_trees_come_list_by_list() {
     for args in [&["-aH"][..], &["-aH", "--no-inc-recursive"], &["-aH", "--delete", "-c"]] {
         server.pull(args, "m/", &target);
         assert_same(&source, &target, &format!("{args:?}"));
+    }
+}
+
+/// A filesystem of its own in a directory, until the end of a test.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn at(directory: PathBuf) -> Self {
+        let args = ["-t", "tmpfs", "-o", "size=1m", "none"];
+        assert!(Command::new("mount").args(args).arg(&directory).status().unwrap().success());
+        Self(directory)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+    }
+}
+
+/// Directories that another filesystem is mounted on are sent without what is in them, or with `-xx` not at all, as stock rsync does by
+/// itself.
+#[test]
+#[ignore = "needs rsync and root"]
+fn other_filesystems_are_not_entered() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    for name in ["a/mounted", "a/z/deep", "b"] {
+        fs::create_dir_all(source.join(name)).unwrap();
+        fs::write(source.join(name).join("f"), name).unwrap();
+    }
+    let _mounted = Mounted::at(source.join("a/mounted"));
+    fs::create_dir(source.join("a/mounted/d")).unwrap();
+    fs::write(source.join("a/mounted/d/f"), b"elsewhere").unwrap();
+    manifest(&source).keys().for_each(|path| set_time(&source.join(path), 1_600_000_000, 7));
+    let server = Server::of(&source, "");
+    let variants: &[&[&str]] =
+        &[&["-aHx"], &["-aHxx"], &["-aHx", "--no-inc-recursive"], &["-aHxx", "--no-inc-recursive"]];
+    for (at, variant) in variants.iter().enumerate() {
+        let (own, target) = (dir.path().join(format!("own{at}")), dir.path().join(format!("target{at}")));
+        // What the receiver has in such a directory stays, whatever else is deleted.
+        for root in [&own, &target] {
+            fs::create_dir_all(root.join("a/mounted/kept")).unwrap();
+            fs::write(root.join("extra"), b"").unwrap();
+            set_time(&root.join("a/mounted/kept"), 1_500_000_000, 0);
+        }
+        let args = [*variant, &["--delete"]].concat();
+        let mut command = Command::new("rsync");
+        let output = command.args(&args).arg(source.join("")).arg(&own).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        server.pull(&args, "m/", &target);
+        assert_same(&own, &target, &format!("{variant:?}"));
+        assert!(!target.join("a/mounted/d").exists() && target.join("a/z/deep/f").exists(), "{variant:?}");
+    }
+}
+
+/// The root of a transfer has no entry in a list of another directory: its long attributes are asked for all the same.
+#[test]
+#[ignore = "needs rsync and root"]
+fn long_attributes_of_the_root_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, target) = (dir.path().join("source"), dir.path().join("target"));
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/f"), b"x").unwrap();
+    let server = Server::of(&source, "");
+    for (round, len) in [33_usize, 1500, 100].into_iter().enumerate() {
+        for (at, path) in ["", "d", "d/f"].iter().enumerate() {
+            let value = [b'0' + round as u8, b'a' + at as u8].repeat(len);
+            xattr::set(source.join(path), "user.long", &value).unwrap();
+            set_time(&source.join(path), 1_600_000_000, 7);
+        }
+        for from in ["m/", "m"] {
+            server.pull(&["-aX"], from, &target);
+            assert_same(&source, &target, &format!("{from}, {len} twice"));
+        }
+        let changed = [b'?'].repeat(len);
+        xattr::set(&target, "user.long", &changed).unwrap();
+        server.pull(&["-aX", "--no-inc-recursive"], "m/", &target);
+        assert_same(&source, &target, &format!("all at once, {len}"));
     }
 }
 
