@@ -147,6 +147,15 @@ fn old_versions_have_their_ways() {
         fs::remove_file(source.join("a/secret")).unwrap();
         fs::remove_file(source.join("new")).unwrap();
     }
+    // Version 29 has words for what is deleted, and for what may be removed.
+    let gone = home.join("gone");
+    fs::create_dir(&gone).unwrap();
+    fs::write(gone.join("f"), "f").unwrap();
+    let from = format!("{}/", gone.display());
+    server.push(&["-a", "--protocol=29", "--remove-source-files"], &from, "m/gone/");
+    assert!(!gone.join("f").exists());
+    let told = server.push(&["-ai", "--protocol=29", "--delete"], &from, "m/gone/");
+    assert!(told.contains("*deleting   f"), "{told}");
     scratch.ok("check tank");
 }
 

@@ -448,7 +448,7 @@ fn pushes_go_where_they_are_told() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(code) && stderr.contains(message), "{to}: {output:?}");
     }
-    let output = run(&shell, &["-aK"], &src, "tank/home");
+    let output = run(&shell, &["-a", "--write-devices"], &src, "tank/home");
     assert_eq!(output.status.code(), Some(4), "{output:?}");
     // Only so many of its snapshots stay as the dataset says.
     scratch.ok("set snowmelt:rsync-keep=2 tank/home");

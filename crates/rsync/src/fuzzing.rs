@@ -274,6 +274,7 @@ pub fn push(data: &[u8], target: Target<'_>) {
     let (options, _) = Options::parse(&args.map(<[u8]>::to_vec));
     let hidden = Filter::default();
     let receiving = Receiving {
+        file_list: None,
         into: Into {
             target,
             path: Vec::new(),

@@ -16,6 +16,7 @@ pub mod client;
 pub mod daemon;
 mod delta;
 mod error;
+mod file_list;
 mod filter;
 mod flist;
 #[doc(hidden)]

@@ -90,6 +90,8 @@ pub struct Options {
     pub partial: bool,
     pub mkpath: bool,
     pub no_implied_dirs: bool,
+    /// Links to directories are kept where the sender has directories.
+    pub keep_dirlinks: bool,
     pub delete: Delete,
     pub delete_excluded: bool,
     pub max_delete: Option<u64>,
@@ -151,8 +153,7 @@ pub enum Delete {
 }
 
 /// Options that mean something to a receiver which is not done here.
-const NOT_RECEIVED: &[&str] =
-    &["files-from", "iconv", "K", "keep-dirlinks", "remove-sent-files", "write-devices"];
+const NOT_RECEIVED: &[&str] = &["iconv", "remove-sent-files", "write-devices"];
 
 /// A size as it is given to `--max-size`: `1.5m`, `10KB`, `1g-1`.
 fn size(name: &str, value: &[u8]) -> Result<u64> {
@@ -220,7 +221,6 @@ const OTHERS_BUSINESS: &[&str] = &[
     "skip-compress",
     "open-noatime",
     "no-open-noatime",
-    "keep-dirlinks",
     "no-omit-dir-times",
     "no-r",
     "no-inc-recursive",
@@ -349,7 +349,8 @@ impl Options {
                 // Of the receiver, where it changes nothing or is refused, or of what is shown.
                 b'b' => set(&mut self.backup),
                 b'y' => self.fuzzy = self.fuzzy.saturating_add(1),
-                b'q' | b'S' | b'K' | b'h' | b'P' | b'V' => {}
+                b'K' => set(&mut self.keep_dirlinks),
+                b'q' | b'S' | b'h' | b'P' | b'V' => {}
                 other => {
                     return Err(refused(format!(
                         "rsync: on remote machine: -{}: unknown option",
@@ -451,6 +452,7 @@ impl Options {
             "executability" => self.executability = true,
             "mkpath" => self.mkpath = true,
             "no-mkpath" => self.mkpath = false,
+            "keep-dirlinks" => self.keep_dirlinks = true,
             "no-implied-dirs" => self.no_implied_dirs = true,
             "block-size" => self.block_len = Some(number(&name, some)?.try_into().unwrap_or(u32::MAX)),
             "min-size" => self.min_size = Some(size(&name, some)?),
@@ -522,7 +524,10 @@ impl Options {
 
     /// What of it is not done by a receiver here.
     pub fn not_received(&self) -> Option<RsyncError> {
-        let name = self.given.iter().find(|name| NOT_RECEIVED.contains(&name.as_str()))?;
+        // Names that the client would send are of what it sends.
+        let is_theirs = |name: &str| name == "files-from" && self.files_from.as_deref() == Some(b"-");
+        let is_refused = |name: &&String| NOT_RECEIVED.contains(&name.as_str()) || is_theirs(name);
+        let name = self.given.iter().find(is_refused)?;
         let shown = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
         Some(RsyncError::refused(
             ExitCode::Unsupported,
@@ -629,7 +634,8 @@ mod tests {
         for wrong in ["-b --suffix=", "-b --suffix=a/b", "--link-dest a --copy-dest b"] {
             assert!(parse(&format!("--server -r {wrong} . t")).is_err(), "{wrong}");
         }
-        for refused in ["-K", "--files-from=-", "--remove-sent-files"] {
+        assert!(parse("--server -rK --files-from list --from0 . t").unwrap().not_received().is_none());
+        for refused in ["--files-from=-", "--remove-sent-files"] {
             assert!(
                 parse(&format!("--server -r {refused} . t")).unwrap().not_received().is_some(),
                 "{refused}"

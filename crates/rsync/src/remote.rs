@@ -7,10 +7,10 @@ use crate::filter::Filter;
 use crate::names::Names;
 use crate::options::{self, Options};
 use crate::receiver::{Into, Terms};
-use crate::scan::{Called, View};
+use crate::scan::{Called, View, clean};
 use crate::sender::Summary;
 use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Receiving, Surroundings};
-use crate::source::{NamedTrees, Source};
+use crate::source::{Content, NamedTrees, Source};
 use crate::target::Target;
 use crate::wire::{ReadWire, WriteWire};
 
@@ -67,7 +67,22 @@ impl Request {
         !self.options.sender
     }
 
-    /// Receives what the client pushes. In messages `before` stands before paths.
+    /// The file here that has the names of what is to be pushed (`--files-from=:FILE`).
+    pub fn file_list(&self) -> Option<&[u8]> {
+        self.options.files_from.as_deref().filter(|file| self.is_push() && *file != b"-")
+    }
+
+    /// The same as a path below the root of this machine, if it is not in a dataset; without a slash it begins at a directory.
+    pub fn file_list_at(&self, directory: &[u8]) -> Option<Vec<u8>> {
+        let path = match self.file_list()? {
+            path @ [b'/', ..] => path.to_vec(),
+            path => [directory, b"/", path].concat(),
+        };
+        Some(clean(&path).0)
+    }
+
+    /// Receives what the client pushes. In messages `before` stands before paths. `list` is the content of [`Request::file_list`], or what
+    /// failed.
     ///
     /// # Errors
     /// When the connection fails, the client breaks the rules or there is no room; it is told the reason, where it can be.
@@ -75,12 +90,15 @@ impl Request {
         self,
         (reader, mut writer): (impl Read, impl Write + Send),
         (target, path, before): (Target<'_>, &[u8], &str),
+        list: Option<std::io::Result<Box<dyn Content>>>,
     ) -> Result<Summary> {
         let mut reader = BufReader::new(reader);
         let protocol = exchange_versions(&mut reader, &mut writer, PROTOCOL_MIN)?;
         let hidden = Filter::default();
         let called = Called::After(before);
+        let shown = self.file_list().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let receiving = Receiving {
+            file_list: list.map(|list| list.map_err(|error| (shown, error))),
             into: Into { target, path: path.to_vec(), called, hidden: &hidden, terms: Terms::default() },
             names: if self.options.numeric_ids { Names::default() } else { Names::of_this_machine() },
             timeout_seconds: 0,
@@ -220,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_is_not_done_here_is_refused() {
-        for words in [PULL.replace("--sender -l", "-Kl"), PULL.replace(" .", " --remove-source-files .")] {
+        for words in [PULL.replace("--sender -l", "--write-devices -l"), PULL.replace(" .", " --remove-source-files .")] {
             let request = request(&words);
             assert!(request.is_refused());
             // A client that says no more than its version and no rules.

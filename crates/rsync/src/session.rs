@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use crate::checksum::{Algorithm, Seeded};
 use crate::error::{ExitCode, Result, RsyncError};
+use crate::file_list;
 use crate::filter::Filter;
 use crate::flist::ListForm;
 use crate::names::Names;
 use crate::options::{Delete, Options};
 use crate::receiver::{Into, Receiver};
-use crate::scan::{View, is_pattern};
+use crate::scan::{View, error_text, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
+use crate::source::Content;
 use crate::token::{Compressor, TokenReader, TokenWriter};
 use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, drain};
 
@@ -43,7 +45,12 @@ pub struct Receiving<'a> {
     pub timeout_seconds: u32,
     /// The connection's random number.
     pub seed: u32,
+    /// The list that `--files-from` names, or why it cannot be read.
+    pub file_list: Option<FileList>,
 }
+
+/// A list of names of files, or why there is none: how it is called, and what failed.
+pub(crate) type FileList = std::result::Result<Box<dyn Content>, (String, std::io::Error)>;
 
 /// What a session has besides the client's options.
 pub struct Surroundings<'a> {
@@ -337,8 +344,13 @@ fn take<R: Read, W: Write>(
         true => Filter::receive(reader, agreed.protocol, true)?,
         false => Filter::default(),
     };
+    let Receiving { into, names, file_list, .. } = receiving;
+    match file_list {
+        Some(Ok(list)) => file_list::forward(list, !options.from0, agreed.protocol, writer)?,
+        Some(Err((shown, error))) => return Err(file_list::not_opened(&shown, &error_text(&error))),
+        None => {}
+    }
     let tokens = TokenReader::new(compressor)?;
-    let Receiving { into, names, .. } = receiving;
     Receiver::new((reader, writer), (options, &filter), agreed, (names, tokens), into).run()
 }
 

@@ -34,6 +34,8 @@ const NAMES: usize = 1024;
 const CHUNK: usize = 1 << 20;
 /// Files of rules are no longer.
 const RULES_MAX: u64 = (4 << 20) + 1;
+/// Symbolic links followed on the way to a directory, as Linux has it.
+const LINKS_MAX: usize = 40;
 
 /// Why nothing can be received.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +76,8 @@ pub struct Target<'a> {
     written: Mutex<HashSet<u64>>,
     /// The directory last looked into: its path and object.
     last: Mutex<Option<(Vec<u8>, u64)>>,
+    /// The directory last followed to: its path with links in it, and without.
+    followed: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Writes beside what comes. Without a thread for it, who writes does its work.
     _syncer: Option<Syncer>,
 }
@@ -152,6 +156,7 @@ impl<'a> Target<'a> {
             is_changed: AtomicBool::new(false),
             written: Mutex::default(),
             last: Mutex::default(),
+            followed: Mutex::default(),
             _syncer: Syncer::start(datasets.pool().clone(), |_| {}).ok(),
         })
     }
@@ -184,6 +189,11 @@ impl<'a> Target<'a> {
         Ok(Some(taken))
     }
 
+    fn forget_ways(&self) {
+        *self.last.lock() = None;
+        *self.followed.lock() = None;
+    }
+
     fn change<T>(&self, result: Result<T, ZplError>) -> io::Result<T> {
         self.is_changed.store(true, Ordering::Relaxed);
         result.map_err(failure)
@@ -210,6 +220,66 @@ impl<'a> Target<'a> {
         }
         *last = Some((above.to_vec(), at));
         Ok((at, name))
+    }
+
+    /// The path of a directory that a path leads to, through symbolic links too. These end at the dataset's root, as do `..` and slashes in
+    /// them.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn real_directory(&self, path: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let mut way: Vec<Vec<u8>> = Vec::new();
+        let mut left: Vec<Vec<u8>> = path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect();
+        let mut links = 0;
+        while let Some(name) = left.pop() {
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    way.pop();
+                    continue;
+                }
+                _ => way.push(name),
+            }
+            let Some(found) = self.stat(&way.join(&b'/'))? else { return Ok(None) };
+            match found.kind() {
+                FileKind::Directory => {}
+                FileKind::Symlink if links < LINKS_MAX => {
+                    links += 1;
+                    let target = Target::read_link(self, found.object)?;
+                    way.pop();
+                    if target.starts_with(b"/") {
+                        way.clear();
+                    }
+                    left.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+                }
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(way.join(&b'/')))
+    }
+
+    /// A path with the symbolic links followed that are on its way, and the one at its end if that leads to a directory. What leads to none
+    /// stays as it is.
+    pub fn followed(&self, path: &[u8]) -> Vec<u8> {
+        let path = self.followed_above(path);
+        match self.stat(&path) {
+            Ok(Some(found)) if found.kind() == FileKind::Symlink => {
+                self.real_directory(&path).ok().flatten().unwrap_or(path)
+            }
+            _ => path,
+        }
+    }
+
+    /// The same, but for a link at its end.
+    pub fn followed_above(&self, path: &[u8]) -> Vec<u8> {
+        let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return path.to_vec() };
+        let (above, rest) = path.split_at(at);
+        if let Some((_, real)) = self.followed.lock().as_ref().filter(|(known, _)| known == above) {
+            return if real.is_empty() { rest[1..].to_vec() } else { [real, rest].concat() };
+        }
+        let Ok(Some(real)) = self.real_directory(above) else { return path.to_vec() };
+        *self.followed.lock() = Some((above.to_vec(), real));
+        self.followed_above(path)
     }
 
     /// What is at a path; "" is the root.
@@ -262,7 +332,7 @@ impl<'a> Target<'a> {
     /// When that cannot be.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         let (from, to) = (self.parent(from)?, self.parent(to)?);
-        *self.last.lock() = None;
+        self.forget_ways();
         self.change(self.fs.rename(from, to, RenameMode::Replace, &caller(), |_| false)).map(drop)
     }
 
@@ -272,8 +342,10 @@ impl<'a> Target<'a> {
     /// When that cannot be.
     pub fn remove(&self, path: &[u8], is_dir: bool) -> io::Result<()> {
         let (directory, name) = self.parent(path)?;
+        // It may be a link that led somewhere.
+        *self.followed.lock() = None;
         if is_dir {
-            *self.last.lock() = None;
+            self.forget_ways();
             return self.change(self.fs.rmdir(directory, name, &caller(), |_| false)).map(drop);
         }
         self.change(self.fs.unlink(directory, name, &caller(), |_| false)).map(drop)

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use snowmelt_dataset::{Catalog, Found, Name};
 use snowmelt_rsync::remote::{self, Request};
-use snowmelt_rsync::source::{DirectorySource, NamedTrees};
+use snowmelt_rsync::source::{Content, DirectorySource, NamedTrees, Source};
 use snowmelt_rsync::target::Target;
 use snowmelt_rsync::{ExitCode, RsyncError, Summary};
 
@@ -56,7 +56,9 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
         Err(error) => return Ok(ended(app, Err(error))),
     };
     let request = Request::parse(&words);
-    let dataset = request.paths().find(|path| is_dataset(app, path)).map(lossy);
+    // What is pushed goes to the first path, wherever the list of names is.
+    let most = if request.is_push() { 1 } else { usize::MAX };
+    let dataset = request.paths().take(most).find(|path| is_dataset(app, path)).map(lossy);
     let Some(dataset) = dataset.filter(|_| !request.is_refused()) else {
         if request.is_push() && !request.is_refused() {
             let text = "ERROR: only datasets are received into: HOST:POOL/DATASET/PATH";
@@ -200,6 +202,7 @@ fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served
 /// Receives into a dataset.
 fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
     let ends = ends(app)?;
+    let list = file_list(app, session, &request);
     let path = request.paths().next().unwrap_or_default().to_vec();
     let name = tree_of(&session.datasets.catalog(), &path);
     let refuse = |request: Request, ends, text: String| request.refuse_with(ends, ExitCode::FileIo, &text);
@@ -210,9 +213,23 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
     }
     let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
     Ok(match Target::begin(&session.datasets, name) {
-        Ok(target) => request.receive(ends, (target, rest, &format!("{name}/"))),
+        Ok(target) => request.receive(ends, (target, rest, &format!("{name}/")), list),
         Err(error) => refuse(request, ends, format!("rsync: [receiver] {}", chain(&error))),
     })
+}
+
+/// The list of names that a push is to be of: in a dataset of the pool, or a file of this machine.
+fn file_list(app: &App<'_>, session: &Session, request: &Request) -> Option<io::Result<Box<dyn Content>>> {
+    let path = request.file_list()?;
+    if is_dataset(app, path) {
+        let catalog = session.datasets.catalog();
+        let name = tree_of(&catalog, path);
+        let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
+        let tree = open_tree(&session.datasets, name).map_err(io::Error::other);
+        return Some(tree.and_then(|tree| tree.open(rest, true)));
+    }
+    let path = request.file_list_at(app.context.cwd().as_os_str().as_bytes())?;
+    Some(DirectorySource::open(Path::new("/")).and_then(|root| root.open(&path, true)))
 }
 
 /// The dataset or snapshot that a path leads into: the longest beginning that is the name of one.

@@ -15,13 +15,14 @@ use super::exec::{self, Variables};
 use super::log::{Event, LogContext};
 use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
+use crate::filter::Subject;
 use crate::index::IndexError;
 use crate::names::Names;
 use crate::options::{Options, complete, read_args};
 use crate::receiver::{Into, OnEvent, Terms};
-use crate::scan::{Called, View};
+use crate::scan::{Called, View, clean};
 use crate::sender::Summary;
-use crate::session::{self, Receiving, Surroundings};
+use crate::session::{self, FileList, Receiving, Surroundings};
 use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
 use crate::token::LEAST;
 
@@ -214,7 +215,13 @@ impl Daemon {
                     let path = path.map_or_else(Vec::new, |path| in_module(&module.name, path));
                     let called = Called::Module(&module.name);
                     let into = Into { target, path, called, hidden: &module.hidden, terms };
+                    let file_list = asked
+                        .options
+                        .files_from
+                        .as_deref()
+                        .map(|file| file_list(module, &*asked.source, file));
                     let receiving = Receiving {
+                        file_list,
                         into,
                         names: self.names_for(&asked.options),
                         timeout_seconds: module.timeout_seconds,
@@ -326,6 +333,19 @@ impl Daemon {
         };
         switch().map_err(|error| format!("cannot become another user: {error}"))
     }
+}
+
+/// The list that `--files-from` names, which is in the module.
+fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
+    let (path, _) = clean(file);
+    let subject = |path, is_dir| Subject { path, full: path, is_dir };
+    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let is_hidden = ends.map(|end| subject(&path[..end], true)).chain([subject(&path, false)]);
+    let opened = match is_hidden.into_iter().any(|subject| module.hidden.excludes(subject, None)) {
+        true => Err(rustix::io::Errno::NOENT.into()),
+        false => source.open(&path, true),
+    };
+    opened.map_err(|error| (format!("\"{}\" (in {})", String::from_utf8_lossy(&path), module.name), error))
 }
 
 /// What all commands of a connection are told. The number is one that no other has at the time.

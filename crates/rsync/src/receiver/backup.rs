@@ -71,7 +71,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let made = target.create(directory, NewKind::Directory, DIRECTORY_MODE)?;
             let name = directory.strip_prefix(top).and_then(|rest| rest.strip_prefix(b"/"));
             let like: Option<Attributes> = match name {
-                Some(name) => target.stat(&self.path_below(name))?,
+                Some(name) => target.stat(&self.directory_below(name))?,
                 None => None,
             };
             if let Some(like) = like.filter(|like| like.kind() == FileKind::Directory) {

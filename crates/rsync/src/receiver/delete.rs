@@ -37,7 +37,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return Ok(());
         }
         let name = self.list[index as usize].name.clone();
-        let path = self.path_below(&name);
+        let path = self.directory_below(&name);
         let found = match self.into.target.stat(&path) {
             Ok(Some(found)) if found.kind() == FileKind::Directory => found,
             _ => return Ok(()),
@@ -94,7 +94,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut found = match self.into.target.list(object) {
             Ok(found) => found,
             Err(error) => {
-                self.failed("opendir", &self.path_below(directory), &error)?;
+                self.failed("opendir", &self.directory_below(directory), &error)?;
                 return Ok(Vec::new());
             }
         };
@@ -122,7 +122,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if let Some(known) = self.scopes.get(directory) {
             return Ok(known.clone());
         }
-        let full = self.path_below(directory);
+        let full = self.directory_below(directory);
         let parent = match directory.iter().rposition(|byte| *byte == b'/') {
             _ if directory == b"." => self.filter.enter_above(&self.into.target, &full)?,
             Some(at) => self.scope(&directory[..at])?,

@@ -69,7 +69,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if makes_way && let Err(error) = self.make_way(&path) {
             self.failed("recv_generator: mkdir", &path, &error)?;
         }
-        let mut found = match self.into.target.stat(&path) {
+        let mut found = match self.find(&path) {
             Ok(found) => found,
             Err(error) => {
                 self.failed("recv_generator: failed to stat", &path, &error)?;
@@ -94,6 +94,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             _ if self.is_follower(index) => self.follow(index),
             kind::FILE => self.file(index, &path, found),
             _ => self.node(index, &path, found),
+        }
+    }
+
+    /// What is at a path. When nothing is changed, a directory on the way may still be something else.
+    fn find(&self, path: &[u8]) -> io::Result<Option<Attributes>> {
+        match self.into.target.stat(path) {
+            Err(error) if self.options.dry_run && error.kind() == io::ErrorKind::NotADirectory => Ok(None),
+            found => found,
         }
     }
 
@@ -548,10 +556,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Removes what is in the way of something of another kind; says whether that could be.
     fn make_room(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<bool> {
         let is_dir = other.kind() == FileKind::Directory;
-        let shown = String::from_utf8_lossy(&self.name_of(path)).into_owned();
+        // Where links to directories are kept, the path may be outside of the transfer.
+        let name = match self.single {
+            Some(_) => path.to_vec(),
+            None => self.list[index as usize].name.clone(),
+        };
+        let shown = String::from_utf8_lossy(&name).into_owned();
         let is_empty = match (is_dir, self.is_recursive()) {
             (false, _) => true,
-            (true, true) => self.empty(&self.name_of(path), other.object)?,
+            (true, true) => self.empty(&name, other.object)?,
             (true, false) => self.is_empty_dir(&shown, other.object)?,
         };
         if is_empty && self.options.dry_run {
@@ -676,7 +689,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Makes a name a link to the one that has the content.
     fn link(&mut self, index: u32, leader: &[u8], object: u64) -> Result<()> {
         let path = self.path_of(index);
-        let found = match self.into.target.stat(&path) {
+        let found = match self.find(&path) {
             Ok(found) => found,
             Err(error) => return self.failed("link", &path, &error),
         };

@@ -383,7 +383,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             if let Some(directory) = finished.directory
                 && !self.is_left_out(&directory.name)
             {
-                let path = self.path_below(&directory.name);
+                let path = self.directory_below(&directory.name);
                 self.touch_up_one(&path, &directory)?;
             }
             self.lists.release(finished.bytes);
@@ -510,11 +510,25 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     fn path_of(&self, index: u32) -> Vec<u8> {
         match &self.single {
             Some(path) => path.clone(),
-            None => self.path_below(&self.list[index as usize].name),
+            None => match &self.list[index as usize] {
+                one if one.metadata.is_dir() => self.directory_below(&one.name),
+                one => self.path_below(&one.name),
+            },
         }
     }
 
     fn path_below(&self, name: &[u8]) -> Vec<u8> {
+        let path = self.path_with_links(name);
+        if self.options.keep_dirlinks { self.into.target.followed_above(&path) } else { path }
+    }
+
+    /// The same of what is a directory to the sender.
+    fn directory_below(&self, name: &[u8]) -> Vec<u8> {
+        let path = self.path_with_links(name);
+        if self.options.keep_dirlinks { self.into.target.followed(&path) } else { path }
+    }
+
+    fn path_with_links(&self, name: &[u8]) -> Vec<u8> {
         match (self.root.as_slice(), name) {
             (root, b".") => root.to_vec(),
             (b"", name) => name.to_vec(),

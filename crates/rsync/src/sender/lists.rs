@@ -6,15 +6,14 @@ use std::time::Instant;
 
 use super::{CHUNK, List, Sender};
 use crate::checksum::FileSum;
-use crate::error::{ExitCode, Result, RsyncError};
+use crate::error::{Result, RsyncError};
+use crate::file_list::{self, FILES_FROM_MAX};
 use crate::flist::{Entry, compare};
 use crate::scan::{Below, IO_ERROR_GENERAL, clean, error_text};
 use crate::wire::{Ndx, Tag};
 
 /// Files that the receiver has lists of beyond the one it is at.
 const LOOKAHEAD: usize = 1000;
-/// Bytes of the names that `--files-from` may bring.
-const FILES_FROM_MAX: u64 = 256 << 20;
 
 impl<R: Read, W: Write> Sender<'_, R, W> {
     /// Names that the client sends, each ended by a zero byte, or that are in a file here.
@@ -22,13 +21,15 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let Some(file) = &self.options.files_from else { return Ok(None) };
         let mut text = Vec::new();
         let by_lines = file != b"-" && !self.options.from0;
-        let is_end = |byte: u8| byte == 0 || by_lines && matches!(byte, b'\n' | b'\r');
         if file == b"-" {
             let mut byte = [0];
             self.writer.flush()?;
             // Two ends in a row, or one at once, end it.
             while !(matches!(text.as_slice(), [0] | [.., 0, 0])) {
-                self.reader.read_exact(&mut byte)?;
+                match file_list::is_between_messages(self.agreed.protocol) {
+                    true => self.reader.read_between(&mut byte)?,
+                    false => self.reader.read_exact(&mut byte)?,
+                }
                 text.push(byte[0]);
                 if text.len() as u64 > FILES_FROM_MAX {
                     return Err(RsyncError::protocol("too many names"));
@@ -42,15 +43,11 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             };
             let read = opened.and_then(|content| content.take(FILES_FROM_MAX).read_to_end(&mut text));
             if let Err(error) = read {
-                let shown = self.scan.shown(&path);
-                return Err(RsyncError::refused(
-                    ExitCode::Stream,
-                    format!("failed to open files-from file {shown}: {}", error_text(&error)),
-                ));
+                return Err(file_list::not_opened(&self.scan.shown(&path), &error_text(&error)));
             }
         }
         let names = text
-            .split(|byte| is_end(*byte))
+            .split(|byte| file_list::is_end(*byte, by_lines))
             .filter(|name| !name.is_empty())
             .filter(|name| !by_lines || !matches!(name[0], b'#' | b';'));
         Ok(Some(names.map(<[u8]>::to_vec).collect()))

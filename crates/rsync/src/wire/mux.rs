@@ -133,6 +133,18 @@ impl<R: Read> MuxReader<R> {
         Ok(self.notes.pop_front())
     }
 
+    /// Reads what comes between messages, as names did before version 31.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn read_between(&mut self, out: &mut [u8]) -> io::Result<()> {
+        match self.left {
+            0 => self.raw(out),
+            // One message without an end, or one that is not: what comes is of it.
+            _ => self.read_exact(out),
+        }
+    }
+
     fn fill(&mut self) -> io::Result<()> {
         if self.at == self.end {
             self.at = 0;
@@ -252,8 +264,8 @@ pub struct MuxWriter<W> {
     pace: Option<Pace>,
     /// Where a client shows what a server would tell the other side.
     told: Option<Arc<Told>>,
-    /// The peer knows text and data only.
-    is_old: bool,
+    /// What the peer knows depends on this.
+    protocol: u8,
     /// Bytes of a message's header; none if there are no messages, only data.
     header_len: usize,
 }
@@ -293,7 +305,7 @@ impl<W: Write> MuxWriter<W> {
             quiet_max: None,
             pace: None,
             told: None,
-            is_old: false,
+            protocol: u8::MAX,
             header_len: HEADER_LEN,
         }
     }
@@ -309,9 +321,10 @@ impl<W: Write> MuxWriter<W> {
         self
     }
 
-    /// For a peer of this version of the protocol: before 30 there were two kinds of messages besides data, errors and text.
+    /// For a peer of this version of the protocol: before 30 there were two kinds of messages besides data, errors and text, and in 29 what
+    /// was deleted and what may be removed.
     pub fn set_protocol(&mut self, protocol: u8) {
-        self.is_old = protocol < 30;
+        self.protocol = protocol;
     }
 
     /// Sends no more than this many bytes a second; 0 is no limit.
@@ -376,7 +389,8 @@ impl<W: Write> MuxWriter<W> {
         }
         self.end_data();
         let tag = match tag {
-            _ if !self.is_old => tag,
+            _ if self.protocol >= 30 => tag,
+            Tag::Success | Tag::Deleted if self.protocol == 29 => tag,
             Tag::Data | Tag::Noop => Tag::Data,
             Tag::ErrorXfer | Tag::Error => Tag::ErrorXfer,
             Tag::Info | Tag::Warning => Tag::Info,
@@ -388,6 +402,18 @@ impl<W: Write> MuxWriter<W> {
         self.buffer.extend_from_slice(&body[..body.len().min(OTHER_MAX / 4)]);
         self.end(tag);
         self.send()
+    }
+
+    /// Sends data between messages, as names were sent before version 31.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn write_between(&mut self, data: &[u8]) -> io::Result<()> {
+        self.end_data();
+        self.send()?;
+        self.inner.write_all(data)?;
+        self.total += data.len() as u64;
+        Ok(())
     }
 
     /// Sends a message that is a number.
@@ -495,9 +521,12 @@ mod tests {
         writer.message(Tag::Error, b"e").unwrap();
         writer.message_number(Tag::NoSend, 7).unwrap();
         writer.message(Tag::Warning, b"w").unwrap();
+        writer.message(Tag::Deleted, b"d").unwrap();
+        writer.set_protocol(28);
+        writer.message(Tag::Deleted, b"d").unwrap();
         writer.message(Tag::Noop, b"").unwrap();
         drop(writer);
-        assert_eq!(wire, *b"\x01\0\0\x08e\x01\0\0\x09w\0\0\0\x07");
+        assert_eq!(wire, *b"\x01\0\0\x08e\x01\0\0\x09w\x01\0\0\x6cd\0\0\0\x07");
         let mut read = [0; 12];
         MuxReader::plain(wire.as_slice()).read_exact(&mut read).unwrap();
         assert_eq!(read, wire[..12]);
