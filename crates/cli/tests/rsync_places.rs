@@ -1,5 +1,5 @@
-//! What pushes of stock rsync (Debian: rsync) find at the server besides the destination: links to directories, lists of names. What needs
-//! rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
+//! What pushes of stock rsync (Debian: rsync) find at the server besides the destination: links to directories, lists of names, snapshots.
+//! What needs rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::Scratch;
-use common::rsync::{Server, own_shell, restored};
-use trees::{assert_same, manifest, set_time};
+use common::rsync::{Server, own_shell, restored, snapshots};
+use trees::{Random, assert_same, manifest, set_time};
 
 /// A command in the place of ssh.
 fn shell(scratch: &Scratch) -> PathBuf {
@@ -32,7 +32,7 @@ fn write(root: &Path, path: &str, content: &[u8], time: i64) {
 /// Nothing but files has a time of its own.
 fn settle_times(root: &Path, time: i64) {
     for path in manifest(root).into_keys().map(|path| root.join(path)) {
-        if path.is_symlink() || path.is_dir() {
+        if path.is_symlink() || !path.is_file() {
             set_time(&path, time, 5);
         }
     }
@@ -271,6 +271,125 @@ fn lists_of_names_may_be_at_the_server() {
         let option = format!("--files-from={list}");
         server.fails(&["-a", &option], &from, "localhost::m/no", 12, "failed to open files-from file");
     }
+    drop(server);
+    scratch.ok("check tank");
+}
+
+/// Files of a snapshot of the dataset need not be sent again: its directories are `--copy-dest` and the like, where ZFS shows them. What would be a
+/// link is a copy.
+#[test]
+#[ignore = "needs rsync and root"]
+fn snapshots_are_looked_into_for_files() {
+    let scratch = Scratch::with_pool();
+    let (shell, home) = (shell(&scratch), scratch.path());
+    let big = Random(9).bytes(90_000);
+    for (path, content, time) in [
+        ("same", &b"same"[..], 2000),
+        ("mode", b"mode", 2000),
+        ("changed", b"as it was once", 2500),
+        ("deep/er/big.bin", &[b"begin", &big[..]].concat(), 3999),
+        ("deep/er/also", &big, 4000),
+        ("deep/old-name.bin", &big, 4001),
+    ] {
+        write(&home.join("prev"), path, content, time);
+    }
+    symlink("same", home.join("prev/link")).unwrap();
+    assert!(Command::new("mkfifo").arg(home.join("prev/fifo")).status().unwrap().success());
+    xattr::set(home.join("prev/same"), "user.a", &[7; 100]).unwrap();
+    let copy = |from: &str, to: &str| {
+        assert!(Command::new("cp").args(["-a", from, to]).current_dir(home).status().unwrap().success());
+    };
+    settle_times(&home.join("prev"), 6000);
+    copy("prev", "src");
+    write(&home.join("src"), "changed", b"as it is now", 3000);
+    write(&home.join("src"), "deep/er/big.bin", &big, 4000);
+    fs::rename(home.join("src/deep/old-name.bin"), home.join("src/deep/new-name.bin")).unwrap();
+    write(&home.join("src"), "deep/new-name.bin", &[&big[..], b"end"].concat(), 4002);
+    write(&home.join("src"), "new", b"new", 4000);
+    fs::hard_link(home.join("src/same"), home.join("src/deep/linked")).unwrap();
+    std::os::unix::fs::chown(home.join("src/mode"), Some(12), Some(34)).unwrap();
+    settle_times(&home.join("src"), 6000);
+    fs::create_dir(home.join("void")).unwrap();
+    let from = format!("{}/src/", home.display());
+    // What nothing but a copy can be made of, and what stock rsync is asked for to get that.
+    let cases: &[(&[&str], &str, &str)] = &[
+        (&["-a"], "--copy-dest", "--copy-dest"),
+        (&["-aHX"], "--copy-dest", "--copy-dest"),
+        (&["-a"], "--compare-dest", "--compare-dest"),
+        (&["-acX"], "--compare-dest", "--compare-dest"),
+        (&["-ac"], "--link-dest", "--copy-dest"),
+        (&["-aH"], "--link-dest", "--copy-dest"),
+        (&["-an"], "--link-dest", "--copy-dest"),
+        (&["-rt"], "--link-dest", "--copy-dest"),
+        (&["-ayy", "--no-W"], "--copy-dest", "--copy-dest"),
+    ];
+    for (at, (options, option, theirs)) in cases.iter().enumerate() {
+        let (stock, dataset) = (format!("stock{at}"), format!("tank/s{at}"));
+        fs::create_dir_all(home.join(&stock).join("sub")).unwrap();
+        copy("prev", &format!("{stock}/prev"));
+        scratch.ok(&format!("import {} {dataset}@monday", home.join("prev").display()));
+        let empty = push(&shell, true, &["-rd", "--delete"], &format!("{}/void/", home.display()), &dataset);
+        assert!(empty.status.success(), "{empty:?}");
+        let made =
+            push(&shell, true, &["-rd"], &format!("{}/void/", home.display()), &format!("{dataset}/sub/"));
+        assert!(made.status.success(), "{made:?}");
+        let place = ["../.zfs/snapshot/monday", "/.zfs/snapshot/monday/"][at % 2];
+        let both = |option: &str, place: &str| {
+            [&["-i"], *options, &[&format!("{option}={place}")[..]]]
+                .concat()
+                .iter()
+                .map(|one| (*one).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let run = |is_ours: bool, args: &[String], to: &str| {
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            push(&shell, is_ours, &args, &from, to)
+        };
+        let theirs = run(false, &both(theirs, "../prev"), &format!("{}/sub/", home.join(&stock).display()));
+        let ours = run(true, &both(option, place), &format!("{dataset}/sub/"));
+        assert_eq!(theirs.status.code(), ours.status.code(), "{options:?}: {theirs:?} {ours:?}");
+        assert_eq!(lines(&theirs), lines(&ours), "{options:?} {option}");
+        let (stock, result) = (home.join(&stock).join("sub"), restored(&scratch, &dataset).join("sub"));
+        for root in [&stock, &result] {
+            for path in manifest(root).into_keys().map(|path| root.join(path)) {
+                if path.is_dir() && !path.is_symlink() || options.contains(&"-rt") {
+                    set_time(&path, 1, 0);
+                }
+            }
+        }
+        assert_same(&stock, &result, &format!("{options:?} {option}"));
+    }
+    // Nothing of what is there is sent.
+    scratch.ok(&format!("import {} tank/t@monday", home.join("prev").display()));
+    let before = snapshots(&scratch, "tank/t").len();
+    let prev = format!("{}/prev/", home.display());
+    let told =
+        push(&shell, true, &["-a", "--stats", "--link-dest=../.zfs/snapshot/monday"], &prev, "tank/t/again");
+    let said = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success() && said.contains("Literal data: 0 bytes"), "{told:?}");
+    assert_eq!(snapshots(&scratch, "tank/t").len(), before + 1);
+    // Of a module too, but for what it hides, in the present as in the past.
+    write(&home.join("m"), "hidden/f", b"secret", 2000);
+    write(&home.join("m"), "open/f", b"open", 2000);
+    scratch.ok(&format!("import {} tank/m@monday", home.join("m").display()));
+    let server = Server::start(&scratch, "[m]\npath = tank/m\nread only = no\nexclude = /hidden\n");
+    write(&home.join("guess"), "f", b"??????", 2000);
+    write(&home.join("open"), "f", b"open", 2000);
+    let guess = format!("{}/guess/", home.display());
+    for place in ["/hidden", "/.zfs/snapshot/monday/hidden", "/.zfs/snapshot/tuesday", "/.zfs/snapshot"] {
+        for option in ["--link-dest", "--copy-dest"] {
+            let option = format!("{option}={place}");
+            let output = server.run(&["-a", &option], &guess, "localhost::m/got/");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("arg does not exist"), "{option}: {output:?}");
+            assert_eq!(fs::read(restored(&scratch, "tank/m").join("got/f")).unwrap(), b"??????");
+            server.push(&["-r", "--delete"], &format!("{}/void/", home.display()), "m/got/");
+        }
+    }
+    let option = "--copy-dest=/.zfs/snapshot/monday/open";
+    let told = server.push(&["-a", "--stats", option], &format!("{}/open/", home.display()), "m/got");
+    assert!(told.contains("Literal data: 0 bytes"), "{told}");
     drop(server);
     scratch.ok("check tank");
 }

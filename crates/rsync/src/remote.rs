@@ -146,7 +146,7 @@ impl Request {
             paths: options.paths.clone(),
             timeout_seconds: 0,
             seed: session::seed()?,
-            on_file: &mut |_, _| {},
+            on_file: &mut |_, _, _| {},
         };
         session::serve(protocol, (reader, writer), (&options, failure), surroundings)
     }
@@ -238,7 +238,10 @@ mod tests {
 
     #[test]
     fn what_is_not_done_here_is_refused() {
-        for words in [PULL.replace("--sender -l", "--write-devices -l"), PULL.replace(" .", " --remove-source-files .")] {
+        for words in [
+            PULL.replace("--sender -l", "--write-devices -l"),
+            PULL.replace(" .", " --remove-source-files ."),
+        ] {
             let request = request(&words);
             assert!(request.is_refused());
             // A client that says no more than its version and no rules.

@@ -350,14 +350,7 @@ impl<'a> Scan<'a> {
 
     /// Whether the module's own rules hide a path, or a directory on the way to it.
     pub fn is_hidden(&self, path: &[u8], is_dir: bool) -> bool {
-        if self.hidden.is_empty() || path.is_empty() {
-            return false;
-        }
-        // A file in a directory that is hidden is hidden too.
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        ends.map(|end| (&path[..end], true))
-            .chain([(path, is_dir)])
-            .any(|(path, is_dir)| self.hidden.excludes(Subject { path, full: path, is_dir }, None))
+        self.hidden.hides(path, is_dir)
     }
 
     fn entry(&mut self, name: Vec<u8>, root: Arc<[u8]>, metadata: Metadata, followed: bool) -> Option<Entry> {

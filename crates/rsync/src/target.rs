@@ -37,6 +37,20 @@ const RULES_MAX: u64 = (4 << 20) + 1;
 /// Symbolic links followed on the way to a directory, as Linux has it.
 const LINKS_MAX: usize = 40;
 
+/// Objects of a dataset have numbers below this (`DNODE_MAX`); those of its snapshots are told apart by what is above.
+const OBJECT_BITS: u32 = 48;
+/// Snapshots looked into at most.
+const SNAPSHOTS_MAX: usize = 1 << (u64::BITS - OBJECT_BITS - 1);
+
+/// A tree that is looked into. Objects of snapshots, as they are found there, can be read and not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    /// The one that is written.
+    Next,
+    /// A snapshot, by the order in which they were opened.
+    Snapshot(u16),
+}
+
 /// Why nothing can be received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +85,8 @@ pub struct Target<'a> {
     fs: FilesystemMut<Arc<Head>>,
     /// As it all was before.
     old: Option<Filesystem<Objset>>,
+    /// Snapshots that are looked into, with their names.
+    snapshots: Mutex<Vec<(String, Arc<Filesystem<Objset>>)>>,
     is_changed: AtomicBool,
     /// Files whose content may be another than before.
     written: Mutex<HashSet<u64>>,
@@ -153,6 +169,7 @@ impl<'a> Target<'a> {
             datasets,
             fs,
             old,
+            snapshots: Mutex::default(),
             is_changed: AtomicBool::new(false),
             written: Mutex::default(),
             last: Mutex::default(),
@@ -177,6 +194,7 @@ impl<'a> Target<'a> {
         }
         drop(self.fs);
         drop(self.old);
+        drop(self.snapshots);
         let catalog = self.datasets.catalog();
         let name = history::name(&catalog, &catalog.dataset_by_id(self.staging.id())?, moment)?;
         let taken = self.staging.finish(&name, &[])?;
@@ -298,12 +316,76 @@ impl<'a> Target<'a> {
         found.map(|entry| self.fs.attributes(entry.object).map_err(failure)).transpose()
     }
 
+    /// A snapshot of the dataset, by the name after the `@`.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn snapshot(&self, short: &str) -> io::Result<Tree> {
+        let mut snapshots = self.snapshots.lock();
+        if let Some(known) = snapshots.iter().position(|(name, _)| name == short) {
+            return Ok(Tree::Snapshot(known as u16));
+        }
+        if snapshots.len() >= SNAPSHOTS_MAX {
+            return Err(Errno::MFILE.into());
+        }
+        let told = |error: DatasetError| {
+            tracing::debug!(%error, "looking into a snapshot");
+            io::Error::from(Errno::NOENT)
+        };
+        let catalog = self.datasets.catalog();
+        let dataset = catalog.dataset_by_id(self.staging.id()).map_err(told)?;
+        let name = Name::parse(&format!("{}@{short}", dataset.name)).map_err(|error| told(error.into()))?;
+        let snapshot = catalog.snapshot(&name).map_err(told)?;
+        let fs = Filesystem::open(catalog.objset(&snapshot)).map_err(failure)?;
+        snapshots.push((short.to_owned(), Arc::new(fs)));
+        Ok(Tree::Snapshot((snapshots.len() - 1) as u16))
+    }
+
+    /// The snapshot that an object is of, and its number there; `None` of what is of the tree that is written.
+    fn in_snapshot(&self, object: u64) -> Option<(Arc<Filesystem<Objset>>, u64)> {
+        let at = (object >> OBJECT_BITS).checked_sub(1)?;
+        let (_, fs) = self.snapshots.lock().get(usize::try_from(at).ok()?)?.clone();
+        Some((fs, object & ((1 << OBJECT_BITS) - 1)))
+    }
+
+    /// Whether an object is of a snapshot.
+    pub fn is_in_snapshot(object: u64) -> bool {
+        object >> OBJECT_BITS != 0
+    }
+
+    /// What is at a path of a tree. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// As [`Target::stat`].
+    pub fn stat_in(&self, tree: Tree, path: &[u8]) -> io::Result<Option<Attributes>> {
+        let Tree::Snapshot(number) = tree else { return self.stat(path) };
+        let found = self.snapshots.lock().get(usize::from(number)).map(|(_, fs)| fs.clone());
+        let fs = found.ok_or(Errno::NOENT)?;
+        let mut at = fs.root();
+        for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            if fs.attributes(at).map_err(failure)?.kind() != FileKind::Directory {
+                return Err(Errno::NOTDIR.into());
+            }
+            match fs.lookup(at, part).map_err(failure)? {
+                Some(entry) => at = entry.object,
+                None => return Ok(None),
+            }
+        }
+        let object = at | (u64::from(number) + 1) << OBJECT_BITS;
+        self.attributes(object).map(Some)
+    }
+
     /// What an object is now.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn attributes(&self, object: u64) -> io::Result<Attributes> {
-        self.fs.attributes(object).map_err(failure)
+        match self.in_snapshot(object) {
+            Some((fs, number)) => {
+                fs.attributes(number).map(|found| Attributes { object, ..found }).map_err(failure)
+            }
+            None => self.fs.attributes(object).map_err(failure),
+        }
     }
 
     /// Makes something under a new name.
@@ -322,6 +404,9 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When that cannot be.
     pub fn link(&self, object: u64, path: &[u8]) -> io::Result<()> {
+        if Self::is_in_snapshot(object) {
+            return Err(Errno::XDEV.into());
+        }
         let (directory, name) = self.parent(path)?;
         self.change(self.fs.link(object, directory, name, &caller())).map(drop)
     }
@@ -356,6 +441,15 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When it cannot be listed.
     pub fn list(&self, directory: u64) -> io::Result<Vec<(Vec<u8>, Attributes)>> {
+        if let Some((fs, number)) = self.in_snapshot(directory) {
+            let tag = directory - number;
+            let entries = fs.read_dir(number).map_err(failure)?;
+            let named = entries.all().map(|entry| {
+                let entry = entry.map_err(failure)?;
+                Ok((entry.name, self.attributes(entry.object | tag)?))
+            });
+            return named.collect();
+        }
         let (mut found, mut from) = (Vec::new(), DirCursor::START);
         loop {
             let entries = self.fs.read_dir(directory, from, NAMES).map_err(failure)?;
@@ -373,7 +467,10 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When it is none.
     pub fn read_link(&self, object: u64) -> io::Result<Vec<u8>> {
-        self.fs.readlink(object).map_err(failure)
+        match self.in_snapshot(object) {
+            Some((fs, number)) => fs.readlink(number).map_err(failure),
+            None => self.fs.readlink(object).map_err(failure),
+        }
     }
 
     /// Changes attributes.
@@ -389,7 +486,10 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When they cannot be read.
     pub fn xattrs(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        self.fs.xattrs(object).map_err(failure)
+        match self.in_snapshot(object) {
+            Some((fs, number)) => fs.xattrs(number).map_err(failure),
+            None => self.fs.xattrs(object).map_err(failure),
+        }
     }
 
     /// Sets or removes one.
@@ -408,12 +508,18 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When it cannot be read.
     pub fn read(&self, object: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.fs.read(object, offset, buffer).map_err(failure)
+        match self.in_snapshot(object) {
+            Some((fs, number)) => {
+                let size = fs.attributes(number).map_err(failure)?.size;
+                fs.read(number, size, offset, buffer).map_err(failure)
+            }
+            None => self.fs.read(object, offset, buffer).map_err(failure),
+        }
     }
 
-    /// Whether a file's content is as it was before, so that [`Target::read_old`] reads it.
+    /// Whether a file's content is as it was before, or of a snapshot, so that [`Target::read_old`] reads it.
     pub fn is_old(&self, object: u64) -> bool {
-        self.old.is_some() && !self.written.lock().contains(&object)
+        Self::is_in_snapshot(object) || self.old.is_some() && !self.written.lock().contains(&object)
     }
 
     /// Reads a file of `size` bytes as it was before; all of the buffer.
@@ -421,7 +527,11 @@ impl<'a> Target<'a> {
     /// # Errors
     /// When it cannot be read, or ends.
     pub fn read_old(&self, (object, size): (u64, u64), offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let old = self.old.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let snapshot = self.in_snapshot(object);
+        let (old, object) = match &snapshot {
+            Some((fs, number)) => (fs.as_ref(), *number),
+            None => (self.old.as_ref().ok_or(io::ErrorKind::NotFound)?, object),
+        };
         let mut done = 0;
         while done < buffer.len() {
             let read = old.read(object, size, offset + done as u64, &mut buffer[done..]).map_err(failure)?;

@@ -121,6 +121,7 @@ fn arguments_are_understood_as_stock_rsync_does() {
         (&["-a", &some], &["m/"]),
         (&["-a", &names], &["m/"]),
         (&["-r", &some], &["m/"]),
+        (&["-a", "--protocol=30", &some], &["m/"]),
         (&["-aF", &some], &["m/"]),
         (&["-a", "--exclude=g", &some], &["m/"]),
         (&["-a", "--files-from=:/inside"], &["m/"]),

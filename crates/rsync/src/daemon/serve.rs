@@ -15,7 +15,6 @@ use super::exec::{self, Variables};
 use super::log::{Event, LogContext};
 use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::filter::Subject;
 use crate::index::IndexError;
 use crate::names::Names;
 use crate::options::{Options, complete, read_args};
@@ -338,10 +337,7 @@ impl Daemon {
 /// The list that `--files-from` names, which is in the module.
 fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
     let (path, _) = clean(file);
-    let subject = |path, is_dir| Subject { path, full: path, is_dir };
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    let is_hidden = ends.map(|end| subject(&path[..end], true)).chain([subject(&path, false)]);
-    let opened = match is_hidden.into_iter().any(|subject| module.hidden.excludes(subject, None)) {
+    let opened = match module.hidden.hides(&path, false) {
         true => Err(rustix::io::Errno::NOENT.into()),
         false => source.open(&path, true),
     };

@@ -151,6 +151,19 @@ fn add_merge(items: &mut Vec<Item>, merges: &mut Vec<Arc<Merge>>, merge: Merge) 
     }
 }
 
+impl Filter {
+    /// Whether rules of a module's hide a path of it, or a directory on the way there: what is in a directory that is hidden is hidden too.
+    pub(crate) fn hides(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.is_empty() || path.is_empty() {
+            return false;
+        }
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.map(|end| (&path[..end], true))
+            .chain([(path, is_dir)])
+            .any(|(path, is_dir)| self.excludes(Subject { path, full: path, is_dir }, None))
+    }
+}
+
 /// The last name of a path.
 pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)

@@ -10,6 +10,7 @@ use super::{Nearby, Receiver};
 use crate::error::Result;
 use crate::options::BasisUse;
 use crate::source::dataset::metadata_of;
+use crate::target::{Target, Tree};
 use crate::wire::Tag;
 
 /// Most letters in which names may differ that are like one another.
@@ -43,14 +44,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     pub(super) fn find_basis_dirs(&mut self) -> Result<()> {
         let option = self.options.basis_use.name();
         for name in &self.options.basis_dirs {
-            let path = self.beside(name);
+            let place = match snapshot_path(&self.beside(name)) {
+                (None, path) => Ok((Tree::Next, path.to_vec())),
+                (Some(short), path) => self.into.target.snapshot(short).map(|tree| (tree, path.to_vec())),
+            };
+            let found = place.and_then(|place| Ok((self.in_basis(&place)?, place)));
             let shown = String::from_utf8_lossy(name);
-            let text = match self.into.target.stat(&path) {
-                Ok(Some(found)) if found.kind() == FileKind::Directory => {
-                    self.basis_dirs.push(path);
+            let text = match found.map(|(found, place)| (found.map(|found| found.kind()), place)) {
+                Ok((Some(FileKind::Directory), place)) => {
+                    self.basis_dirs.push(place);
                     continue;
                 }
-                Ok(Some(_)) => format!("--{option} arg is not a dir: {shown}\n"),
+                Ok((Some(_), _)) => format!("--{option} arg is not a dir: {shown}\n"),
                 _ => format!("--{option} arg does not exist: {shown}\n"),
             };
             self.writer.message(Tag::Warning, text.as_bytes())?;
@@ -58,25 +63,31 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
-    fn basis_paths(&self, index: u32) -> Vec<Vec<u8>> {
+    /// What is at a place; what a module hides is not there.
+    fn in_basis(&self, (tree, path): &(Tree, Vec<u8>)) -> io::Result<Option<Attributes>> {
+        let found = self.into.target.stat_in(*tree, path)?;
+        Ok(found.filter(|found| !self.into.hidden.hides(path, found.kind() == FileKind::Directory)))
+    }
+
+    fn basis_places(&self, index: u32) -> Vec<(Tree, Vec<u8>)> {
         let name = match &self.single {
             Some(path) => path.rsplit(|byte| *byte == b'/').next().unwrap_or_default(),
             None => &self.list[index as usize].name,
         };
-        let join = |directory: &Vec<u8>| match (directory.as_slice(), name) {
+        let join = |directory: &[u8]| match (directory, name) {
             (directory, b".") => directory.to_vec(),
             (b"", name) => name.to_vec(),
             (directory, name) => [directory, b"/", name].concat(),
         };
-        self.basis_dirs.iter().map(join).collect()
+        self.basis_dirs.iter().map(|(tree, directory)| (*tree, join(directory))).collect()
     }
 
     /// The best that there is of a file in other directories: of those that are as good, the first.
     fn best(&mut self, index: u32) -> Result<Option<(Attributes, Level)>> {
         let mut best: Option<(Attributes, Level)> = None;
-        for path in self.basis_paths(index) {
+        for place in self.basis_places(index) {
             let wanted = self.list[index as usize].metadata;
-            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
+            let Ok(Some(found)) = self.in_basis(&place) else { continue };
             if metadata_of(&found).kind() != wanted.kind() {
                 continue;
             }
@@ -103,11 +114,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         path: &[u8],
         found: Option<&Attributes>,
     ) -> Result<Elsewhere> {
-        let how = self.options.basis_use;
-        if self.basis_dirs.is_empty() || found.is_some() && how == BasisUse::Copy {
+        if self.basis_dirs.is_empty() || found.is_some() && self.options.basis_use == BasisUse::Copy {
             return Ok(Elsewhere::Nothing);
         }
         let Some((other, level)) = self.best(index)? else { return Ok(Elsewhere::Nothing) };
+        let how = self.basis_use(&other);
         if level == Level::Everything && how != BasisUse::Copy {
             if let Some(found) = found {
                 if how == BasisUse::Link && found.object == other.object {
@@ -138,7 +149,6 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Looks for a directory, link, device or the like elsewhere; says whether it need not be made, and what it is to be compared with. What is all as it
     /// should be is not told of.
     pub(super) fn node_elsewhere(&mut self, index: u32, path: &[u8]) -> Result<(Elsewhere, bool)> {
-        let how = self.options.basis_use;
         if self.basis_dirs.is_empty() {
             return Ok((Elsewhere::Nothing, true));
         }
@@ -147,7 +157,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             Some((other, Level::Everything)) if other.kind() == FileKind::Directory => {
                 Ok((Elsewhere::Like(other), self.tells_all()))
             }
-            Some((other, Level::Everything)) => match how {
+            Some((other, Level::Everything)) => match self.basis_use(&other) {
                 BasisUse::Link => Ok((self.link_elsewhere(index, path, &other)?, true)),
                 BasisUse::Compare => {
                     self.report(index, Some(&other), 0)?;
@@ -157,6 +167,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 BasisUse::Copy => Ok((Elsewhere::Like(other), self.tells_all())),
             },
             Some((other, _)) => Ok((Elsewhere::Like(other), true)),
+        }
+    }
+
+    /// What is made of a file elsewhere: nothing can be a link to one of a snapshot, so that becomes a copy.
+    fn basis_use(&self, other: &Attributes) -> BasisUse {
+        match self.options.basis_use {
+            BasisUse::Link if Target::is_in_snapshot(other.object) => BasisUse::Copy,
+            how => how,
         }
     }
 
@@ -175,8 +193,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let best = self.best(index)?.filter(|(_, level)| *level >= Level::Content);
             return Ok((best.map(|(other, _)| other), true));
         }
-        let found =
-            self.basis_paths(index).into_iter().filter_map(|path| self.into.target.stat(&path).ok()?);
+        let found = self.basis_places(index).into_iter().filter_map(|place| self.in_basis(&place).ok()?);
         let same = found.into_iter().find(|other| other.object == object);
         let is_told = same.is_none() || self.tells_all();
         Ok((same, is_told))
@@ -262,10 +279,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let above = &path[..(path.len() - name.len()).saturating_sub(1)];
         if self.similar_in.as_ref().is_none_or(|nearby| nearby.directory != above) {
-            let mut directories = vec![above.to_vec()];
+            let mut directories = vec![(Tree::Next, above.to_vec())];
             if self.options.fuzzy > 1 {
-                let parent = |path: &Vec<u8>| path[..path.len().saturating_sub(name.len() + 1)].to_vec();
-                directories.extend(self.basis_paths(index).iter().map(parent));
+                let parent = |path: Vec<u8>| path[..path.len().saturating_sub(name.len() + 1)].to_vec();
+                directories
+                    .extend(self.basis_places(index).into_iter().map(|(tree, path)| (tree, parent(path))));
             }
             let all = directories.iter().flat_map(|directory| self.files_in(directory)).collect();
             self.similar_in = Some(Nearby { directory: above.to_vec(), files: all });
@@ -282,13 +300,31 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         files.iter().find(is_it).or_else(by_name).map(|(_, found)| found.clone())
     }
 
-    fn files_in(&self, directory: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
-        let found = self.into.target.stat(directory).ok().flatten();
+    fn files_in(&self, directory: &(Tree, Vec<u8>)) -> Vec<(Vec<u8>, Attributes)> {
+        let found = self.in_basis(directory).ok().flatten();
         let mut files = found.and_then(|found| self.into.target.list(found.object).ok()).unwrap_or_default();
-        files.retain(|(_, found)| {
-            found.kind() == FileKind::File && found.size > 0 && self.into.target.is_old(found.object)
+        files.retain(|(name, found)| {
+            let path = [&directory.1[..], b"/", name].concat();
+            let path = path.strip_prefix(b"/").unwrap_or(&path);
+            found.kind() == FileKind::File
+                && found.size > 0
+                && self.into.target.is_old(found.object)
+                && !self.into.hidden.hides(path, false)
         });
         files
+    }
+}
+
+/// The snapshot that a path leads into, as ZFS shows them, by its short name; and the path in it.
+fn snapshot_path(path: &[u8]) -> (Option<&str>, &[u8]) {
+    let Some(rest) = path.strip_prefix(b".zfs/snapshot/") else { return (None, path) };
+    let (name, rest) = match rest.iter().position(|byte| *byte == b'/') {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (rest, &b""[..]),
+    };
+    match std::str::from_utf8(name) {
+        Ok(name) => (Some(name), rest),
+        Err(_) => (None, path),
     }
 }
 
@@ -316,6 +352,19 @@ fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snapshots_are_where_zfs_shows_them() {
+        for (path, snapshot, rest) in [
+            ("a/b", None, "a/b"),
+            (".zfs/snapshot/monday", Some("monday"), ""),
+            (".zfs/snapshot/monday/a/b", Some("monday"), "a/b"),
+            (".zfs/snapshot", None, ".zfs/snapshot"),
+            ("a/.zfs/snapshot/monday", None, "a/.zfs/snapshot/monday"),
+        ] {
+            assert_eq!(snapshot_path(path.as_bytes()), (snapshot, rest.as_bytes()), "{path}");
+        }
+    }
 
     #[test]
     fn names_are_near_one_another_by_letters() {

@@ -34,7 +34,7 @@ use crate::options::{Delete, Options};
 use crate::scan::{Called, IO_ERROR_GENERAL, MUNGED, error_text};
 use crate::sender::{Agreed, Summary};
 use crate::source::dataset::metadata_of;
-use crate::target::Target;
+use crate::target::{Target, Tree};
 use crate::token::TokenReader;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, ReadWire, Tag, WriteWire};
 use files::Files;
@@ -173,7 +173,7 @@ pub struct Receiver<'a, R, W: Write> {
     scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
     writing: Option<Writing>,
     /// Where files may be that are not where they should be.
-    basis_dirs: Vec<Vec<u8>>,
+    basis_dirs: Vec<(Tree, Vec<u8>)>,
     /// The files of a directory, for those of like names.
     similar_in: Option<Nearby>,
     /// What the sender may remove.
