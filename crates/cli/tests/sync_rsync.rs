@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::rsync::{StockDaemon, restored, snapshots};
@@ -386,6 +386,24 @@ fn daemons_are_asked_as_rsync_asks_them() {
     command.args([&locked, "tank/locked"]).env("RSYNC_PASSWORD", "wrong");
     let said = Said::of(command);
     assert!(said.code == 1 && said.err.contains("auth failed"), "{said:?}");
+    // Who is at the terminal is asked, and what is typed is not shown.
+    let line = format!("{} sync {locked} tank/locked", env!("CARGO_BIN_EXE_snowmelt"));
+    let own = scratch.command("sync");
+    let mut at_terminal = Command::new("script");
+    at_terminal.args(["-qec", &line, "/dev/null"]).env_remove("RSYNC_PASSWORD");
+    at_terminal.envs(own.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    at_terminal.current_dir(scratch.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = at_terminal.spawn().unwrap();
+    let (mut typed, mut shown) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"': ") && shown.read(&mut byte).unwrap() > 0 {
+        text.push(byte[0]);
+    }
+    typed.write_all(b"open sesame\n").unwrap();
+    shown.read_to_end(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(child.wait().unwrap().success() && text.contains("Password for"), "{text}");
+    assert!(!text.contains("sesame"), "{text}");
     for (path, why) in [
         ("locked", "wants a password"),
         ("nothing", "Unknown module"),

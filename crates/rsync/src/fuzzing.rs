@@ -134,7 +134,7 @@ pub fn session(data: &[u8]) {
         paths: vec![Vec::new()],
         timeout_seconds: 0,
         seed: 7,
-        on_file: &mut |_, _| {},
+        on_file: &mut |_, _, _| {},
     };
     let _ = serve(32, (wire.as_slice(), io::sink()), (&options, failure), surroundings);
 }

@@ -62,6 +62,12 @@ fn time_text(seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02}_{hour:02}.{minute:02}.{second:02}")
 }
 
+/// Date and time as they stand in logs, in UTC.
+pub(crate) fn log_time(seconds: i64) -> String {
+    let text = time_text(u64::try_from(seconds).unwrap_or(0));
+    text.replace('-', "/").replace('_', " ").replace('.', ":")
+}
+
 /// After a whole transfer: destroys what was kept of those that were cut off before, and the oldest snapshots of transfers beyond so many. The newest
 /// stays, as do held ones, those that clones come from, and those of others.
 ///
@@ -118,6 +124,7 @@ mod tests {
     fn times_are_told_in_the_calendar() {
         assert_eq!(time_text(0), "1970-01-01_00.00.00");
         assert_eq!(time_text(951_827_696), "2000-02-29_12.34.56");
+        assert_eq!(log_time(951_827_696), "2000/02/29 12:34:56");
         assert_eq!(time_text(1_795_333_500), "2026-11-22_07.45.00");
     }
 }

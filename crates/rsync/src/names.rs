@@ -10,6 +10,8 @@ pub struct Names {
     groups: Table,
     /// Users' own groups.
     primary: HashMap<Vec<u8>, u32>,
+    /// The groups besides that users are in.
+    members: HashMap<Vec<u8>, Vec<u32>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -50,6 +52,12 @@ impl Names {
                 let (Some(name), Some(id)) = (fields.first(), number(fields.get(2))) else { continue };
                 let table = if is_user { &mut names.users } else { &mut names.groups };
                 table.add(name, id);
+                if !is_user {
+                    let users = fields.get(3).into_iter().flat_map(|users| users.split(|byte| *byte == b','));
+                    for user in users.filter(|user| !user.is_empty()) {
+                        names.members.entry(user.to_vec()).or_default().push(id);
+                    }
+                }
                 if let Some(primary) = number(fields.get(3)).filter(|_| is_user) {
                     names.primary.entry(name.to_vec()).or_insert(primary);
                 }
@@ -88,6 +96,14 @@ impl Names {
         self.groups.numbers.get(name).copied()
     }
 
+    /// Names of the groups that a user of this machine is in.
+    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = &[u8]> {
+        let is_known = self.users.numbers.contains_key(user.as_bytes());
+        let others = self.members.get(user.as_bytes()).into_iter().flatten().copied();
+        let all = self.primary_gid(user).into_iter().chain(others).filter(move |_| is_known);
+        all.filter_map(|gid| self.group(gid))
+    }
+
     /// The group that a user logs in with.
     pub fn primary_gid(&self, user: &str) -> Option<u32> {
         self.primary.get(user.as_bytes()).copied()
@@ -100,10 +116,16 @@ mod tests {
 
     #[test]
     fn names_are_found_both_ways() {
-        let names = Names::parse(b"root:x:0:0::/:\njoe:x:7:9::/:\nbad\n+::::\n", b"wheel:x:0:\ng:x:9:joe\n");
+        let names = Names::parse(
+            b"root:x:0:0::/:\njoe:x:7:9::/:\nbad\n+::::\n",
+            b"wheel:x:0:\ng:x:9:joe\nh:x:10:ann,joe\n",
+        );
         assert_eq!(names.user(7), Some(&b"joe"[..]));
         assert_eq!(names.group(0), Some(&b"wheel"[..]));
         assert_eq!((names.uid("joe"), names.uid("12"), names.uid("x")), (Some(7), Some(12), None));
         assert_eq!((names.gid("g"), names.primary_gid("joe")), (Some(9), Some(9)));
+        let groups = |user| names.groups_of(user).map(|name| String::from_utf8_lossy(name).into_owned());
+        assert_eq!(groups("joe").collect::<Vec<_>>().join(" "), "g g h");
+        assert_eq!((groups("root").count(), groups("ann").count()), (1, 0), "ann is no user");
     }
 }

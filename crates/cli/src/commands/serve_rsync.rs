@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use snowmelt_dataset::{Datasets, Found, Name};
-use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown};
+use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown, TimeText};
 use snowmelt_rsync::source::{DatasetSource, Source};
 use snowmelt_rsync::target::Target;
 
@@ -66,6 +66,7 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
     let log = RsyncLog::open(app.context, &config).map_err(failed)?;
     let log = Box::new(move |file: Option<&Path>, line: &str| log.line(file, line));
+    let times = times(app.context.time_zone());
     if args.stdio {
         let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
         let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
@@ -73,7 +74,7 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
         let peer = rustix::net::getpeername(&input).ok().flatten();
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip());
-        let daemon = Arc::new(Daemon::new(config, paths, log));
+        let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
         // Only the index of the module that this client chooses is read.
         let link = Link::new(File::from(input), File::from(output));
         // A thread of its own: whoever it becomes to read a module, this one stays who it is.
@@ -83,7 +84,7 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
         return Ok(Exit::Ok);
     }
     let (addresses, pid_file) = (addresses(&config, args)?, config.pid_file.clone());
-    let daemon = Arc::new(Daemon::new(config, paths, log));
+    let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
     daemon.load_indexes().map_err(|(module, error)| {
         CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
     })?;
@@ -143,6 +144,14 @@ impl OpenPath for NoPool {
     fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
         Err(format!("no pool holds {path}"))
     }
+}
+
+/// Times in the log, as rsync has them.
+fn times(zone: jiff::tz::TimeZone) -> Box<TimeText> {
+    Box::new(move |seconds| {
+        let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MIN);
+        time.to_zoned(zone.clone()).strftime("%Y/%m/%d %H:%M:%S").to_string()
+    })
 }
 
 /// The datasets of a pool.

@@ -128,7 +128,7 @@ pub fn push(
     }
     let hidden = Filter::default();
     let view = View { source, hidden: &hidden, called: Called::After(&before), munged: false };
-    let mut on_file = |_: &_, _: u64| {};
+    let mut on_file = |_: &_, _: u16, _: u64| {};
     let ends = (&mut reader, &mut writer);
     let sender =
         Sender::new(ends, view, (&options, &filter), agreed, (Names::default(), tokens), &mut on_file);

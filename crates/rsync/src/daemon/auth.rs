@@ -11,6 +11,7 @@ use sha2::{Sha256, Sha512};
 
 use super::config::{Access, AuthUser, Module};
 use crate::filter::matches;
+use crate::names::Names;
 
 /// Random bytes of a challenge.
 const CHALLENGE_LEN: usize = 48;
@@ -108,9 +109,12 @@ pub fn check(
     digest: AuthDigest,
     challenge: &str,
     answer: &str,
+    names: &Names,
 ) -> Result<(String, Option<Access>), String> {
     let (name, answer) = answer.split_once(' ').ok_or("an answer without a digest")?;
-    let user = module.auth_users.iter().find(|user| is_like(user, name)).ok_or("no such user")?;
+    let mut rules = module.auth_users.iter();
+    let found = rules.find_map(|rule| Some((rule, allows(rule, name, names)?)));
+    let (user, group) = found.ok_or("no such user")?;
     if user.access == Some(Access::Denied) {
         return Err("denied by auth users".to_owned());
     }
@@ -118,7 +122,11 @@ pub fn check(
     let text = secrets(file, module.strict_modes)?;
     let mut is_known = false;
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        if let Some((_, password)) = line.split_once(':').filter(|(user, _)| *user == name) {
+        let is_own = |whose: &str| match whose.strip_prefix('@') {
+            Some(whose) => group.as_deref() == Some(whose.as_bytes()),
+            None => whose == name,
+        };
+        if let Some((_, password)) = line.split_once(':').filter(|(whose, _)| is_own(whose)) {
             is_known = true;
             if is_equal(digest.answer(password.as_bytes(), challenge).as_bytes(), answer.as_bytes()) {
                 return Ok((name.to_owned(), user.access));
@@ -128,8 +136,15 @@ pub fn check(
     Err(if is_known { "password mismatch" } else { "no secret" }.to_owned())
 }
 
-fn is_like(user: &AuthUser, name: &str) -> bool {
-    matches(user.name.as_bytes(), name.as_bytes())
+/// Whether a rule is about who has this name: by the name, or by a group that this machine's user of the name is in, which then has a secret too.
+fn allows(rule: &AuthUser, name: &str, names: &Names) -> Option<Option<Vec<u8>>> {
+    match rule.name.strip_prefix('@') {
+        Some(pattern) => {
+            let group = names.groups_of(name).find(|group| matches(pattern.as_bytes(), group))?;
+            Some(Some(group.to_vec()))
+        }
+        None => matches(rule.name.as_bytes(), name.as_bytes()).then_some(None),
+    }
 }
 
 /// Takes as long whatever the difference.
@@ -167,6 +182,39 @@ mod tests {
         assert_eq!(AuthDigest::choose("x sha1 md5".split(' '), 31), Some(AuthDigest::Sha1));
         assert_eq!(AuthDigest::choose(std::iter::empty(), 30), Some(AuthDigest::Md5));
         assert_eq!(AuthDigest::choose(std::iter::empty(), 29), Some(AuthDigest::Md4));
+    }
+
+    #[test]
+    fn rules_may_be_about_groups() {
+        let names = Names::parse(
+            b"ann:x:7:9::/:\nbob:x:8:8::/:\neve:x:6:6::/:\n",
+            b"g:x:9:\nstaff:x:20:bob,zoe\nsad:x:21:bob,eve\n",
+        );
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "@g:of g\nbob:bobs\n@staff:of staff\n@sad:of sad\nzoe:z\n").unwrap();
+        let text = format!(
+            "[m]\npath = tank/m\nsecrets file = {}\nauth users = @g:ro, @st*:rw, @sad:deny, zoe\n",
+            file.path().display()
+        );
+        let config = super::super::Config::parse(&text, Path::new("rsyncd.conf")).unwrap();
+        let check = |name: &str, password: &[u8]| {
+            let answer = format!("{name} {}", AuthDigest::Sha256.answer(password, "c"));
+            super::check(&config.modules[0], AuthDigest::Sha256, "c", &answer, &names)
+                .map(|(_, access)| access)
+        };
+        assert_eq!(check("ann", b"of g"), Ok(Some(Access::Read)));
+        assert_eq!(check("bob", b"of staff"), Ok(Some(Access::ReadWrite)));
+        assert_eq!(check("bob", b"bobs"), Ok(Some(Access::ReadWrite)), "of several rules the first counts");
+        assert_eq!(check("zoe", b"z"), Ok(None), "who is no user here is in no group");
+        for (name, password) in [
+            ("eve", &b"of sad"[..]),
+            ("bob", b"of g"),
+            ("ann", b"of staff"),
+            ("@g", b"of g"),
+            ("zoe", b"of staff"),
+        ] {
+            assert!(check(name, password).is_err(), "{name}");
+        }
     }
 
     #[test]

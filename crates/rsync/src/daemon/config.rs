@@ -54,7 +54,7 @@ pub struct Config {
 /// Somebody who may log in, and as what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthUser {
-    /// May have wildcards.
+    /// May have wildcards. After an `@` a group of this machine, which users of it are in.
     pub name: String,
     /// Without it, what the module says.
     pub access: Option<Access>,
@@ -398,9 +398,6 @@ fn command(text: &str) -> Option<String> {
 
 fn auth_user(text: &str) -> Value<AuthUser> {
     let (name, what) = text.split_once(':').map_or((text, None), |(name, what)| (name, Some(what)));
-    if name.starts_with('@') {
-        return Err(format!("'{text}': groups of users are not known here"));
-    }
     let access = match what {
         None => None,
         Some("deny") => Some(Access::Denied),

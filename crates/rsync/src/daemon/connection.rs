@@ -226,7 +226,7 @@ impl Daemon {
             link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
             let answer = link.line()?;
             let digest = greeting.digest.ok_or("no digest in common".to_owned());
-            match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer)) {
+            match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer, &self.names)) {
                 Ok(found) => (user, access) = found,
                 Err(reason) => {
                     let who = answer.split(' ').next().unwrap_or_default().escape_default().to_string();

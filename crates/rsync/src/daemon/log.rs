@@ -1,5 +1,8 @@
 //! The transfer log (`transfer logging`, `log format`).
 
+use std::time::SystemTime;
+
+use crate::client::itemize;
 use crate::source::Metadata;
 
 /// What a line of the transfer log is made of.
@@ -9,14 +12,24 @@ pub struct LogFormat(Vec<Part>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// A letter after a "%".
-    Field(char),
+    /// A letter after a "%", and what stands between: letters that it takes at least, and whether it begins at their left.
+    Field {
+        letter: char,
+        width: usize,
+        at_left: bool,
+    },
 }
 
 /// The letters that are known.
-const FIELDS: &str = "abfhlmnopPuUG";
+const FIELDS: &str = "abfhilmnoptuBGLMPU";
+/// Most letters that a field may be made to take.
+const WIDTH_MAX: usize = 1000;
 /// What rsync has unless told otherwise.
 const DEFAULT: &str = "%o %h [%a] %m (%u) %f %l";
+
+/// What was done.
+pub(crate) const SENT: &str = "send";
+pub(crate) const DELETED: &str = "del.";
 
 /// Something that was done with a file.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +44,12 @@ pub struct Event<'a> {
     pub metadata: Metadata,
     /// Bytes that went over the connection.
     pub bytes: u64,
+    /// What changed, as bits of requests.
+    pub flags: u16,
 }
+
+/// A time in seconds since 1970, as the log has times: `2026/11/22 14:50:01`.
+pub type TimeText = dyn Fn(i64) -> String + Send + Sync;
 
 /// What is the same for a whole connection.
 #[derive(Debug, Clone, Default)]
@@ -59,18 +77,24 @@ impl LogFormat {
     /// When there is a letter that is not known here.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
-        let mut left = text.chars();
+        let mut left = text.chars().peekable();
         let mut plain = String::new();
         while let Some(c) = left.next() {
             if c != '%' {
                 plain.push(c);
                 continue;
             }
+            let at_left = left.next_if_eq(&'-').is_some();
+            let digits: String = std::iter::from_fn(|| left.next_if(char::is_ascii_digit)).collect();
+            let width = if digits.is_empty() { Some(0) } else { digits.parse().ok() };
+            let width = width.filter(|width| *width <= WIDTH_MAX);
+            let width =
+                width.ok_or_else(|| format!("log format: a field is {WIDTH_MAX} letters wide at most"))?;
             match left.next() {
                 Some('%') => plain.push('%'),
-                Some(field) if FIELDS.contains(field) => {
+                Some(letter) if FIELDS.contains(letter) => {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
-                    parts.push(Part::Field(field));
+                    parts.push(Part::Field { letter, width, at_left });
                 }
                 other => return Err(format!("log format: '%{}' is not known here", other.unwrap_or(' '))),
             }
@@ -80,8 +104,9 @@ impl LogFormat {
     }
 
     /// The line of one file.
-    pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>) -> String {
-        let field = |field: &char| match field {
+    pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>, time: &TimeText) -> String {
+        let metadata = &event.metadata;
+        let field = |letter: char| match letter {
             'a' | 'h' => context.address.clone(),
             'b' => event.bytes.to_string(),
             'f' => printable(event.path),
@@ -89,6 +114,11 @@ impl LogFormat {
             'l' => event.metadata.size.to_string(),
             'm' => context.module.clone(),
             'o' => event.operation.to_owned(),
+            'i' if event.operation == DELETED => format!("*{:<10}", "deleting"),
+            'i' => itemize(event.flags, metadata.mode, if event.operation == SENT { '<' } else { '>' }),
+            't' => time(now()),
+            'M' => time(metadata.mtime.seconds).replace(' ', "-"),
+            'B' => permissions(metadata.mode),
             'p' => std::process::id().to_string(),
             'P' => context.path.clone(),
             'u' => context.user.clone(),
@@ -100,10 +130,40 @@ impl LogFormat {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => text.clone(),
-                Part::Field(letter) => field(letter),
+                Part::Field { letter, width, at_left } => {
+                    let text = field(*letter);
+                    // A link has a mark before its target, which there is none of here.
+                    let before = if *letter == 'L' && *width > 0 { "    " } else { "" };
+                    match at_left {
+                        true => format!("{before}{text:<width$}"),
+                        false => format!("{before}{text:>width$}"),
+                    }
+                }
             })
             .collect()
     }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Permissions as `ls` shows them, without the type: `rwxr-xr-x`.
+fn permissions(mode: u32) -> String {
+    let bit = |bit: u32, letter: char| if mode & bit != 0 { letter } else { '-' };
+    // Who runs it becomes somebody else, or may not remove others' files: in the place of "x".
+    let run = |bit: u32, special: u32, letter: char| match (mode & special != 0, mode & bit != 0) {
+        (false, true) => 'x',
+        (false, false) => '-',
+        (true, true) => letter,
+        (true, false) => letter.to_ascii_uppercase(),
+    };
+    let triples = [(0o400, 0o4000, 's'), (0o040, 0o2000, 's'), (0o004, 0o1000, 't')];
+    let letters = triples.map(|(read, special, letter)| {
+        [bit(read, 'r'), bit(read >> 1, 'w'), run(read >> 2, special, letter)]
+    });
+    letters.as_flattened().iter().collect()
 }
 
 /// A path on one line, whatever is in it.
@@ -112,4 +172,34 @@ fn printable(path: &[u8]) -> String {
         .chars()
         .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::item;
+    use crate::source::{Time, kind};
+
+    #[test]
+    fn lines_are_made_as_the_manual_has_it() {
+        let context = LogContext { address: "::1".into(), module: "m".into(), ..LogContext::default() };
+        let mtime = Time { seconds: 86_400, nanoseconds: 0 };
+        let metadata = Metadata { mode: kind::FILE | 0o4754, size: 12, mtime, ..Metadata::default() };
+        let flags = item::TRANSFER | item::SIZE;
+        let event = Event { operation: SENT, path: b"a/b", name: b"b", metadata, bytes: 7, flags };
+        let line = |format: &str, event: &Event<'_>| {
+            let time = |seconds: i64| format!("day {}", seconds / 86_400);
+            LogFormat::parse(format).unwrap().line(&context, event, &time)
+        };
+        assert_eq!(line("%i %B %M|%L|%5l|%-5n|%%", &event), "<f.s....... rwsr-xr-- day-1||   12|b    |%");
+        assert!(line("%t", &event).starts_with("day 2"));
+        assert_eq!(line("%3L|", &event), "       |");
+        let deleted = Event { operation: DELETED, flags: 0, ..event };
+        assert_eq!(line("%i %n", &deleted), "*deleting   b");
+        assert_eq!(permissions(0o3071), "---rwS--t".replace("rwS", "rws"));
+        assert_eq!(permissions(0o7000), "--S--S--T");
+        for wrong in ["%z", "%", "%5", "%1001l", "%'l"] {
+            assert!(LogFormat::parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -15,8 +15,8 @@ pub(crate) use auth::AuthDigest;
 pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
 pub use connection::Link;
 pub use listener::Listener;
-pub(crate) use log::Event;
-pub use log::LogFormat;
+pub(crate) use log::{DELETED, Event};
+pub use log::{LogFormat, TimeText};
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::history;
 use crate::index::IndexError;
 use crate::names::Names;
 use crate::source::Source;
@@ -61,6 +62,7 @@ pub struct Daemon {
     names: Names,
     log: Box<Log>,
     patience: Duration,
+    time: Box<TimeText>,
     indexes: indexes::Indexes,
     /// Connections to each module.
     connected: Mutex<HashMap<String, usize>>,
@@ -92,7 +94,14 @@ impl Daemon {
     pub fn new(config: Config, datasets: Box<dyn OpenPath>, log: Box<Log>) -> Self {
         let names = Names::of_this_machine();
         let indexes = indexes::Indexes::default();
-        Self { config, datasets, names, log, patience: PATIENCE, indexes, connected: Mutex::default() }
+        let (patience, time) = (PATIENCE, Box::new(history::log_time));
+        Self { config, datasets, names, log, patience, time, indexes, connected: Mutex::default() }
+    }
+
+    /// Tells times in the log so, instead of in UTC.
+    #[must_use]
+    pub fn with_times(self, time: Box<TimeText>) -> Self {
+        Self { time, ..self }
     }
 
     /// Gives clients so much time to say what they want, instead of a minute.

@@ -12,7 +12,7 @@ use rustix::process::{Gid, Uid};
 use super::config::Id;
 use super::connection::Chosen;
 use super::exec::{self, Variables};
-use super::log::{Event, LogContext};
+use super::log::{Event, LogContext, SENT};
 use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::index::IndexError;
@@ -200,7 +200,7 @@ impl Daemon {
         };
         let on_event = |event: &Event<'_>| {
             if module.transfer_logging {
-                self.say_of(module, module.log_format.line(&context, event));
+                self.say_of(module, module.log_format.line(&context, event, &self.time));
             }
         };
         if !asked.options.sender && asked.failure.is_none() {
@@ -249,9 +249,9 @@ impl Daemon {
             paths: options.paths.iter().map(|path| in_module(&module.name, path)).collect(),
             timeout_seconds: module.timeout_seconds,
             seed: session::seed()?,
-            on_file: &mut |entry, bytes| {
+            on_file: &mut |entry, flags, bytes| {
                 let (path, name, metadata) = (&entry.path(), &entry.name, entry.metadata);
-                on_event(&Event { operation: "send", path, name, metadata, bytes });
+                on_event(&Event { operation: SENT, path, name, metadata, bytes, flags });
             },
         };
         let ends = (&mut link.reader, &mut link.writer);

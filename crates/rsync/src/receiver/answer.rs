@@ -223,7 +223,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 let bytes = self.reader.total() - before;
                 let Received { name, metadata, .. } = &self.list[index as usize];
                 if let Some(on_event) = self.into.terms.on_event {
-                    on_event(&Event { operation: "recv", path, name, metadata: *metadata, bytes });
+                    on_event(&Event {
+                        operation: "recv",
+                        path,
+                        name,
+                        metadata: *metadata,
+                        bytes,
+                        flags: wanted.flags,
+                    });
                 }
                 self.came(index);
                 self.settle_links(index, Leader::Done(object))

@@ -7,7 +7,7 @@ use snowmelt_zpl::{Attributes, FileKind, SetAttributes, SetTime};
 
 use super::Receiver;
 use super::attributes::timestamp;
-use crate::daemon::Event;
+use crate::daemon::{DELETED, Event};
 use crate::error::Result;
 use crate::filter::{Scope, Subject};
 use crate::options::Delete;
@@ -194,7 +194,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         *count += 1;
         let (path, metadata) = (&self.path_below(name), metadata_of(attributes));
         if let Some(on_event) = self.into.terms.on_event {
-            on_event(&Event { operation: "del.", path, name, metadata, bytes: 0 });
+            on_event(&Event { operation: DELETED, path, name, metadata, bytes: 0, flags: 0 });
         }
         self.summary.deleted += 1;
         let mut told = name.to_vec();

@@ -47,7 +47,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.send_content((&request, append), &path, &sums, content.as_mut())?;
         self.summary.files += 1;
         let sent = self.writer.total() - before;
-        (self.on_file)(&entry, sent);
+        (self.on_file)(&entry, request.flags, sent);
         Ok(())
     }
 

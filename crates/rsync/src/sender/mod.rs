@@ -82,7 +82,7 @@ struct List {
 }
 
 /// Is told of each file sent: its entry, and bytes of it that were sent.
-pub type OnFile<'a> = dyn FnMut(&Entry, u64) + 'a;
+pub type OnFile<'a> = dyn FnMut(&Entry, u16, u64) + 'a;
 
 /// One connection's sender.
 pub struct Sender<'a, R, W> {

@@ -2,7 +2,7 @@
 //! another one, has neither its terminal nor its keys, and is given the connection.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +21,7 @@ use crate::app::App;
 use crate::args::SyncArgs;
 use crate::commands::sync::ends::NO_PROGRAM;
 use crate::error::{CliError, Result, chain};
+use crate::secrets::Terminal;
 
 /// How long each address of a daemon may take to answer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
@@ -148,18 +149,24 @@ fn daemon(
     Ok(Connected { socket: File::from(OwnedFd::from(stream)), protocol, child: None })
 }
 
-/// The password for a daemon: from a file that nobody else reads, or from the environment.
+/// The password for a daemon: from a file that nobody else reads, from the environment, or from who is at the terminal.
 fn password(app: &App<'_>, args: &SyncArgs, place: &str) -> std::result::Result<Vec<u8>, String> {
     if let Some(file) = &args.password_file {
         let path = app.context.path(file);
         return read_password(&path).map_err(|why| format!("--password-file {}: {why}", path.display()));
     }
-    match app.context.env("RSYNC_PASSWORD") {
-        Some(password) => Ok(password.as_encoded_bytes().to_vec()),
-        None => Err(format!(
-            "'{place}' wants a password: give it with --password-file, or in the variable RSYNC_PASSWORD"
-        )),
+    if let Some(password) = app.context.env("RSYNC_PASSWORD") {
+        return Ok(password.as_encoded_bytes().to_vec());
     }
+    // Whoever gives something else as input is not there to be asked.
+    let terminal = Some(&*app.context).filter(|context| context.stdin.is_terminal()).and_then(Terminal::of);
+    let Some(terminal) = terminal else {
+        return Err(format!(
+            "'{place}' wants a password: give it with --password-file, or in the variable RSYNC_PASSWORD"
+        ));
+    };
+    let typed = terminal.ask(app.context, &format!("Password for '{place}': "));
+    typed.map(|typed| typed.to_vec()).map_err(|error| error.to_string())
 }
 
 fn read_password(path: &Path) -> std::result::Result<Vec<u8>, String> {
