@@ -117,6 +117,11 @@ impl TokenWriter {
         Ok(Self { codec, pending: Vec::new(), unflushed: false, run: None, last: 0 })
     }
 
+    /// Whether literal data is sent as it is, in pieces after their lengths.
+    pub fn is_simple(&self) -> bool {
+        self.codec.is_none()
+    }
+
     /// Begins a file.
     pub fn begin(&mut self) {
         (self.run, self.last, self.unflushed) = (None, 0, false);

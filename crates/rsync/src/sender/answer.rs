@@ -11,6 +11,7 @@ use crate::error::{Result, RsyncError};
 use crate::flist::{Entry, XATTR_SENT_WHOLE, wire_attributes};
 use crate::scan::{IO_ERROR_GENERAL, IO_ERROR_VANISHED, error_text};
 use crate::source::Content;
+use crate::token::LITERAL_MAX;
 use crate::wire::{Ndx, Tag, WriteWire};
 
 /// What an earlier transfer left (`FNAMECMP_PARTIAL_DIR`), which is written in place (compatibility flag `I`).
@@ -136,7 +137,10 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             match piece {
                 Piece::Literal(data) => {
                     literal += data.len() as u64;
-                    tokens.literal(data, writer)?;
+                    match tokens.is_simple() {
+                        true => writer.write_counted(data, LITERAL_MAX)?,
+                        false => tokens.literal(data, writer)?,
+                    }
                 }
                 Piece::Block(index, data) => {
                     matched += data.len() as u64;

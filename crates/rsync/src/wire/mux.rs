@@ -1,11 +1,11 @@
 //! Messages: data and everything else, interleaved on one connection.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ReadWire;
+use super::{ReadWire, WriteWire};
 use crate::client::Told;
 use crate::error::RsyncError;
 
@@ -22,6 +22,10 @@ const NOTES_MAX: usize = 1 << 16;
 const READ_LEN: usize = 64 << 10;
 /// Bytes that are sent at once, as far as nobody waits for them: each time costs as much as copying some of them.
 const SEND_LEN: usize = 128 << 10;
+/// So much data at once is sent from where it is.
+const UNCOPIED_MIN: usize = 64 << 10;
+/// Pieces of data that are sent at once from where they are: with their headers far fewer than the system takes (`IOV_MAX`).
+const PIECES_MAX: usize = 64;
 
 /// What a message is. Numbers are those of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,6 +297,34 @@ impl Pace {
     }
 }
 
+/// What a message of `len` bytes begins with.
+fn header(tag: Tag, len: usize) -> [u8; HEADER_LEN] {
+    ((BASE + u32::from(tag as u8)) << 24 | len as u32).to_le_bytes()
+}
+
+/// A message with the length of a piece of data, and the header of a message with the piece.
+fn counted_head(piece: &[u8]) -> [u8; 3 * HEADER_LEN] {
+    let words =
+        [header(Tag::Data, HEADER_LEN), (piece.len() as u32).to_le_bytes(), header(Tag::Data, piece.len())];
+    let mut head = [0; 3 * HEADER_LEN];
+    head.as_chunks_mut::<HEADER_LEN>().0.copy_from_slice(&words);
+    head
+}
+
+/// As `Write::write_all`, of several pieces.
+fn write_all_slices(to: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    IoSlice::advance_slices(&mut slices, 0);
+    while !slices.is_empty() {
+        match to.write_vectored(slices) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(len) => IoSlice::advance_slices(&mut slices, len),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl<W: Write> MuxWriter<W> {
     /// Writes messages to `inner`.
     pub fn new(inner: W) -> Self {
@@ -346,8 +378,7 @@ impl<W: Write> MuxWriter<W> {
     fn end(&mut self, tag: Tag) {
         if self.header_len > 0 {
             let len = self.buffer.len() - self.open - HEADER_LEN;
-            let header = (BASE + u32::from(tag as u8)) << 24 | len as u32;
-            self.buffer[self.open..][..HEADER_LEN].copy_from_slice(&header.to_le_bytes());
+            self.buffer[self.open..][..HEADER_LEN].copy_from_slice(&header(tag, len));
         }
         self.open = self.buffer.len();
         self.buffer.resize(self.open + self.header_len, 0);
@@ -359,6 +390,32 @@ impl<W: Write> MuxWriter<W> {
         }
     }
 
+    /// Writes data in pieces of `piece_len` bytes, each after its length. Much of it is not copied.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn write_counted(&mut self, data: &[u8], piece_len: usize) -> io::Result<()> {
+        if data.len() < UNCOPIED_MIN || piece_len > DATA_MAX || self.header_len == 0 || self.pace.is_some() {
+            for piece in data.chunks(piece_len) {
+                self.write_i32(piece.len() as i32)?;
+                self.write_all(piece)?;
+            }
+            return Ok(());
+        }
+        self.end_data();
+        for data in data.chunks(piece_len * PIECES_MAX) {
+            // A message with the length, and the header of one with the piece.
+            let heads: Vec<[u8; 12]> = data.chunks(piece_len).map(counted_head).collect();
+            let pieces = heads.iter().zip(data.chunks(piece_len));
+            let mut slices = vec![IoSlice::new(&self.buffer[..self.open])];
+            slices.extend(pieces.flat_map(|(head, piece)| [IoSlice::new(head), IoSlice::new(piece)]));
+            let len: usize = slices.iter().map(|slice| slice.len()).sum();
+            write_all_slices(&mut self.inner, &mut slices)?;
+            self.sent(len);
+        }
+        Ok(())
+    }
+
     /// Sends what is ended.
     fn send(&mut self) -> io::Result<()> {
         if self.open == 0 {
@@ -368,11 +425,16 @@ impl<W: Write> MuxWriter<W> {
             pace.wait(self.open);
         }
         self.inner.write_all(&self.buffer[..self.open])?;
-        self.total += self.open as u64;
+        self.sent(self.open);
+        Ok(())
+    }
+
+    /// What is ended has been sent, `len` bytes with what was sent beside it.
+    fn sent(&mut self, len: usize) {
+        self.total += len as u64;
         self.buffer.drain(..self.open);
         self.open = 0;
         self.last_sent = Instant::now();
-        Ok(())
     }
 
     /// Sends a message, after all data before it.
@@ -499,6 +561,61 @@ mod tests {
         writer.limit(1 << 40);
         writer.write_all(&[7; DATA_MAX]).unwrap();
         assert!(writer.buffer.len() < DATA_MAX + HEADER_LEN);
+    }
+
+    /// Takes a few bytes at a time, from several pieces.
+    #[derive(Default)]
+    struct Reluctant(Vec<u8>);
+
+    impl Write for Reluctant {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            self.write_vectored(&[IoSlice::new(data)])
+        }
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let before = self.0.len();
+            for slice in slices.iter().take(3) {
+                self.0.extend_from_slice(&slice[..slice.len().min(10_007)]);
+                if slice.len() > 10_007 {
+                    break;
+                }
+            }
+            Ok(self.0.len() - before)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_not_copied_arrives_as_what_is() {
+        let data: Vec<u8> = (0..5_000_000_u32).map(|i| (i >> 4) as u8).collect();
+        let sizes = [1, 100, UNCOPIED_MIN, UNCOPIED_MIN + 1, 256 << 10, 4 << 20, 5];
+        for plain in [false, true] {
+            let mut wire = Reluctant::default();
+            let mut writer = if plain { MuxWriter::plain(&mut wire) } else { MuxWriter::new(&mut wire) };
+            let mut rest = &data[..];
+            let mut expected = Vec::new();
+            for size in sizes {
+                let (now, later) = rest.split_at(size);
+                rest = later;
+                writer.write_all(b"between").unwrap();
+                expected.extend_from_slice(b"between");
+                writer.write_counted(now, 32 << 10).unwrap();
+                for piece in now.chunks(32 << 10) {
+                    expected.extend_from_slice(&(piece.len() as u32).to_le_bytes());
+                    expected.extend_from_slice(piece);
+                }
+            }
+            writer.flush().unwrap();
+            let total = writer.total();
+            drop(writer);
+            assert_eq!(total, wire.0.len() as u64);
+            let mut reader =
+                if plain { MuxReader::plain(wire.0.as_slice()) } else { MuxReader::new(wire.0.as_slice()) };
+            let mut read = vec![0; expected.len()];
+            reader.read_exact(&mut read).unwrap();
+            assert!(read == expected && !reader.has_buffered());
+        }
     }
 
     #[test]
