@@ -303,6 +303,20 @@ fn a_resilver_that_is_killed_goes_on() {
 }
 
 #[test]
+fn members_are_listed() {
+    let scratch = Scratch::new();
+    scratch.ok("pool create --size 96M tank mirror a.img b.img");
+    scratch.ok("pool offline tank b.img");
+    let top = scratch.path().canonicalize().unwrap();
+    let listed = scratch.ok("pool list -v -H -o name,health");
+    let expected = format!(
+        "tank\tDEGRADED\n  mirror-0\tDEGRADED\n    {0}/a.img\tONLINE\n    {0}/b.img\tOFFLINE\n",
+        top.display()
+    );
+    assert_eq!(listed, expected);
+}
+
+#[test]
 fn how_long_a_member_is_waited_for_can_be_set() {
     let scratch = Scratch::new();
     scratch.ok("pool create --size 96M tank mirror a.img b.img");

@@ -41,6 +41,8 @@ pub fn run(app: &mut App<'_>, args: &PoolListArgs) -> Result<Exit> {
             rows.push(wanted.iter().map(|property| property.text(pool, exact)).collect::<Vec<_>>());
             if args.verbose {
                 rows.push(wanted.iter().map(|property| property.vdev_text(pool, exact)).collect());
+                let of = |member| wanted.iter().map(|property| property.member_text(member)).collect();
+                rows.extend(pool.members.iter().map(of));
             }
         }
         table::print(&mut app.context.out, &columns, &rows, args.scripted)?;

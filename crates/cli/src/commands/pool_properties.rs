@@ -8,7 +8,7 @@ use snowmelt_dataset::property::{Source, format_bytes};
 use snowmelt_store::DEADMAN;
 
 use crate::error::{CliError, Result};
-use crate::rows::PoolFacts;
+use crate::rows::{MemberFacts, PoolFacts};
 
 /// A property of a pool.
 #[derive(Debug)]
@@ -184,6 +184,15 @@ impl Column {
                     _ => field.text(pool, exact),
                 }
             }
+            _ => "-".to_owned(),
+        }
+    }
+
+    /// Its value for a member of a mirror: each has the room of all, so only its name and state are told.
+    pub fn member_text(&self, member: &MemberFacts) -> String {
+        match self {
+            Self::Field(field) if field.name == "name" => format!("    {}", member.path),
+            Self::Field(field) if field.name == "health" => member.state.clone(),
             _ => "-".to_owned(),
         }
     }
