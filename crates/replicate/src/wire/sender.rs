@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -39,16 +40,21 @@ struct Queue {
 impl Sender {
     /// Begins to write to `output`, as both sides have agreed.
     pub(super) fn new(output: impl Write + Send + 'static, agreed: Greeting) -> Arc<Self> {
+        Self::begin(output, agreed).0
+    }
+
+    /// As [`new`](Self::new), with the thread.
+    fn begin(output: impl Write + Send + 'static, agreed: Greeting) -> (Arc<Self>, JoinHandle<()>) {
         let level = (agreed.packs && agreed.level > 0).then_some(agreed.level);
         let sender = Arc::new(Self { queue: Mutex::default(), changed: Condvar::new(), level });
         let writer = sender.clone();
-        std::thread::spawn(move || writer.write(output));
-        sender
+        let thread = std::thread::spawn(move || writer.write(output));
+        (sender, thread)
     }
 
-    /// Takes frames and forgets them.
-    pub(super) fn nowhere() -> Arc<Self> {
-        Self::new(std::io::sink(), Greeting::default())
+    /// Takes frames and forgets them. The thread ends when it is closed.
+    pub(super) fn nowhere() -> (Arc<Self>, JoinHandle<()>) {
+        Self::begin(std::io::sink(), Greeting::default())
     }
 
     /// What packs the DATA of one stream, if it is to be packed.
