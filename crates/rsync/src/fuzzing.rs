@@ -22,6 +22,8 @@ use crate::token::{Compressor, Token, TokenReader};
 
 /// Bytes of content, and blocks, that are looked at.
 const CONTENT_MAX: usize = 16 << 20;
+/// Blocks that match are no shorter in rsync, however long they are here.
+const BLOCK_LEN: usize = 700;
 /// Files of an index that are looked for by name.
 const LOOKED_AT_MAX: usize = 10_000;
 
@@ -241,7 +243,7 @@ pub fn content(data: &[u8]) {
                 Ok(literal) => made += literal.len().max(1),
                 Err(_) => return,
             },
-            Ok(Token::Block(_)) if reader.see(b"what there was").is_ok() => made += 1,
+            Ok(Token::Block(_)) if reader.see(b"what there was").is_ok() => made += BLOCK_LEN,
             Ok(Token::Block(_) | Token::End) | Err(_) => return,
         }
     }
