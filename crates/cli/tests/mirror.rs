@@ -303,6 +303,25 @@ fn a_resilver_that_is_killed_goes_on() {
 }
 
 #[test]
+fn a_file_that_missed_little_is_brought_that_as_soon_as_it_is_back() {
+    let scratch = Scratch::new();
+    let at = |name: &str| scratch.path().join(name);
+    scratch.ok("pool create --size 512M tank mirror one.img two.img");
+    fill(&scratch, "a", 3 << 20, 1);
+    fs::create_dir(at("away")).unwrap();
+    fs::rename(at("two.img"), at("away/two.img")).unwrap();
+    scratch.ok("create tank/missed");
+    fs::rename(at("away/two.img"), at("two.img")).unwrap();
+    assert_eq!(config(&scratch)[2..], ["one.img ONLINE 0 0 0", "two.img ONLINE 0 0 0"]);
+    check(&scratch);
+    settled(&scratch);
+    let status = scratch.ok("pool status tank");
+    let copied = status.split("resilvered ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let kib: f64 = copied.strip_suffix('K').unwrap_or_else(|| panic!("{copied}")).parse().unwrap();
+    assert!(kib < 512.0, "{status}");
+}
+
+#[test]
 fn members_are_listed() {
     let scratch = Scratch::new();
     scratch.ok("pool create --size 96M tank mirror a.img b.img");

@@ -369,6 +369,12 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
     let (epoch, base, nonce) = (epoch.saturating_add(1), uberblock.txg, random()?);
     let mut claim = None;
     if !options.read_only {
+        // After passing over a txg nothing is too much.
+        let ends = match report.passed_over.is_empty() {
+            true => io.space.lock().iter().map(|(id, it)| SegmentInfo { id, len: it.len }).collect(),
+            false => stored,
+        };
+        io.store.set_ends(&ends).map_err(PoolError::store("noting where the segments end"))?;
         io.refresh_room()?;
         let uberblock = Uberblock {
             txg: seen.saturating_add(2),

@@ -65,6 +65,8 @@ pub struct MirrorStore {
     volatile: Mutex<Volatile>,
     /// Segments that take appends, and where they end.
     open: Mutex<BTreeMap<SegmentId, u64>>,
+    /// How far others are needed, where that is less than they are long.
+    ends: Mutex<BTreeMap<SegmentId, u64>>,
     /// One more than the greatest id of a segment so far.
     next_id: AtomicU64,
     /// Held through a sync.
@@ -160,6 +162,12 @@ impl MirrorStore {
         }
         state.next_generation(published.sequence);
         true
+    }
+
+    /// A segment, as far as the pool refers to it.
+    fn needed(&self, info: SegmentInfo) -> SegmentInfo {
+        let end = self.ends.lock().get(&info.id).copied();
+        SegmentInfo { len: end.map_or(info.len, |end| info.len.min(end)), ..info }
     }
 
     /// Notes that a segment is about to change from `len` on: members that are left out lack that.
@@ -386,6 +394,7 @@ impl Store for MirrorStore {
         }
         self.changes(id, len);
         self.on_members((id, len), &|store| store.reopen_segment(id, len), &|store| store.seal_segment(id))?;
+        self.ends.lock().remove(&id);
         self.open.lock().insert(id, len);
         Ok(())
     }
@@ -439,13 +448,24 @@ impl Store for MirrorStore {
             return Err(error);
         }
         all.extend(self.open.lock().iter().map(|(&id, &end)| (id, end)));
-        Ok(all.into_iter().map(|(id, len)| SegmentInfo { id, len }).collect())
+        Ok(all.into_iter().map(|(id, len)| self.needed(SegmentInfo { id, len })).collect())
+    }
+
+    fn set_ends(&self, ends: &[SegmentInfo]) -> Result<()> {
+        self.gate.check()?;
+        let known: BTreeMap<_, _> = ends.iter().map(|info| (info.id, info.len)).collect();
+        let all = self.segments()?.into_iter();
+        let needed = all.map(|info| (info, known.get(&info.id).copied().unwrap_or(0)));
+        let shorter = needed.filter(|(info, end)| *end < info.len);
+        *self.ends.lock() = shorter.map(|(info, end)| (info.id, end)).collect();
+        self.catch_up()
     }
 
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
         let _writing = self.writing.read();
         self.open.lock().remove(&id);
+        self.ends.lock().remove(&id);
         let state = self.state.read();
         let mut outcome = Outcome { done: Vec::new(), failed: Vec::new() };
         for (place, member) in state.members.iter().enumerate() {

@@ -137,6 +137,17 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// `Io`.
     fn segments(&self) -> Result<Vec<SegmentInfo>>;
 
+    /// Tells how far the pool refers to each segment, when it has been opened for writing: what is behind that, or in a segment
+    /// that is not named, is left from before a crash. A mirror, whose members may not know the length of a segment that
+    /// was open, knows then what is to be brought to those that lack something, and brings at once what is little.
+    ///
+    /// # Errors
+    /// Those of a mirror that fails at that.
+    fn set_ends(&self, ends: &[SegmentInfo]) -> Result<()> {
+        let _ = ends;
+        Ok(())
+    }
+
     /// Gives a segment's space back. Deleting what is not there succeeds. Not durable: after a crash the segment may
     /// be back, so the caller makes sure first that no uberblock in the ring needs it.
     ///
@@ -313,6 +324,9 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn segments(&self) -> Result<Vec<SegmentInfo>> {
         (**self).segments()
+    }
+    fn set_ends(&self, ends: &[SegmentInfo]) -> Result<()> {
+        (**self).set_ends(ends)
     }
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         (**self).delete_segment(id)

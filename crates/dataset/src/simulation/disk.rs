@@ -161,6 +161,9 @@ impl Store for Disk {
     fn segments(&self) -> Result<Vec<SegmentInfo>> {
         self.store.segments()
     }
+    fn set_ends(&self, ends: &[SegmentInfo]) -> Result<()> {
+        self.noted(ALONE, |store| store.set_ends(ends))
+    }
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         self.noted(ALONE, |store| store.delete_segment(id))
     }

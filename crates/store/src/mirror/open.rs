@@ -19,8 +19,6 @@ use crate::{Access, DEADMAN, RawUberblock, Result, SegmentId, Store, StoreError,
 
 /// Segments of a mirror are no longer than the slots of a large file or device, so that it can be given one later.
 pub(super) const SEGMENT_LEN_MAX: u64 = 32 << 20;
-/// What is lacking at the opening is brought at once if it is no more than this.
-const SMALL: u64 = 32 << 20;
 
 /// A publication as a member has it.
 #[derive(Debug, Clone)]
@@ -87,7 +85,7 @@ pub(super) struct OpenOptions {
 impl MirrorStore {
     /// A mirror of stores that are new, or were its members before. What they have published tells which of them are up
     /// to date; those that are not, and are there, are written to from now on, and are brought up to date by a
-    /// [`resilver`](Self::resilver), or at once if it is little.
+    /// [`resilver`](Self::resilver), or as soon as [the ends](Store::set_ends) of the segments are known if it is little.
     ///
     /// # Errors
     /// `Incomplete` when no member that has everything is there, `SplitBrain`, `Io`.
@@ -137,6 +135,7 @@ impl MirrorStore {
             state: shared,
             volatile: Mutex::new(Volatile::default()),
             open: Mutex::default(),
+            ends: Mutex::default(),
             next_id: Default::default(),
             syncing: Mutex::default(),
             published: Mutex::new(published),
@@ -198,9 +197,7 @@ impl MirrorStore {
         if !self.leave_out_failed() {
             return Err(self.incomplete());
         }
-        if is_stale && self.lacking_bytes()? <= SMALL {
-            self.catch_up()?;
-        } else if is_any_back && !is_stale {
+        if is_any_back && !is_stale {
             // It lacked nothing but to be a member again, and must not be refused when it is the last one left.
             self.settle()?;
         }

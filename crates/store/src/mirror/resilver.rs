@@ -15,6 +15,8 @@ use crate::{Result, SegmentId, Store, StoreError};
 
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
+/// What members lack when the pool has been opened is brought at once if it is no more than so many bytes.
+const SMALL: u64 = 32 << 20;
 /// Bytes between two publications of how far it is.
 const STEP: u64 = 256 << 20;
 
@@ -124,8 +126,12 @@ impl MirrorStore {
         Ok(())
     }
 
-    /// As [`resilver`](Self::resilver), of little, and noted nowhere.
+    /// As [`resilver`](Self::resilver), if there is little to do, and noted nowhere.
     pub(super) fn catch_up(&self) -> Result<()> {
+        let is_stale = self.state.read().members.iter().any(|m| m.active().is_some() && !m.is_whole());
+        if !is_stale || self.lacking_bytes()? > SMALL {
+            return Ok(());
+        }
         let mut copied = 0;
         let mut count = |bytes| {
             copied += bytes;
@@ -153,7 +159,7 @@ impl MirrorStore {
     }
 
     /// Bytes that members that are written to lack.
-    pub(super) fn lacking_bytes(&self) -> Result<u64> {
+    fn lacking_bytes(&self) -> Result<u64> {
         let segments = self.segments()?;
         let state = self.state.read();
         let mut bytes = 0u64;
@@ -254,7 +260,7 @@ impl MirrorStore {
             Some(end) => (end, true),
             None if sealed.is_some() => (sealed.unwrap_or(0), false),
             None => match source.segments()?.into_iter().find(|info| info.id == id) {
-                Some(info) => (info.len, false),
+                Some(info) => (self.needed(info).len, false),
                 None => return Ok(None),
             },
         };

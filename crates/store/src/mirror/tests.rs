@@ -7,7 +7,8 @@ use super::*;
 use crate::conformance::{self, Harness};
 use crate::model_tests::{Call, bytes, call, perform};
 use crate::{
-    Access, CreateOptions, FaultKind, FaultStore, Location, MemoryStore, PoolLabel, create_mirror, label,
+    Access, CreateOptions, FaultKind, FaultStore, FileStore, Location, MemoryStore, PoolLabel, create_mirror,
+    label,
 };
 
 fn member(guid: u64, store: impl Store + 'static) -> MirrorMember {
@@ -18,8 +19,11 @@ fn absent(guid: u64) -> MirrorMember {
     MirrorMember { guid, path: PathBuf::from(format!("/{guid}")), store: Err("gone".to_owned()) }
 }
 
+/// As a pool opens it that needs all that is there.
 fn assemble(members: Vec<MirrorMember>) -> Result<MirrorStore> {
-    MirrorStore::assemble(members, Access::ReadWrite)
+    let mirror = MirrorStore::assemble(members, Access::ReadWrite)?;
+    mirror.set_ends(&mirror.segments()?)?;
+    Ok(mirror)
 }
 
 fn of(stores: &[MemoryStore]) -> MirrorStore {
@@ -628,6 +632,54 @@ fn a_member_that_missed_no_more_than_a_publication_is_whole_as_soon_as_it_is_bac
     assert_eq!(states(&both()), [(MemberState::Online, false); 2]);
     let mirror = assemble(vec![member(1, a.clone()), absent(2)]).unwrap();
     assert_eq!(newest(&mirror), 2);
+}
+
+#[test]
+fn of_segments_that_were_open_only_what_was_missed_is_brought() {
+    let dir = TempDir::new().unwrap();
+    let paths = ["a.img", "b.img"].map(|name| dir.path().join(name));
+    let mut stores: Vec<_> =
+        paths.iter().map(|path| Some(FileStore::create(path, &options(Some(256 << 20))).unwrap())).collect();
+    let mut both = |away: Option<usize>| {
+        let members = (0..2).map(|at| {
+            let open = || FileStore::open(&paths[at], Access::ReadWrite).unwrap();
+            match away == Some(at) {
+                true => absent(at as u64 + 1),
+                false => member(at as u64 + 1, stores[at].take().unwrap_or_else(open)),
+            }
+        });
+        MirrorStore::assemble(members.collect(), Access::ReadWrite).unwrap()
+    };
+    let len = 1 << 20;
+    let mirror = both(None);
+    mirror.create_segment(SegmentId(1)).unwrap();
+    commit(&mirror, 1, 1, 0, len).unwrap();
+    drop(mirror);
+    // While one is away, a segment grows and a small one is made, both open when the process ends; and an orphan.
+    let mirror = both(Some(1));
+    mirror.reopen_segment(SegmentId(1), len as u64).unwrap();
+    mirror.create_segment(SegmentId(2)).unwrap();
+    commit(&mirror, 2, 1, len as u64, 4096).unwrap();
+    commit(&mirror, 3, 2, 0, 8192).unwrap();
+    mirror.create_segment(SegmentId(3)).unwrap();
+    mirror.append(SegmentId(3), 0, &[3; 4096]).unwrap();
+    mirror.seal_segment(SegmentId(3)).unwrap();
+    drop(mirror);
+    let mirror = both(None);
+    assert_eq!(states(&mirror)[1], (MemberState::Online, true));
+    let ends =
+        [(1, len as u64 + 4096), (2, 8192), (3, 0)].map(|(id, len)| SegmentInfo { id: SegmentId(id), len });
+    mirror.set_ends(&ends[..2]).unwrap();
+    assert_eq!(states(&mirror), [(MemberState::Online, false); 2]);
+    assert_eq!(mirror.segments().unwrap(), ends);
+    assert_eq!(mirror.scan.lock().copied, 4096 + 8192);
+    drop(mirror);
+    let mirror = both(Some(0));
+    for (id, offset, len) in [(1, 0, len), (1, len, 4096), (2, 0, 8192)] {
+        let mut read = vec![0; len];
+        mirror.read(SegmentId(id), offset as u64, &mut read).unwrap();
+        assert_eq!(read, bytes(id + offset as u64, len));
+    }
 }
 
 #[test]
