@@ -19,6 +19,7 @@ use crate::session::{Receiving, Surroundings, receive, serve};
 use crate::source::{Content, IndexedSource, Metadata, Source, kind};
 use crate::target::Target;
 use crate::token::{Compressor, Token, TokenReader};
+use crate::wire::Patience;
 
 /// Bytes of content, and blocks, that are looked at.
 const CONTENT_MAX: usize = 16 << 20;
@@ -135,6 +136,7 @@ pub fn session(data: &[u8]) {
         names,
         paths: vec![Vec::new()],
         timeout_seconds: 0,
+        patience: Patience::default(),
         seed: 7,
         on_file: &mut |_, _, _| {},
     };
@@ -286,6 +288,7 @@ pub fn push(data: &[u8], target: Target<'_>) {
         },
         names: Names::default(),
         timeout_seconds: 0,
+        patience: Patience::default(),
         seed: 7,
     };
     let _ = receive(32, (wire, io::sink()), &options, receiving);

@@ -12,7 +12,7 @@ use crate::sender::Summary;
 use crate::session::{self, PROTOCOL_MAX, PROTOCOL_MIN, Receiving, Surroundings};
 use crate::source::{Content, NamedTrees, Source};
 use crate::target::Target;
-use crate::wire::{ReadWire, WriteWire};
+use crate::wire::{Patience, ReadWire, WriteWire};
 
 /// Newest version that there will be in this framing; what is beyond is no version but a shell that says something.
 const PLAUSIBLE_MAX: u8 = 40;
@@ -102,6 +102,7 @@ impl Request {
             into: Into { target, path: path.to_vec(), called, hidden: &hidden, terms: Terms::default() },
             names: if self.options.numeric_ids { Names::default() } else { Names::of_this_machine() },
             timeout_seconds: 0,
+            patience: Patience::default(),
             seed: session::seed()?,
         };
         session::receive(protocol, (reader, writer), &self.options, receiving)
@@ -145,6 +146,7 @@ impl Request {
             names: if options.numeric_ids { Names::default() } else { Names::of_this_machine() },
             paths: options.paths.clone(),
             timeout_seconds: 0,
+            patience: Patience::default(),
             seed: session::seed()?,
             on_file: &mut |_, _, _| {},
         };

@@ -15,7 +15,7 @@ use crate::scan::{View, error_text, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
 use crate::source::Content;
 use crate::token::{Compressor, TokenReader, TokenWriter};
-use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, Tag, WriteWire, drain};
+use crate::wire::{MuxReader, MuxWriter, Patience, QueueWriter, ReadWire, Tag, WriteWire, drain};
 
 /// Newest version of the protocol, of rsync 3.4 and later.
 pub const PROTOCOL_MAX: u8 = 32;
@@ -43,6 +43,8 @@ pub struct Receiving<'a> {
     pub names: Names,
     /// The timeout that this side has, seconds; 0 is none.
     pub timeout_seconds: u32,
+    /// The time that the client has.
+    pub patience: Patience,
     /// The connection's random number.
     pub seed: u32,
     /// The list that `--files-from` names, or why it cannot be read.
@@ -62,6 +64,8 @@ pub struct Surroundings<'a> {
     pub paths: Vec<Vec<u8>>,
     /// The timeout that this side has, seconds; 0 is none.
     pub timeout_seconds: u32,
+    /// The time that the client has.
+    pub patience: Patience,
     /// The connection's random number.
     pub seed: u32,
     /// Is told of each file that was sent.
@@ -267,7 +271,7 @@ pub fn serve(
     let options = &in_version(options, protocol);
     let incremental = is_incremental(options, &surroundings.paths);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, surroundings.seed)?;
-    let mut reader = mux_reader(reader, protocol);
+    let mut reader = mux_reader(reader, protocol).patient(surroundings.patience.clone());
     let mut writer = MuxWriter::new(writer);
     writer.set_protocol(protocol);
     let result = begun.and_then(|Begun { agreed, compressor }| {
@@ -313,7 +317,7 @@ pub fn receive(
     let options = &in_version(options, protocol);
     let incremental = protocol >= 30 && is_received_incrementally(options);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, receiving.seed)?;
-    let mut reader = mux_reader(reader, protocol);
+    let mut reader = mux_reader(reader, protocol).patient(receiving.patience.clone());
     let (queue, sent) = QueueWriter::new();
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || drain(sent, &mut writer));
@@ -344,6 +348,7 @@ fn take<R: Read, W: Write>(
         true => Filter::receive(reader, agreed.protocol, true)?,
         false => Filter::default(),
     };
+    receiving.patience.begun();
     let Receiving { into, names, file_list, .. } = receiving;
     match file_list {
         Some(Ok(list)) => file_list::forward(list, !options.from0, agreed.protocol, writer)?,
@@ -383,6 +388,7 @@ fn transfer<R: Read, W: Write>(
     writer.limit(options.bandwidth);
     set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
     let mut filter = Filter::receive(reader, agreed.protocol, false)?;
+    surroundings.patience.begun();
     if options.cvs_exclude {
         filter.add_cvs();
     }

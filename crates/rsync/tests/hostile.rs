@@ -16,6 +16,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A module that may be connected to once at a time.
 fn server(patience: Duration) -> (tempfile::TempDir, Server) {
+    server_with(patience, 20)
+}
+
+fn server_with(patience: Duration, timeout_seconds: u32) -> (tempfile::TempDir, Server) {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     fs::create_dir_all(source.join("d")).unwrap();
@@ -27,7 +31,8 @@ fn server(patience: Duration) -> (tempfile::TempDir, Server) {
     symlink("../..", source.join("d/out")).unwrap();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let path = source.display();
-    let config = format!("[m]\npath = {path}\nuid = {uid}\ngid = {gid}\nmax connections = 1\ntimeout = 20\n");
+    let config = format!("[m]\npath = {path}\nuid = {uid}\ngid = {gid}\nmax connections = 1\n");
+    let config = format!("{config}timeout = {timeout_seconds}\n");
     let server = Server::patient(&config, patience);
     (dir, server)
 }
@@ -134,13 +139,15 @@ fn floods_are_cut_off() {
     let rule = [to_rules.clone(), message(&i32::MAX.to_le_bytes())].concat();
     let rules =
         [to_rules.clone(), message(&[&3_i32.to_le_bytes()[..], b"- a"].concat()).repeat(300_000)].concat();
+    let long_rule = [&8000_i32.to_le_bytes()[..], b"- ", &[b'a'; 7998]].concat();
+    let long_rules = [to_rules.clone(), message(&long_rule).repeat(3000)].concat();
     let note =
         [to_rules.clone(), (0xff_ffff_u32 | 9 << 24).to_le_bytes().to_vec(), vec![b'x'; 1 << 20]].concat();
     // A request for the file of index 4 with sums of 2^31 blocks.
     let ask = [&[0; 4][..], &[3, 0, 0x80], &i32::MAX.to_le_bytes(), &[0, 4, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0]]
         .concat();
     let sums = [to_rules, message(&ask)].concat();
-    for flood in [line, args, long, rule, rules, note, sums] {
+    for flood in [line, args, long, rule, rules, long_rules, note, sums] {
         let mut stream = connect(&server);
         let mut writer = stream.try_clone().unwrap();
         // Neither side is to wait for the other: what is sent may be more than anybody takes.
@@ -194,6 +201,67 @@ fn slow_greetings_are_cut_off() {
     drop(stream);
     assert!(dripping.join().unwrap() < 900);
     assert_served(&server);
+}
+
+/// Neither is who does so later: in the choice of algorithms, in rules, which have to come like the greeting, in a message, and without messages.
+#[test]
+fn what_drips_in_later_is_cut_off() {
+    let (_dir, server) = server_with(Duration::from_secs(2), 2);
+    let begun = [hello(ARGS), b"\x03md5".to_vec()].concat();
+    let to_requests = [begun.clone(), message(&[0; 4])].concat();
+    let lines = b"@RSYNCD: 29.0\nm\n--server\n--sender\n-logDtpr\n.\nm/\n\n";
+    let drips = [
+        ("algorithms", hello(ARGS), vec![b"\xc0".to_vec(), b"m".to_vec()], 100),
+        ("rules", begun.clone(), vec![message(&[100, 0, 0, 0]), message(b"a")], 100),
+        ("whole rules", begun, vec![message(b"\x03\0\0\0- a")], 100),
+        (
+            "a message",
+            [to_requests.clone(), (1000_u32 | 7 << 24).to_le_bytes().to_vec()].concat(),
+            vec![vec![9]],
+            100,
+        ),
+        ("a header", to_requests, vec![vec![232]], 700),
+        ("no messages", [&lines[..], &[0; 4]].concat(), vec![vec![0]], 700),
+    ];
+    for (what, begin, drops, millis) in drips {
+        let mut stream = connect(&server);
+        stream.write_all(&begin).unwrap();
+        let mut writer = stream.try_clone().unwrap();
+        let dripping = std::thread::spawn(move || {
+            let mut drops = drops.iter().chain(std::iter::repeat(&drops[drops.len() - 1]));
+            let begun = Instant::now();
+            while begun.elapsed() < MINUTE && writer.write_all(drops.next().unwrap()).is_ok() {
+                std::thread::park_timeout(Duration::from_millis(millis));
+            }
+            begun.elapsed()
+        });
+        rest(&mut stream);
+        drop(stream);
+        assert!(dripping.join().unwrap() < MINUTE / 2, "{what}");
+        assert_served(&server);
+    }
+}
+
+/// Nobody is cut off who is slow, or has nothing to say and says so.
+#[test]
+fn who_is_slow_is_waited_for() {
+    let (_dir, server) = server_with(Duration::from_secs(2), 2);
+    let noop = |body: &[u8]| [&(body.len() as u32 | 49 << 24).to_le_bytes()[..], body].concat();
+    // The content of d/f, after a message that comes by 1,250 bytes a second, and after keep-alives.
+    let request = [message(&[5, 0, 0x80]), message(&[0; 16])].concat();
+    for (piece, millis, pieces) in [(250, 200, noop(&[0; 5000])), (4, 800, noop(&[]).repeat(6))] {
+        let mut stream = connect(&server);
+        let args = ["--server", "--sender", "-logDtpre.LsfxCIvu", ".", "m/"];
+        stream.write_all(&[hello(&args), b"\x03md5".to_vec(), message(&[0; 4])].concat()).unwrap();
+        for piece in pieces.chunks(piece) {
+            std::thread::park_timeout(Duration::from_millis(millis));
+            stream.write_all(piece).unwrap();
+        }
+        stream.write_all(&request).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let came = rest(&mut stream);
+        assert!(came.len() > 100_000, "{} {}", came.len(), String::from_utf8_lossy(&came));
+    }
 }
 
 #[test]

@@ -10,6 +10,9 @@ use super::log::LogFormat;
 use crate::chmod::Chmod;
 use crate::filter::Filter;
 
+/// Time of silence that ends a connection, if nobody says otherwise: one that is dead is not to keep its place for ever.
+const TIMEOUT_SECONDS: u32 = 3600;
+
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -161,7 +164,7 @@ impl Module {
             munge_symlinks: false,
             ignore_errors: false,
             ignore_nonreadable: false,
-            timeout_seconds: 0,
+            timeout_seconds: TIMEOUT_SECONDS,
             refuse_options: Vec::new(),
             hidden: Filter::default(),
             transfer_logging: false,
@@ -520,10 +523,10 @@ mod tests {
             })
             .collect();
         let expected = [
-            ("a", "all", 3, true, 0),
-            ("b", "b's", 3, true, 0),
-            ("m", "all", 3, false, 0),
-            ("one", "all", 3, true, 0),
+            ("a", "all", 3, true, TIMEOUT_SECONDS),
+            ("b", "b's", 3, true, TIMEOUT_SECONDS),
+            ("m", "all", 3, false, TIMEOUT_SECONDS),
+            ("one", "all", 3, true, TIMEOUT_SECONDS),
             ("n", "all", 3, true, 5),
         ];
         assert_eq!((config.port, seen.as_slice()), (Some(9), &expected[..]));

@@ -3,10 +3,7 @@
 use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::access::is_allowed;
 use super::auth::{self, AuthDigest};
@@ -14,7 +11,7 @@ use super::config::Access;
 use super::{Daemon, Module};
 use crate::error::Result;
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
-use crate::wire::ReadWire;
+use crate::wire::{Patience, ReadWire};
 
 /// Longest line of the greeting.
 const LINE_MAX: usize = 1024;
@@ -25,38 +22,44 @@ const EARLY_INPUT: &str = "#early_input=";
 const EARLY_INPUT_MAX: usize = 5 << 10;
 /// What is taken of a client that was told that all is over.
 const DRAIN_MAX: u64 = 16 << 20;
+const DRAIN_LEN: usize = 16 << 10;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Sets how long reads and writes may take.
+/// Sets how long writes may take.
 type SetTimeout = dyn Fn(Option<Duration>) -> io::Result<()> + Send;
 
-/// When the greeting is to be over: who sends a byte now and then is given no more time than who sends none.
-type Deadline = Arc<Mutex<Option<Instant>>>;
-
-/// A connection: both directions, and its timeout.
+/// A connection: both directions, and how long each may take.
 pub struct Link {
     pub(super) reader: BufReader<Box<dyn Read + Send>>,
     pub(super) writer: Box<dyn Write + Send>,
     pub(super) set_timeout: Box<SetTimeout>,
-    pub(super) deadline: Deadline,
+    pub(super) patience: Patience,
 }
 
-/// A socket that is read until a deadline.
+/// A socket that is read for as long as there is patience.
 struct Timed {
     stream: TcpStream,
-    deadline: Deadline,
+    patience: Patience,
+    /// The timeout that the socket has.
+    set: Option<Duration>,
 }
 
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(deadline) = *self.deadline.lock() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.stream.set_read_timeout(Some(left))?;
+        let left = self.patience.left();
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.read(buffer)
+        // By the second, so that the socket is seldom told another one.
+        let timeout = left.map(|left| Duration::from_secs(left.as_secs() + 1));
+        if timeout != self.set {
+            self.stream.set_read_timeout(timeout)?;
+            self.set = timeout;
+        }
+        let begun = Instant::now();
+        let read = self.stream.read(buffer);
+        self.patience.spend(begun.elapsed(), *read.as_ref().unwrap_or(&0));
+        read
     }
 }
 
@@ -70,13 +73,11 @@ impl Link {
         stream.set_nodelay(true)?;
         rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
         let (writer, control) = (stream.try_clone()?, stream.try_clone()?);
-        let set_timeout = Box::new(move |timeout| {
-            control.set_read_timeout(timeout)?;
-            control.set_write_timeout(timeout)
-        });
-        let deadline = Deadline::default();
-        let reader: Box<dyn Read + Send> = Box::new(Timed { stream, deadline: deadline.clone() });
-        Ok(Self { reader: BufReader::new(reader), writer: Box::new(writer), set_timeout, deadline })
+        let set_timeout = Box::new(move |timeout| control.set_write_timeout(timeout));
+        let patience = Patience::default();
+        stream.set_read_timeout(None)?;
+        let reader: Box<dyn Read + Send> = Box::new(Timed { stream, patience: patience.clone(), set: None });
+        Ok(Self { reader: BufReader::new(reader), writer: Box::new(writer), set_timeout, patience })
     }
 
     /// Over anything, without a timeout.
@@ -87,7 +88,7 @@ impl Link {
             reader: BufReader::new(reader),
             writer: Box::new(writer),
             set_timeout,
-            deadline: Deadline::default(),
+            patience: Patience::default(),
         }
     }
 
@@ -107,10 +108,13 @@ impl Link {
 
     /// Takes what the client still sends: a connection closed before that may lose what the client was told last.
     pub(super) fn drain(&mut self) {
-        *self.deadline.lock() = Some(Instant::now() + DRAIN_PATIENCE);
+        let begun = Instant::now();
+        self.patience.begin(DRAIN_PATIENCE, None);
         let is_patient = (self.set_timeout)(Some(DRAIN_PATIENCE)).is_ok();
+        let mut rest = (&mut self.reader).take(DRAIN_MAX);
+        let mut buffer = [0; DRAIN_LEN];
         if is_patient && self.writer.flush().is_ok() {
-            let _ = io::copy(&mut (&mut self.reader).take(DRAIN_MAX), &mut io::sink());
+            while begun.elapsed() < DRAIN_PATIENCE && rest.read(&mut buffer).is_ok_and(|len| len > 0) {}
         }
     }
 
@@ -171,7 +175,7 @@ impl Daemon {
     /// Up to a module that the client may read; `None` when there is nothing more to be done.
     fn greet<'d>(&'d self, link: &mut Link, peer: IpAddr) -> Result<Option<Chosen<'d>>> {
         (link.set_timeout)(Some(self.patience))?;
-        *link.deadline.lock() = Some(Instant::now() + self.patience);
+        link.patience.begin(self.patience, None);
         link.say(&format!("@RSYNCD: {PROTOCOL_MAX}.0 {}", AuthDigest::names()))?;
         let Some(greeting) = Greeting::parse(&link.line()?) else {
             link.say("@ERROR: protocol startup error")?;

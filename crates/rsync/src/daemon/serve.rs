@@ -155,7 +155,6 @@ impl Daemon {
         let args = complete(read_args(&mut link.reader, end)?, &mut link.reader)?;
         let (mut options, failure) = Options::parse(&args);
         let mut failure = failure.or_else(|| Self::refusal(module, chosen.access, &options));
-        *link.deadline.lock() = None;
         let shown = options.paths.join(&b' ');
         if let Some(command) = &module.pre_exec {
             variables.push(("RSYNC_REQUEST".to_owned(), OsString::from_vec(shown.clone())));
@@ -175,7 +174,10 @@ impl Daemon {
             (0, seconds) | (seconds, 0) => Some(seconds),
             (ours, theirs) => Some(ours.min(theirs)),
         };
-        (link.set_timeout)(timeout.map(|seconds| Duration::from_secs(u64::from(seconds))))?;
+        let timeout = timeout.map(|seconds| Duration::from_secs(u64::from(seconds)));
+        (link.set_timeout)(timeout)?;
+        // For what is left of the beginning: algorithms and rules.
+        link.patience.begin(self.patience, timeout);
         let user = if chosen.user.is_empty() { String::new() } else { format!("{}@", chosen.user) };
         let direction = if options.sender { "on" } else { "to" };
         self.say_of(
@@ -224,6 +226,7 @@ impl Daemon {
                         into,
                         names: self.names_for(&asked.options),
                         timeout_seconds: module.timeout_seconds,
+                        patience: link.patience.clone(),
                         seed: session::seed()?,
                     };
                     let ends = (&mut link.reader, &mut link.writer);
@@ -248,6 +251,7 @@ impl Daemon {
             names: self.names_for(options),
             paths: options.paths.iter().map(|path| in_module(&module.name, path)).collect(),
             timeout_seconds: module.timeout_seconds,
+            patience: link.patience.clone(),
             seed: session::seed()?,
             on_file: &mut |entry, flags, bytes| {
                 let (path, name, metadata) = (&entry.path(), &entry.name, entry.metadata);

@@ -17,8 +17,9 @@ pub use scope::Scope;
 
 /// Most rules of one connection, and most in one directory's file.
 const RULES_MAX: usize = 100_000;
-/// Longest rule.
+/// Longest rule, and bytes of all rules that a client sends.
 const RULE_MAX: usize = 8192;
+const RULES_LEN_MAX: usize = 16 << 20;
 
 /// What `--cvs-exclude` leaves out (rsync(1)).
 const CVS: &str = "RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo *~ #* .#* ,* _$* *$ *.old \
@@ -58,6 +59,10 @@ fn refused(wrong: Wrong, line: &[u8]) -> RsyncError {
     RsyncError::refused(ExitCode::Syntax, format!("{wrong}: `{}'", String::from_utf8_lossy(line)))
 }
 
+fn too_many() -> RsyncError {
+    RsyncError::refused(ExitCode::Syntax, "too many filter rules")
+}
+
 impl Filter {
     /// Reads the rules that a client sends after its arguments; those of the other side than this one are left out.
     ///
@@ -65,6 +70,7 @@ impl Filter {
     /// When one is none, or they are too many.
     pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool) -> Result<Self> {
         let mut filter = Self { receiving, ..Self::default() };
+        let mut total_len = 0;
         loop {
             let len = from.read_i32()?;
             if len == 0 {
@@ -73,6 +79,10 @@ impl Filter {
             let len =
                 usize::try_from(len).map_err(|_| RsyncError::protocol(format!("a rule of {len} bytes")))?;
             let line = from.read_bytes(len, RULE_MAX)?;
+            total_len += len;
+            if total_len > RULES_LEN_MAX {
+                return Err(too_many());
+            }
             match line.as_slice() {
                 // Before version 29 a pattern was enough, for what is left out.
                 [b'-' | b'+', b' ', ..] | b"!" => filter.add(&line)?,
@@ -88,7 +98,7 @@ impl Filter {
     /// When it is none.
     pub fn add(&mut self, line: &[u8]) -> Result<()> {
         if self.items.len() >= RULES_MAX {
-            return Err(RsyncError::refused(ExitCode::Syntax, "too many filter rules"));
+            return Err(too_many());
         }
         match Line::parse(line).map_err(|wrong| refused(wrong, line))? {
             Line::Clear => *self = Self { receiving: self.receiving, ..Self::default() },

@@ -3,9 +3,11 @@
 mod int;
 mod mux;
 mod ndx;
+mod patience;
 mod queue;
 
 pub use int::{ReadWire, WriteWire};
 pub use mux::{MuxReader, MuxWriter, Note, Tag};
 pub use ndx::{Ndx, NdxReader, NdxWriter};
+pub use patience::Patience;
 pub use queue::{QueueWriter, drain};

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{ReadWire, WriteWire};
+use super::{Patience, ReadWire, WriteWire};
 use crate::client::Told;
 use crate::error::RsyncError;
 
@@ -18,6 +18,8 @@ const OTHER_MAX: usize = 16 << 10;
 const HEADER_LEN: usize = 4;
 /// Notes that nobody has asked for yet.
 const NOTES_MAX: usize = 1 << 16;
+/// Bytes that somebody is heard by who sends no messages: no keep-alive is shorter.
+const HEARD_MIN: usize = 4;
 /// Bytes read at once.
 const READ_LEN: usize = 64 << 10;
 /// Bytes that are sent at once, as far as nobody waits for them: each time costs as much as copying some of them.
@@ -78,6 +80,10 @@ pub struct MuxReader<R> {
     notes: VecDeque<Note>,
     /// Where a client shows messages.
     told: Option<Arc<Told>>,
+    /// Is renewed by each message.
+    patience: Patience,
+    /// If there are no messages: bytes since it was.
+    unheard: Option<usize>,
 }
 
 /// What a sender tells besides its data.
@@ -101,6 +107,8 @@ impl<R: Read> MuxReader<R> {
             total: 0,
             notes: VecDeque::new(),
             told: None,
+            patience: Patience::default(),
+            unheard: None,
         }
     }
 
@@ -110,10 +118,15 @@ impl<R: Read> MuxReader<R> {
         self
     }
 
+    /// Renews the time that the other side has.
+    pub fn patient(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+
     /// Reads what is all data, without messages, as clients sent it before version 30.
     pub fn plain(inner: R) -> Self {
         // As one message without an end.
-        Self { left: usize::MAX, ..Self::new(inner) }
+        Self { left: usize::MAX, unheard: Some(0), ..Self::new(inner) }
     }
 
     /// Bytes that arrived, messages' headers included.
@@ -157,6 +170,13 @@ impl<R: Read> MuxReader<R> {
             if self.end == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            if let Some(unheard) = &mut self.unheard {
+                *unheard += self.end;
+                if *unheard >= HEARD_MIN {
+                    *unheard = 0;
+                    self.patience.renew();
+                }
+            }
         }
         Ok(())
     }
@@ -182,8 +202,11 @@ impl<R: Read> MuxReader<R> {
     }
 
     fn next_message(&mut self) -> io::Result<()> {
+        // The one before is whole. Who comes back after a while is given time for all of what it says.
+        self.patience.renew();
         let mut header = [0; HEADER_LEN];
         self.raw(&mut header)?;
+        self.patience.renew();
         let header = u32::from_le_bytes(header);
         let len = (header & 0x00ff_ffff) as usize;
         let tag = (header >> 24).checked_sub(BASE).ok_or_else(|| bad("a message of no kind"))?;
