@@ -206,3 +206,72 @@ fn old_daemons_are_synced_with() {
     }
     scratch.ok("check tank");
 }
+
+/// What leads to a machine whose rsync is of this version, or newer and does without some options if there is none: it knows neither `-s` nor ACLs nor attributes, and
+/// before version 29 fewer words for what is deleted.
+fn old_shell(scratch: &Scratch, version: Option<u8>) -> String {
+    let unknown = if version.is_none_or(|version| version >= 29) {
+        ""
+    } else {
+        " | *--delete-during* | *--log-format*"
+    };
+    let dialect = version.map(|version| format!(" --protocol={version}")).unwrap_or_default();
+    let text = format!(
+        "case \" $* \" in\n*' -s '* | *HAX*{unknown}) echo 'rsync: -s: unknown option' >&2; exit 1;;\nesac\n\
+         line=\"$*\"\nexec sh -c \"rsync --server{dialect}${{line#rsync --server}}\""
+    );
+    let name = format!("shell-{}", version.unwrap_or_default());
+    common::rsync::script(scratch, &name, &text).display().to_string()
+}
+
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn old_machines_are_synced_with() {
+    let scratch = Scratch::with_pool();
+    let (source, copies) = (scratch.path().join("it's $HOME; a  source"), scratch.path().join("copies"));
+    grow_old(&source, 47);
+    fs::create_dir(&copies).unwrap();
+    let there = |path: &Path| format!("host:rsync:{}", path.display());
+    for version in VERSIONS {
+        let shell = old_shell(&scratch, Some(version));
+        for (at, args) in [&[][..], &["--compress", "-c", "-v"]].iter().enumerate() {
+            let (dataset, copy) = (format!("tank/v{version}-{at}"), copies.join(format!("{version}-{at}")));
+            let sync = |more: &[&str]| {
+                let mut command = scratch.command("sync");
+                command.args(["-e", &shell]).args(*args).args(more);
+                let said = Said::of(command);
+                let told =
+                    "the rsync of 'host' is older than 3.0: going on without ACLs, extended attributes";
+                assert!(said.code == 0 && said.err.contains(told), "{version} {more:?}: {said:?}");
+            };
+            let same = |a: &Path, b: &Path, what: &str| {
+                assert_same_but_for_nanoseconds(a, b, &format!("{version} {args:?}, {what}"));
+            };
+            sync(&[&there(&source), &dataset]);
+            same(&source, &restored(&scratch, &dataset), "pulled");
+            sync(&["--delete", &dataset, &there(&copy)]);
+            same(&source, &copy, "pushed");
+            disturb(&copy, at as u64);
+            sync(&["--delete", &dataset, &there(&copy)]);
+            same(&source, &copy, "pushed again");
+            let before = snapshots(&scratch, &dataset);
+            sync(&[&there(&source), &dataset]);
+            assert_eq!(snapshots(&scratch, &dataset), before, "{version}: nothing to do");
+        }
+    }
+    // One that could do more than it does is not believed to be old.
+    for shell in
+        [old_shell(&scratch, None), common::rsync::script(&scratch, "no", "exit 1").display().to_string()]
+    {
+        for ends in [[there(&source), "tank/no".to_owned()], ["tank/v29-0".to_owned(), there(&copies)]] {
+            let mut command = scratch.command("sync");
+            command.args(["-e", &shell]).args(ends);
+            let said = Said::of(command);
+            assert!(
+                said.code == 1 && said.err.contains("'rsync' there does not know what it is asked for"),
+                "{said:?}"
+            );
+        }
+    }
+    scratch.ok("check tank");
+}

@@ -93,7 +93,7 @@ impl Request {
         list: Option<std::io::Result<Box<dyn Content>>>,
     ) -> Result<Summary> {
         let mut reader = BufReader::new(reader);
-        let protocol = exchange_versions(&mut reader, &mut writer, PROTOCOL_MIN)?;
+        let protocol = exchange_versions(&mut reader, &mut writer)?;
         let hidden = Filter::default();
         let called = Called::After(before);
         let shown = self.file_list().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
@@ -140,7 +140,7 @@ impl Request {
     ) -> Result<Summary> {
         let Self { options, failure } = self;
         let mut reader = BufReader::new(reader);
-        let protocol = exchange_versions(&mut reader, &mut writer, PROTOCOL_MIN)?;
+        let protocol = exchange_versions(&mut reader, &mut writer)?;
         let surroundings = Surroundings {
             view: View { source, hidden: &Filter::default(), called: Called::After(before), munged: false },
             names: if options.numeric_ids { Names::default() } else { Names::of_this_machine() },
@@ -176,8 +176,8 @@ impl Request {
     }
 }
 
-/// Agrees on a version, which is not before `oldest`; both sides do it alike.
-pub(crate) fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write, oldest: u8) -> Result<u8> {
+/// Agrees on a version; both sides do it alike.
+pub(crate) fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
     writer.write_i32(i32::from(PROTOCOL_MAX))?;
     writer.flush()?;
     let theirs = reader.read_i32()?;
@@ -186,8 +186,8 @@ pub(crate) fn exchange_versions(reader: &mut impl Read, writer: &mut impl Write,
     };
     match u8::try_from(theirs).ok().filter(|version| *version <= PLAUSIBLE_MAX) {
         None => Err(mismatch("is your shell clean?\n(see the rsync manpage for an explanation)".to_owned())),
-        Some(old) if old < oldest => {
-            Err(mismatch(format!("{old} is older than {oldest}, the oldest spoken here")))
+        Some(old) if old < PROTOCOL_MIN => {
+            Err(mismatch(format!("{old} is older than {PROTOCOL_MIN}, the oldest spoken here")))
         }
         Some(version) => Ok(version.min(PROTOCOL_MAX)),
     }
@@ -216,7 +216,7 @@ mod tests {
             (&[32, 0], Err(ExitCode::Stream)),
         ] {
             let mut said = Vec::new();
-            let version = exchange_versions(&mut &input[..], &mut said, PROTOCOL_MIN);
+            let version = exchange_versions(&mut &input[..], &mut said);
             assert_eq!(version.map_err(|error| error.code()), expected, "{input:?}");
             assert_eq!(said, [32, 0, 0, 0]);
         }

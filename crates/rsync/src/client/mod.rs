@@ -14,4 +14,4 @@ pub use greeting::{Login, greet};
 pub(crate) use itemize::itemize;
 pub use told::{Observer, Told};
 pub use transfer::{begin_shell, pull, push};
-pub use words::{Direction, Wishes, send_words};
+pub use words::{Direction, SHELL_FORMS, Wishes, fits, send_words};

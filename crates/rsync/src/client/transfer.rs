@@ -21,8 +21,6 @@ use crate::wire::{MuxReader, MuxWriter, QueueWriter, ReadWire, drain};
 
 /// A server that has a timeout hears of this side at least twice in so long.
 const SIGNS_OF_LIFE: Duration = Duration::from_secs(30);
-/// Oldest version that is spoken over a remote shell, of rsync 3.0: older ones do not know the words that it is started with.
-const SHELL_MIN: u8 = 30;
 /// Messages that are looked for when a connection has failed.
 const LAST_WORDS_MAX: usize = 1000;
 
@@ -31,7 +29,7 @@ const LAST_WORDS_MAX: usize = 1000;
 /// # Errors
 /// When the connection fails, or there is no rsync at the other end.
 pub fn begin_shell(reader: &mut impl Read, writer: &mut impl Write) -> Result<u8> {
-    exchange_versions(reader, writer, SHELL_MIN)
+    exchange_versions(reader, writer)
 }
 
 /// Hears what the server does, and chooses. `options` can from now on what both sides can.

@@ -15,6 +15,15 @@ const ALL_OLD: &str = "logDtprH";
 /// What this side can do.
 const ABILITIES: &str = "e.iLfxCIvu";
 
+/// Versions that words over a remote shell are tried in, where they are said before it is known which one is spoken: each of these knew some that
+/// older ones end with.
+pub const SHELL_FORMS: [u8; 3] = [PROTOCOL_MAX, 29, 28];
+
+/// Whether words in the form of a version are what a server of another one takes them for.
+pub fn fits(form: u8, protocol: u8) -> bool {
+    protocol <= form && (form < 30) == (protocol < 30)
+}
+
 /// Which way content goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -165,6 +174,11 @@ mod tests {
             wishes.words(Direction::Push, 28).join(" "),
             "--server -logDtprHz --numeric-ids --timeout=60 --delete"
         );
+        for (form, protocol, fitting) in
+            [(32, 30, true), (32, 29, false), (29, 27, true), (29, 30, false), (28, 29, false)]
+        {
+            assert_eq!(fits(form, protocol), fitting, "{form} {protocol}");
+        }
         let options = wishes.options(Direction::Pull, 32);
         assert!(options.hard_links && options.acls && options.xattrs && options.numeric_ids && options.times);
         assert_eq!((options.delete, options.bandwidth), (Delete::During, 2048));

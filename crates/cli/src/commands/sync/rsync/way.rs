@@ -12,8 +12,10 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use snowmelt_rsync::RsyncError;
-use snowmelt_rsync::client::{Direction, Login, PROTOCOL_MAX, Wishes, begin_shell, greet, send_words};
+use snowmelt_rsync::client::{
+    Direction, Login, PROTOCOL_MAX, SHELL_FORMS, Wishes, begin_shell, fits, greet, send_words,
+};
+use snowmelt_rsync::{ExitCode, RsyncError};
 
 use super::address::{Address, Way};
 use super::{OWN_PROGRAM, lost};
@@ -27,6 +29,10 @@ use crate::secrets::Terminal;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 /// The program at the other end of a remote shell, unless another one is named.
 const PROGRAM: &str = "rsync";
+/// What it ends with that does not know an option.
+const SYNTAX: i32 = ExitCode::Syntax as i32;
+/// The first version that can tell all there is of a file, and takes paths past the shell.
+const FIRST_WITH_ALL: u8 = 30;
 /// Longest password.
 const PASSWORD_MAX: u64 = 4096;
 
@@ -66,7 +72,7 @@ impl Connected {
             Way::Daemon { port, module, .. } => {
                 daemon(app, args, address, (*port, module), (wishes, direction))
             }
-            Way::Shell { .. } => shell(app, args, address, wishes.words(direction, PROTOCOL_MAX)),
+            Way::Shell { .. } => shell(app, args, address, (wishes, direction)),
         }
     }
 
@@ -182,21 +188,65 @@ fn read_password(path: &Path) -> std::result::Result<Vec<u8>, String> {
     Ok(text)
 }
 
+/// Over a remote shell. Words are said before it is known how old the server is: one that ends with a syntax error, or speaks a version that has other words,
+/// is started again with older ones.
 fn shell(
+    app: &mut App<'_>,
+    args: &SyncArgs,
+    address: &Address,
+    (wishes, direction): (&Wishes, Direction),
+) -> Result<Connected, Unconnected> {
+    let mut forms: Vec<(u8, Vec<String>)> = Vec::new();
+    for form in SHELL_FORMS {
+        let words = wishes.words(direction, form);
+        if forms.last().is_none_or(|(_, last)| *last != words) {
+            forms.push((form, words));
+        }
+    }
+    for (form, words) in forms {
+        if let Some(connected) = begin(app, args, address, (form, words))? {
+            if connected.protocol < FIRST_WITH_ALL {
+                app.context.complain(format_args!(
+                    "the rsync of '{}' is older than 3.0: going on without ACLs, extended attributes and fractions of seconds",
+                    address.host
+                ));
+            }
+            return Ok(connected);
+        }
+    }
+    Err(Unconnected::Failed(CliError::Failed(format!(
+        "cannot sync with '{}': '{}' there does not know what it is asked for, which rsync 2.6.0 and later do: \
+         name another one with --remote-command",
+        address.text,
+        server(args)
+    ))))
+}
+
+/// The program at the other end of a remote shell.
+fn server(args: &SyncArgs) -> &str {
+    if args.remote_command == OWN_PROGRAM { PROGRAM } else { &args.remote_command }
+}
+
+/// Starts a server with words of one form; nothing if it does not know them.
+fn begin(
     app: &App<'_>,
     args: &SyncArgs,
     address: &Address,
-    mut words: Vec<String>,
-) -> Result<Connected, Unconnected> {
+    (form, mut words): (u8, Vec<String>),
+) -> Result<Option<Connected>, Unconnected> {
     let failed = |error: &io::Error| CliError::failed(format!("cannot reach '{}'", address.host), error);
     let rsh: Vec<&str> = args.rsh.split_whitespace().collect();
     let (program, rest) =
         rsh.split_first().ok_or_else(|| CliError::Usage("-e names no command".to_owned()))?;
     let place = address.user.iter().fold(address.host.clone(), |host, user| format!("{user}@{host}"));
-    // The path is sent to the server, past the shell.
-    words.insert(1, "-s".to_owned());
-    let server = if args.remote_command == OWN_PROGRAM { PROGRAM } else { &args.remote_command };
-    let line = format!("{server} {}", words.join(" "));
+    let asked = address.asked();
+    let is_sent = form >= FIRST_WITH_ALL;
+    match is_sent {
+        // The path is sent to the server, past the shell.
+        true => words.insert(1, "-s".to_owned()),
+        false => words.extend([".".to_owned(), quoted(&asked)]),
+    }
+    let line = format!("{} {}", server(args), words.join(" "));
     let (mut ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
     let copy = theirs.try_clone().map_err(|error| failed(&error))?;
     let err = app.context.err.try_clone().map_err(|error| failed(&error))?;
@@ -213,29 +263,38 @@ fn shell(
         })?;
     let mut begin = || -> snowmelt_rsync::Result<u8> {
         set_timeout(&ours, args.timeout)?;
-        let asked = address.asked();
-        send_words([&b"rsync"[..], b".", asked.as_bytes()], PROTOCOL_MAX, &mut ours)?;
+        if is_sent {
+            send_words([&b"rsync"[..], b".", asked.as_bytes()], PROTOCOL_MAX, &mut ours)?;
+        }
         begin_shell(&mut &ours, &mut &ours)
     };
-    match begin() {
-        Ok(protocol) => {
-            Ok(Connected { socket: File::from(OwnedFd::from(ours)), protocol, child: Some(child) })
-        }
-        Err(error) => {
-            let _ = ours.shutdown(Shutdown::Both);
-            if !is_end(&error) {
-                let _ = child.kill();
-            }
-            Err(match child.wait().ok().and_then(|status| status.code()) {
-                // What ssh exits with if there is no connection.
-                Some(255) => {
-                    Unconnected::Lost(format!("cannot reach '{}': {program} could not connect", address.host))
-                }
-                Some(NO_PROGRAM) => Unconnected::NoProgram(server.to_owned()),
-                _ => not_begun(args, address, &error),
-            })
-        }
+    let begun = begin();
+    if let Ok(protocol) = begun
+        && fits(form, protocol)
+    {
+        return Ok(Some(Connected { socket: File::from(OwnedFd::from(ours)), protocol, child: Some(child) }));
     }
+    let _ = ours.shutdown(Shutdown::Both);
+    if !begun.as_ref().is_err_and(is_end) {
+        let _ = child.kill();
+    }
+    let status = child.wait().ok().and_then(|status| status.code());
+    let Err(error) = begun else { return Ok(None) };
+    Err(match status {
+        Some(SYNTAX) if is_end(&error) => return Ok(None),
+        // What ssh exits with if there is no connection.
+        Some(255) => {
+            Unconnected::Lost(format!("cannot reach '{}': {program} could not connect", address.host))
+        }
+        Some(NO_PROGRAM) => Unconnected::NoProgram(server(args).to_owned()),
+        _ => not_begun(args, address, &error),
+    })
+}
+
+/// A path of the other machine, as its shell leaves it.
+fn quoted(path: &str) -> String {
+    let mark = if path.starts_with('-') { "./" } else { "" };
+    format!("'{mark}{}'", path.replace('\'', "'\\''"))
 }
 
 /// Whether the other side has gone, so that the remote shell tells why.
