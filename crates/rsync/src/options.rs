@@ -88,6 +88,8 @@ pub struct Options {
     pub omit_link_times: bool,
     pub whole_file: bool,
     pub partial: bool,
+    /// Where what came of a file is kept, instead of in its place.
+    pub partial_dir: Option<Vec<u8>>,
     pub mkpath: bool,
     pub no_implied_dirs: bool,
     /// Links to directories are kept where the sender has directories.
@@ -196,7 +198,6 @@ fn number(name: &str, value: &[u8]) -> Result<u64> {
 const OTHERS_BUSINESS: &[&str] = &[
     "list-only",
     "out-format",
-    "partial-dir",
     "force",
     "max-alloc",
     "sparse",
@@ -423,6 +424,11 @@ impl Options {
             "itemize-changes" => self.itemize = self.itemize.saturating_add(1),
             "verbose" => self.verbosity = self.verbosity.saturating_add(1),
             "partial" => self.partial = true,
+            "partial-dir" => {
+                self.partial = true;
+                self.partial_dir =
+                    Some(some.to_vec()).filter(|directory| !matches!(directory.as_slice(), b"" | b"."));
+            }
             "delete-excluded" => {
                 self.delete_excluded = true;
                 if self.delete == Delete::No {

@@ -344,10 +344,14 @@ fn take<R: Read, W: Write>(
     set_timeout(options, receiving.timeout_seconds, agreed.protocol, writer)?;
     // Rules are sent where they can matter: before version 29, none protected what is excluded from being deleted.
     let protects = !options.delete_excluded || agreed.protocol >= 29;
-    let filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
+    let mut filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
         true => Filter::receive(reader, agreed.protocol, true)?,
         false => Filter::default(),
     };
+    // What is kept there is not deleted.
+    if let Some(directory) = options.partial_dir.as_ref().filter(|directory| !directory.starts_with(b"/")) {
+        filter.add_pattern(&[directory.as_slice(), b"/"].concat(), false);
+    }
     receiving.patience.begun();
     let Receiving { into, names, file_list, .. } = receiving;
     match file_list {

@@ -268,6 +268,9 @@ pub struct SyncArgs {
     /// From or to a server of rsync: compare contents, not sizes and times
     #[arg(short = 'c', long)]
     pub checksum: bool,
+    /// From or to a server of rsync: keep what came of a file when the connection breaks, in its place
+    #[arg(long)]
+    pub partial: bool,
     /// The file with the password for a daemon of rsync; without it, the variable RSYNC_PASSWORD
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,

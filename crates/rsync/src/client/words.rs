@@ -43,6 +43,8 @@ pub struct Wishes {
     pub dry_run: bool,
     /// Content is compared, not sizes and times.
     pub checksum: bool,
+    /// What came of a file when the connection breaks is kept, in its place.
+    pub partial: bool,
     /// What is sent is compressed.
     pub compress: bool,
     /// The server is to tell of what it deletes.
@@ -79,6 +81,7 @@ impl Wishes {
             words.extend((self.verbose && !is_old).then(|| "--log-format=%i".to_owned()));
             let delete = if is_old { "--delete" } else { "--delete-during" };
             words.extend(self.delete.then(|| delete.to_owned()));
+            words.extend(self.partial.then(|| "--partial".to_owned()));
         }
         words
     }
@@ -91,6 +94,7 @@ impl Wishes {
         debug_assert!(failure.is_none(), "{failure:?}");
         options.delete = if self.delete { Delete::During } else { Delete::No };
         options.bandwidth = self.bandwidth;
+        options.partial = self.partial;
         options
     }
 
@@ -158,6 +162,7 @@ mod tests {
         let wishes = Wishes {
             delete: true,
             compress: true,
+            partial: true,
             bandwidth: 2048,
             timeout_seconds: 60,
             ..Wishes::default()
@@ -168,11 +173,11 @@ mod tests {
         );
         assert_eq!(
             wishes.words(Direction::Push, 32).join(" "),
-            "--server -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --delete-during"
+            "--server -logDtprHAXze.iLfxCIvu --numeric-ids --timeout=60 --delete-during --partial"
         );
         assert_eq!(
             wishes.words(Direction::Push, 28).join(" "),
-            "--server -logDtprHz --numeric-ids --timeout=60 --delete"
+            "--server -logDtprHz --numeric-ids --timeout=60 --delete --partial"
         );
         for (form, protocol, fitting) in
             [(32, 30, true), (32, 29, false), (29, 27, true), (29, 30, false), (28, 29, false)]

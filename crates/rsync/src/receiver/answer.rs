@@ -214,6 +214,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         match self.receive(wanted, path)? {
             Arrived::Right(object) => {
                 self.writing = None;
+                self.drop_partial(path);
                 let has = match self.into.target.attributes(object) {
                     Ok(has) => has,
                     Err(error) => return self.failed("stat", path, &error),
@@ -273,6 +274,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return Ok((found.object, Was::Itself));
             } else {
                 self.into.target.remove(path, false)?;
+                was = Was::Name(found.object);
             }
         }
         let mode = self.list[index as usize].metadata.mode & 0o7777;
@@ -297,7 +299,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let opened = match self.open(index, path) {
             Ok((object, was)) => {
                 let is_itself = matches!(was, Was::Itself);
-                self.writing = Some(Writing { path: path.to_vec(), object, was });
+                self.writing = Some(Writing { path: path.to_vec(), object, was, end: 0, has_literal: false });
                 Some((object, is_itself))
             }
             Err(error) => {
@@ -306,9 +308,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
         };
         let mut file = Content { opened, at: 0, sum, gathered: Gathered::default() };
+        let literal = self.summary.literal;
         let came = self.take_content(wanted, path, &mut file);
         // Of what came before a failure all may be kept.
         let written = file.flush(&self.into.target).map_err(|error| self.no_room(path, &error));
+        if let Some(writing) = &mut self.writing {
+            (writing.end, writing.has_literal) = (file.at, self.summary.literal > literal);
+        }
         came?;
         written?;
         let Content { at, sum, .. } = file;

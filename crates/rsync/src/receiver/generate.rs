@@ -358,13 +358,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return self.skip(index);
             }
         }
-        match found {
-            Some(found) => self.request_content(index, Some(&found), Some(&found)),
-            None => {
-                let similar = self.similar(path, index);
-                self.request_content(index, None, similar.as_ref())
-            }
-        }
+        let similar = match (self.partial_of(path), &found) {
+            (Some(partial), _) => Some(partial),
+            (None, Some(found)) => Some(found.clone()),
+            (None, None) => self.similar(path, index),
+        };
+        self.request_content(index, found.as_ref(), similar.as_ref())
     }
 
     /// Whether a file's content is taken to be what the sender has.

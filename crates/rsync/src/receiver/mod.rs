@@ -12,6 +12,7 @@ mod files;
 mod gathered;
 mod generate;
 mod links;
+mod partial;
 mod place;
 mod sums;
 
@@ -84,6 +85,9 @@ struct Writing {
     path: Vec<u8>,
     object: u64,
     was: Was,
+    /// How far it came before the connection broke, and whether anything of that was sent.
+    end: u64,
+    has_literal: bool,
 }
 
 /// What was at the path of a file that is being written.
@@ -93,6 +97,8 @@ enum Was {
     Itself,
     /// What is here now.
     At(Vec<u8>),
+    /// A name of this object, which has others.
+    Name(u64),
 }
 
 /// What was deleted.
@@ -628,6 +634,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             Was::Itself => target.restore(writing.object),
             Was::Nothing => target.remove(&writing.path, false),
             Was::At(backup) => target.rename(backup, &writing.path),
+            Was::Name(object) => {
+                target.remove(&writing.path, false)?;
+                target.link(*object, &writing.path)
+            }
         }
     }
 
@@ -641,17 +651,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     /// The client is gone: what has arrived whole need not be sent again.
     fn keep_what_came(mut self) {
         if let Some(writing) = self.writing.take() {
-            let kept = match self.options.partial || self.options.inplace {
-                true => {
-                    // So that it is not taken for what it was to become.
-                    let set = SetAttributes {
-                        mtime: Some(SetTime::To(<_>::default())),
-                        ..SetAttributes::default()
-                    };
-                    self.into.target.set_attributes(writing.object, &set)
-                }
-                false => self.undo(&writing),
-            };
+            let kept = self.keep_partial(&writing);
             if let Err(error) = kept {
                 tracing::warn!(%error, "what was received is given up");
                 return;
