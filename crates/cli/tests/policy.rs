@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::rsync::{StockDaemon, stock_shell};
+use common::rsync::{StockDaemon, own_shell, restored, stock_shell};
 use common::{Said, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -309,6 +309,64 @@ fn jobs_go_to_and_from_servers_of_rsync() {
     scratch.ok("check tank");
 }
 
+/// Directories of other machines, with snowmelt there and without.
+#[test]
+#[ignore = "needs rsync"]
+fn jobs_go_to_and_from_directories_elsewhere() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path();
+    let at = home.display();
+    let shells = [stock_shell(&scratch), own_shell(&scratch, "exec sh -c \"$*\"")];
+    for (name, shell) in ["rsync", "snowmelt"].into_iter().zip(&shells) {
+        let (source, copy) = (home.join(format!("{name}-source")), home.join(format!("{name}-copy")));
+        fs::create_dir(&source).unwrap();
+        fs::write(source.join("f"), "one").unwrap();
+        let own = home.join(format!("{name}-own"));
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("f"), "own").unwrap();
+        scratch.ok(&format!("import {} tank/{name}-own@one", own.display()));
+        let job = format!("when = \"yearly\"\nrsh = \"{}\"\n", shell.display());
+        write(
+            &scratch,
+            &format!(
+                "[dataset.\"tank/{name}\"]\nautosnap = false\ncron.old = {{ at = \"0 0 1 1 *\", keep = 1 }}\n\
+                 [job.a-{name}]\nsource = \"host:{at}/{name}-source\"\ntarget = \"tank/{name}\"\n{job}\
+                 [job.b-{name}]\nsource = \"tank/{name}-own\"\ntarget = \"host:{at}/{name}-copy\"\n{job}"
+            ),
+        );
+        scratch.ok("policy check");
+        let done = json(&Said::of(scratch.command("policy run-once --json")).out);
+        assert_eq!(actions(&done).len(), 2, "{name}: {done}");
+        let pulled = || fs::read(restored(&scratch, &format!("tank/{name}")).join("f")).unwrap();
+        assert_eq!(
+            (pulled(), fs::read(copy.join("f")).unwrap()),
+            (b"one".into(), b"own".into()),
+            "{name}: {done}"
+        );
+        let status = json(&scratch.ok("policy status --json"));
+        for job in 0..2 {
+            let job = &status["jobs"][job];
+            assert!(
+                job["failure"].is_null() && job["behind_seconds"].as_i64() < Some(3600),
+                "{name}: {status}"
+            );
+        }
+        // Again, with what changed.
+        fs::write(source.join("f"), "changed").unwrap();
+        fs::write(own.join("f"), "also changed").unwrap();
+        scratch.ok(&format!("import {} tank/{name}-own@two", own.display()));
+        fs::remove_dir_all(home.join("state/snowmelt/policy")).unwrap();
+        let done = Said::of(scratch.command("policy run-once"));
+        assert_eq!(done.code, 0, "{name}: {done:?}");
+        assert_eq!(
+            (pulled(), fs::read(copy.join("f")).unwrap()),
+            (b"changed".into(), b"also changed".into()),
+            "{name}"
+        );
+    }
+    scratch.ok("check tank");
+}
+
 #[test]
 fn jobs_with_servers_of_rsync_are_checked() {
     let scratch = with_policy("");
@@ -327,6 +385,20 @@ fn jobs_with_servers_of_rsync_are_checked() {
             "prune_source: a server of rsync has no snapshots",
         ),
         (end.replace("rsync://host/m", "tank/home") + "delete = true\n", "--delete is for servers of rsync"),
+        (end.replace("rsync://host/m", "host:/srv/www"), ""),
+        (
+            end.replace("rsync://host/m", "host:/srv/www").replace("tank/www", "host:tank/www"),
+            "'host:tank/www' must be a dataset of this machine",
+        ),
+        (
+            end.replace("rsync://host/m", "host:/srv/www").replace("tank/www", "other:/srv"),
+            "'other:/srv' must be a dataset of this machine",
+        ),
+        (end.replace("rsync://host/m", "/srv/www"), "'/srv/www' is no dataset"),
+        (
+            format!("{}prune_source = {{ hourly = 1 }}\n", end.replace("rsync://host/m", "host:/srv/www")),
+            "prune_source: a directory has no snapshots",
+        ),
     ] {
         write(&scratch, &format!("[job.x]\n{job}"));
         let said = scratch.run("policy check");

@@ -65,8 +65,8 @@ pub struct JobState {
     pub source: Side,
     /// Where it brings it.
     pub target: Side,
-    /// One of its ends is a server of rsync, which has no snapshots: no base is needed, and nothing stands in the way of the next run.
-    pub through_rsync: bool,
+    /// One of its ends is a server of rsync or a directory elsewhere, which has no snapshots: no base is needed, and nothing stands in the way of the next run.
+    pub has_files: bool,
     /// It is being run.
     pub running: bool,
     /// What the bookmarks begin with that mark, at the source, what is at the target.

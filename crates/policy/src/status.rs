@@ -97,7 +97,7 @@ impl Planner<'_> {
 
 /// How long the oldest snapshot has waited that the target has not got.
 fn lag(job: &JobState, now: i64) -> Option<i64> {
-    let Some(datasets) = job.source.datasets.as_ref().filter(|_| !job.through_rsync) else {
+    let Some(datasets) = job.source.datasets.as_ref().filter(|_| !job.has_files) else {
         // What its end elsewhere has is not known: what it had when all was last well is.
         return job.succeeded.map(|succeeded| now.saturating_sub(succeeded).max(0));
     };

@@ -51,7 +51,7 @@ pub(crate) struct Sent {
 impl<'a> Copies<'a> {
     pub(crate) fn new(config: &'a Config, state: &'a State) -> Self {
         let names = config.jobs.keys().map(String::as_str);
-        let with_bases = state.jobs.iter().filter(|(_, job)| !job.through_rsync);
+        let with_bases = state.jobs.iter().filter(|(_, job)| !job.has_files);
         Self {
             jobs: with_bases.map(|(name, job)| (name.as_str(), Ends::new(job))).collect(),
             not_understood: names.into_iter().find(|name| !state.jobs.contains_key(*name)),

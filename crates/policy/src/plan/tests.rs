@@ -290,7 +290,7 @@ fn a_server_of_rsync_needs_no_base() {
     let config = config(JOB);
     let mut state = with_job(0);
     let off = state.jobs.get_mut("off").unwrap();
-    (off.through_rsync, off.target, off.succeeded) =
+    (off.has_files, off.target, off.succeeded) =
         (true, Side::default(), Some(at("2026-11-21T11:30:00Z").as_second()));
     assert_eq!(going(&config, &state, now), ["tank@08", "tank@09", "tank@10", "tank@11"]);
     let planner = Planner::new(&config, &state, at(now), &TimeZone::UTC, "host");

@@ -6,7 +6,7 @@ use snowmelt_policy::config::{Job, When};
 
 use crate::app::App;
 use crate::args::{Command, SyncArgs, parse};
-use crate::commands::sync::{Direction, Place, Remote, is_rsync, parse_place, rsync_end};
+use crate::commands::sync::{Direction, Place, Remote, is_without_snapshots, parse_place, rsync_end};
 use crate::error::{CliError, Result};
 
 /// A job understood as the sync it is.
@@ -19,8 +19,8 @@ pub(super) struct Sync {
 /// One side of a job.
 pub(super) enum End {
     Dataset(Remote),
-    /// A server of rsync, which has no snapshots.
-    Rsync,
+    /// A server of rsync, or a directory of another machine: neither has snapshots.
+    Files,
 }
 
 impl End {
@@ -28,15 +28,15 @@ impl End {
     pub(super) fn dataset(&self) -> Option<&Remote> {
         match self {
             Self::Dataset(remote) => Some(remote),
-            Self::Rsync => None,
+            Self::Files => None,
         }
     }
 }
 
 impl Sync {
-    /// Whether one side is a server of rsync.
-    pub(super) fn is_through_rsync(&self) -> bool {
-        matches!((&self.source, &self.target), (End::Rsync, _) | (_, End::Rsync))
+    /// Whether one side has no snapshots.
+    pub(super) fn has_files(&self) -> bool {
+        matches!((&self.source, &self.target), (End::Files, _) | (_, End::Files))
     }
 }
 
@@ -48,8 +48,11 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
         (said.recursive, "--recursive"),
         (said.force, "--force"),
         (said.newest_only, "--newest-only"),
-        // With a server of rsync a snapshot is named, or taken in any case.
-        (!said.snapshot && !is_rsync(&job.source) && !is_rsync(&job.target), "--no-snapshot"),
+        // Where one end has none, a snapshot is named, or taken in any case.
+        (
+            !said.snapshot && !is_without_snapshots(&job.source) && !is_without_snapshots(&job.target),
+            "--no-snapshot",
+        ),
         (!said.hold, "--no-hold"),
         (said.properties, "--props"),
         (said.raw, "--raw"),
@@ -85,7 +88,7 @@ pub(super) fn words(job: &Job) -> Vec<OsString> {
 /// Understands a job.
 ///
 /// # Errors
-/// When `sync` would not take it, or an end is neither a dataset nor a server of rsync.
+/// When `sync` would not take it, or an end is neither a dataset nor files elsewhere, of which the other end is a dataset of this machine.
 pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     let wrong = |why: String| CliError::Failed(format!("job '{name}': {why}"));
     let args = match parse(&words(job), None) {
@@ -101,23 +104,36 @@ pub(super) fn understand(app: &App<'_>, name: &str, job: &Job) -> Result<Sync> {
     };
     let end = |text: &str| match parse_place(app, text).map_err(|error| wrong(error.to_string()))? {
         Place::Dataset(remote) => Ok(End::Dataset(remote)),
+        Place::Elsewhere(_) if is_without_snapshots(text) => Ok(End::Files),
         Place::Path(_) | Place::Elsewhere(_) | Place::Standard => {
             Err(wrong(format!("'{text}' is no dataset")))
         }
     };
     let (source, target) = match rsync_end(app, &args).map_err(|error| wrong(error.to_string()))? {
-        Some((Direction::Pull, here)) => (End::Rsync, End::Dataset(here)),
-        Some((Direction::Push, here)) => (End::Dataset(here), End::Rsync),
+        Some((Direction::Pull, here)) => (End::Files, End::Dataset(here)),
+        Some((Direction::Push, here)) => (End::Dataset(here), End::Files),
         None => (end(&args.source)?, end(&args.target)?),
     };
+    let is_here = |remote: &Remote| remote.host.is_none() && !remote.is_zfs;
+    for (files, other, other_name) in [(&source, &target, &job.target), (&target, &source, &job.source)] {
+        if matches!(files, End::Files) && !other.dataset().is_some_and(is_here) {
+            return Err(wrong(format!(
+                "'{other_name}' must be a dataset of this machine, as the other end is none"
+            )));
+        }
+    }
     for (key, rules, end) in
         [("prune_source", &job.prune_source, &source), ("prune_target", &job.prune_target, &target)]
     {
         if rules.is_some() && end.dataset().is_none() {
-            return Err(wrong(format!("{key}: a server of rsync has no snapshots")));
+            let what = if rsync_end(app, &args).is_ok_and(|end| end.is_some()) {
+                "a server of rsync"
+            } else {
+                "a directory"
+            };
+            return Err(wrong(format!("{key}: {what} has no snapshots")));
         }
     }
-    let is_here = |remote: &Remote| remote.host.is_none() && !remote.is_zfs;
     if job.when == When::AfterSnapshot && !source.dataset().is_some_and(is_here) {
         return Err(wrong(format!(
             "when = \"after_snapshot\": snapshots of '{}' are not seen from here: give it a time",

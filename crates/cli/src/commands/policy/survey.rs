@@ -65,15 +65,15 @@ pub(super) fn survey(
                 .dataset()
                 .map(|target| marks(&sync.args, target).bookmark_prefix)
                 .unwrap_or_default(),
-            through_rsync: sync.is_through_rsync(),
+            has_files: sync.has_files(),
             began: page.began,
             succeeded: page.succeeded,
             failure: page.failure,
             ..JobState::default()
         };
-        // Of a server of rsync, files are left out.
+        // Of what is files at one end, files are left out.
         let excluded = sync.source.dataset().map(|source| (source, exclusion(&sync.args, source)));
-        let excluded = excluded.filter(|_| !sync.is_through_rsync());
+        let excluded = excluded.filter(|_| !sync.has_files());
         for (side, end) in [(&mut state.source, &sync.source), (&mut state.target, &sync.target)] {
             let Some(remote) = end.dataset() else { continue };
             *side = Side {

@@ -13,7 +13,7 @@ mod shadow;
 
 pub(super) use self::ends::{OneEnd, devices};
 pub(super) use self::place::{Place, Remote, parse as parse_place};
-pub(super) use self::rsync::{dataset_of as rsync_end, is_server as is_rsync};
+pub(super) use self::rsync::{dataset_of as rsync_end, is_without_snapshots};
 pub(super) use snowmelt_rsync::client::Direction;
 
 use std::io::Write;

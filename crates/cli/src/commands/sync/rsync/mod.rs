@@ -92,9 +92,9 @@ impl Transfer {
     }
 }
 
-/// Whether this names a server of rsync.
-pub(in crate::commands) fn is_server(text: &str) -> bool {
-    !matches!(Address::parse(text), Ok(None))
+/// Whether this names a server of rsync, or a directory of another machine, neither of which has snapshots.
+pub(in crate::commands) fn is_without_snapshots(text: &str) -> bool {
+    !matches!(Address::parse(text), Ok(None)) || matches!(Address::parse_directory(text), Ok(Some(_)))
 }
 
 /// Of a sync with a server of rsync, the dataset here, and where it stands; nothing if it is with none.
