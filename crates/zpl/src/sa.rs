@@ -95,11 +95,20 @@ struct Registered {
     len: u16,
 }
 
+/// A list of attributes, with what the registry says of each, so that it need not be asked for every buffer.
+#[derive(Debug, Clone)]
+struct Layout {
+    numbers: Vec<u16>,
+    registered: Vec<Registered>,
+    /// Attributes whose lengths stand in the header.
+    variable: usize,
+}
+
 /// The registry and layouts of one filesystem.
 #[derive(Debug, Clone, Default)]
 pub struct SaTable {
     registry: BTreeMap<u16, Registered>,
-    layouts: BTreeMap<u16, Vec<u16>>,
+    layouts: BTreeMap<u16, Layout>,
     /// Names in the registry as stored.
     stored: HashSet<String>,
     /// The SA master node.
@@ -175,9 +184,18 @@ impl SaTable {
                 let what = format!("an SA layout names attribute {number}, which is not registered");
                 return Err(ZplError::corrupt(object, what));
             }
-            self.layouts.insert(number, layout);
+            self.put_layout(number, layout);
         }
         Ok(())
+    }
+
+    /// Notes a layout of attributes that are registered.
+    fn put_layout(&mut self, number: u16, numbers: Vec<u16>) {
+        let unknown = Registered { attr: None, len: 0 };
+        let registered = |number| self.registry.get(number).copied().unwrap_or(unknown);
+        let registered: Vec<_> = numbers.iter().map(registered).collect();
+        let variable = registered.iter().filter(|one| one.len == 0).count();
+        self.layouts.insert(number, Layout { numbers, registered, variable });
     }
 
     /// Finds where each attribute lies in `dnode`'s bonus buffer and, where there is one, `spill`.
@@ -221,13 +239,9 @@ impl SaTable {
             // Layouts 0 and 1 are never stored; both are empty here.
             return if number <= 1 { Ok(()) } else { Err(corrupt(format!("SA layout {number} is unknown"))) };
         };
-        let unknown = Registered { attr: None, len: 0 };
-        let registered = |attr: &u16| self.registry.get(attr).copied().unwrap_or(unknown);
-        let variable = layout.iter().filter(|attr| registered(attr).len == 0).count();
-        let mut at = (HEADER_LEN + 2 * variable).next_multiple_of(8);
-        let mut lengths = (0..variable).map(|index| endian.u16(buf, HEADER_LEN + 2 * index));
-        for number in layout {
-            let Registered { attr, len } = registered(number);
+        let mut at = (HEADER_LEN + 2 * layout.variable).next_multiple_of(8);
+        let mut lengths = (0..layout.variable).map(|index| endian.u16(buf, HEADER_LEN + 2 * index));
+        for (number, &Registered { attr, len }) in layout.numbers.iter().zip(&layout.registered) {
             let len = if len == 0 { lengths.next().flatten() } else { Some(len) };
             let bytes = len.and_then(|len| buf.get(at..at + usize::from(len)));
             let Some(bytes) = bytes else {

@@ -2,9 +2,10 @@
 //! directory (`xattr=dir`); a file may have both kinds. Names are told as Linux tells them, after
 //! `module/os/linux/zfs/zpl_xattr.c`.
 
+use crate::attributes::Attributes;
 use crate::error::ZplError;
 use crate::filesystem::Filesystem;
-use crate::sa::Attr;
+use crate::sa::{Attr, SaValues};
 use crate::source::Objects;
 use crate::xdr;
 use crate::zap::{Cursor, Matching, Zap};
@@ -47,7 +48,12 @@ impl<O: Objects> Filesystem<O> {
     /// When they cannot be read, or are larger or more than Linux allows.
     pub fn xattrs(&self, object: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ZplError> {
         let mut found = BTreeMap::new();
-        if let Some(directory) = self.attributes(object)?.xattr_object {
+        let (directory, stored) = self.with_values(object, |values| {
+            let mut stored = Vec::new();
+            sa_xattrs(object, values, |name, value| stored.push((name.to_vec(), value.to_vec())))?;
+            Ok((Attributes::new(object, values)?.xattr_object, stored))
+        })?;
+        if let Some(directory) = directory {
             let zap = self.directory_zap(directory)?;
             let mut total = 0;
             for entry in zap.entries(Cursor::START) {
@@ -73,15 +79,11 @@ impl<O: Objects> Filesystem<O> {
         }
         // What is in the system attributes hides what is in the directory, and a name with its namespace hides one
         // without.
-        for bare in [true, false] {
-            self.sa_xattrs(object, |stored, value| {
-                if let Some(name) = linux_name(stored)
-                    && (name.len() != stored.len()) == bare
-                {
-                    found.insert(name, value.to_vec());
-                }
-            })?;
-        }
+        let (full, bare): (Vec<_>, Vec<_>) = stored
+            .into_iter()
+            .filter_map(|(stored, value)| Some((linux_name(&stored)?, stored, value)))
+            .partition(|(name, stored, _)| name == stored);
+        found.extend(bare.into_iter().chain(full).map(|(name, _, value)| (name, value)));
         Ok(found)
     }
 
@@ -92,10 +94,12 @@ impl<O: Objects> Filesystem<O> {
     pub fn xattr(&self, object: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         for stored_name in stored_names(name) {
             let mut found = None;
-            self.sa_xattrs(object, |stored, value| {
-                if stored == stored_name {
-                    found = Some(value.to_vec());
-                }
+            self.with_values(object, |values| {
+                sa_xattrs(object, values, |stored, value| {
+                    if stored == stored_name {
+                        found = Some(value.to_vec());
+                    }
+                })
             })?;
             if found.is_some() {
                 return Ok(found);
@@ -129,26 +133,23 @@ impl<O: Objects> Filesystem<O> {
         self.objects().read(object, 0, &mut value).map_err(ZplError::source(object))?;
         Ok(value)
     }
+}
 
-    /// Calls `each` with the names and values in the `ZPL_DXATTR` attribute.
-    fn sa_xattrs(&self, object: u64, mut each: impl FnMut(&[u8], &[u8])) -> Result<(), ZplError> {
-        self.with_values(object, |values| {
-            let Some((_, packed)) = values.bytes(Attr::Dxattr).filter(|(_, packed)| !packed.is_empty())
-            else {
-                return Ok(());
-            };
-            let mut read = || {
-                let mut pairs = xdr::unpack(packed)?;
-                while let Some(pair) = pairs.pair()? {
-                    each(pair.name, pair.byte_array()?);
-                }
-                Ok(())
-            };
-            read().map_err(|bad: xdr::BadNvlist| {
-                ZplError::corrupt(object, format!("its nvlist of extended attributes: {}", bad.0))
-            })
-        })
-    }
+/// Calls `each` with the names and values in the `ZPL_DXATTR` attribute of `object`.
+fn sa_xattrs(object: u64, values: &SaValues<'_>, mut each: impl FnMut(&[u8], &[u8])) -> Result<(), ZplError> {
+    let Some((_, packed)) = values.bytes(Attr::Dxattr).filter(|(_, packed)| !packed.is_empty()) else {
+        return Ok(());
+    };
+    let mut read = || {
+        let mut pairs = xdr::unpack(packed)?;
+        while let Some(pair) = pairs.pair()? {
+            each(pair.name, pair.byte_array()?);
+        }
+        Ok(())
+    };
+    read().map_err(|bad: xdr::BadNvlist| {
+        ZplError::corrupt(object, format!("its nvlist of extended attributes: {}", bad.0))
+    })
 }
 
 #[cfg(test)]

@@ -129,12 +129,11 @@ impl SaEdit {
             None if number < 2 => return Ok(()),
             None => return Err(self.corrupt(format!("SA layout {number} is unknown"))),
         };
-        let variable = layout.iter().filter(|number| table.len_of(**number) == 0).count();
-        let mut at = (HEADER_LEN + 2 * variable).next_multiple_of(8);
-        let mut lengths = (0..variable).map(|index| Endian::Little.u16(buf, HEADER_LEN + 2 * index));
-        let mut places = Vec::with_capacity(layout.len());
-        for number in layout {
-            let len = match table.len_of(*number) {
+        let mut at = (HEADER_LEN + 2 * layout.variable).next_multiple_of(8);
+        let mut lengths = (0..layout.variable).map(|index| Endian::Little.u16(buf, HEADER_LEN + 2 * index));
+        let mut places = Vec::with_capacity(layout.numbers.len());
+        for (number, registered) in layout.numbers.iter().zip(&layout.registered) {
+            let len = match registered.len {
                 0 => lengths.next().flatten(),
                 fixed => Some(fixed),
             };

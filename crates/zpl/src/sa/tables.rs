@@ -1,6 +1,6 @@
 //! Writing the registry and the layouts: `sa_setup`, `sa_attr_register_sync`, `sa_find_layout` of `module/zfs/sa.c`.
 
-use super::{ATTR_COUNT, Attr, KNOWN, LAYOUTS_MAX, LEGACY_COUNT, Registered, SaTable};
+use super::{ATTR_COUNT, Attr, KNOWN, LAYOUTS_MAX, LEGACY_COUNT, Layout, Registered, SaTable};
 use crate::error::ZplError;
 use crate::normalize::NormFlags;
 use crate::source::ObjectsMut;
@@ -78,13 +78,13 @@ impl SaTable {
         self.registry.get(&number).and_then(|registered| registered.attr)
     }
 
-    pub(crate) fn layout(&self, number: u16) -> Option<&[u16]> {
-        self.layouts.get(&number).map(Vec::as_slice)
+    pub(super) fn layout(&self, number: u16) -> Option<&Layout> {
+        self.layouts.get(&number)
     }
 
     /// The number of the layout that lists `attributes`.
     pub(crate) fn find_layout(&self, attributes: &[u16]) -> Option<u16> {
-        self.layouts.iter().find(|(_, layout)| *layout == attributes).map(|(number, _)| *number)
+        self.layouts.iter().find(|(_, layout)| layout.numbers == attributes).map(|(number, _)| *number)
     }
 
     /// Another layout fits into the table.
@@ -120,7 +120,7 @@ impl SaTable {
         let mut edit = ZapEdit::open(objects, layouts)?;
         edit.update(number.to_string().as_bytes(), &Value::Many { integer_size: 2, integers })?;
         edit.write(tx)?;
-        self.layouts.insert(number, attributes.to_vec());
+        self.put_layout(number, attributes.to_vec());
         Ok(number)
     }
 

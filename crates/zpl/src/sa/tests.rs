@@ -15,8 +15,8 @@ fn table() -> SaTable {
     table.registry.insert(SYMLINK, Registered { attr: Some(Attr::Symlink), len: 0 });
     table.registry.insert(DXATTR, Registered { attr: Some(Attr::Dxattr), len: 0 });
     table.registry.insert(FOREIGN, Registered { attr: None, len: 0 });
-    table.layouts.insert(2, vec![MODE, SYMLINK, FOREIGN, SIZE]);
-    table.layouts.insert(3, vec![DXATTR]);
+    table.put_layout(2, vec![MODE, SYMLINK, FOREIGN, SIZE]);
+    table.put_layout(3, vec![DXATTR]);
     table
 }
 
