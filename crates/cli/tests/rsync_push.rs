@@ -528,3 +528,43 @@ fn pushes_that_are_cut_off_go_on_where_they_were() {
     assert_same(&source, &result.join("1"), "the other");
     scratch.ok("check tank");
 }
+
+/// Two names that are one name here are asked for before either is there: what comes last stays.
+#[test]
+#[ignore = "needs rsync"]
+fn names_that_differ_in_case_only_become_one_file() {
+    let scratch = Scratch::with_pool();
+    let (shell, source) = (shell(&scratch), scratch.path().join("source"));
+    fs::create_dir_all(source.join("d")).unwrap();
+    fs::write(source.join("d/NAME"), "first, and longer").unwrap();
+    fs::write(source.join("d/name"), "second").unwrap();
+    scratch.ok("create -o casesensitivity=insensitive tank/d");
+    push(&shell, &["-a"], &format!("{}/", source.display()), "tank/d");
+    let there = restored(&scratch, "tank/d").join("d");
+    let found: Vec<_> = fs::read_dir(&there).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(found, ["NAME"]);
+    assert_eq!(fs::read_to_string(there.join("NAME")).unwrap(), "second");
+    scratch.ok("check tank");
+}
+
+/// Directories that make way for files, and files for directories, of the same names.
+#[test]
+#[ignore = "needs rsync"]
+fn directories_that_were_replaced_are_not_written_to() {
+    let scratch = Scratch::with_pool();
+    let (shell, source) = (shell(&scratch), scratch.path().join("source"));
+    scratch.ok("create tank/d");
+    for round in 0..3 {
+        let _ = fs::remove_dir_all(&source);
+        for at in 0..40 {
+            let (directory, file) = (source.join(format!("n{at}")), source.join(format!("n{}", at + 40)));
+            let (directory, file) = if round % 2 == 0 { (directory, file) } else { (file, directory) };
+            fs::create_dir_all(directory.join("below")).unwrap();
+            fs::write(directory.join("below/file"), format!("{round} {at}")).unwrap();
+            fs::write(file, format!("{round}, {at}")).unwrap();
+        }
+        push(&shell, &["-a", "--delete"], &format!("{}/", source.display()), "tank/d");
+        assert_same(&source, &restored(&scratch, "tank/d"), &format!("round {round}"));
+    }
+    scratch.ok("check tank");
+}

@@ -4,7 +4,7 @@
 //! Files that were there before are written in place, so that what stays the same costs nothing. What they held before is read
 //! from the snapshot that all began from.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Cursor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +34,8 @@ const NAMES: usize = 1024;
 const CHUNK: usize = 1 << 20;
 /// Files of rules are no longer.
 const RULES_MAX: u64 = (4 << 20) + 1;
+/// Directories whose objects are remembered: as many as there may be requests on their way, and those that are come to.
+const DIRECTORIES_MAX: usize = 1024;
 /// Symbolic links followed on the way to a directory, as Linux has it.
 const LINKS_MAX: usize = 40;
 
@@ -90,8 +92,8 @@ pub struct Target<'a> {
     is_changed: AtomicBool,
     /// Files whose content may be another than before.
     written: Mutex<HashSet<u64>>,
-    /// The directory last looked into: its path and object.
-    last: Mutex<Option<(Vec<u8>, u64)>>,
+    /// Directories that were looked into: their paths and objects. What is asked for and what comes are in different ones, in turn.
+    directories: Mutex<HashMap<Vec<u8>, u64>>,
     /// The directory last followed to: its path with links in it, and without.
     followed: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Writes beside what comes. Without a thread for it, who writes does its work.
@@ -172,7 +174,7 @@ impl<'a> Target<'a> {
             snapshots: Mutex::default(),
             is_changed: AtomicBool::new(false),
             written: Mutex::default(),
-            last: Mutex::default(),
+            directories: Mutex::default(),
             followed: Mutex::default(),
             _syncer: Syncer::start(datasets.pool().clone(), |_| {}).ok(),
         })
@@ -208,7 +210,7 @@ impl<'a> Target<'a> {
     }
 
     fn forget_ways(&self) {
-        *self.last.lock() = None;
+        self.directories.lock().clear();
         *self.followed.lock() = None;
     }
 
@@ -223,9 +225,8 @@ impl<'a> Target<'a> {
             Some(at) => (&path[..at], &path[at + 1..]),
             None => (&[][..], path),
         };
-        let mut last = self.last.lock();
-        if let Some((known, object)) = last.as_ref().filter(|(known, _)| known == above) {
-            debug_assert_eq!(known, above);
+        let mut directories = self.directories.lock();
+        if let Some(object) = directories.get(above) {
             return Ok((*object, name));
         }
         let mut at = self.fs.root();
@@ -236,7 +237,10 @@ impl<'a> Target<'a> {
             }
             at = entry.object;
         }
-        *last = Some((above.to_vec(), at));
+        if directories.len() >= DIRECTORIES_MAX {
+            directories.clear();
+        }
+        directories.insert(above.to_vec(), at);
         Ok((at, name))
     }
 

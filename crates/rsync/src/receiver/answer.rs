@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::NewKind;
+use snowmelt_zpl::{Attributes, NewKind};
 
 use super::gathered::Gathered;
 use super::generate::item;
@@ -24,8 +24,8 @@ const NAME_MAX: usize = 4096;
 
 /// A file's content as it arrived.
 enum Arrived {
-    /// Right, in this object.
-    Right(u64),
+    /// Right, in this object, which has these attributes still.
+    Right(Attributes),
     /// Another than it was sent.
     Wrong,
     /// It could not be written, and was passed over.
@@ -212,13 +212,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.summary.files += 1;
         let before = self.reader.total();
         match self.receive(wanted, path)? {
-            Arrived::Right(object) => {
+            Arrived::Right(has) => {
                 self.writing = None;
                 self.drop_partial(path);
-                let has = match self.into.target.attributes(object) {
-                    Ok(has) => has,
-                    Err(error) => return self.failed("stat", path, &error),
-                };
+                let object = has.object;
                 self.settle_attributes(index, path, &has, true)?;
                 self.settle_xattrs(index, path, object)?;
                 let bytes = self.reader.total() - before;
@@ -261,7 +258,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// The object that a file's content is written to: the one that there is, unless it has names that are not to change, or is to be kept.
-    fn open(&mut self, index: u32, path: &[u8]) -> io::Result<(u64, Was)> {
+    fn open(&mut self, index: u32, flags: u16, path: &[u8]) -> io::Result<(u64, Was)> {
+        let mode = self.list[index as usize].metadata.mode & 0o7777;
+        if flags & item::NEW != 0 {
+            // Most often nothing has come to be there since it was asked for.
+            match self.into.target.create(path, NewKind::File, mode) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return Ok((made?.object, Was::Nothing)),
+            }
+        }
         let found = self.into.target.stat(path)?.filter(|found| found.kind() == snowmelt_zpl::FileKind::File);
         let mut was = Was::Nothing;
         if let Some(found) = &found {
@@ -277,7 +282,6 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 was = Was::Name(found.object);
             }
         }
-        let mode = self.list[index as usize].metadata.mode & 0o7777;
         Ok((self.into.target.create(path, NewKind::File, mode)?.object, was))
     }
 
@@ -296,7 +300,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let index = wanted.index;
         let algorithm = self.agreed.sums.algorithm;
         let sum = self.agreed.sums.file();
-        let opened = match self.open(index, path) {
+        let opened = match self.open(index, wanted.flags, path) {
             Ok((object, was)) => {
                 let is_itself = matches!(was, Was::Itself);
                 self.writing = Some(Writing { path: path.to_vec(), object, was, end: 0, has_literal: false });
@@ -321,12 +325,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut digest = vec![0; algorithm.len()];
         self.reader.read_exact(&mut digest)?;
         let Some((object, _)) = opened else { return Ok(Arrived::Lost) };
-        let size = self.into.target.attributes(object).map(|it| it.size);
-        if size.map_err(|error| self.no_room(path, &error))? != at {
+        let attributes = || self.into.target.attributes(object).map_err(|error| self.no_room(path, &error));
+        let mut has = attributes()?;
+        if has.size != at {
             let cut = self.into.target.truncate(object, at);
             cut.map_err(|error| self.no_room(path, &error))?;
+            has = attributes()?;
         }
-        Ok(if sum.finish() == digest { Arrived::Right(object) } else { Arrived::Wrong })
+        Ok(if sum.finish() == digest { Arrived::Right(has) } else { Arrived::Wrong })
     }
 
     /// Takes a file's content up to its end; what is gathered of it is still to be written.

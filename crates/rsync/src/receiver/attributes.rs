@@ -27,13 +27,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         has: &Attributes,
         with_times: bool,
     ) -> Result<()> {
-        let one = self.list[index as usize].clone();
-        let set = self.changes(&one, has, with_times);
+        let one = &self.list[index as usize];
+        let set = self.changes(one, has, with_times);
         let result = match set == SetAttributes::default() {
             true => Ok(()),
             false => self.into.target.set_attributes(has.object, &set),
         };
-        match result.and_then(|()| self.set_acls(&one, has.object)) {
+        match result.and_then(|()| self.set_acls(one, has.object)) {
             Ok(()) => Ok(()),
             Err(error) => self.failed("set attributes of", path, &error),
         }
