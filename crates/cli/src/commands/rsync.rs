@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -45,10 +45,11 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
         ));
     }
     if has(b"--daemon") {
-        return Ok(refuse(
-            app,
-            "modules are served by 'snowmelt serve rsync', over a remote shell with --stdio",
-        ));
+        let refused =
+            refuse(app, "modules are served by 'snowmelt serve rsync', over a remote shell with --stdio");
+        // It says a line, and listens.
+        drain(app, Some(b'\n'));
+        return Ok(refused);
     }
     let (mut input, _) = ends(app)?;
     let words = match remote::complete(words, &mut input) {
@@ -126,7 +127,7 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
             if matches!(error, RsyncError::Connection(_)) || code == ExitCode::Protocol {
                 app.context.complain(format_args!("rsync: {error}"));
             } else {
-                drain(app);
+                drain(app, None);
             }
             Some(code)
         }
@@ -134,12 +135,17 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
     code.map_or(Exit::Ok, |code| Exit::Other(code as u8))
 }
 
-/// Takes what the client still sends: it sees why it is not served only if it can send that.
-fn drain(app: &App<'_>) {
+/// Takes what the client still sends, up to the byte after which it listens, if there is one: it sees why it is not served only if
+/// it can send that.
+fn drain(app: &App<'_>, last: Option<u8>) {
     let Ok(input) = app.context.stdin.try_clone() else { return };
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        let _ = io::copy(&mut input.take(DRAIN_MAX), &mut io::sink());
+        let mut input = BufReader::new(input.take(DRAIN_MAX));
+        let _ = match last {
+            Some(byte) => input.skip_until(byte).map(drop),
+            None => io::copy(&mut input, &mut io::sink()).map(drop),
+        };
         let _ = tell.send(());
     });
     let _ = told.recv_timeout(DRAIN_PATIENCE);
