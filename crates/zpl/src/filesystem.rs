@@ -179,7 +179,7 @@ impl<O: Objects> Filesystem<O> {
         self.with_values(object, |values| Attributes::new(object, values))
     }
 
-    fn directory(&self, directory: u64) -> Result<Zap<'_, O>, ZplError> {
+    pub(crate) fn directory(&self, directory: u64) -> Result<Zap<'_, O>, ZplError> {
         if self.attributes(directory)?.kind() != FileKind::Directory {
             return Err(ZplError::NotADirectory { object: directory });
         }

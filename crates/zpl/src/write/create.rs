@@ -185,7 +185,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let tx = self.begin(Room::Write(room), directory)?;
         let object = self.put_node(&tx, &make, attributes)?;
         zap.update(name, &Value::One(dirent(object, make.mode.into())))?;
-        zap.write(&tx)?;
+        self.write_zap(&tx, zap)?;
         self.write_node(&tx, parent)?;
         drop(tx);
         self.fs.attributes(object)
@@ -218,7 +218,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let tx = self.begin(Room::Write(room), directory)?;
         let object = self.put_node(&tx, &make, attributes)?;
         queue.update(&super::unlinked::queue_name(object), &Value::One(object))?;
-        queue.write(&tx)?;
+        self.write_zap(&tx, queue)?;
         drop(tx);
         self.fs.attributes(object)
     }

@@ -86,9 +86,9 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             + ROOM_BASE;
         let attributes = node.attributes()?;
         let tx = self.begin(Room::Write(room), directory)?;
-        zap.write(&tx)?;
+        self.write_zap(&tx, zap)?;
         if let Some(queue) = queue {
-            queue.write(&tx)?;
+            self.write_zap(&tx, queue)?;
         }
         self.write_node(&tx, node)?;
         self.write_node(&tx, parent)?;
@@ -172,7 +172,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let fate = self.drop_link(&mut node, caller, in_use)?;
         let removed = fate.removed(&node)?;
         let tx = self.begin(Room::Free, directory)?;
-        zap.write(&tx)?;
+        self.write_zap(&tx, zap)?;
         self.write_node(&tx, parent)?;
         self.finish(&tx, node, fate)?;
         Ok(removed)

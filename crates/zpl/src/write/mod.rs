@@ -11,6 +11,7 @@
 mod acl;
 mod create;
 mod data;
+mod directories;
 mod link;
 mod locks;
 mod make;
@@ -25,13 +26,14 @@ mod xattr;
 
 use crate::attributes::{Attributes, Timestamp};
 use crate::error::ZplError;
-use crate::filesystem::{DirEntry, Filesystem};
+use crate::filesystem::{DirEntry, Filesystem, dir_entry};
 use crate::names::NamePolicy;
 use crate::nfs4::Ace;
 use crate::sa::Attr;
 use crate::sa::edit::Numbers;
 use crate::source::{ObjectsMut, Room};
-use crate::zap::{Cursor, ZapEdit};
+use crate::zap::{Cursor, KeptZap, ZapEdit};
+use directories::Directories;
 use locks::Locks;
 use node::Node;
 use parking_lot::RwLock;
@@ -110,6 +112,7 @@ pub struct FilesystemMut<O> {
     delete_queue: u64,
     /// Directories, the unlinked set and hidden attribute directories.
     names: RwLock<()>,
+    directories: Directories,
     locks: Locks,
     options: RwLock<WriteOptions>,
     salts: Salts,
@@ -156,6 +159,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             numbers,
             delete_queue,
             names: RwLock::new(()),
+            directories: Directories::default(),
             locks: Locks::default(),
             options: RwLock::new(checked(options)?),
             salts: Salts::new(seed),
@@ -208,6 +212,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         if same {
             *self.fs.sa().write() = now.sa().read().clone();
         }
+        self.directories.clear();
         Ok(same)
     }
 
@@ -226,7 +231,17 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     /// As [`Filesystem::lookup`].
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Option<DirEntry>, ZplError> {
         let _names = self.names.read();
-        self.fs.lookup(directory, name)
+        let matching = self.fs.name_policy().matching();
+        let found = match self.directories.lookup(directory, name, matching) {
+            Some(found) => found,
+            None => {
+                let zap = self.fs.directory(directory)?;
+                let found = zap.lookup(name, matching)?;
+                KeptZap::new(zap).into_iter().for_each(|zap| self.directories.keep(zap));
+                found
+            }
+        };
+        found.map(|entry| dir_entry(directory, entry)).transpose()
     }
 
     /// At most `count` entries of a directory from `cursor` on, "." and ".." not among them. The next begin at the
@@ -315,8 +330,18 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(node)
     }
 
+    /// A directory to be changed; [`Self::write_zap`] writes that. Who calls this holds the names for writing.
     fn zap(&self, object: u64) -> Result<ZapEdit<'_, O>, ZplError> {
-        ZapEdit::open(self.fs.objects(), object)
+        match self.directories.take(object) {
+            Some(kept) => Ok(ZapEdit::resume(self.fs.objects(), kept)),
+            None => ZapEdit::open(self.fs.objects(), object),
+        }
+    }
+
+    fn write_zap(&self, tx: &O::Tx<'_>, mut zap: ZapEdit<'_, O>) -> Result<(), ZplError> {
+        zap.write(tx)?;
+        zap.into_kept().into_iter().for_each(|zap| self.directories.keep(zap));
+        Ok(())
     }
 
     fn begin(&self, room: Room, object: u64) -> Result<O::Tx<'_>, ZplError> {

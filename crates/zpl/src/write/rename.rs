@@ -138,9 +138,9 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             _ => None,
         };
         let tx = self.begin(Room::Write(room), nodes.from.object())?;
-        from_zap.write(&tx)?;
+        self.write_zap(&tx, from_zap)?;
         if let Some(zap) = to_zap {
-            zap.write(&tx)?;
+            self.write_zap(&tx, zap)?;
         }
         let Nodes { from, to, source, target } = nodes;
         self.write_node(&tx, source)?;

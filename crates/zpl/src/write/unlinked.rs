@@ -53,15 +53,16 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         match fate {
             Fate::Named => self.write_node(tx, node),
             Fate::Kept(queue) => {
-                queue.write(tx)?;
+                self.write_zap(tx, queue)?;
                 self.write_node(tx, node)
             }
             Fate::Gone(objects) => self.destroy(tx, &objects),
         }
     }
 
-    fn destroy(&self, tx: &O::Tx<'_>, objects: &[u64]) -> Result<(), ZplError> {
+    pub(super) fn destroy(&self, tx: &O::Tx<'_>, objects: &[u64]) -> Result<(), ZplError> {
         for object in objects {
+            self.directories.forget(*object);
             self.objects().destroy(tx, *object).map_err(ZplError::source(*object))?;
         }
         Ok(())
@@ -124,7 +125,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let queued = queue.remove(&queue_name(object))?;
         if dnode.is_none() {
             if queued {
-                queue.write(&self.begin(Room::Free, object)?)?;
+                self.write_zap(&self.begin(Room::Free, object)?, queue)?;
             }
             return Ok(false);
         }
@@ -134,7 +135,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
         let doomed = self.with_attribute_objects(&node)?;
         let tx = self.begin(Room::Free, object)?;
-        queue.write(&tx)?;
+        self.write_zap(&tx, queue)?;
         self.destroy(&tx, &doomed)?;
         Ok(true)
     }

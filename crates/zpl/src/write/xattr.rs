@@ -329,7 +329,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let value_object = self.put_value(&tx, &make, file, value)?;
         let mut zap = self.zap(number)?;
         zap.add(name, &Value::One(dirent(value_object, FILE_MODE.into())))?;
-        zap.write(&tx)?;
+        self.write_zap(&tx, zap)?;
         self.write_node(&tx, parent)
     }
 
@@ -414,11 +414,8 @@ impl<O: ObjectsMut> Hidden<'_, O> {
 
     fn write(mut self, fs: &FilesystemMut<O>, tx: &O::Tx<'_>, caller: &Caller) -> Result<(), ZplError> {
         self.directory.content_changed(caller.now)?;
-        self.zap.write(tx)?;
+        fs.write_zap(tx, self.zap)?;
         fs.write_node(tx, self.directory)?;
-        for object in self.gone {
-            fs.objects().destroy(tx, object).map_err(ZplError::source(object))?;
-        }
-        Ok(())
+        fs.destroy(tx, &self.gone)
     }
 }

@@ -21,7 +21,7 @@ use crate::normalize::NormFlags;
 use crate::source::Objects;
 
 pub(crate) use edit::NAME_MAX;
-pub use edit::{EditEntry, NewZap, ZapEdit};
+pub use edit::{EditEntry, KeptZap, NewZap, ZapEdit};
 pub use hash::Hashing;
 
 /// `ZBT_LEAF`: first word of a leaf block.

@@ -9,6 +9,9 @@ use crate::zap::ZBT_MICRO;
 use crate::zap::hash::{Hashing, Wanted};
 use crate::zap::leaf::{ARRAY_LEN, CHUNK_LEN};
 use crate::zap::micro::{OFF_NORMFLAGS, OFF_SALT, SLOT_CD, SLOT_LEN, SLOT_NAME};
+use crate::zap::{Cursor, Entry, Key, Value};
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 /// `MZAP_NAME_LEN`, the NUL included.
 const NAME_LEN: usize = SLOT_LEN - SLOT_NAME;
@@ -23,12 +26,17 @@ pub(super) struct Micro {
     /// Length of the block as stored.
     stored_len: usize,
     dirty: Option<(usize, usize)>,
+    /// Hash, differentiator and offset of each entry, made when it is first worth it (`mzap_ent_t`).
+    index: Option<BTreeSet<(u64, u32, usize)>>,
+    /// All slots before this offset are taken.
+    free_from: usize,
 }
 
 impl Micro {
     pub(super) fn new(block: Vec<u8>, hashing: Hashing) -> Self {
         let stored_len = block.len();
-        let mut micro = Self { block, hashing, entries: 0, stored_len, dirty: None };
+        let mut micro =
+            Self { block, hashing, entries: 0, stored_len, dirty: None, index: None, free_from: SLOT_LEN };
         micro.entries = micro.names().filter(|(_, name)| name[0] != 0).count() as u64;
         micro
     }
@@ -69,9 +77,40 @@ impl Micro {
         if self.dirty.is_some() { self.block.len() as u64 } else { 0 }
     }
 
+    /// Makes the index, which pays where more than one name is looked for.
+    pub(super) fn index(&mut self) -> &mut BTreeSet<(u64, u32, usize)> {
+        let index = self.index.take().unwrap_or_else(|| {
+            let entries = self.entries_in_use();
+            entries.map(|(at, name)| (self.hashing.hash_name(name), self.cd(at), at)).collect()
+        });
+        self.index.insert(index)
+    }
+
     fn find(&self, wanted: &Wanted<'_>) -> Option<usize> {
-        let matching = self.names().filter(|(_, name)| wanted.matches_padded(name));
-        matching.map(|(at, _)| at).min_by_key(|at| self.cd(*at))
+        let name = |at: usize| &self.block[at + SLOT_NAME..at + SLOT_LEN];
+        match &self.index {
+            Some(index) => {
+                let mut same = index.range(of_hash(wanted.hash)).map(|(_, _, at)| *at);
+                same.find(|at| wanted.matches_padded(name(*at)))
+            }
+            None => {
+                let matching = self.names().filter(|(_, name)| wanted.matches_padded(name));
+                matching.map(|(at, _)| at).min_by_key(|at| self.cd(*at))
+            }
+        }
+    }
+
+    /// As [`Micro::lookup`], with the place in the order of entries.
+    pub(super) fn entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
+        let at = self.find(wanted)?;
+        let name = trimmed(&self.block[at + SLOT_NAME..at + SLOT_LEN]).to_vec();
+        let place = Cursor { hash: wanted.hash, cd: self.cd(at).into() };
+        Some(Entry { key: Key::Name(name), value: Value::One(self.value(at)), at: place })
+    }
+
+    /// Bytes that it takes in memory, more or less.
+    pub(super) fn weight(&self) -> usize {
+        size_of::<Self>() + self.block.capacity() + self.index.as_ref().map_or(0, BTreeSet::len) * 32
     }
 
     pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Option<EditEntry> {
@@ -87,13 +126,19 @@ impl Micro {
         });
     }
 
-    /// Differentiators of the entries with this hash.
-    fn cds(&self, hash: u64) -> Vec<u32> {
-        let same = self.entries_in_use().filter(|(_, name)| self.hashing.hash_name(name) == hash);
-        let mut cds: Vec<u32> = same.map(|(at, _)| self.cd(at)).collect();
-        cds.sort_unstable();
+    /// Differentiators of the entries with this hash, ascending.
+    fn cds(&mut self, hash: u64) -> Vec<u32> {
+        let mut cds: Vec<u32> = self.index().range(of_hash(hash)).map(|(_, cd, _)| *cd).collect();
         cds.dedup();
         cds
+    }
+
+    /// Where the first free slot begins.
+    fn free_slot(&mut self) -> Option<usize> {
+        let slots = self.names().skip(self.free_from / SLOT_LEN - 1);
+        let free = slots.filter(|(_, name)| name[0] == 0).map(|(at, _)| at).next();
+        self.free_from = free.unwrap_or(self.block.len());
+        free
     }
 
     /// Adds an entry that is not there yet; [`Refused::TooSmall`] where only a fat ZAP can take it.
@@ -106,8 +151,7 @@ impl Micro {
         if super::leaf::chunks_in(1 << super::DEFAULT_BLOCK_SHIFT) <= (cds.len() + 1) * ENTRY_CHUNKS {
             return Err(Refused::TooSmall);
         }
-        let free = self.names().find(|(_, name)| name[0] == 0).map(|(at, _)| at);
-        let at = match free {
+        let at = match self.free_slot() {
             Some(at) => at,
             None if self.block.len() + BLOCK_STEP > MICRO_MAX => return Err(Refused::TooSmall),
             None => {
@@ -123,6 +167,7 @@ impl Micro {
         self.block[at + SLOT_NAME..at + SLOT_NAME + name.len()].copy_from_slice(name);
         self.touch(at, at + SLOT_LEN);
         self.entries += 1;
+        self.index().insert((hash, cd, at));
         Ok(())
     }
 
@@ -135,6 +180,11 @@ impl Micro {
 
     pub(super) fn remove(&mut self, wanted: &Wanted<'_>) -> bool {
         let Some(at) = self.find(wanted) else { return false };
+        let cd = self.cd(at);
+        if let Some(index) = &mut self.index {
+            index.remove(&(wanted.hash, cd, at));
+        }
+        self.free_from = self.free_from.min(at);
         self.block[at..at + SLOT_LEN].fill(0);
         self.touch(at, at + SLOT_LEN);
         self.entries -= 1;
@@ -160,7 +210,7 @@ impl Micro {
     }
 
     pub(super) fn write<O: ObjectsMut>(
-        &self,
+        &mut self,
         objects: &O,
         tx: &O::Tx<'_>,
         object: u64,
@@ -169,11 +219,18 @@ impl Micro {
         if self.block.len() != self.stored_len {
             objects.set_block_size(tx, object, self.block.len() as u32).map_err(failed)?;
         }
-        match self.dirty {
-            Some((from, to)) => objects.write(tx, object, from as u64, &self.block[from..to]).map_err(failed),
-            None => Ok(()),
+        if let Some((from, to)) = self.dirty {
+            objects.write(tx, object, from as u64, &self.block[from..to]).map_err(failed)?;
         }
+        self.stored_len = self.block.len();
+        self.dirty = None;
+        Ok(())
     }
+}
+
+/// All entries of the index with this hash.
+fn of_hash(hash: u64) -> RangeInclusive<(u64, u32, usize)> {
+    (hash, 0, 0)..=(hash, u32::MAX, usize::MAX)
 }
 
 /// A name without the NULs behind it.

@@ -10,7 +10,7 @@ mod micro;
 mod tests;
 
 use super::hash::{Hashing, Wanted};
-use super::{Form, Matching, Value, Zap};
+use super::{Entry, Form, Matching, Value, Zap};
 use crate::bytes::Endian;
 use crate::error::ZplError;
 use crate::normalize::NormFlags;
@@ -57,6 +57,42 @@ pub struct ZapEdit<'o, O: Objects + ?Sized> {
     changed: Changed,
 }
 
+/// A micro ZAP that stays in memory between changes, with an index of its names. Whoever keeps it forgets it when its
+/// object is changed by other means.
+pub struct KeptZap {
+    object: u64,
+    micro: micro::Micro,
+}
+
+impl KeptZap {
+    /// Keeps a micro ZAP that was read; `None` for others, and where the other byte order forbids changes.
+    pub fn new<O: Objects + ?Sized>(zap: Zap<'_, O>) -> Option<Self> {
+        let (object, hashing) = (zap.object, *zap.hashing());
+        match zap.form {
+            Form::Micro(micro) if micro.endian == Endian::Little => {
+                Some(Self { object, micro: micro::Micro::new(micro.into_block(), hashing) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Object number.
+    pub fn object(&self) -> u64 {
+        self.object
+    }
+
+    /// Bytes that it takes in memory, more or less.
+    pub fn weight(&self) -> usize {
+        self.micro.weight()
+    }
+
+    /// As [`Zap::lookup`].
+    pub fn lookup(&mut self, name: &[u8], matching: Matching) -> Option<Entry> {
+        self.micro.index();
+        self.micro.entry(&Wanted::new(&self.micro.hashing, name, matching))
+    }
+}
+
 /// An entry as [`ZapEdit::lookup`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditEntry {
@@ -93,6 +129,19 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
             Err(block) => Changed::Micro(micro::Micro::new(block, hashing)),
         };
         Ok(Self { objects, object, changed })
+    }
+
+    /// Goes on with one that was kept.
+    pub fn resume(objects: &'o O, kept: KeptZap) -> Self {
+        Self { objects, object: kept.object, changed: Changed::Micro(kept.micro) }
+    }
+
+    /// Keeps a micro ZAP for the next change.
+    pub fn into_kept(self) -> Option<KeptZap> {
+        match self.changed {
+            Changed::Micro(micro) => Some(KeptZap { object: self.object, micro }),
+            Changed::Fat { .. } => None,
+        }
     }
 
     /// Object number.
@@ -250,8 +299,8 @@ impl<O: ObjectsMut> ZapEdit<'_, O> {
     ///
     /// # Errors
     /// When the layer below fails.
-    pub fn write(&self, tx: &O::Tx<'_>) -> Result<(), ZplError> {
-        match &self.changed {
+    pub fn write(&mut self, tx: &O::Tx<'_>) -> Result<(), ZplError> {
+        match &mut self.changed {
             Changed::Micro(micro) => micro.write(self.objects, tx, self.object),
             Changed::Fat { fat, upgraded } => {
                 if *upgraded {
