@@ -18,7 +18,7 @@ use snowmelt_dataset::{
 };
 use snowmelt_pool::Syncer;
 use snowmelt_zpl::{
-    Attributes, Caller, Cursor as DirCursor, FileKind, Filesystem, FilesystemMut, NewKind, NewNode,
+    Attributes, Caller, Cursor as DirCursor, FileKind, Filesystem, FilesystemMut, NewFile, NewKind, NewNode,
     RenameMode, SetAttributes, SetXattr, Timestamp, ZplError,
 };
 
@@ -399,6 +399,17 @@ impl<'a> Target<'a> {
     pub fn create(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<Attributes> {
         let (directory, name) = self.parent(path)?;
         let made = self.change(self.fs.create(directory, name, NewNode { kind, permissions }, &caller()))?;
+        self.written.lock().insert(made.object);
+        Ok(made)
+    }
+
+    /// Makes a file with all that it is to hold and to be.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn create_file(&self, path: &[u8], new: &NewFile<'_>) -> io::Result<Attributes> {
+        let (directory, name) = self.parent(path)?;
+        let made = self.change(self.fs.create_file(directory, name, new, &caller()))?;
         self.written.lock().insert(made.object);
         Ok(made)
     }

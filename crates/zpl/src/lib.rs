@@ -35,7 +35,7 @@ pub use source::{
     DMU_OT_UNLINKED_SET, DMU_OT_ZNODE, Dnode, NewObject, Objects, ObjectsMut, Room, SourceError,
 };
 pub use write::{
-    Caller, FilesystemMut, NewFilesystem, NewKind, NewNode, Removed, RenameMode, SetAttributes, SetTime,
-    SetXattr, WriteOptions, XattrStore, create_filesystem,
+    CONTENT_MAX, Caller, FilesystemMut, NewFile, NewFilesystem, NewKind, NewNode, Removed, RenameMode,
+    SetAttributes, SetTime, SetXattr, WriteOptions, XattrStore, create_filesystem,
 };
 pub use zap::Cursor;

@@ -8,7 +8,7 @@ use super::gathered::Gathered;
 use super::generate::item;
 use super::links::Leader;
 use super::sums::Blocks;
-use super::{Asked, Pending, Receiver, Was, Writing};
+use super::{Asked, Pending, Receiver, TOGETHER, Was, Writing};
 use crate::checksum::FileSum;
 use crate::daemon::Event;
 use crate::error::{Result, RsyncError};
@@ -22,6 +22,9 @@ const VALUE_MAX: usize = 64 << 10;
 /// Longest name that comes with an answer.
 const NAME_MAX: usize = 4096;
 
+/// A new file of no more is made when it has come.
+const HELD_MAX: u64 = 128 << 10;
+
 /// A file's content as it arrived.
 enum Arrived {
     /// Right, in this object, which has these attributes still.
@@ -32,10 +35,20 @@ enum Arrived {
     Lost,
 }
 
+/// Where a file's content goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    /// The file is made when it has all come: nothing is there yet.
+    Held,
+    /// Into this object, which may be what was at the path.
+    Into { object: u64, is_itself: bool },
+    /// It could not be opened.
+    Nowhere,
+}
+
 /// A file's content on its way.
 struct Content {
-    /// The object that it is written to, if that is there, and whether that is what was at the path.
-    opened: Option<(u64, bool)>,
+    opened: Opened,
     /// Bytes that came.
     at: u64,
     sum: FileSum,
@@ -46,8 +59,12 @@ impl Content {
     /// These bytes come next.
     fn take(&mut self, data: &[u8], target: &Target<'_>) -> io::Result<()> {
         self.sum.update(data);
-        if let Some((object, _)) = self.opened {
-            self.gathered.take(self.at, data, |at, data| target.write(object, at, data))?;
+        match self.opened {
+            Opened::Held => self.gathered.hold(data),
+            Opened::Into { object, .. } => {
+                self.gathered.take(self.at, data, |at, data| target.write(object, at, data))?;
+            }
+            Opened::Nowhere => {}
         }
         self.at += data.len() as u64;
         Ok(())
@@ -58,19 +75,13 @@ impl Content {
         self.sum.update(data);
         self.at += data.len() as u64;
     }
-
-    fn flush(&mut self, target: &Target<'_>) -> io::Result<()> {
-        match self.opened {
-            Some((object, _)) => self.gathered.flush(|at, data| target.write(object, at, data)),
-            None => Ok(()),
-        }
-    }
 }
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Takes the next answer; `false` when the sender has ended a phase.
     pub(super) fn take_answer(&mut self) -> Result<bool> {
-        if !self.reader.has_buffered() {
+        if self.unsent >= TOGETHER || !self.reader.has_buffered() {
+            self.unsent = 0;
             self.writer.flush()?;
         }
         while let Some(note) = self.reader.next_note()? {
@@ -297,42 +308,80 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     fn receive(&mut self, wanted: &Pending, path: &[u8]) -> Result<Arrived> {
-        let index = wanted.index;
-        let algorithm = self.agreed.sums.algorithm;
-        let sum = self.agreed.sums.file();
-        let opened = match self.open(index, wanted.flags, path) {
-            Ok((object, was)) => {
-                let is_itself = matches!(was, Was::Itself);
-                self.writing = Some(Writing { path: path.to_vec(), object, was, end: 0, has_literal: false });
-                Some((object, is_itself))
-            }
-            Err(error) => {
-                self.failed("open", path, &error)?;
-                None
-            }
+        let is_new = wanted.flags & item::NEW != 0 && wanted.basis.is_none();
+        let mut file = Content {
+            opened: if is_new { Opened::Held } else { self.open_content(wanted, path)? },
+            at: 0,
+            sum: self.agreed.sums.file(),
+            gathered: Gathered::default(),
         };
-        let mut file = Content { opened, at: 0, sum, gathered: Gathered::default() };
         let literal = self.summary.literal;
+        let mut digest = vec![0; self.agreed.sums.algorithm.len()];
         let came = self.take_content(wanted, path, &mut file);
+        let came = came.and_then(|()| Ok(self.reader.read_exact(&mut digest)?));
+        let is_right = came.is_ok() && file.sum.finish() == digest;
+        if file.opened == Opened::Held {
+            if came.is_ok() && !is_right {
+                return Ok(Arrived::Wrong);
+            }
+            if is_right {
+                match self.into.target.create_file(path, &self.whole(wanted.index, file.gathered.held())) {
+                    Ok(has) => return Ok(Arrived::Right(has)),
+                    // Something has come to be there since it was asked for.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                        ) =>
+                    {
+                        return Err(self.no_room(path, &error));
+                    }
+                    Err(error) => {
+                        self.failed("open", path, &error)?;
+                        return Ok(Arrived::Lost);
+                    }
+                }
+            }
+            file.opened = self.open_content(wanted, path)?;
+        }
         // Of what came before a failure all may be kept.
-        let written = file.flush(&self.into.target).map_err(|error| self.no_room(path, &error));
+        let written = match file.opened {
+            Opened::Into { object, .. } => {
+                file.gathered.flush(|at, data| self.into.target.write(object, at, data))
+            }
+            Opened::Held | Opened::Nowhere => Ok(()),
+        };
+        let written = written.map_err(|error| self.no_room(path, &error));
         if let Some(writing) = &mut self.writing {
             (writing.end, writing.has_literal) = (file.at, self.summary.literal > literal);
         }
         came?;
         written?;
-        let Content { at, sum, .. } = file;
-        let mut digest = vec![0; algorithm.len()];
-        self.reader.read_exact(&mut digest)?;
-        let Some((object, _)) = opened else { return Ok(Arrived::Lost) };
+        let Opened::Into { object, .. } = file.opened else { return Ok(Arrived::Lost) };
         let attributes = || self.into.target.attributes(object).map_err(|error| self.no_room(path, &error));
         let mut has = attributes()?;
-        if has.size != at {
-            let cut = self.into.target.truncate(object, at);
+        if has.size != file.at {
+            let cut = self.into.target.truncate(object, file.at);
             cut.map_err(|error| self.no_room(path, &error))?;
             has = attributes()?;
         }
-        Ok(if sum.finish() == digest { Arrived::Right(has) } else { Arrived::Wrong })
+        Ok(if is_right { Arrived::Right(has) } else { Arrived::Wrong })
+    }
+
+    /// Opens what a file's content goes into, from now on.
+    fn open_content(&mut self, wanted: &Pending, path: &[u8]) -> Result<Opened> {
+        match self.open(wanted.index, wanted.flags, path) {
+            Ok((object, was)) => {
+                let is_itself = matches!(was, Was::Itself);
+                self.writing = Some(Writing { path: path.to_vec(), object, was, end: 0, has_literal: false });
+                Ok(Opened::Into { object, is_itself })
+            }
+            Err(error) => {
+                self.failed("open", path, &error)?;
+                Ok(Opened::Nowhere)
+            }
+        }
     }
 
     /// Takes a file's content up to its end; what is gathered of it is still to be written.
@@ -347,6 +396,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut buffer = Vec::new();
         self.tokens.begin();
         loop {
+            if file.opened == Opened::Held && file.at > HELD_MAX {
+                file.opened = self.open_content(wanted, path)?;
+            }
             match self.tokens.next(self.reader)? {
                 Token::End => return Ok(()),
                 Token::Literal => {
@@ -366,7 +418,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     self.tokens.see(&buffer)?;
                     self.summary.matched += len as u64;
                     // What is where it was before is there.
-                    if file.opened == Some((basis.0, true)) && offset == file.at {
+                    let itself = Opened::Into { object: basis.0, is_itself: true };
+                    if file.opened == itself && offset == file.at {
                         file.pass(&buffer);
                     } else {
                         let taken = file.take(&buffer, &self.into.target);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl};
-use snowmelt_zpl::{Attributes, SetAttributes, SetTime, Timestamp};
+use snowmelt_zpl::{Attributes, NewFile, SetAttributes, SetTime, Timestamp};
 
 use super::Receiver;
 use super::generate::item;
@@ -42,18 +42,43 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn changes(&self, one: &Received, has: &Attributes, with_times: bool) -> SetAttributes {
         let (it, has) = (&one.metadata, metadata_of(has));
         let permissions = it.mode & 0o7777;
+        let time = |time: Time| SetTime::To(timestamp(time));
         let keeps_time =
             with_times && self.options.times && !(it.is_symlink() && self.options.omit_link_times);
-        let atime = Time { nanoseconds: 0, ..it.atime };
-        let keeps_atime = with_times && self.options.atimes && !it.is_dir();
-        let time = |time: Time| SetTime::To(timestamp(time));
+        let atime = self.atime(one).filter(|atime| with_times && atime.seconds != has.atime.seconds);
         SetAttributes {
             permissions: (!it.is_symlink() && permissions != has.mode & 0o7777).then_some(permissions),
-            uid: (self.keeps_owner() && it.uid != has.uid).then_some(it.uid),
-            gid: (self.keeps_group() && it.gid != has.gid).then_some(it.gid),
+            uid: self.uid(one).filter(|uid| *uid != has.uid),
+            gid: self.gid(one).filter(|gid| *gid != has.gid),
             mtime: (keeps_time && it.mtime != has.mtime).then(|| time(it.mtime)),
-            atime: (keeps_atime && atime.seconds != has.atime.seconds).then(|| time(atime)),
+            atime: atime.map(time),
             ..SetAttributes::default()
+        }
+    }
+
+    fn uid(&self, one: &Received) -> Option<u32> {
+        self.keeps_owner().then_some(one.metadata.uid)
+    }
+
+    fn gid(&self, one: &Received) -> Option<u32> {
+        self.keeps_group().then_some(one.metadata.gid)
+    }
+
+    fn atime(&self, one: &Received) -> Option<Time> {
+        let keeps = self.options.atimes && !one.metadata.is_dir();
+        keeps.then_some(Time { nanoseconds: 0, ..one.metadata.atime })
+    }
+
+    /// A regular file as it is to be made, but for its ACLs and extended attributes.
+    pub(super) fn whole<'c>(&self, index: u32, content: &'c [u8]) -> NewFile<'c> {
+        let one = &self.list[index as usize];
+        NewFile {
+            permissions: one.metadata.mode & 0o7777,
+            uid: self.uid(one),
+            gid: self.gid(one),
+            atime: self.atime(one).map(timestamp),
+            mtime: self.options.times.then(|| timestamp(one.metadata.mtime)),
+            content,
         }
     }
 

@@ -41,6 +41,16 @@ impl Gathered {
         Ok(())
     }
 
+    /// Takes what follows in a file that is not made yet.
+    pub(super) fn hold(&mut self, data: &[u8]) {
+        self.data.extend_from_slice(data);
+    }
+
+    /// What is here, from the beginning of a file on.
+    pub(super) fn held(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Writes what is here.
     ///
     /// # Errors

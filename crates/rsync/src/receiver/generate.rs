@@ -506,6 +506,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn ask(&mut self, request: Pending) {
         self.list.hold(request.index);
         self.pending.push_back(Asked::Request(request));
+        self.unsent += 1;
     }
 
     /// Shows what changes, if this is the client.

@@ -46,6 +46,9 @@ use sums::Blocks;
 /// Requests that are on their way, and bytes of them.
 const PENDING_MAX: usize = 512;
 const PENDING_BYTES_MAX: u64 = 1 << 20;
+/// Requests that are sent together while answers to others are on their way: the sender is never to run out of them, since then
+/// each side would wait for the other in turn.
+const TOGETHER: usize = 64;
 
 /// Files that are to be known when links are looked for; senders tell of twice as many beyond where the receiver is.
 const LINKS_LOOKAHEAD: usize = 500;
@@ -164,6 +167,8 @@ pub struct Receiver<'a, R, W: Write> {
     requests: NdxWriter,
     tokens: TokenReader,
     pending: VecDeque<Asked>,
+    /// How many of them were asked for since any were sent.
+    unsent: usize,
     /// Directories that are left out, with what is in them.
     left_out: HashSet<Vec<u8>>,
     /// Directories that were made before they were come to.
@@ -219,6 +224,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             requests: NdxWriter::of(protocol),
             tokens,
             pending: VecDeque::new(),
+            unsent: 0,
             left_out: HashSet::new(),
             made_early: HashSet::new(),
             redo: Vec::new(),

@@ -90,7 +90,7 @@ impl SaEdit {
     }
 
     /// The attributes of an object that is yet to be made, in this order.
-    pub(crate) fn new(table: &SaTable, slots: u8, attributes: Vec<(u16, Vec<u8>)>) -> Result<Self, ZplError> {
+    pub(crate) fn new(table: &SaTable, slots: u8, attributes: &[(u16, &[u8])]) -> Result<Self, ZplError> {
         let mut edit = Self {
             object: 0,
             slots,
@@ -187,24 +187,23 @@ impl SaEdit {
         if place.is_none() && value.is_none() {
             return Ok(());
         }
+        let before = self.clone();
         let mut attributes = Vec::with_capacity(self.places.len() + 1);
-        for place in &self.places {
+        for place in &before.places {
             match value {
-                _ if place.number != number => {
-                    attributes.push((place.number, self.bytes_at(*place).to_vec()));
-                }
-                Some(value) => attributes.push((number, value.to_vec())),
+                _ if place.number != number => attributes.push((place.number, before.bytes_at(*place))),
+                Some(value) => attributes.push((number, value)),
                 None => {}
             }
         }
         if let (None, Some(value)) = (place, value) {
-            attributes.push((number, value.to_vec()));
+            attributes.push((number, value));
         }
-        self.lay_out(table, attributes)
+        self.lay_out(table, &attributes)
     }
 
     /// Lays out all attributes anew.
-    fn lay_out(&mut self, table: &SaTable, attributes: Vec<(u16, Vec<u8>)>) -> Result<(), ZplError> {
+    fn lay_out(&mut self, table: &SaTable, attributes: &[(u16, &[u8])]) -> Result<(), ZplError> {
         let lengths: Vec<(usize, bool)> =
             attributes.iter().map(|(number, value)| (value.len(), table.len_of(*number) == 0)).collect();
         let room = bonus_room(self.slots);
@@ -318,7 +317,7 @@ impl SaEdit {
 }
 
 impl Pending {
-    fn of(table: &SaTable, attributes: &[(u16, Vec<u8>)], header: usize) -> Self {
+    fn of(table: &SaTable, attributes: &[(u16, &[u8])], header: usize) -> Self {
         let attributes: Vec<u16> = attributes.iter().map(|(number, _)| *number).collect();
         let known = table.find_layout(&attributes).is_some();
         Self { attributes, header, known }
@@ -326,7 +325,7 @@ impl Pending {
 }
 
 /// A buffer of `len` bytes, its layout's number left out, and where the attributes are in it.
-fn fill(table: &SaTable, attributes: &[(u16, Vec<u8>)], header: usize, len: usize) -> (Vec<u8>, Vec<Place>) {
+fn fill(table: &SaTable, attributes: &[(u16, &[u8])], header: usize, len: usize) -> (Vec<u8>, Vec<Place>) {
     let mut buf = vec![0; len.max(header)];
     put_u32(&mut buf, 0, MAGIC);
     let (mut at, mut length_at) = (header, HEADER_LEN);

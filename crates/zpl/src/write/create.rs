@@ -2,7 +2,7 @@
 
 use super::node::{Node, execute_flag, time_bytes};
 use super::{Caller, FilesystemMut, ROOM_BASE, WriteOptions, acl, dirent, posix_acl};
-use crate::attributes::{Attributes, FileKind, ZfsFlags, device_number};
+use crate::attributes::{Attributes, FileKind, Timestamp, ZfsFlags, device_number};
 use crate::error::ZplError;
 use crate::normalize::NormFlags;
 use crate::sa::edit::{Numbers, SaEdit, number_of};
@@ -15,6 +15,8 @@ use crate::zap::{NewZap, Value};
 
 /// Longest target of a symbolic link: Linux's `PATH_MAX`, which counts a NUL.
 const TARGET_MAX: usize = 4095;
+/// Most bytes that a file is made with: a transaction takes them all.
+pub const CONTENT_MAX: usize = 4 << 20;
 /// Most subdirectories; Linux's `stat` has no larger link counts in places.
 pub(super) const LINKS_MAX: u64 = i32::MAX as u64;
 
@@ -46,6 +48,23 @@ pub struct NewNode<'t> {
     pub permissions: u32,
 }
 
+/// A regular file to be made with its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewFile<'c> {
+    /// Its permission bits, with setuid, setgid and sticky.
+    pub permissions: u32,
+    /// Owner; the caller where `None`.
+    pub uid: Option<u32>,
+    /// Group; the caller's or the directory's where `None`.
+    pub gid: Option<u32>,
+    /// Last read; the caller's time where `None`.
+    pub atime: Option<Timestamp>,
+    /// Last change of content; the caller's time where `None`.
+    pub mtime: Option<Timestamp>,
+    /// All that it holds: at most [`CONTENT_MAX`] bytes.
+    pub content: &'c [u8],
+}
+
 impl NewKind<'_> {
     fn kind(self) -> FileKind {
         match self {
@@ -73,9 +92,21 @@ pub(super) struct Make<'t> {
     /// Project ID, where the object has one.
     pub(super) project: Option<u64>,
     pub(super) caller: Caller,
+    /// Bytes of content that a file begins with.
+    pub(super) size: u64,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
     /// Extended attributes, by their names as stored.
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) options: WriteOptions,
+}
+
+impl Make<'_> {
+    /// Bytes in a data block: a file has one that is as large as the file, or some of the record size.
+    fn block_size(&self) -> u32 {
+        let record_size = self.options.record_size;
+        u32::try_from(self.size.next_multiple_of(512)).unwrap_or(u32::MAX).clamp(512, record_size)
+    }
 }
 
 /// Attributes of a new node in the order of `zfs_mknode`; the generation is filled in later.
@@ -98,43 +129,49 @@ pub(super) fn attributes(
     let size = match make.kind {
         NewKind::Directory => 2,
         NewKind::Symlink(target) => target.len() as u64,
-        _ => 0,
+        _ => make.size,
     };
-    let now = time_bytes(make.caller.now).to_vec();
-    let word = |value: u64| value.to_le_bytes().to_vec();
-    let mut list = vec![
-        (Attr::Mode, word(make.mode.into())),
-        (Attr::Size, word(size)),
-        (Attr::Gen, word(0)),
-        (Attr::Uid, word(make.uid)),
-        (Attr::Gid, word(make.gid)),
-        (Attr::Parent, word(parent)),
-        (Attr::Flags, word(flags)),
-        (Attr::Atime, now.clone()),
-        (Attr::Mtime, now.clone()),
-        (Attr::Ctime, now.clone()),
-        (Attr::Crtime, now),
-        (Attr::Links, word(make.links)),
-    ];
-    if let Some(project) = make.project {
-        list.push((Attr::Projid, word(project)));
-    }
-    if let NewKind::CharDevice(major, minor) | NewKind::BlockDevice(major, minor) = make.kind {
-        list.push((Attr::Rdev, word(device_number(major, minor))));
-    }
-    list.push((Attr::DaclCount, word(ace_count)));
-    list.push((Attr::DaclAces, aces));
+    let now = time_bytes(make.caller.now);
+    let (atime, mtime) = (time_bytes(make.atime), time_bytes(make.mtime));
+    let [mode, uid, gid, links] = [make.mode.into(), make.uid, make.gid, make.links].map(u64::to_le_bytes);
+    let [size, generation, parent_bytes, flags, ace_count] =
+        [size, 0, parent, flags, ace_count].map(u64::to_le_bytes);
+    let mut list: Vec<(Attr, &[u8])> = Vec::with_capacity(18);
+    list.extend_from_slice(&[
+        (Attr::Mode, &mode),
+        (Attr::Size, &size),
+        (Attr::Gen, &generation),
+        (Attr::Uid, &uid),
+        (Attr::Gid, &gid),
+        (Attr::Parent, &parent_bytes),
+        (Attr::Flags, &flags),
+        (Attr::Atime, &atime),
+        (Attr::Mtime, &mtime),
+        (Attr::Ctime, &now),
+        (Attr::Crtime, &now),
+        (Attr::Links, &links),
+    ]);
+    let project = make.project.map(u64::to_le_bytes);
+    list.extend(project.iter().map(|project| (Attr::Projid, &project[..])));
+    let device = match make.kind {
+        NewKind::CharDevice(major, minor) | NewKind::BlockDevice(major, minor) => {
+            Some(device_number(major, minor).to_le_bytes())
+        }
+        _ => None,
+    };
+    list.extend(device.iter().map(|device| (Attr::Rdev, &device[..])));
+    list.push((Attr::DaclCount, &ace_count));
+    list.push((Attr::DaclAces, &aces));
     if let NewKind::Symlink(target) = make.kind {
-        list.push((Attr::Symlink, target.to_vec()));
+        list.push((Attr::Symlink, target));
     }
-    if !make.xattrs.is_empty() {
-        list.push((Attr::Dxattr, xdr::pack(&make.xattrs)));
-    }
+    let xattrs = (!make.xattrs.is_empty()).then(|| xdr::pack(&make.xattrs));
+    list.extend(xattrs.iter().map(|xattrs| (Attr::Dxattr, &xattrs[..])));
     let numbered = list.into_iter().map(|(attr, value)| match number_of(numbers, attr) {
         Some(number) => Ok((number, value)),
         None => Err(ZplError::corrupt(parent, format!("attribute {attr:?} has no number here"))),
     });
-    SaEdit::new(table, make.options.dnode_slots, numbered.collect::<Result<_, _>>()?)
+    SaEdit::new(table, make.options.dnode_slots, &numbered.collect::<Result<Vec<_>, _>>()?)
 }
 
 /// Normalisation of new directories: `z_norm`.
@@ -162,6 +199,42 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         new: NewNode<'_>,
         caller: &Caller,
     ) -> Result<Attributes, ZplError> {
+        self.create_node(directory, name, new, &[], caller, |_| {})
+    }
+
+    /// Makes a regular file with all that it is to hold and to be, in one transaction; returns its attributes.
+    ///
+    /// # Errors
+    /// As [`FilesystemMut::create`]; [`ZplError::TooLarge`] for more content than a transaction takes
+    /// ([`CONTENT_MAX`]).
+    pub fn create_file(
+        &self,
+        directory: u64,
+        name: &[u8],
+        new: &NewFile<'_>,
+        caller: &Caller,
+    ) -> Result<Attributes, ZplError> {
+        if new.content.len() > CONTENT_MAX {
+            return Err(ZplError::TooLarge { object: directory, offset: CONTENT_MAX as u64 });
+        }
+        let node = NewNode { kind: NewKind::File, permissions: new.permissions };
+        self.create_node(directory, name, node, new.content, caller, |make| {
+            make.uid = new.uid.map_or(make.uid, u64::from);
+            make.gid = new.gid.map_or(make.gid, u64::from);
+            make.atime = new.atime.unwrap_or(make.atime);
+            make.mtime = new.mtime.unwrap_or(make.mtime);
+        })
+    }
+
+    fn create_node(
+        &self,
+        directory: u64,
+        name: &[u8],
+        new: NewNode<'_>,
+        content: &[u8],
+        caller: &Caller,
+        adjust: impl FnOnce(&mut Make<'_>),
+    ) -> Result<Attributes, ZplError> {
         self.check_name(name)?;
         let _names = self.names.write();
         let _held = self.locks.write(directory);
@@ -173,7 +246,9 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
         // A stand-in for the number, which is not known yet: the entry is in its place from here on.
         zap.add(name, &Value::One(1))?;
-        let make = self.make(&parent, new, caller)?;
+        let mut make = self.make(&parent, new, caller)?;
+        make.size = content.len() as u64;
+        adjust(&mut make);
         let is_directory = new.kind == NewKind::Directory;
         if is_directory && parent.word(Attr::Links)? >= LINKS_MAX {
             return Err(ZplError::TooManyLinks { object: directory, links: parent.word(Attr::Links)? });
@@ -181,9 +256,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         parent.count_entries(1, is_directory.into())?;
         parent.content_changed(caller.now)?;
         let attributes = attributes(&self.fs.sa().read(), &self.numbers, &make, directory)?;
-        let room = zap.room() + parent.room() + attributes.room() + ROOM_BASE;
+        let blocks = content.len() as u64 + u64::from(make.block_size());
+        let room = zap.room() + parent.room() + attributes.room() + blocks + ROOM_BASE;
         let tx = self.begin(Room::Write(room), directory)?;
-        let object = self.put_node(&tx, &make, attributes)?;
+        let object = self.put_file(&tx, &make, attributes, content)?;
         zap.update(name, &Value::One(dirent(object, make.mode.into())))?;
         self.write_zap(&tx, zap)?;
         self.write_node(&tx, parent)?;
@@ -275,9 +351,27 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             flags: passed_on,
             project: has_project.then(|| parent.inherited_project()),
             caller: *caller,
+            size: 0,
+            atime: caller.now,
+            mtime: caller.now,
             xattrs,
             options,
         })
+    }
+
+    /// Makes the object, with the content that its size tells of.
+    pub(super) fn put_file(
+        &self,
+        tx: &O::Tx<'_>,
+        make: &Make<'_>,
+        attributes: SaEdit,
+        content: &[u8],
+    ) -> Result<u64, ZplError> {
+        let object = self.put_node(tx, make, attributes)?;
+        if !content.is_empty() {
+            self.objects().write(tx, object, 0, content).map_err(ZplError::source(object))?;
+        }
+        Ok(object)
     }
 
     /// Makes the object.
@@ -338,7 +432,7 @@ pub(super) fn put_node<O: ObjectsMut>(
         let new = NewObject {
             object_type: DMU_OT_PLAIN_FILE_CONTENTS,
             bonus_type: DMU_OT_SA,
-            block_size: 512,
+            block_size: make.block_size(),
             slots,
             bonus,
         };

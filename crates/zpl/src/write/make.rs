@@ -106,6 +106,9 @@ pub fn create_filesystem<O: ObjectsMut>(
         flags: 0,
         project: new.project_ids.then_some(0),
         caller: Caller { uid: new.uid, gid: new.gid, umask: 0, now: new.now },
+        size: 0,
+        atime: new.now,
+        mtime: new.now,
         xattrs: Vec::new(),
         options,
     };

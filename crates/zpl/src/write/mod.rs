@@ -40,7 +40,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use create::{NewKind, NewNode};
+pub use create::{CONTENT_MAX, NewFile, NewKind, NewNode};
 pub use link::Removed;
 pub use make::{NewFilesystem, create_filesystem};
 pub use rename::RenameMode;

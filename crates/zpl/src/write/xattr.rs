@@ -289,13 +289,14 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         };
         hidden.remove(self, name)?;
         hidden.zap.add(name, &Value::One(1))?;
-        let make = self.hidden_make(&hidden.directory, NewKind::File, FILE_MODE, caller)?;
+        let mut make = self.hidden_make(&hidden.directory, NewKind::File, FILE_MODE, caller)?;
+        make.size = value.len() as u64;
         let file = attributes(&self.fs.sa().read(), &self.numbers, &make, hidden.zap.object())?;
         let room = node.room() + hidden.room() + file.room() + 2 * value.len() as u64 + 2 * ROOM_BASE;
         hidden.directory.count_entries(1, 0)?;
         node.state_changed(caller.now)?;
         let tx = self.begin(Room::Write(room), object)?;
-        let number = self.put_value(&tx, &make, file, value)?;
+        let number = self.put_file(&tx, &make, file, value)?;
         hidden.zap.update(name, &Value::One(dirent(number, FILE_MODE.into())))?;
         self.write_node(&tx, node)?;
         hidden.write(self, &tx, caller)
@@ -313,7 +314,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let make_directory = self.hidden_make(&node, NewKind::Directory, DIRECTORY_MODE, caller)?;
         let directory = attributes(&self.fs.sa().read(), &self.numbers, &make_directory, object)?;
         let mut make = self.hidden_make(&node, NewKind::File, FILE_MODE, caller)?;
-        (make.uid, make.gid) = (make_directory.uid, make_directory.gid);
+        (make.uid, make.gid, make.size) = (make_directory.uid, make_directory.gid, value.len() as u64);
         let file = attributes(&self.fs.sa().read(), &self.numbers, &make, object)?;
         // A stand-in, so that what does not fit is found before the transaction.
         node.set_word(Attr::Xattr, 1)?;
@@ -326,7 +327,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         parent.count_entries(1, 0)?;
         parent.content_changed(caller.now)?;
         let file = attributes(&self.fs.sa().read(), &self.numbers, &make, number)?;
-        let value_object = self.put_value(&tx, &make, file, value)?;
+        let value_object = self.put_file(&tx, &make, file, value)?;
         let mut zap = self.zap(number)?;
         zap.add(name, &Value::One(dirent(value_object, FILE_MODE.into())))?;
         self.write_zap(&tx, zap)?;
@@ -351,33 +352,12 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             flags: ZfsFlags::XATTR | owner.flags().0 & ZfsFlags::PROJINHERIT,
             project: options.project_ids.then(|| owner.inherited_project()),
             caller: *caller,
+            size: 0,
+            atime: caller.now,
+            mtime: caller.now,
             xattrs: Vec::new(),
             options,
         })
-    }
-
-    /// Makes a file in a hidden directory.
-    fn put_value(
-        &self,
-        tx: &O::Tx<'_>,
-        make: &Make<'_>,
-        mut file: crate::sa::edit::SaEdit,
-        value: &[u8],
-    ) -> Result<u64, ZplError> {
-        if let Some(size) = crate::sa::edit::number_of(&self.numbers, Attr::Size) {
-            file.set(&self.fs.sa().read(), size, Some(&(value.len() as u64).to_le_bytes()))?;
-        }
-        let object = self.put_node(tx, make, file)?;
-        let failed = |source| ZplError::Source { object, source };
-        let record_size = self.options().record_size as usize;
-        let block_size = value.len().next_multiple_of(512).clamp(512, record_size);
-        if block_size > 512 {
-            self.objects().set_block_size(tx, object, block_size as u32).map_err(failed)?;
-        }
-        if !value.is_empty() {
-            self.objects().write(tx, object, 0, value).map_err(failed)?;
-        }
-        Ok(object)
     }
 }
 
