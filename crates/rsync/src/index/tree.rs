@@ -2,7 +2,7 @@
 //! is looked at.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
 use super::IndexError;
 use super::builder::Seen;
 use super::record::{NAME_MAX, Record, Special};
-use crate::source::directory::{attributes_at, metadata_of};
+use crate::source::directory::metadata_of;
+use crate::source::xattrs;
 
 /// A directory and what is below.
 pub struct Tree {
@@ -34,7 +35,7 @@ impl Tree {
     pub fn root(&self) -> Result<Seen, IndexError> {
         let see = || {
             let stat = rustix::fs::statx(&self.root, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
-            let xattrs = attributes_at(format!("/proc/self/fd/{}", self.root.as_raw_fd()).as_bytes(), true)?;
+            let xattrs = xattrs::of(&self.root)?;
             let special = Special::Directory(super::ROOT);
             Ok(Seen {
                 record: Record { name: Vec::new(), metadata: metadata_of(&stat), special, xattrs: None },
@@ -85,7 +86,6 @@ fn look(directory: &OwnedFd, name: &[u8]) -> io::Result<Seen> {
         true => Special::Target(rustix::fs::readlinkat(directory, name, Vec::new())?.into_bytes()),
         false => Special::Nothing,
     };
-    let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
-    let xattrs = attributes_at(&path, false)?;
+    let xattrs = xattrs::of_name(directory, name)?;
     Ok(Seen { record: Record { name: name.to_vec(), metadata, special, xattrs: None }, xattrs })
 }

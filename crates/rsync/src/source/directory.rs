@@ -2,10 +2,9 @@
 //! (`openat2(2)`, `RESOLVE_IN_ROOT`).
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,10 +12,8 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
-use super::{Content, Metadata, Source, Time};
+use super::{Content, Metadata, Source, Time, xattrs};
 
-/// Longest list of names of extended attributes, and longest value, that Linux has.
-const XATTR_MAX: usize = 64 << 10;
 /// Times that a path is looked up while others rename.
 const TRIES: usize = 1000;
 
@@ -177,12 +174,9 @@ impl Source for DirectorySource {
         };
         if follow || matches!(name, b"" | b"." | b"..") {
             let handle = self.handle(path, true)?;
-            // Attributes of what is open for looking only are had by its name in /proc.
-            return attributes_at(format!("/proc/self/fd/{}", handle.as_raw_fd()).as_bytes(), true);
+            return xattrs::of(handle);
         }
-        let above = self.directory(above)?;
-        let path = [format!("/proc/self/fd/{}/", above.as_raw_fd()).as_bytes(), name].concat();
-        attributes_at(&path, false)
+        xattrs::of_name(&*self.directory(above)?, name)
     }
 }
 
@@ -197,38 +191,6 @@ impl DirectorySource {
         *last = Some((path.to_vec(), directory.clone()));
         Ok(directory)
     }
-}
-
-/// All extended attributes of what is at a path.
-pub(crate) fn attributes_at(path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let path = CString::new(path)?;
-    let mut buffer = Vec::with_capacity(XATTR_MAX);
-    let listed = match follow {
-        true => rustix::fs::listxattr(&path, rustix::buffer::spare_capacity(&mut buffer)),
-        false => rustix::fs::llistxattr(&path, rustix::buffer::spare_capacity(&mut buffer)),
-    };
-    match listed {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(BTreeMap::new()),
-        Ok(_) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let mut found = BTreeMap::new();
-    let mut value = Vec::with_capacity(XATTR_MAX);
-    for name in buffer.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        value.clear();
-        let spare = rustix::buffer::spare_capacity(&mut value);
-        let got = match follow {
-            true => rustix::fs::getxattr(&path, name, spare),
-            false => rustix::fs::lgetxattr(&path, name, spare),
-        };
-        match got {
-            Ok(_) => drop(found.insert(name.to_vec(), value.clone())),
-            // Removed meanwhile.
-            Err(rustix::io::Errno::NODATA) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(found)
 }
 
 /// An open file of this machine.

@@ -8,6 +8,7 @@ pub(crate) mod directory;
 mod indexed;
 mod named;
 mod readable;
+pub(crate) mod xattrs;
 
 pub use attributes::AttributesSource;
 pub(crate) use chmod::ChmodSource;
