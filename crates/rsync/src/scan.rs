@@ -483,7 +483,7 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// When they cannot be read.
     pub fn attributes(&self, entry: &Entry) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let mut found = self.source.xattrs(&entry.path(), entry.followed)?;
+        let mut found = self.source.xattrs_listed(&entry.path(), &entry.metadata, entry.followed)?;
         found.retain(|name, _| name.starts_with(b"system.") || !self.filter.excludes_xattr(name));
         Ok(found)
     }

@@ -35,7 +35,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let append = if self.appended.contains(&request.index) { 0 } else { self.options.append };
         let sums = Sums::read(self.reader, self.agreed.protocol, append == 0)?;
         let path = entry.path();
-        let mut content = match self.view.source.open(&path, entry.followed) {
+        let mut content = match self.view.source.open_listed(&path, &entry.metadata, entry.followed) {
             Ok(content) => content,
             Err(error) => return self.not_sent(&request, &path, &error),
         };
@@ -115,7 +115,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         sums: &Sums,
         content: &mut dyn Content,
     ) -> Result<()> {
-        let mut sum = self.agreed.sums.file();
+        let mut sum = self.sum.take().unwrap_or_else(|| self.agreed.sums.file());
         let mut failure = None;
         if append > 0 {
             let result = self.skip_to_append(append, sums, content, &mut sum);
@@ -154,7 +154,8 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.summary.literal += literal;
         self.summary.matched += matched;
         self.tokens.end(self.writer)?;
-        let mut digest = sum.finish();
+        let mut digest = sum.finish_reset();
+        self.sum = Some(sum);
         if let Some(error) = failure {
             // The receiver is not to take it for the file that it is not.
             digest.iter_mut().for_each(|byte| *byte = !*byte);

@@ -180,7 +180,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     fn digest(&mut self, path: &[u8], entry: &Entry) -> Result<Vec<u8>> {
         let algorithm = self.agreed.list_sum;
         let mut sum = FileSum::new(algorithm);
-        let Ok(mut content) = self.view.source.open(path, entry.followed) else {
+        let Ok(mut content) = self.view.source.open_listed(path, &entry.metadata, entry.followed) else {
             return Ok(vec![0; algorithm.len()]);
         };
         let mut buffer = vec![0; CHUNK];

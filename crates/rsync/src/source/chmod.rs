@@ -43,4 +43,17 @@ impl Source for ChmodSource<'_> {
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         self.source.xattrs(path, follow)
     }
+
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        self.source.open_listed(path, listed, follow)
+    }
+
+    fn xattrs_listed(
+        &self,
+        path: &[u8],
+        listed: &Metadata,
+        follow: bool,
+    ) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.source.xattrs_listed(path, listed, follow)
+    }
 }

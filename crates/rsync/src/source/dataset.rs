@@ -125,6 +125,34 @@ impl DatasetSource {
     }
 }
 
+impl DatasetSource {
+    /// What numbers stand for stays what it was.
+    fn is_snapshot(&self) -> bool {
+        self.last.is_some()
+    }
+
+    fn open_found(&self, stat: &Stat) -> io::Result<Box<dyn Content>> {
+        if !metadata_of_stat(stat).is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let size = stat.attributes.size;
+        let file = FileReader { vfs: self.vfs.clone(), number: stat.ino, at: 0 };
+        Ok(Box::new(OpenFile { file, size, ahead: None }))
+    }
+
+    fn xattrs_of(&self, number: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut found = BTreeMap::new();
+        for name in self.vfs.xattr_names(number, ROOT).map_err(failure)? {
+            let is_acl = name == acl::ACCESS.as_bytes() || name == acl::DEFAULT.as_bytes();
+            if is_acl || !name.starts_with(b"system.") {
+                let value = self.vfs.xattr(number, &name).map_err(failure)?;
+                found.insert(name, value);
+            }
+        }
+        Ok(found)
+    }
+}
+
 /// What an object is, as far as rsync tells it.
 pub(crate) fn metadata_of(it: &Attributes) -> Metadata {
     let time = |time: Timestamp| Time { seconds: time.seconds, nanoseconds: time.nanoseconds };
@@ -178,29 +206,32 @@ impl Source for DatasetSource {
     }
 
     fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
-        let stat = self.resolve(path, follow)?;
-        if !metadata_of_stat(&stat).is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        let size = stat.attributes.size;
-        let file = FileReader { vfs: self.vfs.clone(), number: stat.ino, at: 0 };
-        Ok(Box::new(OpenFile { file, size, ahead: None }))
+        self.open_found(&self.resolve(path, follow)?)
     }
 
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let number = self.resolve(path, follow)?.ino;
-        let mut found = BTreeMap::new();
-        for name in self.vfs.xattr_names(number, ROOT).map_err(failure)? {
-            let is_acl = name == acl::ACCESS.as_bytes() || name == acl::DEFAULT.as_bytes();
-            if is_acl || !name.starts_with(b"system.") {
-                let value = self.vfs.xattr(number, &name).map_err(failure)?;
-                found.insert(name, value);
-            }
+        self.xattrs_of(self.resolve(path, follow)?.ino)
+    }
+
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        match self.is_snapshot() {
+            true => self.open_found(&self.stat(listed.id.1)?),
+            false => self.open(path, follow),
         }
-        Ok(found)
+    }
+
+    fn xattrs_listed(
+        &self,
+        path: &[u8],
+        listed: &Metadata,
+        follow: bool,
+    ) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        match self.is_snapshot() {
+            true => self.xattrs_of(listed.id.1),
+            false => self.xattrs(path, follow),
+        }
     }
 }
-
 /// Reads a file of a dataset from `at` on.
 #[derive(Clone)]
 struct FileReader {

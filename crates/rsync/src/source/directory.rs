@@ -64,6 +64,15 @@ fn open_inside(
     }
 }
 
+/// A path's directory and its last name; `None` where that is none of a file in it.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (&b""[..], path),
+    };
+    (!matches!(name, b"" | b"." | b"..")).then_some((above, name))
+}
+
 pub(crate) fn metadata_of(stat: &Statx) -> Metadata {
     let time = |time: rustix::fs::StatxTimestamp| Time { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
     Metadata {
@@ -157,26 +166,28 @@ impl Source for DirectorySource {
 
     fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
         // A fifo would be waited for, were it there by now.
-        let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let fd = self.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | nofollow)?;
-        let file = File::from(fd);
-        let size = file.metadata()?;
-        if !size.is_file() {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = match split(path).filter(|_| !follow) {
+            Some((above, name)) => {
+                let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::openat(&*self.directory(above)?, name, flags, Mode::empty())?
+            }
+            None if follow => self.open_at(path, flags)?,
+            None => self.open_at(path, flags | OFlags::NOFOLLOW)?,
+        };
+        let stat = rustix::fs::fstat(&fd)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Box::new(OpenFile { size: size.len(), file }))
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        Ok(Box::new(OpenFile { size, file: File::from(fd) }))
     }
 
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&b""[..], path),
-        };
-        if follow || matches!(name, b"" | b"." | b"..") {
-            let handle = self.handle(path, true)?;
-            return xattrs::of(handle);
+        match split(path).filter(|_| !follow) {
+            Some((above, name)) => xattrs::of_name(&*self.directory(above)?, name),
+            None => xattrs::of(self.handle(path, true)?),
         }
-        xattrs::of_name(&*self.directory(above)?, name)
     }
 }
 

@@ -142,4 +142,27 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// When they cannot be read.
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>>;
+
+    /// As [`Source::open`], of what was listed as this: where that tells which file it is, its name is not looked for again.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        let _ = listed;
+        self.open(path, follow)
+    }
+
+    /// As [`Source::xattrs`], of what was listed as this.
+    ///
+    /// # Errors
+    /// As [`Source::xattrs`].
+    fn xattrs_listed(
+        &self,
+        path: &[u8],
+        listed: &Metadata,
+        follow: bool,
+    ) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let _ = listed;
+        self.xattrs(path, follow)
+    }
 }

@@ -112,6 +112,23 @@ impl Source for NamedTrees {
             _ => self.inside(path).and_then(|(_, tree, rest)| tree.xattrs(rest, follow)),
         }
     }
+
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        let (_, tree, rest) = self.inside(path)?;
+        tree.open_listed(rest, listed, follow)
+    }
+
+    fn xattrs_listed(
+        &self,
+        path: &[u8],
+        listed: &Metadata,
+        follow: bool,
+    ) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        match self.tree(path) {
+            Some((_, tree, rest)) => tree.xattrs_listed(rest, listed, follow),
+            None => self.xattrs(path, follow),
+        }
+    }
 }
 
 #[cfg(test)]

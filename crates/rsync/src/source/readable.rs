@@ -67,6 +67,19 @@ impl Source for ReadableSource {
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         self.inner.xattrs(path, follow)
     }
+
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        self.inner.open_listed(path, listed, follow)
+    }
+
+    fn xattrs_listed(
+        &self,
+        path: &[u8],
+        listed: &Metadata,
+        follow: bool,
+    ) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.inner.xattrs_listed(path, listed, follow)
+    }
 }
 
 #[cfg(test)]
