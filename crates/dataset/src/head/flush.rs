@@ -34,7 +34,7 @@ impl Writeback for Head {
     fn is_dirty(&self) -> bool {
         // What was written early may have left the rest of it to be done at the end.
         let has_features = !self.staged && self.new_features() != Features::NONE;
-        if has_features || !self.spare.is_empty() {
+        if has_features || !self.staged && !self.spare.is_empty() {
             return true;
         }
         let layers = self.layers.lock();
@@ -53,7 +53,8 @@ impl Writeback for Head {
                 break;
             }
         }
-        if last {
+        // Who stages fills it again at once, and ends.
+        if last && !self.staged {
             self.spare.clear();
         }
         if last && !self.staged {

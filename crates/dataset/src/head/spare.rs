@@ -9,7 +9,11 @@ use super::overlay::Overlay;
 /// Shorter blocks come from the allocator's own lists.
 pub(super) const LEN_MIN: usize = 64 << 10;
 
-/// Buffers of one length: that of the blocks written last. Only what layers held at one time is ever here, until the commit.
+/// Bytes that are kept at most.
+const KEPT_MAX: usize = 32 << 20;
+
+/// Buffers of one length: that of the blocks written last. Only what layers held at one time is ever here, until the commit, or until
+/// what is staged is finished.
 #[derive(Default)]
 pub(super) struct Spare(Mutex<Buffers>);
 
@@ -50,6 +54,7 @@ impl Spare {
             std::mem::take(&mut buffers.held).into_iter().filter_map(|block| Arc::try_unwrap(block).ok());
         buffers.free.extend(released.chain(free));
         buffers.free.retain(|buffer| buffer.len() == len);
+        buffers.free.truncate(KEPT_MAX / len);
         buffers.held = held;
     }
 

@@ -21,7 +21,7 @@ const NOTES_MAX: usize = 1 << 16;
 /// Bytes that somebody is heard by who sends no messages: no keep-alive is shorter.
 const HEARD_MIN: usize = 4;
 /// Bytes read at once.
-const READ_LEN: usize = 64 << 10;
+const READ_LEN: usize = 256 << 10;
 /// Bytes that are sent at once, as far as nobody waits for them: each time costs as much as copying some of them.
 const SEND_LEN: usize = 128 << 10;
 /// So much data at once is sent from where it is.
