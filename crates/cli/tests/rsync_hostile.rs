@@ -322,6 +322,34 @@ fn scratch() -> Scratch {
 }
 
 #[test]
+fn a_new_file_is_there_when_it_has_come_right() {
+    let scratch = scratch();
+    let content = [b'g'; 300];
+    let new = Client::default().entry(b"g", 300, FILE).end_of_list();
+    let sent = |client: Client, index: &[u8], digest: &[u8; 16]| {
+        client.answer(index, 0xa000, [0; 4]).token(300, &content).token(0, digest)
+    };
+    let in_newest = |name: &str| restored(&scratch, &snapshots(&scratch, "tank/m").pop().unwrap()).join(name);
+    // Twice wrong, it is given up, and nothing is there.
+    let once = sent(new.clone(), FIRST, &[7; 16]);
+    let wrong = sent(once.clone().data(&[0]), SAME, &[7; 16]);
+    let (code, said) = over_pipes(&scratch, &wrong.data(&[0; 3]));
+    assert!(code == Some(23) && said.contains("failed verification -- update discarded"), "{code:?} {said}");
+    assert!(!in_newest("g").exists());
+    // Once wrong and then right, it is.
+    let right = sent(once.data(&[0]), SAME, &md5_of(&content));
+    let (code, said) = over_pipes(&scratch, &right.data(&[0; 3]));
+    assert!(code == Some(0) && said.contains("will try again"), "{code:?} {said}");
+    assert_eq!(fs::read(in_newest("g")).unwrap(), content);
+    // A connection that breaks before the digest has come leaves nothing, as without `--partial`.
+    let cut = Client::default().entry(b"h", 300, FILE).end_of_list();
+    let (code, _) = over_pipes(&scratch, &cut.answer(FIRST, 0xa000, [0; 4]).token(300, &content));
+    assert!(code.is_some_and(|code| code != 0));
+    assert!(!in_newest("h").exists());
+    scratch.ok("check tank");
+}
+
+#[test]
 fn who_lies_over_pipes_changes_nothing() {
     let scratch = scratch();
     for (what, client) in lies() {

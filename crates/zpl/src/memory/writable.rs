@@ -14,6 +14,8 @@ pub struct MemoryObjset {
 struct State {
     objects: MemoryObjects,
     next: u64,
+    /// The number of the next one, if it is to be another.
+    given: Option<u64>,
     txg: u64,
     /// Bytes that a transaction may ask for.
     room: u64,
@@ -44,11 +46,18 @@ impl MemoryObjset {
     /// Goes on writing what is in `objects`.
     pub fn new(objects: MemoryObjects) -> Self {
         let next = past(&objects);
-        Self { state: Mutex::new(State { objects, next, txg: 4, room: u64::MAX, read_only: false }) }
+        Self {
+            state: Mutex::new(State { objects, next, given: None, txg: 4, room: u64::MAX, read_only: false }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the next object that is made a number that is free, as pools give numbers again.
+    pub fn give_next(&self, object: u64) {
+        self.lock().given = Some(object);
     }
 
     /// What is in it now.
@@ -156,7 +165,7 @@ impl ObjectsMut for MemoryObjset {
 
     fn create(&self, _tx: &MemoryTx<'_>, new: NewObject) -> Result<u64, SourceError> {
         let mut state = self.lock();
-        let object = state.next;
+        let object = state.given.take().unwrap_or(state.next);
         state.put_new(object, new)?;
         Ok(object)
     }

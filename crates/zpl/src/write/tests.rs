@@ -125,3 +125,136 @@ fn case_and_form_of_names() {
     fs.unlink(root, b"caf\xc3\xa9", &caller(3), unused).unwrap();
     assert!(objects.dnode(file).unwrap().is_none());
 }
+
+/// All names of some, as they are found here and by who reads it anew.
+fn assert_found(objects: &MemoryObjset, fs: &Fs, directory: u64, names: impl IntoIterator<Item = Vec<u8>>) {
+    let read = reader(objects);
+    for name in names {
+        let expected = read.lookup(directory, &name).unwrap();
+        // At first what is kept, if anything, then what has an index by now.
+        assert_eq!(fs.lookup(directory, &name).unwrap(), expected, "{:?}", String::from_utf8_lossy(&name));
+        assert_eq!(fs.lookup(directory, &name).unwrap(), expected);
+    }
+}
+
+#[test]
+fn directories_that_are_kept_are_as_they_are_stored() {
+    let (objects, fs) = plain();
+    let root = fs.root();
+    let numbered = |number: u64| format!("name-{number}").into_bytes();
+    let all = || (0..300).map(numbered);
+    let directory = fs.create(root, b"d", node(NewKind::Directory), &caller(1)).unwrap().object;
+    let salts = Salts::new(5);
+    for round in 0..3000 {
+        let (name, other) = (numbered(salts.next() % 300), numbered(salts.next() % 300));
+        match salts.next() % 4 {
+            0 | 1 => drop(fs.create(directory, &name, node(NewKind::File), &caller(round))),
+            2 => drop(fs.unlink(directory, &name, &caller(round), unused)),
+            _ => {
+                let (from, to) = ((directory, &name[..]), (directory, &other[..]));
+                drop(fs.rename(from, to, RenameMode::Replace, &caller(round), unused));
+            }
+        }
+        if round % 500 == 0 {
+            assert_found(&objects, &fs, directory, all());
+        }
+    }
+    assert_found(&objects, &fs, directory, all());
+    // What is full becomes another kind of ZAP.
+    for number in 300..3000 {
+        fs.create(directory, &numbered(number), node(NewKind::File), &caller(9)).unwrap();
+    }
+    assert_found(&objects, &fs, directory, (0..3000).step_by(7).map(numbered));
+}
+
+#[test]
+fn a_directory_with_the_number_of_a_removed_one_is_another() {
+    let (objects, fs) = plain();
+    let root = fs.root();
+    let first = fs.create(root, b"d", node(NewKind::Directory), &caller(1)).unwrap().object;
+    for round in 0..3 {
+        fs.create(first, b"f", node(NewKind::File), &caller(1)).unwrap();
+        assert_found(&objects, &fs, first, [b"f".to_vec(), b"g".to_vec()]);
+        fs.unlink(first, b"f", &caller(1), unused).unwrap();
+        // It is looked into while it has no name.
+        fs.rmdir(root, b"d", &caller(1), |_| true).unwrap();
+        assert_eq!(fs.lookup(first, b"f").unwrap(), None);
+        assert!(fs.release(first).unwrap());
+        objects.give_next(first);
+        let made = fs.create(root, b"d", node(NewKind::Directory), &caller(1)).unwrap();
+        assert_eq!(made.object, first, "round {round}");
+        assert_eq!(fs.lookup(first, b"f").unwrap(), None);
+    }
+    fs.create(first, b"f", node(NewKind::File), &caller(1)).unwrap();
+    assert_found(&objects, &fs, first, [b"f".to_vec()]);
+}
+
+#[test]
+fn more_directories_than_are_kept() {
+    let (objects, fs) = plain();
+    let root = fs.root();
+    let directories: Vec<u64> = (0..40)
+        .map(|number: u32| {
+            let name = number.to_string().into_bytes();
+            fs.create(root, &name, node(NewKind::Directory), &caller(1)).unwrap().object
+        })
+        .collect();
+    let name = |number: u32| format!("a name that is long enough, {number}").into_bytes();
+    for number in 0..1500 {
+        for directory in &directories {
+            fs.create(*directory, &name(number), node(NewKind::File), &caller(2)).unwrap();
+        }
+    }
+    for directory in &directories {
+        assert_found(&objects, &fs, *directory, (0..1600).step_by(100).map(name));
+        assert_eq!(fs.attributes(*directory).unwrap().size, 1502);
+    }
+}
+
+#[test]
+fn a_file_made_at_once_is_as_one_made_step_by_step() {
+    let (objects, fs) = plain();
+    let root = fs.root();
+    let time = |seconds| Timestamp { seconds, nanoseconds: 17 };
+    for (at, len) in [0, 1, 511, 512, 513, 100_000, 131_072, 131_073, 1_000_000].into_iter().enumerate() {
+        let content_of = vec![at as u8 + 1; len];
+        let steps =
+            fs.create(root, format!("steps-{at}").as_bytes(), node(NewKind::File), &caller(9)).unwrap();
+        fs.write(steps.object, 0, &content_of, &caller(9)).unwrap();
+        let set = SetAttributes {
+            uid: Some(7),
+            gid: Some(8),
+            permissions: Some(0o4751),
+            atime: Some(SetTime::To(time(3))),
+            mtime: Some(SetTime::To(time(4))),
+            ..SetAttributes::default()
+        };
+        let expected = fs.set_attributes(steps.object, &set, &caller(9)).unwrap();
+        let new = NewFile {
+            permissions: 0o4751,
+            uid: Some(7),
+            gid: Some(8),
+            atime: Some(time(3)),
+            mtime: Some(time(4)),
+            content: &content_of,
+        };
+        let name = format!("once-{at}").into_bytes();
+        let made = fs.create_file(root, &name, &new, &caller(9)).unwrap();
+        assert_eq!(
+            Attributes { object: expected.object, ..made },
+            Attributes { generation: made.generation, ..expected }
+        );
+        assert_eq!(content(&fs, made.object), content_of);
+        let dnode = |object| objects.dnode(object).unwrap().unwrap();
+        let (one, other) = (dnode(made.object), dnode(steps.object));
+        assert_eq!((one.block_size, one.bonus.len()), (other.block_size, other.bonus.len()));
+        assert_eq!(fs.create_file(root, &name, &new, &caller(9)).unwrap_err().errno(), 17);
+    }
+    let large = vec![0; CONTENT_MAX + 1];
+    let new = NewFile { permissions: 0o600, uid: None, gid: None, atime: None, mtime: None, content: &large };
+    assert_eq!(fs.create_file(root, b"large", &new, &caller(9)).unwrap_err().errno(), 27);
+    assert_eq!(fs.lookup(root, b"large").unwrap(), None);
+    let new = NewFile { content: b"x", ..new };
+    let made = fs.create_file(root, b"small", &new, &caller(9)).unwrap();
+    assert_eq!((made.uid, made.gid, made.atime.seconds, made.mtime.seconds), (1000, 100, 9, 9));
+}
