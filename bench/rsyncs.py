@@ -14,7 +14,7 @@ PER_DIRECTORY = 100
 REPEATS = 3
 TICK = 1 / os.sysconf('SC_CLK_TCK')
 # The most that wall may be, as a share of rsync's, where it is certain enough.
-LIMITS = dict(large=dict(served=1, pulled_durable=1, received_durable=1), small={})
+LIMITS = dict(large=dict(served=1, served_cpu=1, pulled_durable=1, received=1, received_durable=1), small=dict(pulled=1, received=1, received_cpu=1))
 
 
 def fill(path, size, seed):

@@ -324,24 +324,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             if came.is_ok() && !is_right {
                 return Ok(Arrived::Wrong);
             }
-            if is_right {
-                match self.into.target.create_file(path, &self.whole(wanted.index, file.gathered.held())) {
-                    Ok(has) => return Ok(Arrived::Right(has)),
-                    // Something has come to be there since it was asked for.
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    Err(error)
-                        if matches!(
-                            error.kind(),
-                            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                        ) =>
-                    {
-                        return Err(self.no_room(path, &error));
-                    }
-                    Err(error) => {
-                        self.failed("open", path, &error)?;
-                        return Ok(Arrived::Lost);
-                    }
-                }
+            if is_right && let Some(made) = self.make(wanted.index, path, file.gathered.held())? {
+                return Ok(made);
             }
             file.opened = self.open_content(wanted, path)?;
         }
@@ -367,6 +351,22 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             has = attributes()?;
         }
         Ok(if is_right { Arrived::Right(has) } else { Arrived::Wrong })
+    }
+
+    /// Makes a file that has come whole; `None` where something has come to be there since it was asked for.
+    fn make(&mut self, index: u32, path: &[u8], content: &[u8]) -> Result<Option<Arrived>> {
+        let error = match self.into.target.create_file(path, &self.whole(index, content)) {
+            Ok(has) => return Ok(Some(Arrived::Right(has))),
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::AlreadyExists => Ok(None),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Err(self.no_room(path, &error)),
+            _ => {
+                self.failed("open", path, &error)?;
+                Ok(Some(Arrived::Lost))
+            }
+        }
     }
 
     /// Opens what a file's content goes into, from now on.

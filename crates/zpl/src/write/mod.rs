@@ -6,7 +6,7 @@
 //!
 //! Locks, in the order they are taken: the namespace (written by whatever changes directories, the unlinked set or
 //! hidden attribute directories), then objects (by ascending shard), then the transaction, then the SA tables. Who
-//! reads or writes a file's data takes only the object's lock.
+//! reads or writes a file's data takes only the object's lock. Whoever holds the directories that are kept takes no other.
 
 mod acl;
 mod create;
@@ -232,7 +232,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Option<DirEntry>, ZplError> {
         let _names = self.names.read();
         let matching = self.fs.name_policy().matching();
-        let found = match self.directories.lookup(directory, name, matching) {
+        let kept = match directory == self.delete_queue {
+            true => None,
+            false => self.directories.lookup(directory, name, matching),
+        };
+        let found = match kept {
             Some(found) => found,
             None => {
                 let zap = self.fs.directory(directory)?;
