@@ -7,12 +7,15 @@ use std::collections::HashMap;
 
 /// Bytes of directories that are kept, twice: those of late, and those before them.
 const WEIGHT_MAX: usize = 4 << 20;
+/// The largest that is kept: with its index, one as large as ZFS makes them is smaller.
+const ONE_MAX: usize = 256 << 10;
 
 /// Kept ZAPs by object number. A directory is in here only as it is in the objset: who changes it takes it out, and puts it
 /// back once that is written.
 #[derive(Default)]
 pub(super) struct Directories(Mutex<Kept>);
 
+/// A directory is in one of the two at most: whoever takes it out takes all that is known of it.
 #[derive(Default)]
 struct Kept {
     late: HashMap<u64, KeptZap>,
@@ -31,6 +34,11 @@ impl Kept {
     }
 
     fn keep(&mut self, zap: KeptZap) {
+        // Two that looked for a name at once bring the same twice.
+        drop(self.take(zap.object()));
+        if zap.weight() > ONE_MAX {
+            return;
+        }
         if self.weight + zap.weight() > WEIGHT_MAX {
             self.earlier = std::mem::take(&mut self.late);
             self.weight = 0;
@@ -68,5 +76,73 @@ impl Directories {
         let found = zap.lookup(name, matching);
         kept.keep(zap);
         Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryObjset;
+    use crate::source::{ObjectsMut, Room};
+    use crate::zap::{NewZap, Value, Zap, ZapEdit};
+
+    /// As many ZAPs, each with as many names, and their numbers.
+    fn zaps(count: usize, names: u64) -> (MemoryObjset, Vec<u64>) {
+        let objects = MemoryObjset::default();
+        let tx = objects.begin(Room::Free).unwrap();
+        let numbers = (0..count)
+            .map(|_| {
+                let number = NewZap::plain(20, 1).create(&objects, &tx).unwrap();
+                let mut zap = ZapEdit::open(&objects, number).unwrap();
+                for name in 0..names {
+                    zap.add(name.to_string().as_bytes(), &Value::One(name)).unwrap();
+                }
+                zap.write(&tx).unwrap();
+                number
+            })
+            .collect();
+        drop(tx);
+        (objects, numbers)
+    }
+
+    fn read(objects: &MemoryObjset, number: u64) -> KeptZap {
+        KeptZap::new(Zap::open(objects, number).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_taken_out_is_nowhere_any_more() {
+        let (objects, numbers) = zaps(40, 2000);
+        let directories = Directories::default();
+        for number in &numbers {
+            directories.keep(read(&objects, *number));
+        }
+        assert!(!directories.0.lock().earlier.is_empty(), "there are more than are kept of late");
+        // Those who read them at the same time as others bring them again.
+        for number in &numbers[..5] {
+            directories.keep(read(&objects, *number));
+        }
+        for number in &numbers {
+            drop(directories.take(*number));
+            assert!(directories.take(*number).is_none());
+        }
+        let kept = directories.0.lock();
+        assert!(kept.late.is_empty() && kept.earlier.is_empty() && kept.weight == 0);
+    }
+
+    #[test]
+    fn so_much_is_kept_and_no_more() {
+        let (objects, numbers) = zaps(200, 2000);
+        let directories = Directories::default();
+        for number in &numbers {
+            directories.keep(read(&objects, *number));
+            let found = directories.lookup(*number, b"7", Matching::Exact).unwrap().unwrap();
+            assert_eq!(found.value, Value::One(7));
+            let kept = directories.0.lock();
+            let weigh = |zaps: &HashMap<u64, KeptZap>| zaps.values().map(KeptZap::weight).sum::<usize>();
+            assert_eq!(weigh(&kept.late), kept.weight);
+            assert!(kept.weight <= WEIGHT_MAX && weigh(&kept.earlier) <= WEIGHT_MAX);
+        }
+        assert_eq!(directories.lookup(numbers[0], b"7", Matching::Exact), None);
+        assert!(directories.lookup(numbers[199], b"none", Matching::Exact).unwrap().is_none());
     }
 }
