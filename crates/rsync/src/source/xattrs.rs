@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 /// Longest list of names, and longest value, that Linux has.
 const LEN_MAX: usize = 64 << 10;
-/// `listxattrat` (Linux 6.13), which libc does not have everywhere: the number is the same on all machines that came after 2017.
+/// `listxattrat` (Linux 6.13), which libc does not know on all of these machines: calls as young as it have one number on all.
 #[cfg(any(
     target_arch = "x86_64",
     target_arch = "aarch64",
