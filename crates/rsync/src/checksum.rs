@@ -153,31 +153,6 @@ impl FileSum {
         }
     }
 
-    /// The digest; what comes then is of another file.
-    pub fn finish_reset(&mut self) -> Vec<u8> {
-        match self {
-            Self::Xxh128(state) => {
-                let digest = state.digest128();
-                state.reset();
-                digest.to_le_bytes().to_vec()
-            }
-            Self::Xxh3(state) => {
-                let digest = state.digest();
-                state.reset();
-                digest.to_le_bytes().to_vec()
-            }
-            Self::Xxh64(state) => {
-                let digest = state.digest();
-                state.reset(0);
-                digest.to_le_bytes().to_vec()
-            }
-            Self::Md5(state) => state.finalize_reset().to_vec(),
-            Self::Md4(state) => state.finalize_reset().to_vec(),
-            Self::Sha1(state) => state.finalize_reset().to_vec(),
-            Self::None => vec![0],
-        }
-    }
-
     /// The digest.
     pub fn finish(self) -> Vec<u8> {
         match self {

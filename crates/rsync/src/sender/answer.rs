@@ -115,7 +115,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         sums: &Sums,
         content: &mut dyn Content,
     ) -> Result<()> {
-        let mut sum = self.sum.take().unwrap_or_else(|| self.agreed.sums.file());
+        let mut sum = self.agreed.sums.file();
         let mut failure = None;
         if append > 0 {
             let result = self.skip_to_append(append, sums, content, &mut sum);
@@ -154,8 +154,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.summary.literal += literal;
         self.summary.matched += matched;
         self.tokens.end(self.writer)?;
-        let mut digest = sum.finish_reset();
-        self.sum = Some(sum);
+        let mut digest = sum.finish();
         if let Some(error) = failure {
             // The receiver is not to take it for the file that it is not.
             digest.iter_mut().for_each(|byte| *byte = !*byte);

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::checksum::{Algorithm, FileSum, Seeded};
+use crate::checksum::{Algorithm, Seeded};
 use crate::client::Told;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
@@ -106,8 +106,6 @@ pub struct Sender<'a, R, W> {
     requests: NdxReader,
     answers: NdxWriter,
     tokens: TokenWriter,
-    /// What files are summed up by, of none yet.
-    sum: Option<FileSum>,
     /// What files are read through.
     buffer: Vec<u8>,
     summary: Summary,
@@ -146,7 +144,6 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             requests: NdxReader::of(agreed.protocol),
             answers: NdxWriter::of(agreed.protocol),
             tokens,
-            sum: None,
             buffer: Vec::new(),
             summary: Summary::default(),
             told_error: 0,
