@@ -562,10 +562,15 @@ impl Io {
 
     /// Bytes of a segment, wherever they are by now; `ptr` is for the error.
     fn read_at(&self, segment: SegmentId, at: u64, bytes: &mut [u8], ptr: &StoredPtr) -> Result<()> {
-        if self.data.read(segment, at, bytes) || self.nodes.read(segment, at, bytes) {
+        let mut stored = bytes.len();
+        for writer in [&self.data, &self.nodes] {
+            // A segment is open in one of them at most.
+            stored = writer.read(segment, at, &mut bytes[..stored]);
+        }
+        if stored == 0 {
             return Ok(());
         }
-        self.read_one(segment, at, bytes).map_err(|error| match error {
+        self.read_one(segment, at, &mut bytes[..stored]).map_err(|error| match error {
             StoreError::OutOfRange { .. } | StoreError::NoSegment { .. } => {
                 PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what: error.to_string() }
             }

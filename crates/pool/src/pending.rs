@@ -56,36 +56,54 @@ impl Pending {
         }
     }
 
-    /// All of it in order.
-    pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
-        let pieces = self.pieces.iter().map(|(_, piece)| &**piece);
-        pieces.chain((!self.gathered.is_empty()).then_some(&*self.gathered)).map(IoSlice::new).collect()
-    }
-
-    /// Fills `buf` from what is at `start`, if it is whole and in one piece.
-    pub(crate) fn read(&self, start: u64, buf: &mut [u8]) -> bool {
-        let (at, piece) = match start.checked_sub(self.gathered_at) {
-            Some(at) => (at, &*self.gathered),
-            None => {
-                let past = self.pieces.partition_point(|(begins, _)| *begins <= start);
-                let Some((begins, piece)) = past.checked_sub(1).and_then(|at| self.pieces.get(at)) else {
-                    return false;
-                };
-                (start - begins, &**piece)
+    /// The first `len` bytes in order.
+    pub(crate) fn first(&self, len: u64) -> Vec<IoSlice<'_>> {
+        let mut left = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut slices = Vec::with_capacity(self.pieces.len() + 1);
+        for piece in self.pieces.iter().map(|(_, piece)| &**piece).chain([&*self.gathered]) {
+            let now = piece.len().min(left);
+            left -= now;
+            if now > 0 {
+                slices.push(IoSlice::new(&piece[..now]));
             }
-        };
-        let Ok(at) = usize::try_from(at) else { return false };
-        let Some(bytes) = at.checked_add(buf.len()).and_then(|end| piece.get(at..end)) else { return false };
-        buf.copy_from_slice(bytes);
-        true
+        }
+        slices
     }
 
-    /// Nothing is left; of the room for what is gathered, `keep` bytes are.
-    pub(crate) fn clear(&mut self, keep: usize) {
-        self.pieces.clear();
-        self.gathered.clear();
+    /// Lets the first `len` bytes go; of the room for what is gathered, `keep` bytes stay at most.
+    pub(crate) fn advance(&mut self, len: u64, keep: usize) {
+        let gone = self.pieces.partition_point(|(begins, piece)| begins + piece.len() as u64 <= len);
+        self.pieces.drain(..gone);
+        for (begins, piece) in &mut self.pieces {
+            if *begins < len {
+                // Less than a piece is long.
+                *piece = piece.slice((len - *begins) as usize..);
+            }
+            *begins = begins.saturating_sub(len);
+        }
+        let of_gathered = len.saturating_sub(self.gathered_at).min(self.gathered.len() as u64);
+        self.gathered.drain(..of_gathered as usize);
         self.gathered.shrink_to(keep);
-        self.gathered_at = 0;
+        self.gathered_at = self.gathered_at.saturating_sub(len);
+    }
+
+    /// Fills `buf` from what is at `start`, if all of that is there.
+    pub(crate) fn read(&self, start: u64, buf: &mut [u8]) -> bool {
+        let end = start.saturating_add(buf.len() as u64);
+        if end > self.len() {
+            return false;
+        }
+        let past = self.pieces.partition_point(|(begins, _)| *begins <= start);
+        let shared = self.pieces[past.saturating_sub(1)..].iter().map(|(begins, piece)| (*begins, &**piece));
+        for (begins, piece) in shared.chain([(self.gathered_at, &*self.gathered)]) {
+            let (from, to) = (start.max(begins), end.min(begins + piece.len() as u64));
+            if from < to {
+                let [to_start, to_end, from, to] =
+                    [from - start, to - start, from - begins, to - begins].map(|at| at as usize);
+                buf[to_start..to_end].copy_from_slice(&piece[from..to]);
+            }
+        }
+        true
     }
 }
 
@@ -98,7 +116,8 @@ mod tests {
         /// It is the bytes in order, and each part that was appended can be read.
         #[test]
         fn is_a_run_of_bytes(lens in proptest::collection::vec(
-            prop_oneof![0..200usize, SHARE_MIN - 2..SHARE_MIN + 2], 1..20)) {
+            prop_oneof![0..200usize, SHARE_MIN - 2..SHARE_MIN + 2], 1..20),
+            cut: proptest::sample::Index) {
             let (mut pending, mut model) = (Pending::default(), Vec::new());
             let mut parts = Vec::new();
             for (number, len) in lens.into_iter().enumerate() {
@@ -110,17 +129,30 @@ mod tests {
                 model.resize(model.len().next_multiple_of(8), 0);
             }
             prop_assert_eq!(pending.len(), model.len() as u64);
-            let flat: Vec<u8> = pending.slices().iter().flat_map(|slice| slice.to_vec()).collect();
-            prop_assert_eq!(&flat, &model);
-            for (at, len) in parts {
-                let mut buf = vec![0; len];
-                prop_assert!(len == 0 || pending.read(at as u64, &mut buf));
-                prop_assert_eq!(&buf, &model[at..at + len]);
+            let flat = |pending: &Pending, len: usize| -> Vec<u8> {
+                pending.first(len as u64).iter().flat_map(|slice| slice.to_vec()).collect()
+            };
+            prop_assert_eq!(&flat(&pending, model.len()), &model);
+            let cut = cut.index(model.len() + 1);
+            prop_assert_eq!(&flat(&pending, cut), &model[..cut]);
+            for gone in [0, cut] {
+                pending.advance(gone as u64, 100);
+                prop_assert_eq!(pending.len(), (model.len() - gone) as u64);
+                prop_assert_eq!(&flat(&pending, model.len()), &model[gone..]);
+                for (at, len) in &parts {
+                    // Of a part that was cut, the rest.
+                    let (at, end) = ((*at).max(gone), at + len);
+                    let mut buf = vec![0; end.saturating_sub(at)];
+                    prop_assert!(buf.is_empty() || pending.read((at - gone) as u64, &mut buf));
+                    prop_assert!(buf.is_empty() || buf == model[at..end]);
+                }
+                prop_assert!(!pending.read((model.len() - gone) as u64, &mut [0]));
+                let mut all = vec![0; model.len() - gone];
+                prop_assert!(pending.read(0, &mut all) && all == model[gone..]);
             }
-            prop_assert!(!pending.read(model.len() as u64, &mut [0]));
-            pending.clear(100);
+            pending.advance(pending.len(), 100);
             prop_assert_eq!(pending.len(), 0);
-            prop_assert!(!pending.read(0, &mut [0]) && pending.slices().is_empty());
+            prop_assert!(!pending.read(0, &mut [0]) && pending.first(1).is_empty());
         }
     }
 }

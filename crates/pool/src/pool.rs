@@ -69,7 +69,7 @@ impl Default for PoolOptions {
         PoolOptions {
             node_bytes: 32 << 10,
             segment_bytes: 64 << 20,
-            buffer_bytes: 1 << 20,
+            buffer_bytes: 4 << 20,
             data_cache_bytes: 64 << 20,
             node_cache_bytes: 64 << 20,
             dirty_max_bytes: 256 << 20,

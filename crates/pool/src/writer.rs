@@ -203,29 +203,37 @@ impl Writer {
         ledger.grown(open.segment, open.end());
     }
 
-    fn flush_tail(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
-        if tail.pending.len() == 0 {
+    /// Gives the store the tail up to `end`.
+    fn flush_to(&self, store: &dyn Store, tail: &mut Tail, end: u64) -> Result<(), StoreError> {
+        let len = end.saturating_sub(tail.base);
+        if len == 0 {
             return Ok(());
         }
-        store.append_all(tail.segment, tail.base, &tail.pending.slices())?;
-        tail.base = tail.end();
-        tail.pending.clear(self.buffer_bytes * 2);
+        store.append_all(tail.segment, tail.base, &tail.pending.first(len))?;
+        tail.base += len;
+        tail.pending.advance(len, self.buffer_bytes * 2);
         self.base.store(tail.base, Ordering::Release);
         Ok(())
     }
 
-    /// As [`flush_tail`](Self::flush_tail), of what nobody waits for yet.
+    /// Gives the store all that is buffered.
+    fn flush_tail(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
+        self.flush_to(store, tail, tail.end())
+    }
+
+    /// Gives the store the whole sectors of what nobody waits for yet: it can write these as they are, and what comes next
+    /// begins with a sector, too.
     fn write_out(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
-        let (from, len) = (tail.base, tail.pending.len());
-        self.flush_tail(store, tail)?;
-        store.start_writeback(tail.segment, from, len);
+        let from = tail.base;
+        self.flush_to(store, tail, tail.end() / COMMIT_ALIGN * COMMIT_ALIGN)?;
+        store.start_writeback(tail.segment, from, tail.base - from);
         Ok(())
     }
 
-    /// Gives the store what is buffered.
+    /// Gives the store what is buffered, so that there is less to do when it is to be durable.
     pub(crate) fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         match &mut *self.tail.lock() {
-            Some(tail) => self.flush_tail(store, tail),
+            Some(tail) => self.write_out(store, tail),
             None => Ok(()),
         }
     }
@@ -258,6 +266,7 @@ impl Writer {
         let Some(open) = tail else { return Ok(()) };
         self.cover(ledger, open, true);
         self.write_out(store, open)?;
+        self.flush_tail(store, open)?;
         store.seal_segment(open.segment)?;
         ledger.sealed(open.segment);
         self.segment.store(NONE, Ordering::Release);
@@ -286,14 +295,22 @@ impl Writer {
         (id != NONE).then_some(SegmentId(id))
     }
 
-    /// Fills `buf` if the range is still in the tail; a range never lies half in it, for frames go out whole.
-    pub(crate) fn read(&self, segment: SegmentId, offset: u64, buf: &mut [u8]) -> bool {
-        if self.segment.load(Ordering::Acquire) != segment.0 || offset < self.base.load(Ordering::Acquire) {
-            return false;
+    /// Fills the end of `buf` with what the tail still has of the range, and says how many bytes before it the store has: all of them
+    /// if it is not in the tail.
+    pub(crate) fn read(&self, segment: SegmentId, offset: u64, buf: &mut [u8]) -> usize {
+        let all = buf.len();
+        let end = offset.saturating_add(all as u64);
+        if self.segment.load(Ordering::Acquire) != segment.0 || end <= self.base.load(Ordering::Acquire) {
+            return all;
         }
         let tail = self.tail.lock();
-        let Some(open) = tail.as_ref().filter(|open| open.segment == segment) else { return false };
-        offset.checked_sub(open.base).is_some_and(|start| open.pending.read(start, buf))
+        let Some(open) = tail.as_ref().filter(|open| open.segment == segment && end > open.base) else {
+            return all;
+        };
+        // Less than `all`, or nothing.
+        let stored = open.base.saturating_sub(offset) as usize;
+        let is_there = open.pending.read(offset.saturating_sub(open.base), &mut buf[stored..]);
+        if is_there { stored } else { all }
     }
 
     /// Bytes in the tail.

@@ -28,6 +28,32 @@ fn pool(store: &MemoryStore) -> Arc<Pool> {
     Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 42 }, small()).unwrap()
 }
 
+/// What is buffered goes out in whole sectors, wherever a block ends.
+#[test]
+fn blocks_read_back_that_are_half_in_the_store() {
+    let store = MemoryStore::new();
+    let options = PoolOptions { data_cache_bytes: 0, buffer_bytes: 64 << 10, ..PoolOptions::default() };
+    let pool = Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 42 }, options).unwrap();
+    let hold = pool.begin().unwrap();
+    let mut written: Vec<(BlockPtr, Vec<u8>)> = Vec::new();
+    let mut half = 0;
+    for (seed, len) in
+        (0..).zip([200, 5000, 9000, 33_000, 40_000, 70_000, 131_072].into_iter().cycle().take(70))
+    {
+        let data = noise(len, seed);
+        let ptr = hold.write(TreeId(1), ID, Prepared::compress(&data, Compression::Off)).unwrap();
+        written.push((ptr, data));
+        for (ptr, data) in &written {
+            let BlockPtr::Stored(stored) = ptr else { panic!("a block of {} bytes is stored", data.len()) };
+            let in_store = store.segments().unwrap().iter().find(|it| it.id == stored.segment).unwrap().len;
+            let begin = u64::from(stored.offset);
+            half += u32::from(begin < in_store && in_store < begin + u64::from(stored.psize));
+            assert_eq!(pool.read(ptr).unwrap(), data[..]);
+        }
+    }
+    assert!(half > 10, "{half}");
+}
+
 #[test]
 fn blocks_read_back_from_buffer_store_cache_and_pointer() {
     let store = MemoryStore::new();

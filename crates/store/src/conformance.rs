@@ -21,6 +21,7 @@ pub trait Harness {
 /// When a store does not do what [`Store`] promises.
 pub fn run(harness: &dyn Harness) {
     appends_are_read_back(harness);
+    long_runs_are_appended_in_any_way(harness);
     appends_only_at_the_end(harness);
     reads_stay_inside(harness);
     names_are_checked(harness);
@@ -82,6 +83,45 @@ fn appends_are_read_back(harness: &dyn Harness) {
     check(&*store, 7, 4095, 3);
     append(&*store, 7, end, 10);
     check(&*store, 7, end - 5, 15);
+}
+
+/// A store may write long runs in another way than short ones, in part or all of them.
+fn long_runs_are_appended_in_any_way(harness: &dyn Harness) {
+    let mut store = harness.fresh();
+    store.create_segment(SegmentId(3)).unwrap();
+    let mut end = 0;
+    for len in [1 << 20, (512 << 10) + 4096, 300_001, 300_000, 95, (1 << 20) + 4095, 4096] {
+        let whole = pattern(3, end, len);
+        let mut rest = &whole[..];
+        let mut pieces = Vec::new();
+        for len in [96, 131_072, 0, 7].into_iter().cycle() {
+            let (piece, after) = rest.split_at(rest.len().min(len));
+            pieces.push(IoSlice::new(piece));
+            rest = after;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        store.append_all(SegmentId(3), end, &pieces).unwrap();
+        end += len as u64;
+        check(&*store, 3, 0, end as usize);
+        // As a commit does, now and then.
+        if len % 2 == 1 {
+            let padded = end.next_multiple_of(4096);
+            append(&*store, 3, end, (padded - end) as usize);
+            end = padded;
+            store.sync().unwrap();
+        }
+    }
+    store.sync().unwrap();
+    let Some(reopened) = reopen(harness, store) else { return };
+    store = reopened;
+    check(&*store, 3, 0, end as usize);
+    store.reopen_segment(SegmentId(3), 1_000_000).unwrap();
+    append(&*store, 3, 1_000_000, 12_288 - 1_000_000 % 4096);
+    let end = 1_000_000 / 4096 * 4096 + 12_288;
+    append(&*store, 3, end, 1 << 20);
+    check(&*store, 3, 0, end as usize + (1 << 20));
 }
 
 fn appends_only_at_the_end(harness: &dyn Harness) {

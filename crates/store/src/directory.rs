@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::direct::{Direct, Way};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::handles::Handles;
@@ -38,6 +39,8 @@ pub struct DirectoryStore {
     path: PathBuf,
     gate: Gate,
     label: Mutex<Label>,
+    /// Before the lock: it ends with what is under way.
+    direct: Direct,
     /// Holds the owner's lock; `None` when open for reading.
     _lock: Option<File>,
     ring_file: File,
@@ -53,6 +56,7 @@ pub struct DirectoryStore {
 #[derive(Debug)]
 struct OpenSegment {
     file: Arc<File>,
+    way: Arc<Way>,
     path: PathBuf,
     end: AtomicU64,
 }
@@ -98,6 +102,7 @@ impl DirectoryStore {
             gate: Gate::new(&path, access),
             path,
             label: Mutex::new(label),
+            direct: Direct::default(),
             _lock: lock,
             ring_file,
             ring: Mutex::new(ring),
@@ -162,7 +167,8 @@ impl DirectoryStore {
     }
 
     fn start(&self, id: SegmentId, file: File, path: PathBuf, end: u64) -> Arc<OpenSegment> {
-        let segment = Arc::new(OpenSegment { file: Arc::new(file), path, end: AtomicU64::new(end) });
+        let file = Arc::new(file);
+        let segment = Arc::new(OpenSegment { way: Way::of(&file), file, path, end: AtomicU64::new(end) });
         self.open.write().insert(id, Arc::clone(&segment));
         segment
     }
@@ -222,7 +228,9 @@ impl Store for DirectoryStore {
         if len > SEGMENT_CAPACITY {
             return Err(StoreError::SegmentFull { id, len, capacity: SEGMENT_CAPACITY });
         }
-        vectored::write_all_at(&segment.file, pieces, offset).at("write", &segment.path)?;
+        let written = self.direct.write((id, &segment.way), pieces, offset);
+        let written = written.map_err(|failed| failed.told(&self.gate, &segment.path))?;
+        vectored::write_rest_at(&segment.file, pieces, offset, written).at("write", &segment.path)?;
         segment.end.store(len, Ordering::Release);
         // After the write: a sync that took the set in between has not promised anything about these bytes yet.
         self.dirty.lock().segments.insert(id, segment);
@@ -232,6 +240,7 @@ impl Store for DirectoryStore {
     fn sync(&self) -> Result<()> {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
+        self.direct.settle().map_err(|e| self.gate.poison("write", &self.path, e))?;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         for segment in dirty.segments.values() {
             // All at once, so that waiting for the first lets the others make progress.
@@ -256,6 +265,7 @@ impl Store for DirectoryStore {
 
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let path = self.segment_path(id);
         let file = match File::options().read(true).write(true).open(&path) {
             Ok(file) => file,
@@ -274,6 +284,7 @@ impl Store for DirectoryStore {
 
     fn seal_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let Some(segment) = self.open.write().remove(&id) else { return Ok(()) };
         // A failed append may have left bytes beyond the end.
         let end = segment.end.load(Ordering::Acquire);
@@ -288,7 +299,10 @@ impl Store for DirectoryStore {
             Some((_, end)) if offset.checked_add(len).is_none_or(|last| last > end) => {
                 return Err(out_of_range(end));
             }
-            Some((file, _)) => file,
+            Some((file, _)) => {
+                self.direct.wait_for(id);
+                file
+            }
             None => self.sealed(id)?,
         };
         let path = || self.segment_path(id);
@@ -318,6 +332,7 @@ impl Store for DirectoryStore {
 
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         self.open.write().remove(&id);
         self.dirty.lock().segments.remove(&id);
         self.handles.remove(id);
@@ -359,6 +374,8 @@ impl Store for DirectoryStore {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
         self.gate.destroy();
+        // Nothing of it counts any more.
+        let _ = self.direct.settle();
         self.open.write().clear();
         *self.dirty.lock() = Dirty::default();
         self.handles.clear();
@@ -367,6 +384,7 @@ impl Store for DirectoryStore {
 
     fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let len = data.len() as u64;
         let open = self.open.read().get(&id).cloned();
         let path = self.segment_path(id);
@@ -387,7 +405,7 @@ impl Store for DirectoryStore {
         }
         file.write_all_at(data, offset).at("write", &path)?;
         let end = AtomicU64::new(end);
-        let segment = open.unwrap_or_else(|| Arc::new(OpenSegment { file, path, end }));
+        let segment = open.unwrap_or_else(|| Arc::new(OpenSegment { way: Way::of(&file), file, path, end }));
         self.dirty.lock().segments.entry(id).or_insert(segment);
         Ok(())
     }

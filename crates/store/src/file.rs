@@ -14,10 +14,12 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::direct::{Direct, Way};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::label::{Label, MirrorLabel, PoolLabel};
@@ -36,8 +38,11 @@ pub struct FileStore {
     /// Absolute, without symbolic links.
     path: PathBuf,
     gate: Gate,
+    /// Before what it writes to: it ends with what is under way.
+    direct: Direct,
     /// Holds the owner's lock, too, when it is open for writing.
-    file: File,
+    file: Arc<File>,
+    way: Arc<Way>,
     geometry: Geometry,
     label: Mutex<Label>,
     ring: Mutex<Ring>,
@@ -85,9 +90,12 @@ impl FileStore {
         let guid = label.pool.guid;
         let ring = Ring::open(&file, RING_BASE, guid).at("read the uberblocks of", &path)?;
         let table = Table::load(&file, &geometry, guid).at("read the slot table of", &path)?;
+        let file = Arc::new(file);
         Ok(Self {
             gate: Gate::new(&path, access),
             path,
+            direct: Direct::default(),
+            way: Way::of(&file),
             file,
             geometry,
             label: Mutex::new(label),
@@ -182,7 +190,9 @@ impl Store for FileStore {
             return Err(StoreError::SegmentFull { id, len, capacity });
         }
         let at = self.geometry.slot_offset(slot) + offset;
-        vectored::write_all_at(&self.file, pieces, at).at("write", &self.path)?;
+        let written = self.direct.write((id, &self.way), pieces, at);
+        let written = written.map_err(|failed| failed.told(&self.gate, &self.path))?;
+        vectored::write_rest_at(&self.file, pieces, at, written).at("write", &self.path)?;
         if let Some(entry) = self.table.write().get_mut(id) {
             entry.end = len;
         }
@@ -192,6 +202,7 @@ impl Store for FileStore {
     fn sync(&self) -> Result<()> {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
+        self.direct.settle().map_err(|e| self.gate.poison("write", &self.path, e))?;
         self.file.sync_data().map_err(|e| self.gate.poison("sync", &self.path, e))
     }
 
@@ -203,6 +214,7 @@ impl Store for FileStore {
 
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let entry = self.table.read().get(id).ok_or_else(|| self.no_segment(id))?;
         if len > entry.end {
             return Err(StoreError::OutOfRange { segment: id, offset: len, len: 0, end: entry.end });
@@ -220,6 +232,7 @@ impl Store for FileStore {
 
     fn seal_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let Some(entry) = self.table.read().get(id).filter(|entry| entry.open) else { return Ok(()) };
         self.geometry.write_seal(&self.file, self.guid, id, &entry).at("write a slot seal of", &self.path)?;
         if let Some(entry) = self.table.write().get_mut(id) {
@@ -236,6 +249,7 @@ impl Store for FileStore {
         if offset.checked_add(len).is_none_or(|last| last > entry.end) {
             return Err(out_of_range());
         }
+        self.direct.wait_for(id);
         match self.file.read_exact_at(buf, self.geometry.slot_offset(entry.slot) + offset) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(out_of_range()),
@@ -249,6 +263,7 @@ impl Store for FileStore {
 
     fn delete_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         let Some(entry) = self.table.write().take(id) else { return Ok(()) };
         if let Err(error) = self.geometry.clear_header(&self.file, entry.slot) {
             // The segment is still there, and its deletion can be tried again.
@@ -295,12 +310,15 @@ impl Store for FileStore {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
         self.gate.destroy();
+        // Nothing of it counts any more.
+        let _ = self.direct.settle();
         self.table.write().clear();
         layout::wipe(&self.file, &self.geometry).at("wipe", &self.path)
     }
 
     fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         self.gate.check()?;
+        self.direct.wait_for(id);
         // Held while writing, against the rule: the slot must not go to another segment meanwhile.
         let table = self.table.read();
         let entry = table.get(id).ok_or_else(|| self.no_segment(id))?;

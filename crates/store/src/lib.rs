@@ -8,6 +8,7 @@ mod codec;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod deadman;
+mod direct;
 mod directory;
 mod error;
 mod faulty;

@@ -13,12 +13,13 @@ pub(crate) fn len(pieces: &[IoSlice<'_>]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// Writes all pieces at `offset`, one behind the other.
-pub(crate) fn write_all_at(file: &File, pieces: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+/// Writes all pieces at `offset`, one behind the other, but for the first `done` bytes, which are there.
+pub(crate) fn write_rest_at(file: &File, pieces: &[IoSlice<'_>], offset: u64, done: u64) -> io::Result<()> {
     let mut pieces = pieces.to_vec();
     let mut left = &mut pieces[..];
+    let mut offset = offset + done;
     // Empty pieces would look like a medium that takes nothing.
-    IoSlice::advance_slices(&mut left, 0);
+    IoSlice::advance_slices(&mut left, usize::try_from(done).map_err(io::Error::other)?);
     while !left.is_empty() {
         let now = left.len().min(PIECES_MAX);
         match pwritev(file, &left[..now], offset) {
@@ -44,12 +45,16 @@ mod tests {
         let bytes: Vec<u8> = (0..5000u32).map(|n| n as u8).collect();
         let pieces: Vec<IoSlice<'_>> =
             bytes.chunks(2).flat_map(|two| [IoSlice::new(&[]), IoSlice::new(two)]).collect();
-        write_all_at(&file, &pieces, 7).unwrap();
+        write_rest_at(&file, &pieces, 7, 0).unwrap();
         let mut found = vec![0; bytes.len()];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 7).unwrap();
         assert_eq!(found, bytes);
         assert_eq!(len(&pieces), 5000);
         assert_eq!(file.metadata().unwrap().len(), 5007);
-        write_all_at(&file, &[IoSlice::new(&[])], 0).unwrap();
+        write_rest_at(&file, &[IoSlice::new(&[])], 0, 0).unwrap();
+        let other = tempfile::tempfile().unwrap();
+        write_rest_at(&other, &pieces, 0, 4001).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&other, &mut found, 0).unwrap();
+        assert_eq!((&found[..4001], &found[4001..]), (&[0; 4001][..], &bytes[4001..]));
     }
 }

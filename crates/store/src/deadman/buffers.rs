@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 /// So many are kept.
 const KEPT_MAX: usize = 8;
 /// None that is longer, bytes.
-const LEN_MAX: usize = 4 << 20;
+const LEN_MAX: usize = 8 << 20;
 
 /// Buffers that nobody uses at the moment.
 #[derive(Debug, Default)]
