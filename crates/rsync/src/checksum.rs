@@ -77,10 +77,17 @@ impl Seeded {
     /// The digest of a file, in the making.
     pub fn file(self) -> FileSum {
         let mut sum = FileSum::new(self.algorithm);
+        self.begin(&mut sum);
+        sum
+    }
+
+    /// Begins the digest of another file with what was [made](Self::file) for one before: of small files, making it anew is most of
+    /// the work.
+    pub fn begin(self, sum: &mut FileSum) {
+        sum.reset();
         if self.files_too {
             sum.update(&self.seed.to_le_bytes());
         }
-        sum
     }
 
     /// The digest; what is beyond its length is zero.
@@ -141,6 +148,18 @@ impl FileSum {
         }
     }
 
+    /// Of no bytes again.
+    fn reset(&mut self) {
+        match self {
+            Self::Xxh128(state) | Self::Xxh3(state) => state.reset(),
+            Self::Xxh64(state) => state.reset(0),
+            Self::Md5(state) => Digest::reset(state),
+            Self::Md4(state) => Digest::reset(state),
+            Self::Sha1(state) => Digest::reset(state),
+            Self::None => {}
+        }
+    }
+
     /// More bytes.
     pub fn update(&mut self, data: &[u8]) {
         match self {
@@ -154,14 +173,14 @@ impl FileSum {
     }
 
     /// The digest.
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(&self) -> Vec<u8> {
         match self {
             Self::Xxh128(state) => state.digest128().to_le_bytes().to_vec(),
             Self::Xxh3(state) => state.digest().to_le_bytes().to_vec(),
             Self::Xxh64(state) => state.digest().to_le_bytes().to_vec(),
-            Self::Md5(state) => state.finalize().to_vec(),
-            Self::Md4(state) => state.finalize().to_vec(),
-            Self::Sha1(state) => state.finalize().to_vec(),
+            Self::Md5(state) => state.clone().finalize().to_vec(),
+            Self::Md4(state) => state.clone().finalize().to_vec(),
+            Self::Sha1(state) => state.clone().finalize().to_vec(),
             Self::None => vec![0],
         }
     }
@@ -221,6 +240,24 @@ mod tests {
         }
         // As stock rsync sent it for "hel".
         assert_eq!(Rolling::new(b"hel").value() & 0xffff, 0x68 + 0x65 + 0x6c);
+    }
+
+    #[test]
+    fn a_digest_is_begun_anew_with_the_seed_it_is_to_have() {
+        for (algorithm, files_too) in Algorithm::ALL.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+            let seeded = Seeded { algorithm, seed: 77, seed_first: true, files_too };
+            let mut again = seeded.file();
+            for content in [&b"one"[..], &[7; 5000], b"", b"four"] {
+                seeded.begin(&mut again);
+                let mut expected = FileSum::new(algorithm);
+                if files_too {
+                    expected.update(&77_u32.to_le_bytes());
+                }
+                again.update(content);
+                expected.update(content);
+                assert_eq!(again.finish(), expected.finish(), "{algorithm:?}, seeds: {files_too}");
+            }
+        }
     }
 
     #[test]

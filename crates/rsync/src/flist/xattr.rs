@@ -20,9 +20,26 @@ pub fn wire_attributes(
     attributes.iter().filter(|(name, _)| !name.starts_with(b"system."))
 }
 
+/// What stands for no attributes at all in the place of a digest: most files have none.
+const NONE: [u8; 32] = [0; 32];
+
 /// The sets sent so far, by digest.
 #[derive(Debug, Default)]
 pub(super) struct XattrCache(HashMap<[u8; 32], u32>);
+
+fn digest_of(attributes: &BTreeMap<Vec<u8>, Vec<u8>>) -> [u8; 32] {
+    if wire_attributes(attributes).next().is_none() {
+        return NONE;
+    }
+    let mut digest = Sha256::new();
+    for (name, value) in wire_attributes(attributes) {
+        digest.update((name.len() as u64).to_le_bytes());
+        digest.update(name);
+        digest.update((value.len() as u64).to_le_bytes());
+        digest.update(value);
+    }
+    digest.finalize().into()
+}
 
 impl XattrCache {
     pub(super) fn write(
@@ -30,15 +47,8 @@ impl XattrCache {
         attributes: &BTreeMap<Vec<u8>, Vec<u8>>,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let mut digest = Sha256::new();
-        for (name, value) in wire_attributes(attributes) {
-            digest.update((name.len() as u64).to_le_bytes());
-            digest.update(name);
-            digest.update((value.len() as u64).to_le_bytes());
-            digest.update(value);
-        }
         let next = self.0.len() as u32;
-        let number = *self.0.entry(digest.finalize().into()).or_insert(next);
+        let number = *self.0.entry(digest_of(attributes)).or_insert(next);
         if number != next {
             return out.write_varint(number + 1);
         }

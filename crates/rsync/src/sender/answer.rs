@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 
 use super::request::{BASIS_ITSELF, Request, item};
 use super::{CHUNK, Sender};
-use crate::checksum::FileSum;
 use crate::client::itemize;
 use crate::delta::{self, Matching, Piece, Sums};
 use crate::error::{Result, RsyncError};
@@ -115,10 +114,10 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         sums: &Sums,
         content: &mut dyn Content,
     ) -> Result<()> {
-        let mut sum = self.agreed.sums.file();
+        self.agreed.sums.begin(&mut self.sum);
         let mut failure = None;
         if append > 0 {
-            let result = self.skip_to_append(append, sums, content, &mut sum);
+            let result = self.skip_to_append(append, sums, content);
             failure = self.note_failure(result)?;
         }
         let in_place = match request.basis {
@@ -133,7 +132,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         let left = content.size().saturating_sub(if append > 0 { sums.basis_len() } else { 0 });
         let mut limited = Reading { content: &mut *content, left, failure: None };
         let read = (&mut limited as &mut dyn Read, &mut self.buffer);
-        let found = delta::find(read, sums, matching, &mut sum, &mut |piece| {
+        let found = delta::find(read, sums, matching, &mut self.sum, &mut |piece| {
             match piece {
                 Piece::Literal(data) => {
                     literal += data.len() as u64;
@@ -154,7 +153,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         self.summary.literal += literal;
         self.summary.matched += matched;
         self.tokens.end(self.writer)?;
-        let mut digest = sum.finish();
+        let mut digest = self.sum.finish();
         if let Some(error) = failure {
             // The receiver is not to take it for the file that it is not.
             digest.iter_mut().for_each(|byte| *byte = !*byte);
@@ -177,13 +176,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     }
 
     /// The receiver has the beginning; only `--append-verify` has it summed up.
-    fn skip_to_append(
-        &mut self,
-        append: u8,
-        sums: &Sums,
-        content: &mut dyn Content,
-        sum: &mut FileSum,
-    ) -> std::io::Result<()> {
+    fn skip_to_append(&mut self, append: u8, sums: &Sums, content: &mut dyn Content) -> std::io::Result<()> {
         let have = sums.basis_len();
         if append < 2 {
             return content.seek_to(have);
@@ -196,7 +189,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             if read == 0 {
                 break;
             }
-            sum.update(&buffer[..read]);
+            self.sum.update(&buffer[..read]);
             left -= read as u64;
             self.writer.keep_alive()?;
         }

@@ -152,9 +152,8 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
 
     fn send_entry(&mut self, entry: &mut Entry, index: u32, first: u32) -> Result<()> {
         let (with_xattrs, with_acls) = (self.agreed.form.xattrs, self.agreed.form.acls);
-        let path = entry.path();
         if self.options.checksum && entry.metadata.is_file() {
-            entry.digest = Some(self.digest(&path, entry)?);
+            entry.digest = Some(self.digest(entry)?);
         } else if self.options.checksum && self.agreed.protocol < 28 {
             // What is no file had one too.
             entry.digest = Some(vec![0; self.agreed.list_sum.len()]);
@@ -165,7 +164,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
                 Ok(found) => attributes = found,
                 Err(error) => {
                     self.scan.io_error |= IO_ERROR_GENERAL;
-                    let shown = self.scan.shown(&path);
+                    let shown = self.scan.shown(&entry.path());
                     let text =
                         format!("rsync: [sender] get_xattr_names: {shown} failed: {}\n", error_text(&error));
                     self.scan.reports.push((Tag::ErrorXfer, text));
@@ -177,10 +176,11 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
     }
 
     /// The digest of a file's whole content; of one that cannot be read, of none.
-    fn digest(&mut self, path: &[u8], entry: &Entry) -> Result<Vec<u8>> {
+    fn digest(&mut self, entry: &Entry) -> Result<Vec<u8>> {
         let algorithm = self.agreed.list_sum;
         let mut sum = FileSum::new(algorithm);
-        let Ok(mut content) = self.view.source.open_listed(path, &entry.metadata, entry.followed) else {
+        let Ok(mut content) = self.view.source.open_listed(&entry.path(), &entry.metadata, entry.followed)
+        else {
             return Ok(vec![0; algorithm.len()]);
         };
         let mut buffer = vec![0; CHUNK];

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::checksum::{Algorithm, Seeded};
+use crate::checksum::{Algorithm, FileSum, Seeded};
 use crate::client::Told;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::filter::Filter;
@@ -106,8 +106,9 @@ pub struct Sender<'a, R, W> {
     requests: NdxReader,
     answers: NdxWriter,
     tokens: TokenWriter,
-    /// What files are read through.
+    /// What files are read through, and summed up with.
     buffer: Vec<u8>,
+    sum: FileSum,
     summary: Summary,
     told_error: u32,
     list_time: Duration,
@@ -145,6 +146,7 @@ impl<'a, R: Read, W: Write> Sender<'a, R, W> {
             answers: NdxWriter::of(agreed.protocol),
             tokens,
             buffer: Vec::new(),
+            sum: agreed.sums.file(),
             summary: Summary::default(),
             told_error: 0,
             list_time: Duration::ZERO,

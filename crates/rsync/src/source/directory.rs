@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ use super::{Content, Metadata, Source, Time, xattrs};
 
 /// Times that a path is looked up while others rename.
 const TRIES: usize = 1000;
+/// Files of no more bytes are read at once.
+const SHORT_MAX: usize = 64 << 10;
 
 /// A directory.
 #[derive(Debug)]
@@ -165,22 +167,15 @@ impl Source for DirectorySource {
     }
 
     fn open(&self, path: &[u8], follow: bool) -> io::Result<Box<dyn Content>> {
-        // A fifo would be waited for, were it there by now.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = match split(path).filter(|_| !follow) {
-            Some((above, name)) => {
-                let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                rustix::fs::openat(&*self.directory(above)?, name, flags, Mode::empty())?
-            }
-            None if follow => self.open_at(path, flags)?,
-            None => self.open_at(path, flags | OFlags::NOFOLLOW)?,
-        };
-        let stat = rustix::fs::fstat(&fd)?;
-        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        Ok(Box::new(OpenFile::new(self.descriptor(path, follow)?)?))
+    }
+
+    fn open_listed(&self, path: &[u8], listed: &Metadata, follow: bool) -> io::Result<Box<dyn Content>> {
+        let fd = self.descriptor(path, follow)?;
+        match all_of_short(&fd, listed.size) {
+            Some(content) => Ok(Box::new(Cursor::new(content))),
+            None => Ok(Box::new(OpenFile::new(fd)?)),
         }
-        let size = u64::try_from(stat.st_size).unwrap_or_default();
-        Ok(Box::new(OpenFile { size, file: File::from(fd) }))
     }
 
     fn xattrs(&self, path: &[u8], follow: bool) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
@@ -192,6 +187,20 @@ impl Source for DirectorySource {
 }
 
 impl DirectorySource {
+    /// What is there, for reading.
+    fn descriptor(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
+        // A fifo would be waited for, were it there by now.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match split(path).filter(|_| !follow) {
+            Some((above, name)) => {
+                let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                Ok(rustix::fs::openat(&*self.directory(above)?, name, flags, Mode::empty())?)
+            }
+            None if follow => self.open_at(path, flags),
+            None => self.open_at(path, flags | OFlags::NOFOLLOW),
+        }
+    }
+
     /// A directory, for looking at only. Its files are asked for one after the other, so the last one is kept.
     fn directory(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
         let mut last = self.last.lock();
@@ -204,10 +213,41 @@ impl DirectorySource {
     }
 }
 
+/// The content of a short file, if it is as long as it was when it was listed: then it need not be looked at once more. Nothing but a
+/// file is read at an offset.
+fn all_of_short(fd: &OwnedFd, listed: u64) -> Option<Vec<u8>> {
+    let len = usize::try_from(listed).ok().filter(|len| (1..=SHORT_MAX).contains(len))?;
+    // With room for more, which must not be there.
+    let mut content = Vec::with_capacity(len + 1);
+    rustix::io::pread(fd, rustix::buffer::spare_capacity(&mut content), 0).ok()?;
+    (content.len() == len).then_some(content)
+}
+
+impl Content for Cursor<Vec<u8>> {
+    fn size(&self) -> u64 {
+        self.get_ref().len() as u64
+    }
+
+    fn seek_to(&mut self, offset: u64) -> io::Result<()> {
+        self.set_position(offset);
+        Ok(())
+    }
+}
+
 /// An open file of this machine.
 struct OpenFile {
     file: File,
     size: u64,
+}
+
+impl OpenFile {
+    fn new(fd: OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        if rustix::fs::FileType::from_raw_mode(stat.st_mode) != rustix::fs::FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Self { size: u64::try_from(stat.st_size).unwrap_or_default(), file: File::from(fd) })
+    }
 }
 
 impl Read for OpenFile {
@@ -261,6 +301,40 @@ mod tests {
             found
         });
         assert!(found.unwrap().iter().all(|it| it.size == 7));
+    }
+
+    #[test]
+    fn listed_files_are_read_as_they_are_by_now() {
+        let (dir, source) = tree();
+        let listed = |size| Metadata { size, mode: super::super::kind::FILE | 0o644, ..Metadata::default() };
+        let long = vec![7; SHORT_MAX + 1];
+        fs::write(dir.path().join("long"), &long).unwrap();
+        fs::write(dir.path().join("empty"), "").unwrap();
+        for (name, was, is) in [
+            ("f", 7, &b"content"[..]),
+            ("f", 6, b"content"),
+            ("f", 8, b"content"),
+            ("f", 0, b"content"),
+            ("long", 7, &long),
+            ("long", SHORT_MAX as u64 + 1, &long),
+            ("empty", 0, b""),
+            ("empty", 5, b""),
+        ] {
+            let mut content = source.open_listed(name.as_bytes(), &listed(was), false).unwrap();
+            let (mut all, mut end) = (Vec::new(), Vec::new());
+            assert_eq!(content.size(), is.len() as u64, "{name} was {was} long");
+            content.read_to_end(&mut all).unwrap();
+            content.seek_to(2).unwrap();
+            content.read_to_end(&mut end).unwrap();
+            assert!(all == is && end == is.get(2..).unwrap_or_default(), "{name} was {was} long");
+        }
+        // What has taken a file's place, and would be waited for, or has no end.
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let _writer = rustix::fs::open(&fifo, OFlags::RDWR | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        for name in [&b"fifo"[..], b"d", b"d/l"] {
+            assert!(source.open_listed(name, &listed(7), false).is_err());
+        }
     }
 
     #[test]

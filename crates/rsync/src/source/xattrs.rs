@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 /// Longest list of names, and longest value, that Linux has.
 const LEN_MAX: usize = 64 << 10;
@@ -47,9 +48,7 @@ pub(crate) fn of(file: impl AsFd) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
 /// What the kernel says.
 pub(crate) fn of_name(directory: impl AsFd, name: &[u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let directory = directory.as_fd();
-    if let Ok(name) = CString::new(name)
-        && has_none(directory, &name)
-    {
+    if name.into_with_c_str(|name| Ok(has_none(directory, name))) == Ok(true) {
         return Ok(BTreeMap::new());
     }
     at([format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat(), false)
