@@ -39,3 +39,4 @@ mod wire;
 pub use error::{ExitCode, Result, RsyncError};
 pub use names::Names;
 pub use sender::Summary;
+pub use wire::Prompt;

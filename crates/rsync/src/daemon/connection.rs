@@ -11,7 +11,7 @@ use super::config::Access;
 use super::{Daemon, Module};
 use crate::error::Result;
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
-use crate::wire::{Patience, ReadWire};
+use crate::wire::{Patience, Prompt, ReadWire};
 
 /// Longest line of the greeting.
 const LINE_MAX: usize = 1024;
@@ -38,7 +38,7 @@ pub struct Link {
 
 /// A socket that is read for as long as there is patience.
 struct Timed {
-    stream: TcpStream,
+    stream: Prompt<TcpStream>,
     patience: Patience,
     /// The timeout that the socket has.
     set: Option<Duration>,
@@ -53,7 +53,7 @@ impl Read for Timed {
         // By the second, so that the socket is seldom told another one.
         let timeout = left.map(|left| Duration::from_secs(left.as_secs() + 1));
         if timeout != self.set {
-            self.stream.set_read_timeout(timeout)?;
+            self.stream.socket().set_read_timeout(timeout)?;
             self.set = timeout;
         }
         let begun = Instant::now();
@@ -76,7 +76,8 @@ impl Link {
         let set_timeout = Box::new(move |timeout| control.set_write_timeout(timeout));
         let patience = Patience::default();
         stream.set_read_timeout(None)?;
-        let reader: Box<dyn Read + Send> = Box::new(Timed { stream, patience: patience.clone(), set: None });
+        let reader: Box<dyn Read + Send> =
+            Box::new(Timed { stream: Prompt::new(stream), patience: patience.clone(), set: None });
         Ok(Self { reader: BufReader::new(reader), writer: Box::new(writer), set_timeout, patience })
     }
 

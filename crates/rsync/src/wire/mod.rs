@@ -4,10 +4,12 @@ mod int;
 mod mux;
 mod ndx;
 mod patience;
+mod prompt;
 mod queue;
 
 pub use int::{ReadWire, WriteWire};
 pub use mux::{MuxReader, MuxWriter, Note, Tag};
 pub use ndx::{Ndx, NdxReader, NdxWriter};
 pub use patience::Patience;
+pub use prompt::Prompt;
 pub use queue::{QueueWriter, drain};

@@ -10,7 +10,7 @@ use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::{Snapshot, StageOptions};
 use snowmelt_rsync::client::{self, Direction, Told, Wishes};
 use snowmelt_rsync::target::Target;
-use snowmelt_rsync::{RsyncError, Summary, history};
+use snowmelt_rsync::{Prompt, RsyncError, Summary, history};
 
 use super::shown::{Counted, Shown};
 use super::{LOST, Transfer, lost};
@@ -133,7 +133,7 @@ fn pull(
     let target = Target::begin_own(&session.datasets, &transfer.tree, &options)
         .map_err(|error| CliError::failed(attempt(args), &error))?;
     counted(app, args, |socket, progress| {
-        let reader = Counted { inner: BufReader::new(socket.try_clone()?), progress };
+        let reader = Counted { inner: BufReader::new(Prompt::new(socket.try_clone()?)), progress };
         let target = (target, transfer.tree.as_str());
         client::pull(protocol, (reader, socket.try_clone()?), wishes, told, target)
     })
@@ -149,7 +149,7 @@ fn push(
     let source = open_tree(&session.datasets, &transfer.tree)
         .map_err(|why| CliError::Failed(format!("cannot open '{}': {why}", transfer.tree)))?;
     counted(app, args, |socket, progress| {
-        let reader = BufReader::new(socket.try_clone()?);
+        let reader = BufReader::new(Prompt::new(socket.try_clone()?));
         let writer = Counted { inner: socket.try_clone()?, progress };
         let source = (&*source, &b""[..], transfer.tree.as_str());
         client::push(protocol, (reader, writer), wishes, told, source)
