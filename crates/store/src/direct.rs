@@ -10,7 +10,7 @@ mod tests;
 
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
@@ -31,7 +31,7 @@ const CHUNK: usize = 4 << 20;
 pub(crate) struct Direct {
     shared: Arc<Shared>,
     /// Begun when it is first wanted; `None` if the system gives none.
-    thread: Mutex<Option<Option<JoinHandle<()>>>>,
+    thread: OnceLock<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +88,29 @@ impl Shared {
     }
 }
 
+/// Pieces, one behind the other.
+struct Gathered<'p> {
+    pieces: std::slice::Iter<'p, IoSlice<'p>>,
+    /// Of the piece before.
+    rest: &'p [u8],
+}
+
+impl Gathered<'_> {
+    /// Copies what comes next; there is as much.
+    fn fill(&mut self, mut out: &mut [u8]) {
+        while !out.is_empty() {
+            let len = out.len().min(self.rest.len());
+            let (filled, left) = out.split_at_mut(len);
+            filled.copy_from_slice(&self.rest[..len]);
+            (out, self.rest) = (left, &self.rest[len..]);
+            if self.rest.is_empty() {
+                let Some(piece) = self.pieces.next() else { return };
+                self.rest = piece;
+            }
+        }
+    }
+}
+
 impl Direct {
     /// Writes as many bytes of `pieces`, from their beginning on, as can go around the page cache, and says how many these are:
     /// 0 when they are few, do not begin at a multiple of 4096, or cannot. They may be under way when this returns.
@@ -109,24 +132,12 @@ impl Direct {
             Room::Unknown => false,
         };
         let mut written = 0;
-        let mut pieces = pieces.iter().map(|piece| &**piece);
-        let mut rest: &[u8] = &[];
+        let mut gathered = Gathered { pieces: pieces.iter(), rest: &[] };
         while written < whole {
             let memory = self.shared.state.lock().idle.take().unwrap_or_default();
             let len = (whole - written).min(CHUNK as u64) as usize;
             let mut run = Run::new(segment, way.clone(), offset + written, memory, len);
-            let mut left = run.bytes();
-            while !left.is_empty() {
-                if rest.is_empty() {
-                    // There are as many bytes as were counted.
-                    rest = pieces.next().unwrap_or_default();
-                    continue;
-                }
-                let now = left.len().min(rest.len());
-                let (filled, after) = left.split_at_mut(now);
-                filled.copy_from_slice(&rest[..now]);
-                (left, rest) = (after, &rest[now..]);
-            }
+            gathered.fill(run.bytes());
             if is_behind {
                 self.shared.give(run).map_err(Failed::Before)?;
             } else {
@@ -145,7 +156,7 @@ impl Direct {
             let thread = std::thread::Builder::new().name("write-behind".to_owned());
             thread.spawn(move || shared.work()).ok()
         };
-        self.thread.lock().get_or_insert_with(start).is_some()
+        self.thread.get_or_init(start).is_some()
     }
 
     /// Waits until nothing of a segment is under way.
@@ -193,7 +204,7 @@ impl Drop for Direct {
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.get_mut().take().flatten() {
+        if let Some(thread) = self.thread.take().flatten() {
             // What it panicked with was told.
             let _ = thread.join();
         }
