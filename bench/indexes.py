@@ -120,6 +120,37 @@ class Daemon:
         self.child.wait()
 
 
+class Huai:
+    """The method of rsync-huai: its daemon lists a tree in memory whose files hold the sizes of those that are served."""
+
+    def __init__(self, bench, program, tree, module):
+        config = os.path.join(bench.dir, 'huai.conf')
+        self.program, self.tree, self.attributes = program, tree, config + '.attributes'
+        os.makedirs(self.attributes)
+        drop_caches(bench)
+        before = self.taken()
+        subprocess.run(['mount', '-t', 'tmpfs', 'attributes', self.attributes], check=True)
+        self.update()
+        drop_caches(bench)
+        self.memory = self.taken() - before
+        with open(config, 'w') as file:
+            file.write(module.replace('path = %s' % tree, 'path = %s\nreal file prefix = %s' % (self.attributes, tree)))
+        port = free_port()
+        self.daemon = Daemon([program, '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port', str(port)], port)
+
+    def taken(self):
+        """Bytes that files in memory take, and what the system keeps of all files."""
+        with open('/proc/meminfo') as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith(('Shmem:', 'SUnreclaim:', 'SReclaimable:'))) << 10
+
+    def update(self):
+        subprocess.run([self.program, '-a', '--delete', '--only-send-attrs', self.tree + '/', self.attributes], check=True)
+
+    def close(self):
+        self.daemon.close()
+        subprocess.run(['umount', self.attributes])
+
+
 def free_port():
     with socket.socket() as it:
         it.bind(('127.0.0.1', 0))
@@ -134,7 +165,7 @@ def measure(bench, files, clients):
     memory = '/dev/shm' if os.access('/dev/shm', os.W_OK) else bench.dir
     target = os.path.join(memory, 'snowmelt-bench-%d' % os.getpid())     # what the client reads is not to be counted
     os.makedirs(top)
-    ours = stock = disk = None
+    ours = stock = disk = huai = None
     try:
         if os.geteuid() == 0 and not bench.quick:
             disk = Disk(top + '.disk', top, files)
@@ -151,21 +182,26 @@ def measure(bench, files, clients):
                 file.write(module + more)
         port = free_port()
         stock = Daemon(['rsync', '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port', str(port)], port)
+        if os.environ.get('RSYNC_HUAI') and disk:
+            huai = Huai(bench, os.environ['RSYNC_HUAI'], tree, module)
+            bench.row('rsync-huai: memory for its tree', huai.memory / MIB, 'MiB')
         drop_caches(bench)
         before = disk and disk.reads()
         ours = Daemon([bench.binary, 'serve', 'rsync', '--config', config + '.ours', '--address', '127.0.0.1', '--port', '0'])
         if disk:
             bench.row('loading the index, nothing cached', disk.reads() - before, 'reads', limit=100, at_most=True)
         bench.row('memory of the server, index loaded', ours.resident() / MIB, 'MiB', limit=12, at_most=True)
-        compare(bench, disk, 'up to date', ours, stock, ['-an', 'localhost::m/', target], wall_max=1.5, read_max=0)
+        compare(bench, disk, 'up to date', (ours, stock, huai), ['-an', 'localhost::m/', target], wall_max=1.5, read_max=0)
         behind(tree, paths)
+        if huai:
+            huai.update()
         subprocess.run([bench.binary, 'index', '-q', tree, index], check=True)
         # What is sent goes into a file, so that both servers meet the same client.
         batch = ['-a', '--only-write-batch=%s.batch' % target, 'localhost::m/', target]
-        compare(bench, disk, 'one in %d behind' % BEHIND, ours, stock, batch)
+        compare(bench, disk, 'one in %d behind' % BEHIND, (ours, stock, huai), batch)
         crowds(bench, ours, stock, clients)
     finally:
-        for daemon in (ours, stock):
+        for daemon in (ours, stock, huai):
             if daemon is not None:
                 daemon.close()
         if disk:
@@ -184,17 +220,21 @@ def behind(tree, paths):
             file.write(b'changed ' * 512)
 
 
-def compare(bench, disk, what, ours, stock, args, wall_max=None, read_max=None):
+def compare(bench, disk, what, servers, args, wall_max=None, read_max=None):
     """One client of each, with nothing cached of the tree."""
+    ours, stock, huai = servers
     figures = []
-    for daemon in (ours, stock):
+    for daemon in (ours, stock, *([huai.daemon] if huai else [])):
         daemon.pull(*args)      # the programs themselves are there
         drop_caches(bench)
         daemon.spent()
         before = disk.reads() if disk else 0
         wall = daemon.pull(*args)
         figures.append((wall, *daemon.spent(), disk.reads() - before if disk else 0))
-    (wall, cpu, read, reads), (stock_wall, stock_cpu, stock_read, stock_reads) = figures
+    (wall, cpu, read, reads), (stock_wall, stock_cpu, stock_read, stock_reads) = figures[:2]
+    for figure in figures[2:]:
+        for figure, other, name in zip(figure, figures[1], ('wall, s', 'CPU of the server, s', 'bytes read from disk', 'reads')):
+            bench.row('rsync-huai: a client %s, %s' % (what, name), figure, '', other, 'rsync')
     bench.row('a client %s, wall' % what, wall, 's', stock_wall, 's rsync', limit=wall_max, at_most=True, firm=False)
     bench.row('a client %s, CPU of the server' % what, cpu, 's', stock_cpu, 's rsync')
     bench.row('a client %s, read from disk' % what, read / MIB, 'MiB', stock_read / MIB, 'MiB rsync', limit=read_max, at_most=True)
