@@ -202,14 +202,15 @@ impl Deadlist {
     }
 
     fn add_sum(&self, hold: &Hold<'_>, birth: Txg, space: &DeadSpace) -> Result<()> {
-        let key = sum_key(birth);
-        let mut sum = match self.tree.get(&key)? {
-            Some(entry) => DeadSpace::decode(&entry.value)?,
-            None => DeadSpace::default(),
-        };
-        sum.add(space);
-        self.tree.insert(hold, &key, &sum.encode())?;
-        Ok(())
+        // Others add to the same sum in the same txg.
+        self.tree.update(hold, &sum_key(birth), |entry| {
+            let mut sum = match entry {
+                Some(entry) => DeadSpace::decode(&entry.value)?,
+                None => DeadSpace::default(),
+            };
+            sum.add(space);
+            Ok(sum.encode())
+        })
     }
 
     /// What the blocks born after `birth` take.

@@ -5,10 +5,10 @@ mod common;
 
 use common::{Mini, MiniRoots, golden, key, small};
 use snowmelt_pool::{
-    BlockId, BlockPtr, CheckOptions, EMBEDDED_MAX, NewPool, Pool, PoolError, PoolOptions, Prepared,
-    REWIND_TXGS, TreeId, View, scan,
+    BlockId, BlockPtr, CheckOptions, Dead, DeadSpace, Deadlist, EMBEDDED_MAX, NewPool, Pool, PoolError,
+    PoolOptions, Prepared, REWIND_TXGS, TreeId, View, scan,
 };
-use snowmelt_store::{MemoryStore, Store};
+use snowmelt_store::{MemoryStore, SegmentId, Store};
 use snowmelt_stream::compress::Compression;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -270,6 +270,33 @@ fn reading_what_changed_costs_the_changes() {
     assert!(large_diff <= small_diff + 2 * 110, "{small_diff} and {large_diff} node reads");
     assert!(large_changes <= small_changes + 110, "{small_changes} and {large_changes} node reads");
     drop(store);
+}
+
+/// What is written back and what is removed lets go of blocks of one birth at the same time.
+#[test]
+fn many_threads_add_to_one_sum_of_a_deadlist() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 2000;
+    let pool = pool(&MemoryStore::new());
+    let deadlist = Deadlist::create(&pool.begin().unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (pool, deadlist) = (&pool, &deadlist);
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let hold = pool.begin().unwrap();
+                    let (segment, offset) = (SegmentId(u64::from(thread) + 1), n * 8);
+                    let dead = Dead { birth: 1, segment, offset, asize: 104, psize: 8, lsize: 512 };
+                    deadlist.add(&hold, &dead).unwrap();
+                    deadlist.add_embedded(&hold, 1, 7).unwrap();
+                }
+            });
+        }
+    });
+    let blocks = u64::from(THREADS * EACH);
+    let expected = DeadSpace { blocks, physical: 104 * blocks, logical: (512 + 7) * blocks };
+    assert_eq!(deadlist.sum(0).unwrap(), expected);
+    assert_eq!(deadlist.entries().count() as u64, blocks);
 }
 
 #[test]

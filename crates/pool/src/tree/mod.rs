@@ -118,6 +118,8 @@ pub struct Tree {
     id: TreeId,
     io: Arc<Io>,
     me: Weak<Tree>,
+    /// Held through an update, before the others.
+    updating: Mutex<()>,
     /// Held through a change and through a flush, so that what a flush writes stays the truth while it writes.
     write: Mutex<()>,
     /// Held only while memory is looked at or changed (and while a missing node is read for a change).
@@ -138,7 +140,14 @@ impl Tree {
             destroyed: false,
             growth: 0,
         };
-        Arc::new_cyclic(|me| Tree { id, io, me: me.clone(), write: Mutex::new(()), state: Mutex::new(state) })
+        Arc::new_cyclic(|me| Tree {
+            id,
+            io,
+            me: me.clone(),
+            updating: Mutex::new(()),
+            write: Mutex::new(()),
+            state: Mutex::new(state),
+        })
     }
 
     /// The tree's id.
@@ -264,6 +273,21 @@ impl Tree {
         let entry = LeafEntry { key: key.into(), birth: hold.txg(), value: Bytes::copy_from_slice(value) };
         let old = self.change(hold, |edit, root| edit.insert(root, entry))?;
         Ok(old.as_ref().map(Entry::from))
+    }
+
+    /// Puts in a key's place what `update` makes of what is there. No other update comes between.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert), and what `update` returns.
+    pub(crate) fn update(
+        &self,
+        hold: &Hold<'_>,
+        key: &[u8],
+        update: impl FnOnce(Option<Entry>) -> Result<Vec<u8>>,
+    ) -> Result<()> {
+        let _updating = self.updating.lock();
+        let value = update(self.get(key)?)?;
+        self.insert(hold, key, &value).map(drop)
     }
 
     /// Takes a key out; gives back its entry.
