@@ -213,8 +213,8 @@ impl DirectorySource {
     }
 }
 
-/// The content of a short file, if it is as long as it was when it was listed: then it need not be looked at once more. Nothing but a
-/// file is read at an offset.
+/// The content of a short file, if it is as long as it was when it was listed: then it need not be looked at once more. Fifos and
+/// sockets are not read at an offset, and a device that gives just so much and ends is as good as a file.
 fn all_of_short(fd: &OwnedFd, listed: u64) -> Option<Vec<u8>> {
     let len = usize::try_from(listed).ok().filter(|len| (1..=SHORT_MAX).contains(len))?;
     // With room for more, which must not be there.
