@@ -96,7 +96,8 @@ fn crash_everywhere(resumable: bool, per_point: usize) -> Crashed {
 
 #[test]
 fn a_crash_leaves_all_or_nothing() {
-    let seen = crash_everywhere(false, 4);
+    // How the records fall into txgs depends on how fast threads are: 20 to 29 points were seen.
+    let seen = crash_everywhere(false, 6);
     assert!(
         seen.images > 80 && seen.before > 50 && seen.after > 0,
         "{} {} {}",
@@ -109,7 +110,7 @@ fn a_crash_leaves_all_or_nothing() {
 
 #[test]
 fn a_crash_can_be_resumed() {
-    let seen = crash_everywhere(true, 3);
+    let seen = crash_everywhere(true, 4);
     assert!(seen.resumed > 10 && seen.after > 0, "{} of {}", seen.resumed, seen.images);
 }
 
