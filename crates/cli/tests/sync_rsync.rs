@@ -137,25 +137,31 @@ fn what_is_cut_off_goes_on_where_it_was() {
     set_time(&source, 1_600_000_000, 7);
     let from = format!("host:rsync:{}", source.display());
     let mut random = Random(99);
-    for at in 0..9 {
-        let dataset = format!("tank/c{}", at % 3);
-        let end = [random.below(600), random.below(4000), random.below(2_900_000)][at % 3];
+    for at in 0..12 {
+        // Of one dataset together less than there is, however much of each is kept; of new ones anywhere.
+        let new = format!("tank/n{at}");
+        let (dataset, end) = [
+            ("tank/c0", random.below(600)),
+            ("tank/c1", random.below(4000)),
+            ("tank/c2", random.below(900_000)),
+            (new.as_str(), random.below(2_900_000)),
+        ][at % 4];
         let cut = script(&scratch, "cut", &cutting(end));
-        let said = sync(&scratch, &["-e", &cut, "--retries=0", "--timeout=3", &from, &dataset]);
+        let said = sync(&scratch, &["-e", &cut, "--retries=0", "--timeout=3", &from, dataset]);
         assert!(said.code == 1 && said.err.contains("cannot sync"), "{end}: {said:?}");
         if scratch.run(&format!("list {dataset}")).code != 0 {
             continue;
         }
-        let Some(newest) = snapshots(&scratch, &dataset).pop() else { continue };
+        let Some(newest) = snapshots(&scratch, dataset).pop() else { continue };
         assert!(newest.ends_with("_partial"), "{newest}");
-        for entry in fs::read_dir(restored(&scratch, &dataset)).unwrap() {
+        for entry in fs::read_dir(restored(&scratch, dataset)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap();
             assert_eq!(fs::read(&path).unwrap(), fs::read(source.join(name)).unwrap(), "{end} {name:?}");
         }
     }
     let shell = shell(&scratch);
-    for dataset in ["tank/c0", "tank/c1", "tank/c2"] {
+    for dataset in ["tank/c0", "tank/c1", "tank/c2", "tank/n3", "tank/n7", "tank/n11"] {
         synced(&scratch, &["-e", &shell, &from, dataset]);
         assert_same(&source, &restored(&scratch, dataset), dataset);
         assert!(snapshots(&scratch, dataset).iter().all(|name| !name.ends_with("_partial")));

@@ -96,12 +96,16 @@ impl Names {
         self.groups.numbers.get(name).copied()
     }
 
-    /// Names of the groups that a user of this machine is in.
-    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = &[u8]> {
+    /// The groups that a user of this machine is in, the own one first.
+    pub fn gids_of(&self, user: &str) -> impl Iterator<Item = u32> {
         let is_known = self.users.numbers.contains_key(user.as_bytes());
         let others = self.members.get(user.as_bytes()).into_iter().flatten().copied();
-        let all = self.primary_gid(user).into_iter().chain(others).filter(move |_| is_known);
-        all.filter_map(|gid| self.group(gid))
+        self.primary_gid(user).into_iter().chain(others).filter(move |_| is_known)
+    }
+
+    /// Names of the groups that a user of this machine is in.
+    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = &[u8]> {
+        self.gids_of(user).filter_map(|gid| self.group(gid))
     }
 
     /// The group that a user logs in with.

@@ -13,10 +13,16 @@ use snowmelt_rsync::daemon::Config;
 
 use crate::context::Context;
 
+/// Files that are open at once; of log files that are named after clients there may be any number.
+const OPEN_MAX: usize = 64;
+
 /// Where lines go.
 pub struct RsyncLog {
     err: Mutex<File>,
-    files: HashMap<PathBuf, Mutex<LogFile>>,
+    /// `None` is one that cannot be opened, which has been told.
+    files: Mutex<HashMap<PathBuf, Option<LogFile>>>,
+    /// Names of files are from here.
+    directory: PathBuf,
     zone: TimeZone,
 }
 
@@ -31,33 +37,54 @@ impl RsyncLog {
     ///
     /// # Errors
     /// When standard error cannot be had.
-    pub fn open(context: &mut Context, config: &Config) -> io::Result<Self> {
-        let named = config.modules.iter().filter_map(|module| module.log_file.as_ref());
-        let mut files = HashMap::new();
-        for name in named.chain(&config.log_file) {
-            if files.contains_key(name) {
-                continue;
-            }
-            let path = context.path(name);
-            match append(&path) {
-                Ok(file) => drop(files.insert(name.clone(), Mutex::new(LogFile { path, file }))),
-                Err(error) => context.complain(format!(
-                    "warning: cannot open the log file {}: {error}: what is said goes here",
-                    path.display()
-                )),
-            }
+    pub fn open(context: &Context, config: &Config) -> io::Result<Self> {
+        let log = Self {
+            err: Mutex::new(context.err.try_clone()?),
+            files: Mutex::default(),
+            directory: context.path(""),
+            zone: context.time_zone(),
+        };
+        let modules = config.modules.iter().filter(|module| !module.has_variable_log_file());
+        for name in modules.filter_map(|module| module.log_file.as_ref()).chain(&config.log_file) {
+            log.file(&mut log.files.lock(), name);
         }
-        Ok(Self { err: Mutex::new(context.err.try_clone()?), files, zone: context.time_zone() })
+        Ok(log)
     }
 
     /// Writes a line, to the log file `name` if there is one.
     pub fn line(&self, name: Option<&Path>, text: &str) {
-        let written = match name.and_then(|name| self.files.get(name)) {
-            Some(file) => file.lock().write(&format!("{} {text}\n", self.stamp())),
-            None => writeln!(self.err.lock(), "{text}"),
-        };
-        // There is nowhere to complain.
-        drop(written);
+        if let Some(name) = name {
+            let mut files = self.files.lock();
+            if let Some(file) = self.file(&mut files, name) {
+                // There is nowhere to complain.
+                let _ = file.write(&format!("{} {text}\n", self.stamp()));
+                return;
+            }
+        }
+        let _ = writeln!(self.err.lock(), "{text}");
+    }
+
+    /// The file of this name, which is opened when it is needed first.
+    fn file<'f>(
+        &self,
+        files: &'f mut HashMap<PathBuf, Option<LogFile>>,
+        name: &Path,
+    ) -> Option<&'f mut LogFile> {
+        if !files.contains_key(name) {
+            if files.len() >= OPEN_MAX {
+                files.clear();
+            }
+            let path = self.directory.join(name);
+            let opened = append(&path);
+            if let Err(error) = &opened {
+                let path = path.display();
+                let text =
+                    format!("warning: cannot open the log file {path}: {error}: what is said goes here");
+                let _ = writeln!(self.err.lock(), "{text}");
+            }
+            files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file }));
+        }
+        files.get_mut(name)?.as_mut()
     }
 
     /// When and who, as rsync has it.

@@ -38,6 +38,7 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
         .modules
         .iter()
         .filter(|module| !module.is_directory())
+        // Which dataset it is may be for a client to tell, but of the same pool.
         .map(|module| module.path.clone())
         .collect();
     let Some(first) = datasets.first() else {
@@ -52,7 +53,9 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
     let missing = |pool: &str| format!("cannot open '{first}': no such pool '{pool}'");
     app.on_pool(first, missing, |app, session| {
         let catalog = session.datasets.catalog();
-        for path in &datasets {
+        let is_known =
+            |path: &&String| !config.modules.iter().any(|it| it.path == **path && it.has_variable_path());
+        for path in datasets.iter().filter(is_known) {
             let open = format!("cannot open '{path}'");
             let name = path.strip_suffix('@').unwrap_or(path);
             let name = super::names::parse(name, &open)?;
@@ -84,6 +87,7 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
         return Ok(Exit::Ok);
     }
     let (addresses, pid_file) = (addresses(&config, args)?, config.pid_file.clone());
+    let backlog = config.listen_backlog;
     let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
     daemon.load_indexes().map_err(|(module, error)| {
         CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
@@ -91,6 +95,10 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
     let mut listeners = Vec::new();
     for address in addresses {
         let listening = Listener::tcp(address);
+        let listening = match backlog {
+            Some(count) => listening.and_then(|listener| listener.with_backlog(count)),
+            None => listening,
+        };
         listeners.push(
             listening.map_err(|error| CliError::failed(format!("cannot listen on {address}"), &error))?,
         );
@@ -142,7 +150,9 @@ struct NoPool;
 
 impl OpenPath for NoPool {
     fn open(&self, path: &str) -> std::result::Result<Arc<dyn Source>, String> {
-        Err(format!("no pool holds {path}"))
+        Err(format!(
+            "no pool holds {path}: a server that begins without datasets has none until it is started again"
+        ))
     }
 }
 

@@ -1,6 +1,10 @@
 //! Which machines may connect (`hosts allow`, `hosts deny`).
 
-use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::config::Module;
+use super::peer::{Peer, leads_to};
+use crate::filter::matches;
 
 /// One of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,8 +13,19 @@ enum Pattern {
     All,
     /// A network, with as many leading bits, of the 128 of an IPv6 address.
     Network(u128, u32),
-    /// Any address that a name leads to.
+    /// A name of the client, or one that leads to its address.
     Name(String),
+    /// Names of clients, with wildcards.
+    Names(String),
+}
+
+/// What may be asked for names and addresses.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookups {
+    /// Names of clients.
+    pub reverse: bool,
+    /// Addresses of names in the list.
+    pub forward: bool,
 }
 
 /// A list of addresses, networks and names.
@@ -47,7 +62,7 @@ impl HostList {
     /// From words.
     ///
     /// # Errors
-    /// When one is none of `*`, an address, a network (`10.0.0.0/8`, `10.0.0.0/255.0.0.0`) and a name without wildcards.
+    /// When one is none of `*`, an address, a network (`10.0.0.0/8`, `10.0.0.0/255.0.0.0`) and a name, which may have wildcards.
     pub fn parse<'w>(words: impl Iterator<Item = &'w str>) -> Result<Self, String> {
         words.map(Self::pattern).collect::<Result<_, _>>().map(Self)
     }
@@ -63,30 +78,43 @@ impl HostList {
         if let Some((address, len)) = word.split_once('/') {
             return address.parse().ok().and_then(|address| network(address, len)).ok_or_else(wrong);
         }
-        let is_name =
-            word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
-        if is_name { Ok(Pattern::Name(word.to_owned())) } else { Err(wrong()) }
+        if word.starts_with('@') {
+            return Err(format!("'{word}': netgroups are not known here"));
+        }
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let is_wild = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'!' | b'^');
+        let word = word.to_ascii_lowercase();
+        match (word.bytes().all(is_of_name), word.bytes().all(|byte| is_of_name(byte) || is_wild(byte))) {
+            (true, _) => Ok(Pattern::Name(word)),
+            (_, true) => Ok(Pattern::Names(word)),
+            _ => Err(wrong()),
+        }
     }
 
-    /// Whether an address is in it.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        let address = bits(address);
+    /// Whether a client is in it.
+    pub fn contains(&self, peer: &Peer, lookups: Lookups) -> bool {
+        let address = bits(peer.address());
+        let name = || lookups.reverse.then(|| peer.name(true).to_ascii_lowercase());
         self.0.iter().any(|pattern| match pattern {
             Pattern::All => true,
             Pattern::Network(network, len) => (network ^ address) & mask(*len) == 0,
-            Pattern::Name(name) => (name.as_str(), 0)
-                .to_socket_addrs()
-                .is_ok_and(|mut found| found.any(|found| bits(found.ip()) == address)),
+            Pattern::Name(its) => {
+                lookups.forward && leads_to(its, peer.address()) || name().is_some_and(|name| name == *its)
+            }
+            Pattern::Names(pattern) => {
+                name().is_some_and(|name| matches(pattern.as_bytes(), name.as_bytes()))
+            }
         })
     }
 }
 
-/// Whether somebody may connect: who is in the first list may, who is in the second may not; who is in neither may unless
-/// there is a first one alone.
-pub fn is_allowed(address: IpAddr, allow: Option<&HostList>, deny: Option<&HostList>) -> bool {
-    match (allow, deny) {
-        (Some(allow), _) if allow.contains(address) => true,
-        (_, Some(deny)) => !deny.contains(address),
+/// Whether a client may use a module: who is in `hosts allow` may, who is in `hosts deny` may not; who is in neither may unless there
+/// is a list of those who may alone.
+pub fn is_allowed(peer: &Peer, module: &Module) -> bool {
+    let lookups = Lookups { reverse: module.reverse_lookup, forward: module.forward_lookup };
+    match (&module.hosts_allow, &module.hosts_deny) {
+        (Some(allow), _) if allow.contains(peer, lookups) => true,
+        (_, Some(deny)) => !deny.contains(peer, lookups),
         (Some(_), None) => false,
         (None, None) => true,
     }
@@ -96,15 +124,17 @@ pub fn is_allowed(address: IpAddr, allow: Option<&HostList>, deny: Option<&HostL
 mod tests {
     use super::*;
 
-    fn list(text: &str) -> HostList {
-        HostList::parse(text.split(' ')).unwrap()
+    fn may(address: &str, allow: Option<&str>, deny: Option<&str>) -> bool {
+        let lists = [("allow", allow), ("deny", deny)];
+        let lists =
+            lists.map(|(which, list)| list.map_or(String::new(), |list| format!("hosts {which} = {list}\n")));
+        let text = format!("[m]\npath = /m\n{}", lists.concat());
+        let config = crate::daemon::Config::parse(&text, std::path::Path::new("rsyncd.conf")).unwrap();
+        is_allowed(&Peer::new(address.parse().unwrap()), &config.modules[0])
     }
 
     #[test]
     fn lists_are_as_in_the_manual() {
-        let may = |address: &str, allow: Option<&str>, deny: Option<&str>| {
-            is_allowed(address.parse().unwrap(), allow.map(list).as_ref(), deny.map(list).as_ref())
-        };
         assert!(may("10.1.2.3", Some("10.0.0.0/8"), Some("*")));
         assert!(
             may("10.1.2.3", Some("10.0.0.0/255.0.0.0"), None) && !may("11.1.2.3", Some("10.0.0.0/8"), None)
@@ -115,8 +145,22 @@ mod tests {
         );
         assert!(may("::ffff:10.0.0.1", Some("10.0.0.1"), None) && may("fe80::1", Some("fe80::/10"), None));
         assert!(may("127.0.0.1", None, None) && !may("127.0.0.1", None, Some("127.0.0.1")));
-        for bad in ["10.0.0.0/33", "*.example.com", "10.0.0.0/255.0.255.0", "a/b"] {
+        for bad in ["10.0.0.0/33", "@friends", "10.0.0.0/255.0.255.0", "a/b", "%x"] {
             assert!(HostList::parse([bad].into_iter()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_are_asked_for() {
+        let peer = Peer::new("127.0.0.1".parse().unwrap());
+        let list = |text: &str| HostList::parse(text.split(' ')).unwrap();
+        let (reverse, forward) =
+            (Lookups { reverse: true, forward: false }, Lookups { reverse: false, forward: true });
+        assert!(list("10.0.0.1 LOCALhost").contains(&peer, forward));
+        assert!(!list("localhost *.example.org").contains(&peer, Lookups { reverse: false, forward: false }));
+        let name = peer.name(true).to_owned();
+        let begin = name.get(..1).unwrap();
+        assert!(list(&format!("*.example.org {begin}*")).contains(&peer, reverse));
+        assert!(!list("*.example.org").contains(&peer, reverse));
     }
 }

@@ -38,9 +38,24 @@ impl AuthDigest {
         (Self::Md4, "md4"),
     ];
 
-    /// All names, as they are told in the greeting.
+    /// All names, the strongest first, as they are told in the greeting.
     pub fn names() -> String {
         Self::ALL.map(|(_, name)| name).join(" ")
+    }
+
+    /// One by its name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest)
+    }
+
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(digest, _)| *digest == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether another one is no stronger than this.
+    pub fn is_at_least(self, other: Self) -> bool {
+        let place = |it: Self| Self::ALL.iter().position(|(digest, _)| *digest == it);
+        place(self) <= place(other)
     }
 
     /// The first of the client's that is known; of one that names none, what all of its version use.
@@ -49,7 +64,7 @@ impl AuthDigest {
         if names.peek().is_none() {
             return Some(if protocol < 30 { Self::Md4 } else { Self::Md5 });
         }
-        names.find_map(|name| Self::ALL.iter().find(|(_, known)| *known == name).map(|(digest, _)| *digest))
+        names.find_map(Self::named)
     }
 
     /// The first one known here that a server has; of one that names none, as of a client.

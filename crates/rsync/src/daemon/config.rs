@@ -1,11 +1,18 @@
 //! `rsyncd.conf`: what is served, to whom (rsyncd.conf(5)).
 
 mod read;
+mod set;
+mod variables;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use self::read::Reader;
+use self::set::Assignment;
+pub(super) use self::set::names;
 use super::access::HostList;
+use super::auth::AuthDigest;
+use super::identity::Identity;
 use super::log::LogFormat;
 use crate::chmod::Chmod;
 use crate::filter::Filter;
@@ -50,8 +57,16 @@ pub struct Config {
     pub pid_file: Option<PathBuf>,
     /// What the server has to say goes there, if not to standard error.
     pub log_file: Option<PathBuf>,
+    /// Connections that may wait until they are taken.
+    pub listen_backlog: Option<u16>,
+    /// Every connection begins with the address of a client that somebody stands before.
+    pub proxy_protocol: bool,
+    /// Who may say so; everybody, if nobody is named.
+    pub proxy_protocol_hosts: Option<HostList>,
     /// In the order of the file.
     pub modules: Vec<Module>,
+    /// The files and directories that it was read from, as they were then: the first one names the others.
+    pub(super) files: Vec<(PathBuf, Option<Identity>)>,
 }
 
 /// Somebody who may log in, and as what.
@@ -102,6 +117,10 @@ pub struct Module {
     pub is_disabled: bool,
     pub hosts_allow: Option<HostList>,
     pub hosts_deny: Option<HostList>,
+    /// Clients have names, which are asked for when they are needed.
+    pub reverse_lookup: bool,
+    /// Names in the lists of hosts have addresses.
+    pub forward_lookup: bool,
     pub read_only: bool,
     pub write_only: bool,
     /// Snapshots of pushes that stay, besides what the dataset's property says.
@@ -113,6 +132,8 @@ pub struct Module {
     pub pre_exec: Option<String>,
     pub post_exec: Option<String>,
     pub auth_users: Vec<AuthUser>,
+    /// The weakest one that a client may answer with.
+    pub auth_digest: Option<AuthDigest>,
     pub secrets_file: Option<PathBuf>,
     pub strict_modes: bool,
     pub uid: Id,
@@ -131,6 +152,8 @@ pub struct Module {
     pub log_file: Option<PathBuf>,
     /// Compress as little as the method allows.
     pub dont_compress: bool,
+    /// What was said of it, if that names variables of connections.
+    said: Option<Arc<[Assignment]>>,
 }
 
 impl Module {
@@ -147,6 +170,8 @@ impl Module {
             is_disabled: false,
             hosts_allow: None,
             hosts_deny: None,
+            reverse_lookup: true,
+            forward_lookup: true,
             read_only: true,
             write_only: false,
             keep_snapshots: None,
@@ -156,6 +181,7 @@ impl Module {
             pre_exec: None,
             post_exec: None,
             auth_users: Vec::new(),
+            auth_digest: None,
             secrets_file: None,
             strict_modes: true,
             uid: Id::Default,
@@ -171,7 +197,30 @@ impl Module {
             log_format: LogFormat::default(),
             log_file: None,
             dont_compress: false,
+            said: None,
         }
+    }
+
+    /// The module as it is for a connection, if that makes a difference; `look` tells the connection's variables by their names.
+    ///
+    /// # Errors
+    /// When a variable's value cannot be where the file has it, or what is wrong with the module then.
+    pub(super) fn for_connection(
+        &self,
+        look: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<Result<Self, String>> {
+        self.said.is_some().then(|| set::for_connection(self, look))
+    }
+
+    /// Whether a connection's variables decide where it is.
+    pub fn has_variable_path(&self) -> bool {
+        variables::is_of_connection(&self.path)
+    }
+
+    /// Whether they decide where what is said of it goes.
+    pub fn has_variable_log_file(&self) -> bool {
+        let file = self.log_file.as_deref().and_then(Path::to_str);
+        file.is_some_and(variables::is_of_connection)
     }
 
     /// Where the files of a tree of attributes are: below the root that a path with `/./` tells, or else that of this machine.
@@ -191,42 +240,61 @@ impl Module {
         !self.is_directory() && self.path.contains('@')
     }
 
+    /// Whether what is said of it fits together.
+    fn check(&self) -> Value<()> {
+        if self.path.is_empty() {
+            return Err(format!("module '{}' has no path", self.name));
+        }
+        if self.path.starts_with('%') {
+            return Err(format!(
+                "module '{}': a path begins with '/' or the name of a pool, not with a variable",
+                self.name
+            ));
+        }
+        if !self.auth_users.is_empty() && self.secrets_file.is_none() {
+            return Err(format!("module '{}' has auth users and no secrets file", self.name));
+        }
+        if self.is_directory() && self.is_written() {
+            return Err(format!(
+                "module '{}': only datasets are received into, and {} is a directory: 'read only' can only be yes, and no user's rule ':rw'",
+                self.name, self.path
+            ));
+        }
+        let has_owner = self.uid != Id::Default || self.gid != Id::Default;
+        if !self.is_directory() && has_owner && !self.is_written() {
+            return Err(format!(
+                "module '{}': uid and gid are of directories, and of datasets that are written to: of a dataset everything is served",
+                self.name
+            ));
+        }
+        if self.keep_snapshots.is_some() && !self.is_written() {
+            return Err(format!("module '{}': 'keep snapshots' is of what is written to only", self.name));
+        }
+        if self.index.is_some() && !self.is_directory() {
+            return Err(format!("module '{}': a dataset needs no index", self.name));
+        }
+        if self.real_file_prefix.is_some() && (self.index.is_some() || !self.is_directory()) {
+            return Err(format!("module '{}': 'real file prefix' is of trees of attributes only", self.name));
+        }
+        if self.real_path.is_some() && self.index.is_none() {
+            return Err(format!("module '{}': 'real path' is of what has an index only", self.name));
+        }
+        if self.hidden.has_merges() {
+            return Err(format!("module '{}': rules in files of directories are clients' only", self.name));
+        }
+        Ok(())
+    }
+
     /// Whether anybody may write to it, as far as it says itself.
     fn is_written(&self) -> bool {
         !self.read_only || self.auth_users.iter().any(|user| user.access == Some(Access::ReadWrite))
     }
 }
 
-/// Rules in the order in which they count, whatever that of the lines: as the manual has it.
-#[derive(Debug, Clone, Default)]
-struct Rules {
-    filter: Vec<String>,
-    include_from: Option<PathBuf>,
-    include: Vec<String>,
-    exclude_from: Option<PathBuf>,
-    exclude: Vec<String>,
-}
-
 type Value<T> = std::result::Result<T, String>;
 
-fn contents(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
-}
-
-fn boolean(text: &str) -> Value<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "yes" | "true" | "1" | "on" => Ok(true),
-        "no" | "false" | "0" | "off" => Ok(false),
-        _ => Err(format!("'{text}' is neither yes nor no")),
-    }
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
-    text.parse().map_err(|_| format!("'{text}' is no number that can be used here"))
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split([' ', '\t', ',']).filter(|word| !word.is_empty())
+fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 impl Config {
@@ -235,7 +303,9 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or a line is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(&contents(path)?, path)
+        let mut reader = Reader::new();
+        reader.file(path)?;
+        reader.end(path)
     }
 
     /// Reads the text of a file, which `path` names in errors.
@@ -245,68 +315,7 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let mut reader = Reader::new();
         reader.text(text, path)?;
-        reader.end(text, path)
-    }
-
-    fn global(&mut self, key: &str, value: &str) -> Value<bool> {
-        match key {
-            "motdfile" => self.motd_file = Some(value.into()),
-            "address" => self.address = Some(value.to_owned()),
-            "port" => self.port = Some(number(value)?),
-            "pidfile" => self.pid_file = Some(value.into()),
-            // Of the modules as well, unless they say otherwise.
-            "logfile" => {
-                self.log_file = log_file(value);
-                return Ok(false);
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    fn finish(&mut self, (mut module, rules): (Module, Rules), defaults: &Rules) -> Value<()> {
-        if module.path.is_empty() {
-            return Err(format!("module '{}' has no path", module.name));
-        }
-        if !module.auth_users.is_empty() && module.secrets_file.is_none() {
-            return Err(format!("module '{}' has auth users and no secrets file", module.name));
-        }
-        if module.is_directory() && module.is_written() {
-            return Err(format!(
-                "module '{}': only datasets are received into, and {} is a directory: 'read only' can only be yes, and no user's rule ':rw'",
-                module.name, module.path
-            ));
-        }
-        let has_owner = module.uid != Id::Default || module.gid != Id::Default;
-        if !module.is_directory() && has_owner && !module.is_written() {
-            return Err(format!(
-                "module '{}': uid and gid are of directories, and of datasets that are written to: of a dataset everything is served",
-                module.name
-            ));
-        }
-        if module.keep_snapshots.is_some() && !module.is_written() {
-            return Err(format!("module '{}': 'keep snapshots' is of what is written to only", module.name));
-        }
-        if module.index.is_some() && !module.is_directory() {
-            return Err(format!("module '{}': a dataset needs no index", module.name));
-        }
-        if module.real_file_prefix.is_some() && (module.index.is_some() || !module.is_directory()) {
-            return Err(format!(
-                "module '{}': 'real file prefix' is of trees of attributes only",
-                module.name
-            ));
-        }
-        if module.real_path.is_some() && module.index.is_none() {
-            return Err(format!("module '{}': 'real path' is of what has an index only", module.name));
-        }
-        for rules in [&rules, defaults] {
-            add_rules(&mut module.hidden, rules)?;
-        }
-        if module.hidden.has_merges() {
-            return Err(format!("module '{}': rules in files of directories are clients' only", module.name));
-        }
-        self.modules.push(module);
-        Ok(())
+        reader.end(path)
     }
 
     /// A module by name.
@@ -315,134 +324,10 @@ impl Config {
     }
 }
 
-fn is_module_name(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['/', ']', '[', '\n'])
-}
-
-fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<()> {
-    let hosts = |value: &str| HostList::parse(words(value)).map(Some);
-    match key {
-        "path" => module.path = trimmed_path(value),
-        "index" => module.index = Some(value.into()),
-        "realpath" => module.real_path = Some(value.into()),
-        "realfileprefix" => module.real_file_prefix = Some(value.into()),
-        // Clients are known by their addresses only.
-        "reverselookup" if !boolean(value)? => {}
-        "comment" => module.comment = value.to_owned(),
-        "list" => module.list = boolean(value)?,
-        "maxconnections" => {
-            let count: i64 = number(value)?;
-            module.is_disabled = count < 0;
-            module.max_connections = usize::try_from(count).unwrap_or(0);
-        }
-        "hostsallow" => module.hosts_allow = hosts(value)?,
-        "hostsdeny" => module.hosts_deny = hosts(value)?,
-        "authusers" => module.auth_users = words(value).map(auth_user).collect::<Value<_>>()?,
-        "secretsfile" => module.secrets_file = Some(value.into()),
-        "strictmodes" => module.strict_modes = boolean(value)?,
-        "uid" => module.uid = Id::Named(value.to_owned()),
-        "gid" => module.gid = Id::Named(value.to_owned()),
-        "numericids" => module.numeric_ids = boolean(value)?,
-        "mungesymlinks" => module.munge_symlinks = boolean(value)?,
-        "ignorenonreadable" => module.ignore_nonreadable = boolean(value)?,
-        "ignoreerrors" => module.ignore_errors = boolean(value)?,
-        "timeout" => module.timeout_seconds = number(value)?,
-        "refuseoptions" => module.refuse_options = words(value).map(str::to_owned).collect(),
-        "transferlogging" => module.transfer_logging = boolean(value)?,
-        "logformat" => module.log_format = LogFormat::parse(value)?,
-        "filter" => rules.filter.push(value.to_owned()),
-        "exclude" => rules.exclude.extend(words(value).map(str::to_owned)),
-        "include" => rules.include.extend(words(value).map(str::to_owned)),
-        "excludefrom" => rules.exclude_from = Some(value.into()),
-        "includefrom" => rules.include_from = Some(value.into()),
-        "readonly" => module.read_only = boolean(value)?,
-        "writeonly" => module.write_only = boolean(value)?,
-        "keepsnapshots" => {
-            let count: usize = number(value)?;
-            if count == 0 {
-                return Err("at least the newest snapshot stays: 'keep snapshots' is 1 or more".to_owned());
-            }
-            module.keep_snapshots = Some(count);
-        }
-        "incomingchmod" => module.incoming_chmod = Chmod::parse(value)?,
-        "outgoingchmod" => module.outgoing_chmod = Chmod::parse(value)?,
-        "earlyexec" => module.early_exec = command(value),
-        "pre-xferexec" => module.pre_exec = command(value),
-        "post-xferexec" => module.post_exec = command(value),
-        // Every module ends at its root, with or without chroot(2).
-        "usechroot" => drop(boolean(value)?),
-        "logfile" => module.log_file = log_file(value),
-        // No compressor changes its level from file to file, as in rsync 3.5: all files or none.
-        "dontcompress" => module.dont_compress = words(value).any(|pattern| pattern == "*"),
-        // What is said goes to a file or to standard error, and nobody can ask for more of it.
-        "syslogfacility" | "syslogtag" | "maxverbosity" => {}
-        // Connections are counted in this one process.
-        "lockfile" => {}
-        _ => return Err(format!("the parameter '{key}' is not known here")),
-    }
-    Ok(())
-}
-
-fn log_file(value: &str) -> Option<PathBuf> {
-    (!value.is_empty()).then(|| value.into())
-}
-
-fn trimmed_path(path: &str) -> String {
-    match path.trim_end_matches('/') {
-        "" => path.to_owned(),
-        trimmed => trimmed.to_owned(),
-    }
-}
-
-/// Nothing takes back what stands before all modules.
-fn command(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
-fn auth_user(text: &str) -> Value<AuthUser> {
-    let (name, what) = text.split_once(':').map_or((text, None), |(name, what)| (name, Some(what)));
-    let access = match what {
-        None => None,
-        Some("deny") => Some(Access::Denied),
-        Some("ro") => Some(Access::Read),
-        Some("rw") => Some(Access::ReadWrite),
-        Some(_) => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
-    };
-    Ok(AuthUser { name: name.to_owned(), access })
-}
-
-fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
-    for text in &rules.filter {
-        // Several rules may stand on one line, each beginning with its kind.
-        let mut rest = text.trim();
-        while !rest.is_empty() {
-            let (kind, after) =
-                rest.split_once([' ', '_']).ok_or_else(|| format!("'{rest}' is no filter rule"))?;
-            let after = after.trim_start();
-            let (pattern, after) = after.split_once(' ').unwrap_or((after, ""));
-            hidden.add(format!("{kind} {pattern}").as_bytes()).map_err(|error| error.to_string())?;
-            rest = after.trim_start();
-        }
-    }
-    for (file, patterns, include) in
-        [(&rules.include_from, &rules.include, true), (&rules.exclude_from, &rules.exclude, false)]
-    {
-        if let Some(file) = file {
-            let text =
-                std::fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-            for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-                match line {
-                    [] | [b'#' | b';', ..] => {}
-                    [b'+' | b'-', b' ', ..] => hidden.add(line).map_err(|error| error.to_string())?,
-                    _ => hidden.add_pattern(line, include),
-                }
-            }
-        }
-        for pattern in patterns {
-            hidden.add_pattern(pattern.as_bytes(), include);
-        }
-    }
-    Ok(())
+/// The name in a header; spaces in it count once.
+fn module_name(name: &str) -> Option<String> {
+    let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!name.is_empty() && !name.contains(['/', ']', '[', '\n'])).then_some(name)
 }
 
 #[cfg(test)]
@@ -468,7 +353,85 @@ mod tests {
         let hides = |module: &Module, path: &[u8]| {
             module.hidden.excludes(Subject { path, full: path, is_dir: false }, None)
         };
-        assert!(hides(a, b"d/c.tmp") && !hides(a, b"x") && hides(b, b"x") && hides(b, b"c.tmp"));
+        // Of the same sort, the last line is the one that counts.
+        assert!(hides(a, b"d/c.tmp") && !hides(a, b"x") && hides(b, b"x") && !hides(b, b"c.tmp"));
+    }
+
+    #[test]
+    fn rules_are_read_as_the_manual_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("rules");
+        std::fs::write(&file, "# those of everybody\n- *.o\n+ /kept\n").unwrap();
+        let hidden = |text: &str, names: &[&str]| {
+            let config = parse(&format!("[m]\npath = /m\n{text}\n")).unwrap();
+            let module = config.modules.first().unwrap().clone();
+            let is_hidden = |name: &&&str| {
+                let path = name.as_bytes();
+                module.hidden.excludes(Subject { path, full: path, is_dir: false }, None)
+            };
+            names.iter().filter(is_hidden).copied().collect::<Vec<_>>().join(" ")
+        };
+        let names = ["a.o", "kept", "b", "c,d", "rules"];
+        let file = file.display();
+        assert_eq!(hidden("exclude = + /b * x", &names), "a.o kept c,d rules");
+        assert_eq!(hidden("exclude = c,d\nexclude = - b", &names), "b");
+        assert_eq!(hidden("include = b\nexclude = *", &names), "a.o kept c,d rules");
+        assert_eq!(hidden(&format!("filter = merge {file} - *"), &names), "a.o b c,d rules");
+        assert_eq!(hidden(&format!("filter = .- {file}"), &names), "a.o");
+        assert_eq!(hidden(&format!("exclude from = {file}"), &names), "a.o");
+        let gone = parse("[m]\npath = /m\nfilter = merge /none\n").unwrap_err().to_string();
+        assert!(gone.contains("line 3") && gone.contains("cannot read /none"), "{gone}");
+    }
+
+    #[test]
+    fn globals_can_come_between_modules() {
+        let config = parse(
+            "comment = one\n[a]\npath = /a\n[global]\ncomment = two\nlisten backlog = 9\nproxy protocol = yes\n\
+             proxy protocol hosts = 10.0.0.0/8\n[ b  c ]\npath = /b\nfake super = no\nopen noatime = no\ntemp dir = /tmp\n",
+        )
+        .unwrap();
+        let seen: Vec<_> = config.modules.iter().map(|it| (it.name.as_str(), it.comment.as_str())).collect();
+        assert_eq!(seen, [("a", "one"), ("b c", "two")]);
+        assert_eq!((config.listen_backlog, config.proxy_protocol), (Some(9), true));
+        assert!(config.proxy_protocol_hosts.is_some());
+    }
+
+    #[test]
+    fn variables_of_connections_make_modules_anew() {
+        let text = "comment = %RSYNC_USER_NAME%\nexclude = /%RSYNC_USER_NAME%.key\nlog format = %RSYNC_USER_NAME%\n\
+                    [plain]\npath = /p\ncomment = %NO_SUCH_VARIABLE% 100%\nexclude = x\nlog format = %n\n\
+                    [home]\npath = tank/home/%RSYNC_USER_NAME%\nauth users = *\nsecrets file = %RSYNC_MODULE_PATH%/s\n\
+                    pre-xfer exec = prepare %RSYNC_USER_NAME% \"$RSYNC_MODULE_PATH\"\n";
+        assert!(parse(text).is_err(), "no such field in lines");
+        let text = text.replacen("log format = %RSYNC_USER_NAME%\n", "", 1);
+        let config = parse(&text).unwrap();
+        let plain = &config.modules[0];
+        // What it began as counts too.
+        assert!(plain.for_connection(&|_| Some("joe".to_owned())).is_some());
+        let home = &config.modules[1];
+        assert!(home.has_variable_path() && !plain.has_variable_path());
+        let of = |user: &str| {
+            let user = user.to_owned();
+            home.for_connection(&move |name| (name == "RSYNC_USER_NAME").then(|| user.clone())).unwrap()
+        };
+        let joe = of("joe").unwrap();
+        assert_eq!(
+            (joe.path.as_str(), joe.comment.as_str(), joe.name.as_str()),
+            ("tank/home/joe", "joe", "home")
+        );
+        assert_eq!(joe.secrets_file.as_deref(), Some(Path::new("tank/home/joe/s")));
+        assert_eq!(joe.pre_exec.as_deref(), Some("prepare joe \"$RSYNC_MODULE_PATH\""));
+        assert!(joe.hidden.excludes(Subject { path: b"joe.key", full: b"joe.key", is_dir: false }, None));
+        for bad in ["", "..", "a/b"] {
+            assert!(of(bad).unwrap_err().contains("which is no name"), "{bad}");
+        }
+        assert!(of("joe;id").unwrap_err().contains("refusing to run shell hook"));
+        // Before anybody has logged in, it stays as it is.
+        let nobody = home.for_connection(&|_| None).unwrap().unwrap();
+        assert_eq!(nobody.path, "tank/home/%RSYNC_USER_NAME%");
+        // What is not allowed of any module is not of one made so.
+        let text = "[m]\npath = tank/%RSYNC_USER_NAME%\nkeep snapshots = 3\nread only = no\n";
+        assert!(parse(text).is_ok() && parse("[m]\npath = %RSYNC_USER_NAME%\n").is_err());
     }
 
     #[test]
@@ -559,6 +522,11 @@ mod tests {
             ("[a]\npath = /a\nauth users = joe\n", 3),
             ("[a]\npath = /a\nfilter = : .rules\n", 3),
             ("[a]\npath = /a\nfilter = - a ? b\n", 3),
+            ("[a]\npath = /a\nauth digest = sha3\n", 3),
+            ("[a]\npath = /a\nfake super = yes\n", 3),
+            ("[a]\npath = /a\nhosts allow = @friends\n", 3),
+            ("daemon uid = nobody\n[a]\npath = /a\n", 1),
+            ("proxy protocol = perhaps\n", 1),
         ] {
             let error = parse(text).unwrap_err();
             assert!(

@@ -1,14 +1,17 @@
 //! One connection, from its greeting to the choice of a module and the arguments (docs/format/rsync.md, "The daemon").
 
+use std::borrow::Cow;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::access::is_allowed;
+use super::access::{Lookups, is_allowed};
 use super::auth::{self, AuthDigest};
-use super::config::Access;
-use super::{Daemon, Module};
+use super::config::{Access, Config};
+use super::peer::Peer;
+use super::serve::variables;
+use super::{Daemon, Module, proxy};
 use crate::error::Result;
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
 use crate::wire::{Patience, Prompt, ReadWire};
@@ -154,10 +157,14 @@ impl Daemon {
     ///
     /// # Errors
     /// When the connection fails or the client breaks the rules; what can be told it was told.
-    pub fn serve_link(&self, mut link: Link, peer: IpAddr) -> Result<()> {
-        let result = self.greet(&mut link, peer);
-        let Some(chosen) = result? else { return Ok(()) };
-        let module = chosen.module;
+    pub fn serve_link(&self, mut link: Link, address: IpAddr) -> Result<()> {
+        let config = self.renewed();
+        (link.set_timeout)(Some(self.patience))?;
+        link.patience.begin(self.patience, None);
+        let peer =
+            Peer::new(if config.proxy_protocol { behind(&config, &mut link, address)? } else { address });
+        let Some(chosen) = self.greet(&config, &mut link, &peer)? else { return Ok(()) };
+        let module = &*chosen.module;
         let Some(counted) = self.enter(module) else {
             if module.is_disabled {
                 link.say("@ERROR: module is disabled")?;
@@ -169,14 +176,12 @@ impl Daemon {
             }
             return Ok(());
         };
-        self.serve_module(link, peer, &chosen, counted);
+        self.serve_module(link, &peer, &chosen, counted);
         Ok(())
     }
 
     /// Up to a module that the client may read; `None` when there is nothing more to be done.
-    fn greet<'d>(&'d self, link: &mut Link, peer: IpAddr) -> Result<Option<Chosen<'d>>> {
-        (link.set_timeout)(Some(self.patience))?;
-        link.patience.begin(self.patience, None);
+    fn greet<'c>(&self, config: &'c Config, link: &mut Link, peer: &Peer) -> Result<Option<Chosen<'c>>> {
         link.say(&format!("@RSYNCD: {PROTOCOL_MAX}.0 {}", AuthDigest::names()))?;
         let Some(greeting) = Greeting::parse(&link.line()?) else {
             link.say("@ERROR: protocol startup error")?;
@@ -190,7 +195,7 @@ impl Daemon {
             link.say(&message)?;
             return Ok(None);
         }
-        if let Some(motd) = self.config.motd_file.as_deref().and_then(read_motd) {
+        if let Some(motd) = config.motd_file.as_deref().and_then(read_motd) {
             link.writer.write_all(&motd)?;
         }
         let mut name = link.line()?;
@@ -204,22 +209,24 @@ impl Daemon {
             name = link.line()?;
         }
         if name.is_empty() || name == "#list" {
-            return self.list(link, peer).map(|()| None);
+            return self.list(config, link, peer).map(|()| None);
         }
         if name.starts_with('#') {
             link.say(&format!("@ERROR: Unknown command '{name}'"))?;
             return Ok(None);
         }
-        let Some(module) = self.config.module(name.as_bytes()) else {
+        let Some(module) = config.module(name.as_bytes()) else {
             self.say(format!("unknown module '{}' tried from {peer}", name.escape_default()));
             link.say(&format!("@ERROR: Unknown module '{name}'"))?;
             return Ok(None);
         };
-        if !is_allowed(peer, module.hosts_allow.as_ref(), module.hosts_deny.as_ref()) {
-            self.say(format!("rsync denied on module {name} from {peer}"));
+        let Some(mut chosen) = self.module_for(link, module, peer, None)? else { return Ok(None) };
+        if !is_allowed(peer, &chosen) {
+            let host = peer.known_name();
+            self.say(format!("rsync denied on module {name} from {host} ({peer})"));
             // Of what is not listed, nobody is told that it is there.
             let message = match module.list {
-                true => format!("@ERROR: access denied to {name} from {peer} ({peer})"),
+                true => format!("@ERROR: access denied to {name} from {host} ({peer})"),
                 false => format!("@ERROR: Unknown module '{name}'"),
             };
             link.say(&message)?;
@@ -227,27 +234,87 @@ impl Daemon {
         }
         let (mut user, mut access) = (String::new(), None);
         if !module.auth_users.is_empty() {
-            let challenge = auth::challenge()?;
-            link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
-            let answer = link.line()?;
-            let digest = greeting.digest.ok_or("no digest in common".to_owned());
-            match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer, &self.names)) {
-                Ok(found) => (user, access) = found,
-                Err(reason) => {
-                    let who = answer.split(' ').next().unwrap_or_default().escape_default().to_string();
-                    self.say(format!("auth failed on module {name} from {peer} for {who}: {reason}"));
-                    link.say(&format!("@ERROR: auth failed on module {name}"))?;
-                    return Ok(None);
-                }
-            }
+            let Some(found) = self.log_in(link, &chosen, peer, greeting.digest)? else { return Ok(None) };
+            (user, access) = found;
         }
-        Ok(Some(Chosen { module, user, access, protocol: greeting.protocol, early_input }))
+        if let Cow::Owned(_) = chosen {
+            let again = self.module_for(link, module, peer, Some(&user))?;
+            chosen = match again {
+                Some(again) => again,
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(Chosen { module: chosen, user, access, protocol: greeting.protocol, early_input }))
     }
 
-    fn list(&self, link: &mut Link, peer: IpAddr) -> Result<()> {
+    /// A module with the variables of a connection in it: that of the user once there is one.
+    fn module_for<'c>(
+        &self,
+        link: &mut Link,
+        module: &'c Module,
+        peer: &Peer,
+        user: Option<&str>,
+    ) -> Result<Option<Cow<'c, Module>>> {
+        let look = |name: &str| match name {
+            // They are asked for by what is asked for here.
+            "RSYNC_HOST_NAME" => Some(peer.name(module.reverse_lookup).to_owned()),
+            "RSYNC_USER_NAME" => user.map(str::to_owned),
+            _ => {
+                let mut known = variables(module, peer, "").into_iter();
+                known.find_map(|(its, value)| (its == name).then_some(value)?.into_string().ok())
+            }
+        };
+        match module.for_connection(&look) {
+            None => Ok(Some(Cow::Borrowed(module))),
+            Some(Ok(made)) => Ok(Some(Cow::Owned(made))),
+            Some(Err(what)) => {
+                self.say(format!("module {} from {peer}: {what}", module.name));
+                link.say(&format!("@ERROR: module {} cannot be used", module.name))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Has the client show that it knows a password; `None` if it was told that it does not.
+    fn log_in(
+        &self,
+        link: &mut Link,
+        module: &Module,
+        peer: &Peer,
+        digest: Option<AuthDigest>,
+    ) -> Result<Option<(String, Option<Access>)>> {
+        let name = &module.name;
+        let digest =
+            digest.ok_or("no digest in common".to_owned()).and_then(|digest| match module.auth_digest {
+                Some(least) if !digest.is_at_least(least) => {
+                    Err(format!("its digest {} is weaker than {}", digest.name(), least.name()))
+                }
+                _ => Ok(digest),
+            });
+        if let (Err(reason), Some(_)) = (&digest, module.auth_digest) {
+            // Nobody is to see an answer that is easy to guess a password from.
+            self.say(format!("auth failed on module {name} from {peer}: {reason}"));
+            link.say(&format!("@ERROR: auth failed on module {name}"))?;
+            return Ok(None);
+        }
+        let challenge = auth::challenge()?;
+        link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
+        let answer = link.line()?;
+        match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer, &self.names)) {
+            Ok(found) => Ok(Some(found)),
+            Err(reason) => {
+                let who = answer.split(' ').next().unwrap_or_default().escape_default().to_string();
+                self.say(format!("auth failed on module {name} from {peer} for {who}: {reason}"));
+                link.say(&format!("@ERROR: auth failed on module {name}"))?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn list(&self, config: &Config, link: &mut Link, peer: &Peer) -> Result<()> {
         self.say(format!("module-list request from {peer}"));
-        for module in self.config.modules.iter().filter(|module| module.list) {
-            if is_allowed(peer, module.hosts_allow.as_ref(), module.hosts_deny.as_ref()) {
+        for module in config.modules.iter().filter(|module| module.list) {
+            if is_allowed(peer, module) {
                 link.say(&format!("{:<15}\t{}", module.name, module.comment))?;
             }
         }
@@ -255,9 +322,23 @@ impl Daemon {
     }
 }
 
+/// Who is behind a proxy.
+///
+/// # Errors
+/// When who connects may not say so, or says it wrong.
+fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
+    let lookups = Lookups { reverse: false, forward: true };
+    let is_trusted = |hosts: &super::access::HostList| hosts.contains(&Peer::new(address), lookups);
+    if !config.proxy_protocol_hosts.as_ref().is_none_or(is_trusted) {
+        let what = "not one of the 'proxy protocol hosts'";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
+    }
+    Ok(proxy::read(&mut link.reader)?.unwrap_or(address))
+}
+
 /// A module that the client may use.
-pub(super) struct Chosen<'d> {
-    pub(super) module: &'d Module,
+pub(super) struct Chosen<'c> {
+    pub(super) module: Cow<'c, Module>,
     /// Who logged in.
     pub(super) user: String,
     /// What who logged in may do, if that is not the module's choice.

@@ -78,7 +78,7 @@ impl Output {
     }
 }
 
-/// Runs a command by the shell, with `input`, of a few KiB, on its standard input; for as long as it takes without `patience`.
+/// Runs a command by the shell (`$RSYNC_SHELL`, or `/bin/sh`), with `input`, of a few KiB, on its standard input; for as long as it takes without `patience`.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -88,7 +88,7 @@ pub fn run(
     input: &[u8],
     patience: Option<Duration>,
 ) -> io::Result<Ended> {
-    let mut child = Command::new("/bin/sh")
+    let mut child = Command::new(std::env::var_os("RSYNC_SHELL").unwrap_or_else(|| "/bin/sh".into()))
         .args(["-c", command])
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .current_dir("/")

@@ -1,29 +1,14 @@
 //! The indexes that modules have: each is in memory once, for all clients, and read again when another file is in its place.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::identity::Identity;
 use crate::index::{Index, IndexError};
-
-/// What tells one file at a path from the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    len: u64,
-    changed: (i64, i64),
-}
-
-impl Identity {
-    fn of(it: &Metadata) -> Self {
-        Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) }
-    }
-}
 
 /// An index as it was last read.
 #[derive(Debug, Default)]
@@ -49,7 +34,7 @@ impl Indexes {
         let slot = self.0.lock().entry(path.to_owned()).or_default().clone();
         // Held while it is read: those who come meanwhile wait for it instead of reading it too.
         let mut slot = slot.lock();
-        let found = std::fs::metadata(path).as_ref().map(Identity::of).ok();
+        let found = Identity::at(path);
         if let Some(index) = &slot.index
             && found.is_some()
             && slot.identity == found

@@ -31,6 +31,15 @@ impl Listener {
         Ok(Self { socket })
     }
 
+    /// Has so many connections wait until they are taken.
+    ///
+    /// # Errors
+    /// When the socket is broken.
+    pub fn with_backlog(self, count: u16) -> io::Result<Self> {
+        rustix::net::listen(&self.socket, count.into())?;
+        Ok(self)
+    }
+
     /// Where it listens.
     ///
     /// # Errors

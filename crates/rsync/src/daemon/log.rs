@@ -56,6 +56,8 @@ pub type TimeText = dyn Fn(i64) -> String + Send + Sync;
 pub struct LogContext {
     /// Address of the client.
     pub address: String,
+    /// Its name, where lines have that.
+    pub host: String,
     /// The module's name.
     pub module: String,
     /// Its path.
@@ -103,11 +105,17 @@ impl LogFormat {
         Ok(Self(parts))
     }
 
+    /// Whether the name of the client is in it.
+    pub(crate) fn tells_host(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Field { letter: 'h', .. }))
+    }
+
     /// The line of one file.
     pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>, time: &TimeText) -> String {
         let metadata = &event.metadata;
         let field = |letter: char| match letter {
-            'a' | 'h' => context.address.clone(),
+            'a' => context.address.clone(),
+            'h' => context.host.clone(),
             'b' => event.bytes.to_string(),
             'f' => printable(event.path),
             'n' => printable(event.name),

@@ -4,10 +4,14 @@ mod access;
 mod auth;
 mod config;
 mod connection;
+mod current;
 mod exec;
+mod identity;
 mod indexes;
 mod listener;
 mod log;
+mod peer;
+mod proxy;
 mod refuse;
 mod serve;
 
@@ -26,6 +30,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use self::current::Current;
 use crate::history;
 use crate::index::IndexError;
 use crate::names::Names;
@@ -57,7 +62,7 @@ pub type Log = dyn Fn(Option<&Path>, &str) + Send + Sync;
 
 /// What all connections share.
 pub struct Daemon {
-    config: Config,
+    current: Mutex<Current>,
     datasets: Box<dyn OpenPath>,
     names: Names,
     log: Box<Log>,
@@ -90,12 +95,13 @@ impl Shutdown {
 }
 
 impl Daemon {
-    /// A daemon with this configuration.
+    /// A daemon with this configuration, and with what its files say later.
     pub fn new(config: Config, datasets: Box<dyn OpenPath>, log: Box<Log>) -> Self {
         let names = Names::of_this_machine();
         let indexes = indexes::Indexes::default();
         let (patience, time) = (PATIENCE, Box::new(history::log_time));
-        Self { config, datasets, names, log, patience, time, indexes, connected: Mutex::default() }
+        let current = Mutex::new(Current::new(config));
+        Self { current, datasets, names, log, patience, time, indexes, connected: Mutex::default() }
     }
 
     /// Tells times in the log so, instead of in UTC.
@@ -110,9 +116,16 @@ impl Daemon {
         Self { patience, ..self }
     }
 
-    /// Its configuration.
-    pub fn config(&self) -> &Config {
-        &self.config
+    /// The configuration as its files are now.
+    fn renewed(&self) -> Arc<Config> {
+        let mut current = self.current.lock();
+        let told = current.renew();
+        let config = current.last().clone();
+        drop(current);
+        if let Some(told) = told {
+            self.say(told);
+        }
+        config
     }
 
     /// Reads the indexes of all modules, so that no client waits for that.
@@ -120,7 +133,8 @@ impl Daemon {
     /// # Errors
     /// When one cannot be used: the name of its module, and why.
     pub fn load_indexes(&self) -> Result<(), (String, IndexError)> {
-        for module in &self.config.modules {
+        let config = self.current.lock().last().clone();
+        for module in config.modules.iter().filter(|module| !module.has_variable_path()) {
             if let Some(path) = &module.index {
                 let loaded = self.indexes.get(path, |_| {});
                 loaded.map_err(|error| (module.name.clone(), error))?;
@@ -130,7 +144,8 @@ impl Daemon {
     }
 
     fn say(&self, text: impl AsRef<str>) {
-        (self.log)(self.config.log_file.as_deref(), text.as_ref());
+        let config = self.current.lock().last().clone();
+        (self.log)(config.log_file.as_deref(), text.as_ref());
     }
 
     /// Says what is of one module only.

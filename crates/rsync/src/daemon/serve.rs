@@ -1,7 +1,6 @@
 //! A module's client: the commands around its transfer, its arguments, and the transfer itself.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +8,11 @@ use std::time::Duration;
 
 use rustix::process::{Gid, Uid};
 
-use super::config::Id;
+use super::config::{Id, names};
 use super::connection::Chosen;
 use super::exec::{self, Variables};
 use super::log::{Event, LogContext, SENT};
+use super::peer::Peer;
 use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::index::IndexError;
@@ -33,7 +33,7 @@ struct Asked<'d> {
     module: &'d Module,
     user: &'d str,
     protocol: u8,
-    peer: IpAddr,
+    peer: &'d Peer,
     options: Options,
     failure: Option<RsyncError>,
     source: Arc<dyn Source>,
@@ -44,11 +44,11 @@ impl Daemon {
     pub(super) fn serve_module(
         &self,
         mut link: Link,
-        peer: IpAddr,
+        peer: &Peer,
         chosen: &Chosen<'_>,
         counted: Counted<'_>,
     ) {
-        let module = chosen.module;
+        let module = &*chosen.module;
         let mut variables = variables(module, peer, &chosen.user);
         let result = self.ask(&mut link, peer, chosen, &mut variables).and_then(|asked| match asked {
             None => Ok(None),
@@ -104,6 +104,10 @@ impl Daemon {
         variables: &Variables,
         (input, patience): (&[u8], Option<Duration>),
     ) -> std::result::Result<(), String> {
+        // As rsync has it, for whoever wants to start the server without any of them.
+        if std::env::var_os("RSYNC_NO_XFER_EXEC").is_some() {
+            return Ok(());
+        }
         let ended = match exec::run(command, variables, input, patience) {
             Ok(ended) => ended,
             Err(error) => {
@@ -129,11 +133,11 @@ impl Daemon {
     fn ask<'d>(
         &self,
         link: &mut Link,
-        peer: IpAddr,
+        peer: &'d Peer,
         chosen: &'d Chosen<'d>,
         variables: &mut Variables,
     ) -> Result<Option<Asked<'d>>> {
-        let module = chosen.module;
+        let module = &*chosen.module;
         if let Some(command) = &module.early_exec {
             let input = (chosen.early_input.as_slice(), Some(exec::PATIENCE));
             if self.run(module, ("early exec", command), variables, input).is_err() {
@@ -196,6 +200,10 @@ impl Daemon {
         }
         let context = LogContext {
             address: asked.peer.to_string(),
+            host: match module.transfer_logging && module.log_format.tells_host() {
+                true => asked.peer.name(module.reverse_lookup).to_owned(),
+                false => String::new(),
+            },
             module: module.name.clone(),
             path: module.path.clone(),
             user: asked.user.to_owned(),
@@ -274,7 +282,7 @@ impl Daemon {
         };
         let gid = match &module.gid {
             Id::Default => None,
-            Id::Named(_) => self.gids(module)?.first().copied(),
+            Id::Named(_) => self.gids(module, uid.unwrap_or(NOBODY))?.first().copied(),
         };
         Ok((uid, gid))
     }
@@ -300,16 +308,33 @@ impl Daemon {
         })
     }
 
-    fn gids(&self, module: &Module) -> std::result::Result<Vec<u32>, String> {
-        match &module.gid {
-            Id::Default => {
-                Ok(vec![self.names.gid("nobody").or_else(|| self.names.gid("nogroup")).unwrap_or(NOBODY)])
+    /// The groups that `gid` names, the one that files get first; `uid` is who is in all those that "*" stands for.
+    fn gids(&self, module: &Module, uid: u32) -> std::result::Result<Vec<u32>, String> {
+        let Id::Named(text) = &module.gid else {
+            return Ok(vec![
+                self.names.gid("nobody").or_else(|| self.names.gid("nogroup")).unwrap_or(NOBODY),
+            ]);
+        };
+        let mut gids = Vec::new();
+        for name in names(text) {
+            match (name, gids.is_empty()) {
+                ("*", true) => {
+                    let user = self.names.user(uid).map(String::from_utf8_lossy);
+                    gids.extend(user.iter().flat_map(|user| self.names.gids_of(user)));
+                    if gids.is_empty() {
+                        return Err(format!("Invalid gid *: user {uid} has no groups"));
+                    }
+                }
+                _ => gids.push(self.names.gid(name).ok_or_else(|| format!("Invalid gid {name}"))?),
             }
-            Id::Named(names) => names
-                .split([' ', ',', '\t'])
-                .filter(|name| !name.is_empty())
-                .map(|name| self.names.gid(name).ok_or_else(|| format!("Invalid gid {name}")))
-                .collect(),
+        }
+        Ok(gids)
+    }
+
+    fn uid(&self, module: &Module) -> std::result::Result<u32, String> {
+        match &module.uid {
+            Id::Default => Ok(self.names.uid("nobody").unwrap_or(NOBODY)),
+            Id::Named(name) => self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}")),
         }
     }
 
@@ -318,11 +343,8 @@ impl Daemon {
         if !module.is_directory() || !rustix::process::geteuid().is_root() {
             return Ok(());
         }
-        let uid = match &module.uid {
-            Id::Default => self.names.uid("nobody").unwrap_or(NOBODY),
-            Id::Named(name) => self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?,
-        };
-        let gids = self.gids(module)?;
+        let uid = self.uid(module)?;
+        let gids = self.gids(module, uid)?;
         if uid == 0 && gids == [0] {
             return Ok(());
         }
@@ -349,7 +371,7 @@ fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
 }
 
 /// What all commands of a connection are told. The number is one that no other has at the time.
-fn variables(module: &Module, peer: IpAddr, user: &str) -> Variables {
+pub(super) fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
     let number = rustix::thread::gettid().as_raw_nonzero();
     [
         ("RSYNC_MODULE_NAME", module.name.clone()),

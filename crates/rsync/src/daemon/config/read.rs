@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Config, ConfigError, Module, Rules, Value, set};
+use super::set::{Assignment, Draft};
+use super::{Config, ConfigError, Value};
+use crate::daemon::identity::Identity;
 
 /// Files that include files that include …
 const DEPTH_MAX: usize = 10;
@@ -10,37 +12,39 @@ const DEPTH_MAX: usize = 10;
 /// What has been read so far.
 pub(super) struct Reader {
     config: Config,
-    /// What stands before the first module is what modules begin as.
-    defaults: (Module, Rules),
-    current: Option<(Module, Rules)>,
+    /// What stands before the first module, or below "[global]", is what modules begin as.
+    defaults: Draft,
+    current: Option<Draft>,
     /// Of the files that are being read.
     depth: usize,
+    /// The line that was read last.
+    line: usize,
 }
 
 impl Reader {
     pub(super) fn new() -> Self {
-        let defaults = (Module::new(""), Rules::default());
-        Self { config: Config::default(), defaults, current: None, depth: 0 }
+        Self { config: Config::default(), defaults: Draft::new(), current: None, depth: 0, line: 0 }
     }
 
     /// Reads the text of a file.
     pub(super) fn text(&mut self, text: &str, path: &Path) -> Result<(), ConfigError> {
         for (line, text) in logical_lines(text) {
+            self.line = line;
             let wrong = |what: String| ConfigError::Line { path: path.to_owned(), line, what };
             if let Some(directive) = text.strip_prefix('&') {
                 match directive.split_once(char::is_whitespace) {
                     Some(("include", other)) => {
                         self.finish_module().map_err(wrong)?;
                         let defaults = self.defaults.clone();
-                        for file in files(path, other.trim(), "conf").map_err(wrong)? {
-                            self.file(&file, path, line)?;
+                        for file in self.files(path, other.trim(), "conf").map_err(wrong)? {
+                            self.nested(&file, path, line)?;
                             self.finish_module().map_err(wrong)?;
                             self.defaults = defaults.clone();
                         }
                     }
                     Some(("merge", other)) => {
-                        for file in files(path, other.trim(), "inc").map_err(wrong)? {
-                            self.file(&file, path, line)?;
+                        for file in self.files(path, other.trim(), "inc").map_err(wrong)? {
+                            self.nested(&file, path, line)?;
                         }
                     }
                     _ => {
@@ -58,74 +62,94 @@ impl Reader {
         Ok(())
     }
 
-    /// All has been read; `text` was that of the file `path`.
-    pub(super) fn end(mut self, text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let line = text.lines().count();
+    /// All has been read, beginning with the file `path`.
+    pub(super) fn end(mut self, path: &Path) -> Result<Config, ConfigError> {
+        let line = self.line;
         let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
         self.finish_module().map_err(wrong)?;
         Ok(self.config)
     }
 
+    /// Reads a file.
+    pub(super) fn file(&mut self, file: &Path) -> Result<(), ConfigError> {
+        // Before it is read: what changes meanwhile is another file.
+        self.saw(file);
+        let text = String::from_utf8(super::contents(file)?);
+        let text = text.map_err(|_| ConfigError::Line {
+            path: file.to_owned(),
+            line: 1,
+            what: "the file is no text in UTF-8".to_owned(),
+        })?;
+        self.text(&text, file)
+    }
+
     /// Reads a file that a line of another one names.
-    fn file(&mut self, file: &Path, by: &Path, line: usize) -> Result<(), ConfigError> {
+    fn nested(&mut self, file: &Path, by: &Path, line: usize) -> Result<(), ConfigError> {
         if self.depth == DEPTH_MAX {
             let what = format!("{}: more than {DEPTH_MAX} files include one another", file.display());
             return Err(ConfigError::Line { path: by.to_owned(), line, what });
         }
-        let text = super::contents(file)?;
         self.depth += 1;
-        self.text(&text, file)?;
+        self.file(file)?;
         self.depth -= 1;
+        self.line = line;
         Ok(())
     }
 
+    /// Remembers what a file was when it was read.
+    fn saw(&mut self, path: &Path) {
+        self.config.files.push((path.to_owned(), Identity::at(path)));
+    }
+
     fn begin_module(&mut self, name: &str) -> Value<()> {
-        let name = name.strip_suffix(']').map(str::trim).filter(|name| super::is_module_name(name));
+        let name = name.strip_suffix(']').and_then(super::module_name);
         let name = name.ok_or_else(|| "this is no module's name".to_owned())?;
         self.finish_module()?;
+        if name == "global" {
+            return Ok(());
+        }
         if self.config.modules.iter().any(|other| other.name == name) {
             return Err(format!("module '{name}' is there twice"));
         }
-        let module = Module { name: name.to_owned(), ..self.defaults.0.clone() };
-        self.current = Some((module, Rules::default()));
+        self.current = Some(self.defaults.named(&name));
         Ok(())
     }
 
     fn finish_module(&mut self) -> Value<()> {
-        match self.current.take() {
-            Some(done) => self.config.finish(done, &self.defaults.1),
-            None => Ok(()),
+        if let Some(done) = self.current.take() {
+            self.config.modules.push(done.finish()?);
         }
+        Ok(())
     }
 
     fn parameter(&mut self, text: &str) -> Value<()> {
         let (key, value) = text.split_once('=').ok_or_else(|| "a '=' is missing".to_owned())?;
         let key: String = key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-        let value = value.trim();
-        if self.current.is_none() && self.config.global(&key, value)? {
+        let assignment = Assignment { key, value: value.trim().to_owned() };
+        if self.current.is_none() && self.config.set(&assignment)? {
             return Ok(());
         }
-        let (module, rules) = self.current.as_mut().unwrap_or(&mut self.defaults);
-        set(module, rules, &key, value)
+        self.current.as_mut().unwrap_or(&mut self.defaults).take(assignment)
     }
-}
 
-/// The files that a directive of the file `by` means: one, or those of a directory whose names end so, in their order.
-fn files(by: &Path, name: &str, extension: &str) -> Value<Vec<PathBuf>> {
-    let path = by.parent().unwrap_or(Path::new("")).join(name);
-    if !path.is_dir() {
-        return Ok(vec![path]);
-    }
-    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    let mut files = Vec::new();
-    for entry in path.read_dir().map_err(cannot)? {
-        let file = entry.map_err(cannot)?.path();
-        if file.extension().is_some_and(|its| its == extension) {
-            files.push(file);
+    /// The files that a directive of the file `by` means: one, or those of a directory whose names end so, in their order.
+    fn files(&mut self, by: &Path, name: &str, extension: &str) -> Value<Vec<PathBuf>> {
+        let path = by.parent().unwrap_or(Path::new("")).join(name);
+        if !path.is_dir() {
+            return Ok(vec![path]);
         }
+        self.saw(&path);
+        let cannot = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
+        let mut files = Vec::new();
+        for entry in path.read_dir().map_err(cannot)? {
+            let file = entry.map_err(cannot)?.path();
+            if file.extension().is_some_and(|its| its == extension) {
+                files.push(file);
+            }
+        }
+        files.sort();
+        Ok(files)
     }
-    files.sort();
-    Ok(files)
 }
 
 /// Lines that say something, with their numbers; a backslash at the end goes on with the next one.

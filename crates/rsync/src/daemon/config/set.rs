@@ -1,0 +1,343 @@
+//! What each parameter means (rsyncd.conf(5), "MODULE PARAMETERS").
+
+use std::path::{Path, PathBuf};
+
+use super::variables::{expand, is_of_connection, is_one_part, is_plain, of_environment};
+use super::{Access, AuthUser, Config, Id, Module, Value, contents};
+use crate::chmod::Chmod;
+use crate::daemon::access::HostList;
+use crate::daemon::auth::AuthDigest;
+use crate::daemon::log::LogFormat;
+use crate::filter::Filter;
+
+/// A parameter as it was written, but for its key: lower case, without spaces.
+#[derive(Debug, Clone)]
+pub(super) struct Assignment {
+    pub key: String,
+    pub value: String,
+}
+
+impl Assignment {
+    /// Whether it is the value's own business what a "%" means in it.
+    fn is_verbatim(&self) -> bool {
+        self.key == "logformat"
+    }
+
+    fn is_command(&self) -> bool {
+        matches!(self.key.as_str(), "earlyexec" | "pre-xferexec" | "post-xferexec")
+    }
+}
+
+/// Rules in the order in which they count, whatever that of the lines: as the manual has it. Of each sort the last line counts.
+#[derive(Debug, Clone, Default)]
+struct Rules {
+    filter: String,
+    include_from: Option<PathBuf>,
+    include: String,
+    exclude_from: Option<PathBuf>,
+    exclude: String,
+}
+
+/// A module that is being read, or what modules begin as.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    module: Module,
+    rules: Rules,
+    /// All that was said of it, for modules that connections have variables for.
+    said: Vec<Assignment>,
+}
+
+impl Draft {
+    /// What modules are if nothing is said.
+    pub(super) fn new() -> Self {
+        Self { module: Module::new(""), rules: Rules::default(), said: Vec::new() }
+    }
+
+    /// A module that begins as this.
+    pub(super) fn named(&self, name: &str) -> Self {
+        let mut draft = self.clone();
+        name.clone_into(&mut draft.module.name);
+        draft
+    }
+
+    /// Takes a parameter.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn take(&mut self, assignment: Assignment) -> Value<()> {
+        self.set_expanded(&assignment, &|name| Ok(of_environment(name)))?;
+        self.said.push(assignment);
+        Ok(())
+    }
+
+    fn set_expanded(
+        &mut self,
+        assignment: &Assignment,
+        look: &dyn Fn(&str) -> Value<Option<String>>,
+    ) -> Value<()> {
+        let value = match assignment.is_verbatim() {
+            true => assignment.value.as_str().into(),
+            false => expand(&assignment.value, look)?,
+        };
+        set(&mut self.module, &mut self.rules, &assignment.key, &value)
+    }
+
+    /// The module, if all that was said of it fits together.
+    ///
+    /// # Errors
+    /// What does not.
+    pub(super) fn finish(self) -> Value<Module> {
+        let Self { mut module, rules, said } = self;
+        add_rules(&mut module.hidden, &rules)?;
+        module.check()?;
+        if said.iter().any(|assignment| !assignment.is_verbatim() && is_of_connection(&assignment.value)) {
+            module.said = Some(said.into());
+        }
+        Ok(module)
+    }
+}
+
+/// The module as it is for a connection, of which `look` tells the variables.
+///
+/// # Errors
+/// When a variable cannot be where it is, or what is wrong with the module then.
+pub(super) fn for_connection(module: &Module, look: &dyn Fn(&str) -> Option<String>) -> Value<Module> {
+    let said = module.said.as_deref().unwrap_or_default();
+    let mut draft = Draft::new().named(&module.name);
+    let mut module_path = None;
+    // The path first: other values may be made of it.
+    let (paths, others): (Vec<_>, Vec<_>) = said.iter().partition(|assignment| assignment.key == "path");
+    for (at, assignment) in paths.iter().chain(&others).enumerate() {
+        if at == paths.len() {
+            module_path = Some(draft.module.path.clone());
+        }
+        let look = |name: &str| {
+            let value = match name {
+                "RSYNC_MODULE_PATH" => module_path.clone(),
+                _ => look(name),
+            };
+            if let Some(value) = &value {
+                match assignment.is_command() {
+                    true => is_plain(name, value)?,
+                    false => {
+                        is_one_part(name, value).map_err(|what| format!("'{}': {what}", assignment.key))?
+                    }
+                }
+            }
+            Ok(value.or_else(|| of_environment(name)))
+        };
+        draft.set_expanded(assignment, &look)?;
+    }
+    draft.finish()
+}
+
+impl Config {
+    /// Takes a parameter that is of no module; false if it is none of these.
+    pub(super) fn set(&mut self, Assignment { key, value }: &Assignment) -> Value<bool> {
+        let value = &*expand(value, |name| Ok(of_environment(name)))?;
+        match key.as_str() {
+            "motdfile" => self.motd_file = Some(value.into()),
+            "address" => self.address = Some(value.to_owned()),
+            "port" => self.port = Some(number(value)?),
+            "pidfile" => self.pid_file = Some(value.into()),
+            "listenbacklog" => self.listen_backlog = Some(number(value)?),
+            "proxyprotocol" => self.proxy_protocol = boolean(value)?,
+            "proxyprotocolhosts" => self.proxy_protocol_hosts = Some(HostList::parse(words(value))?),
+            "daemonuid" | "daemongid" | "daemonchroot" => {
+                return Err(format!(
+                    "'{key}' is not known here: run the server as that user, or in that directory, from the start"
+                ));
+            }
+            // Of the modules as well, unless they say otherwise.
+            "logfile" => {
+                self.log_file = log_file(value);
+                return Ok(false);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn boolean(text: &str) -> Value<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "yes" | "true" | "1" | "on" => Ok(true),
+        "no" | "false" | "0" | "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither yes nor no")),
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
+    text.parse().map_err(|_| format!("'{text}' is no number that can be used here"))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', '\t', ',']).filter(|word| !word.is_empty())
+}
+
+/// Names; those of a list that begins with a comma may have spaces in them.
+pub(in super::super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let ends: &[char] = if text.starts_with(',') { &[','] } else { &[' ', '\t', ','] };
+    text.split(ends).map(str::trim).filter(|name| !name.is_empty())
+}
+
+fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<()> {
+    let hosts = |value: &str| HostList::parse(words(value)).map(Some);
+    match key {
+        "path" => module.path = trimmed_path(value),
+        "index" => module.index = Some(value.into()),
+        "realpath" => module.real_path = Some(value.into()),
+        "realfileprefix" => module.real_file_prefix = Some(value.into()),
+        "reverselookup" => module.reverse_lookup = boolean(value)?,
+        "forwardlookup" => module.forward_lookup = boolean(value)?,
+        "comment" => module.comment = value.to_owned(),
+        "list" => module.list = boolean(value)?,
+        "maxconnections" => {
+            let count: i64 = number(value)?;
+            module.is_disabled = count < 0;
+            module.max_connections = usize::try_from(count).unwrap_or(0);
+        }
+        "hostsallow" => module.hosts_allow = hosts(value)?,
+        "hostsdeny" => module.hosts_deny = hosts(value)?,
+        "authusers" => module.auth_users = names(value).map(auth_user).collect::<Value<_>>()?,
+        "authdigest" => module.auth_digest = auth_digest(value)?,
+        "secretsfile" => module.secrets_file = Some(value.into()),
+        "strictmodes" => module.strict_modes = boolean(value)?,
+        "uid" => module.uid = Id::Named(value.to_owned()),
+        "gid" => module.gid = Id::Named(value.to_owned()),
+        "numericids" => module.numeric_ids = boolean(value)?,
+        "mungesymlinks" => module.munge_symlinks = boolean(value)?,
+        "ignorenonreadable" => module.ignore_nonreadable = boolean(value)?,
+        "ignoreerrors" => module.ignore_errors = boolean(value)?,
+        "timeout" => module.timeout_seconds = number(value)?,
+        "refuseoptions" => module.refuse_options = words(value).map(str::to_owned).collect(),
+        "transferlogging" => module.transfer_logging = boolean(value)?,
+        "logformat" => module.log_format = LogFormat::parse(value)?,
+        "filter" => value.clone_into(&mut rules.filter),
+        "exclude" => value.clone_into(&mut rules.exclude),
+        "include" => value.clone_into(&mut rules.include),
+        "excludefrom" => rules.exclude_from = file(value),
+        "includefrom" => rules.include_from = file(value),
+        "readonly" => module.read_only = boolean(value)?,
+        "writeonly" => module.write_only = boolean(value)?,
+        "keepsnapshots" => {
+            let count: usize = number(value)?;
+            if count == 0 {
+                return Err("at least the newest snapshot stays: 'keep snapshots' is 1 or more".to_owned());
+            }
+            module.keep_snapshots = Some(count);
+        }
+        "incomingchmod" => module.incoming_chmod = Chmod::parse(value)?,
+        "outgoingchmod" => module.outgoing_chmod = Chmod::parse(value)?,
+        "earlyexec" => module.early_exec = command(value),
+        "pre-xferexec" => module.pre_exec = command(value),
+        "post-xferexec" => module.post_exec = command(value),
+        // Every module ends at its root, with or without chroot(2).
+        "usechroot" => drop(boolean(value)?),
+        "logfile" => module.log_file = log_file(value),
+        // No compressor changes its level from file to file, as in rsync 3.5: all files or none.
+        "dontcompress" => module.dont_compress = words(value).any(|pattern| pattern == "*"),
+        // What is said goes to a file or to standard error, and nobody can ask for more of it.
+        "syslogfacility" | "syslogtag" | "maxverbosity" => {}
+        // Connections are counted in this one process.
+        "lockfile" => {}
+        // What comes into a dataset is seen when it is whole, and not before: there is nothing to be put elsewhere.
+        "tempdir" => {}
+        // What rsync has unless told otherwise is what is done here.
+        "fakesuper" | "insecurelinks" | "opennoatime" if !boolean(value)? => {}
+        _ => return Err(format!("the parameter '{key}' is not known here")),
+    }
+    Ok(())
+}
+
+fn file(value: &str) -> Option<PathBuf> {
+    (!value.is_empty()).then(|| value.into())
+}
+
+fn log_file(value: &str) -> Option<PathBuf> {
+    file(value)
+}
+
+fn trimmed_path(path: &str) -> String {
+    match path.trim_end_matches('/') {
+        "" => path.to_owned(),
+        trimmed => trimmed.to_owned(),
+    }
+}
+
+/// Nothing takes back what stands before all modules.
+fn command(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn auth_user(text: &str) -> Value<AuthUser> {
+    let (name, what) = text.split_once(':').map_or((text, None), |(name, what)| (name, Some(what)));
+    let access = match what {
+        None => None,
+        Some("deny") => Some(Access::Denied),
+        Some("ro") => Some(Access::Read),
+        Some("rw") => Some(Access::ReadWrite),
+        Some(_) => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
+    };
+    Ok(AuthUser { name: name.to_owned(), access })
+}
+
+fn auth_digest(name: &str) -> Value<Option<AuthDigest>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let digest = AuthDigest::named(name);
+    digest.map(Some).ok_or_else(|| format!("'{name}' is none of {}", AuthDigest::names()))
+}
+
+fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {
+    // Several rules may stand on one line, each beginning with its kind.
+    let mut rest = rules.filter.trim();
+    while !rest.is_empty() {
+        let (kind, after) =
+            rest.split_once([' ', '_']).ok_or_else(|| format!("'{rest}' is no filter rule"))?;
+        let after = after.trim_start();
+        let (pattern, after) = after.split_once(' ').unwrap_or((after, ""));
+        match kind {
+            "merge" | "." => add_file(hidden, Path::new(pattern), None)?,
+            "merge,-" | ".-" => add_file(hidden, Path::new(pattern), Some(false))?,
+            "merge,+" | ".+" => add_file(hidden, Path::new(pattern), Some(true))?,
+            _ => hidden.add(format!("{kind} {pattern}").as_bytes()).map_err(|error| error.to_string())?,
+        }
+        rest = after.trim_start();
+    }
+    for (file, patterns, include) in
+        [(&rules.include_from, &rules.include, true), (&rules.exclude_from, &rules.exclude, false)]
+    {
+        if let Some(file) = file {
+            add_file(hidden, file, Some(include))?;
+        }
+        let mut words = patterns.split_whitespace();
+        while let Some(word) = words.next() {
+            // A pattern may say what it is itself: "+ /a", "- /b".
+            match (word, words.clone().next()) {
+                ("+" | "-", Some(pattern)) => {
+                    words.next();
+                    hidden.add_pattern(pattern.as_bytes(), word == "+");
+                }
+                _ => hidden.add_pattern(word.as_bytes(), include),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds the lines of a file: patterns, of what `include` tells unless they say otherwise, or whole rules.
+fn add_file(hidden: &mut Filter, file: &Path, include: Option<bool>) -> Value<()> {
+    let text = contents(file).map_err(|error| error.to_string())?;
+    for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        match (line, include) {
+            ([] | [b'#' | b';', ..], _) => {}
+            ([b'+' | b'-', b' ', ..], _) | (_, None) => {
+                hidden.add(line).map_err(|error| error.to_string())?
+            }
+            (_, Some(include)) => hidden.add_pattern(line, include),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The configuration as its files are now: a change counts from the next connection on, as with rsync's daemon.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::config::Config;
+use super::identity::Identity;
+
+/// Files that cannot be used are not read again sooner than this.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was read last.
+#[derive(Debug)]
+pub struct Current {
+    config: Arc<Config>,
+    /// Why the files that are there now cannot be used, and when that was found.
+    failed: Option<(String, Instant)>,
+}
+
+impl Current {
+    pub fn new(config: Config) -> Self {
+        Self { config: Arc::new(config), failed: None }
+    }
+
+    /// As it was read last.
+    pub fn last(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Reads it again if a file has changed; the second is what is to be said about that. Files that cannot be used are told of once;
+    /// what was read before stays.
+    pub fn renew(&mut self) -> Option<String> {
+        let first = self.config.files.first()?.0.clone();
+        if self.config.files.iter().all(|(path, identity)| Identity::at(path) == *identity) {
+            return self.failed.take().map(|_| format!("{} is as before", first.display()));
+        }
+        if self.failed.as_ref().is_some_and(|(_, when)| when.elapsed() < PATIENCE) {
+            return None;
+        }
+        match Config::load(&first) {
+            Ok(config) => {
+                self.config = Arc::new(config);
+                self.failed = None;
+                Some(format!("{} was read again", first.display()))
+            }
+            Err(error) => {
+                let why = format!("{error}: what was read before counts");
+                let is_news = self.failed.as_ref().is_none_or(|(told, _)| *told != why);
+                self.failed = Some((why.clone(), Instant::now()));
+                is_news.then_some(why)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (main, more) = (dir.path().join("main.conf"), dir.path().join("more"));
+        let write = |path: &std::path::Path, text: &str| std::fs::write(path, text).unwrap();
+        std::fs::create_dir(&more).unwrap();
+        write(&main, "[a]\npath = /a\n&include more\n");
+        let mut current = Current::new(Config::load(&main).unwrap());
+        let names = |current: &Current| {
+            current.last().modules.iter().map(|module| module.name.clone()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((current.renew(), names(&current).as_str()), (None, "a"));
+        write(&more.join("b.conf"), "[b]\npath = /b\n");
+        assert!(current.renew().unwrap().ends_with("main.conf was read again"));
+        assert_eq!((current.renew(), names(&current).as_str()), (None, "a b"));
+        // One that cannot be used changes nothing, and is told of once.
+        write(&more.join("b.conf"), "[b]\npath = /b\nlist = maybe\n");
+        assert!(current.renew().unwrap().contains("b.conf, line 3: 'maybe'"));
+        assert_eq!((current.renew(), names(&current).as_str()), (None, "a b"));
+        std::thread::sleep(PATIENCE);
+        assert_eq!((current.renew(), names(&current).as_str()), (None, "a b"));
+        std::thread::sleep(PATIENCE);
+        write(&more.join("b.conf"), "[c]\npath = /b\n");
+        assert!(current.renew().is_some());
+        assert_eq!(names(&current), "a c");
+        // Of a text there are no files.
+        let mut of_text = Current::new(Config::parse("[a]\npath = /a\n", &main).unwrap());
+        assert_eq!(of_text.renew(), None);
+    }
+}

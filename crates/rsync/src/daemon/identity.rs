@@ -1,0 +1,25 @@
+//! Which file is at a path: told without reading it.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What tells one file at a path from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+    len: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    pub fn of(it: &Metadata) -> Self {
+        Self { device: it.dev(), inode: it.ino(), len: it.len(), changed: (it.ctime(), it.ctime_nsec()) }
+    }
+
+    /// Of what is at a path now; `None` if nothing can be found there.
+    pub fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).as_ref().map(Self::of).ok()
+    }
+}

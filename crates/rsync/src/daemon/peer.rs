@@ -1,0 +1,78 @@
+//! The client of a connection: its address, and its name when somebody asks for it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::OnceLock;
+
+/// What is there instead of a name where clients are not asked for any, or have none (rsyncd.conf(5), "reverse lookup").
+const UNDETERMINED: &str = "UNDETERMINED";
+const UNKNOWN: &str = "UNKNOWN";
+
+/// A client. It is shown as its address.
+#[derive(Debug)]
+pub struct Peer {
+    address: IpAddr,
+    name: OnceLock<String>,
+}
+
+impl Peer {
+    /// One with this address; of an IPv4 address in IPv6's form, the address itself.
+    pub fn new(address: IpAddr) -> Self {
+        Self { address: address.to_canonical(), name: OnceLock::new() }
+    }
+
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Its name, which the address leads to and which leads back. It is looked for once, when it is needed first: that may take
+    /// as long as a server of names that the client can choose.
+    pub fn name(&self, is_looked_up: bool) -> &str {
+        match is_looked_up {
+            true => self.name.get_or_init(|| found(self.address).unwrap_or_else(|| UNKNOWN.to_owned())),
+            false => UNDETERMINED,
+        }
+    }
+
+    /// Its name as far as it was needed yet, or else the address.
+    pub fn known_name(&self) -> String {
+        self.name.get().map_or_else(|| self.address.to_string(), Clone::clone)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// Whether a name leads to an address.
+pub fn leads_to(name: &str, address: IpAddr) -> bool {
+    let found = (name, 0).to_socket_addrs();
+    found.is_ok_and(|mut found| found.any(|found| found.ip().to_canonical() == address))
+}
+
+fn found(address: IpAddr) -> Option<String> {
+    let (name, _) = dns_lookup::getnameinfo(&SocketAddr::new(address, 0), libc::NI_NAMEREQD).ok()?;
+    // Names go into logs, commands and paths.
+    let is_plain =
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'));
+    // Anybody can say that an address of theirs has any name.
+    (is_plain && leads_to(&name, address)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_machine() {
+        let local = Peer::new("::ffff:127.0.0.1".parse().unwrap());
+        assert_eq!((local.to_string().as_str(), local.known_name().as_str()), ("127.0.0.1", "127.0.0.1"));
+        assert_eq!(local.name(false), UNDETERMINED);
+        // Of addresses for documentation there is no name.
+        let name = local.name(true).to_owned();
+        assert_eq!(local.known_name(), name);
+        assert!(name == UNKNOWN || leads_to(&name, local.address()), "{name}");
+    }
+}
