@@ -10,27 +10,12 @@ mod trees;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::Scratch;
-use common::rsync::{Server, restored, snapshots};
+use common::rsync::{Server, await_text, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
-
-/// Waits until a file holds a text, or fails.
-#[track_caller]
-fn await_text(file: &Path, text: &str) -> String {
-    let begun = Instant::now();
-    loop {
-        let found = fs::read_to_string(file).unwrap_or_default();
-        if found.contains(text) {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(20), "no '{text}' in: {found}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// Whatever the options, trees end identical, each as a snapshot; the module says how many of them stay.
 #[test]

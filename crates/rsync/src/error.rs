@@ -57,7 +57,7 @@ impl ExitCode {
 #[non_exhaustive]
 pub enum RsyncError {
     /// The connection failed.
-    #[error("connection: {0}")]
+    #[error("connection: {}", in_words(.0))]
     Connection(#[source] io::Error),
     /// The peer sent what the protocol does not allow.
     #[error("protocol: {what}")]
@@ -81,6 +81,15 @@ pub enum RsyncError {
     },
 }
 
+/// Of a connection that others end or let be, what that is.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "closed by the other end".to_owned(),
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "nothing came or went in time".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// What a reader of messages finds out comes through as it is.
 impl From<io::Error> for RsyncError {
     fn from(error: io::Error) -> Self {
@@ -95,6 +104,12 @@ impl RsyncError {
 
     pub(crate) fn refused(code: ExitCode, message: impl Into<String>) -> Self {
         Self::Refused { message: message.into(), code }
+    }
+
+    /// Whether the peer has gone, without a word about why.
+    pub fn is_departure(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        matches!(self, Self::Connection(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof))
     }
 
     /// The code that a peer is told, if it can still be told.

@@ -41,6 +41,20 @@ pub fn own_shell(scratch: &Scratch, run: &str) -> PathBuf {
     script(scratch, "own-shell", &text)
 }
 
+/// Waits until a file holds a text, or fails.
+#[track_caller]
+pub fn await_text(file: &Path, text: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        let found = fs::read_to_string(file).unwrap_or_default();
+        if found.contains(text) {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "no '{text}' in: {found}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The snapshots of a dataset, the oldest first.
 pub fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
     let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
@@ -102,11 +116,15 @@ impl Drop for StockDaemon {
 pub struct Server {
     child: Child,
     pub port: u16,
+    /// Its configuration, which it reads again when it changes.
+    pub config: PathBuf,
 }
 
 impl Server {
     pub fn start(scratch: &Scratch, config: &str) -> Self {
-        let file = scratch.path().join("rsyncd.conf");
+        // Others may go on with theirs.
+        let mut names = (1..).map(|n| scratch.path().join(format!("rsyncd-{n}.conf")));
+        let file = names.find(|name| !name.exists()).unwrap();
         fs::write(&file, config).unwrap();
         let log = File::create(scratch.path().join("log")).unwrap();
         let line = format!("serve rsync --config {} --address 127.0.0.1 --port 0", file.display());
@@ -115,7 +133,7 @@ impl Server {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
         let port = said.trim().strip_prefix("serving rsync on 127.0.0.1:");
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{said}"));
-        Self { child, port }
+        Self { child, port, config: file }
     }
 
     /// The number of its process.

@@ -10,7 +10,7 @@ use super::access::{Lookups, is_allowed};
 use super::auth::{self, AuthDigest};
 use super::config::{Access, Config};
 use super::peer::Peer;
-use super::serve::variables;
+use super::serve::connection_number;
 use super::{Daemon, Module, proxy};
 use crate::error::Result;
 use crate::session::{PROTOCOL_MAX, PROTOCOL_MIN};
@@ -256,13 +256,12 @@ impl Daemon {
         user: Option<&str>,
     ) -> Result<Option<Cow<'c, Module>>> {
         let look = |name: &str| match name {
-            // They are asked for by what is asked for here.
+            "RSYNC_MODULE_NAME" => Some(module.name.clone()),
+            "RSYNC_HOST_ADDR" => Some(peer.to_string()),
             "RSYNC_HOST_NAME" => Some(peer.name(module.reverse_lookup).to_owned()),
             "RSYNC_USER_NAME" => user.map(str::to_owned),
-            _ => {
-                let mut known = variables(module, peer, "").into_iter();
-                known.find_map(|(its, value)| (its == name).then_some(value)?.into_string().ok())
-            }
+            "RSYNC_PID" => Some(connection_number()),
+            _ => None,
         };
         match module.for_connection(&look) {
             None => Ok(Some(Cow::Borrowed(module))),

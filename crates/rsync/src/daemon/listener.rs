@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Daemon, Link, Shutdown};
+use crate::error::RsyncError;
 
 /// How often it is looked at whether to end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -97,19 +98,22 @@ impl Daemon {
     ) {
         if connections.fetch_add(1, Ordering::AcqRel) >= most {
             connections.fetch_sub(1, Ordering::AcqRel);
-            return self.say(format!("{}: more than {most} connections", peer.ip()));
+            return self.say(format!("{}: more than {most} connections", peer.ip().to_canonical()));
         }
         let (daemon, count) = (self.clone(), connections.clone());
         let work = move || {
-            let served = Link::tcp(stream).map_err(|error| error.to_string());
-            if let Err(error) = served.map(|link| daemon.serve_link(link, peer.ip())) {
-                daemon.say(format!("{}: {error}", peer.ip()));
+            let peer = peer.ip().to_canonical();
+            let link = Link::tcp(stream).map_err(RsyncError::from);
+            match link.and_then(|link| daemon.serve_link(link, peer)) {
+                // Whoever looks whether the server is there goes at once.
+                Err(error) if !error.is_departure() => daemon.say(format!("{peer}: {error}")),
+                _ => {}
             }
             count.fetch_sub(1, Ordering::AcqRel);
         };
         if let Err(error) = std::thread::Builder::new().name("rsync".to_owned()).spawn(work) {
             connections.fetch_sub(1, Ordering::AcqRel);
-            self.say(format!("no thread for {}: {error}", peer.ip()));
+            self.say(format!("no thread for {}: {error}", peer.ip().to_canonical()));
         }
     }
 }

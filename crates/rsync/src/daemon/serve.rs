@@ -370,17 +370,24 @@ fn file_list(module: &Module, source: &dyn Source, file: &[u8]) -> FileList {
     opened.map_err(|error| (format!("\"{}\" (in {})", String::from_utf8_lossy(&path), module.name), error))
 }
 
-/// What all commands of a connection are told. The number is one that no other has at the time.
-pub(super) fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
-    let number = rustix::thread::gettid().as_raw_nonzero();
+/// A number that no other connection has at the time.
+pub(super) fn connection_number() -> String {
+    rustix::thread::gettid().as_raw_nonzero().to_string()
+}
+
+/// What all commands of a connection are told; nothing if there are none, so that nobody asks for the client's name.
+fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
+    let commands = [&module.early_exec, &module.pre_exec, &module.post_exec];
+    if commands.iter().all(|command| command.is_none()) {
+        return Vec::new();
+    }
     [
         ("RSYNC_MODULE_NAME", module.name.clone()),
         ("RSYNC_MODULE_PATH", module.path.clone()),
         ("RSYNC_HOST_ADDR", peer.to_string()),
-        // Addresses have no names here.
-        ("RSYNC_HOST_NAME", peer.to_string()),
+        ("RSYNC_HOST_NAME", peer.name(module.reverse_lookup).to_owned()),
         ("RSYNC_USER_NAME", user.to_owned()),
-        ("RSYNC_PID", number.to_string()),
+        ("RSYNC_PID", connection_number()),
     ]
     .map(|(name, value)| (name.to_owned(), value.into()))
     .into()
