@@ -67,9 +67,9 @@ fn modules_are_what_their_users_have() {
     assert!(restored(&scratch, "tank/home/bob").join("of-b").exists());
     let told = fs::read_to_string(home.join("told")).unwrap();
     assert_eq!(told, "ann in tank/home/ann\nbob in tank/home/bob\n");
-    assert!(
-        fs::read_to_string(home.join("bob.log")).unwrap().contains("rsync to home/of-b from bob@127.0.0.1")
-    );
+    // A command is told the name of the client, which then is known.
+    let log = fs::read_to_string(home.join("bob.log")).unwrap();
+    assert!(log.contains("rsync to home/of-b from bob@") && log.contains(" (127.0.0.1)\n"), "{log}");
     // Nobody has logged in there: no name, no dataset.
     let output = list(&server, "localhost::anybody/");
     assert!(!output.status.success(), "{output:?}");
@@ -178,7 +178,9 @@ fn weak_digests_are_refused() {
     }
     let log = fs::read_to_string(home.join("log")).unwrap();
     assert!(
-        log.contains("auth failed on module strong from 127.0.0.1: its digest sha1 is weaker than sha256"),
+        log.contains(
+            "auth failed on module strong from 127.0.0.1 (127.0.0.1): its digest sha1 is weaker than sha256"
+        ),
         "{log}"
     );
 }

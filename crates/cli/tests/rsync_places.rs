@@ -9,7 +9,7 @@ mod common;
 mod trees;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -293,8 +293,12 @@ fn snapshots_are_looked_into_for_files() {
     ] {
         write(&home.join("prev"), path, content, time);
     }
-    symlink("same", home.join("prev/link")).unwrap();
-    assert!(Command::new("mkfifo").arg(home.join("prev/fifo")).status().unwrap().success());
+    for link in ["link", "other-link"] {
+        symlink("same", home.join("prev").join(link)).unwrap();
+    }
+    for fifo in ["prev/fifo", "prev/other-fifo"] {
+        assert!(Command::new("mkfifo").arg(home.join(fifo)).status().unwrap().success());
+    }
     xattr::set(home.join("prev/same"), "user.a", &[7; 100]).unwrap();
     let copy = |from: &str, to: &str| {
         assert!(Command::new("cp").args(["-a", from, to]).current_dir(home).status().unwrap().success());
@@ -302,6 +306,9 @@ fn snapshots_are_looked_into_for_files() {
     settle_times(&home.join("prev"), 6000);
     copy("prev", "src");
     write(&home.join("src"), "changed", b"as it is now", 3000);
+    fs::remove_file(home.join("src/other-link")).unwrap();
+    symlink("changed", home.join("src/other-link")).unwrap();
+    fs::set_permissions(home.join("src/other-fifo"), fs::Permissions::from_mode(0o700)).unwrap();
     write(&home.join("src"), "deep/er/big.bin", &big, 4000);
     fs::rename(home.join("src/deep/old-name.bin"), home.join("src/deep/new-name.bin")).unwrap();
     write(&home.join("src"), "deep/new-name.bin", &[&big[..], b"end"].concat(), 4002);
@@ -322,6 +329,10 @@ fn snapshots_are_looked_into_for_files() {
         (&["-an"], "--link-dest", "--copy-dest"),
         (&["-rt"], "--link-dest", "--copy-dest"),
         (&["-ayy", "--no-W"], "--copy-dest", "--copy-dest"),
+        // All is told, also what is as it should be.
+        (&["-ai"], "--copy-dest", "--copy-dest"),
+        (&["-ai"], "--compare-dest", "--compare-dest"),
+        (&["-ain"], "--copy-dest", "--copy-dest"),
     ];
     for (at, (options, option, theirs)) in cases.iter().enumerate() {
         let (stock, dataset) = (format!("stock{at}"), format!("tank/s{at}"));

@@ -352,6 +352,7 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
         &["-a", "--link-dest=../prev", "--link-dest=../other"],
         &["-an", "--link-dest=../prev"],
         &["-a", "--copy-dest=../prev"],
+        &["-aiH", "--copy-dest=../prev"],
         &["-aH", "--copy-dest=../other", "--copy-dest=../prev"],
         &["-a", "--compare-dest=../prev"],
         &["-ai", "--compare-dest=../prev", "--compare-dest=../other"],

@@ -96,13 +96,19 @@ impl OpenPath for Tree {
     }
 }
 
-/// A client of the daemon, from its greeting on.
+/// A client of the daemon, from its greeting on, by itself and behind a proxy.
 pub fn connection(data: &[u8]) {
-    let text = "[m]\npath = tank/a\nexclude = /x\nrefuse options = hard-links\n[s]\npath = tank/b\nauth users = joe\nsecrets file = /none\n";
-    let Ok(config) = Config::parse(text, Path::new("rsyncd.conf")) else { return };
-    let daemon = Daemon::new(config, Box::new(Tree), Box::new(|_, _| {}));
-    let _ =
-        daemon.serve_link(Link::new(Cursor::new(data.to_vec()), io::sink()), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    const MODULES: &str = "[m]\npath = tank/a\nexclude = /x\nrefuse options = hard-links\n\
+                           [s]\npath = tank/b\nauth users = joe\nsecrets file = /none\n\
+                           [v]\npath = tank/%RSYNC_HOST_ADDR%\ncomment = %RSYNC_PID%\n";
+    for behind in ["", "proxy protocol = yes\n"] {
+        let Ok(config) = Config::parse(&format!("{behind}{MODULES}"), Path::new("rsyncd.conf")) else {
+            return;
+        };
+        let daemon = Daemon::new(config, Box::new(Tree), Box::new(|_, _| {}));
+        let link = Link::new(Cursor::new(data.to_vec()), io::sink());
+        let _ = daemon.serve_link(link, IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
 }
 
 /// A client whose arguments are known, from the negotiation on. What it sends in messages is any bytes: the first two say
@@ -170,10 +176,15 @@ pub fn changed(data: &[u8]) {
 
 /// A configuration.
 pub fn config(data: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(data) {
-        // Files that it names are not to be read here.
-        if !text.to_lowercase().contains("from") {
-            let _ = Config::parse(text, Path::new("rsyncd.conf"));
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    // Files that it names are not to be read here.
+    if ["from", "filter", "&"].iter().any(|names_files| text.to_lowercase().contains(names_files)) {
+        return;
+    }
+    let Ok(config) = Config::parse(text, Path::new("rsyncd.conf")) else { return };
+    for module in &config.modules {
+        for value in ["joe", "a/b", "$(x)"] {
+            let _ = module.for_connection(&|_| Some(value.to_owned()));
         }
     }
 }

@@ -205,7 +205,7 @@ impl Module {
     ///
     /// # Errors
     /// When a variable's value cannot be where the file has it, or what is wrong with the module then.
-    pub(super) fn for_connection(
+    pub(crate) fn for_connection(
         &self,
         look: &dyn Fn(&str) -> Option<String>,
     ) -> Option<Result<Self, String>> {

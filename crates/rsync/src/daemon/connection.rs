@@ -216,17 +216,17 @@ impl Daemon {
             return Ok(None);
         }
         let Some(module) = config.module(name.as_bytes()) else {
-            self.say(format!("unknown module '{}' tried from {peer}", name.escape_default()));
+            self.say(format!("unknown module '{}' tried from {}", name.escape_default(), peer.both()));
             link.say(&format!("@ERROR: Unknown module '{name}'"))?;
             return Ok(None);
         };
         let Some(mut chosen) = self.module_for(link, module, peer, None)? else { return Ok(None) };
         if !is_allowed(peer, &chosen) {
-            let host = peer.known_name();
-            self.say(format!("rsync denied on module {name} from {host} ({peer})"));
+            let who = peer.both();
+            self.say(format!("rsync denied on module {name} from {who}"));
             // Of what is not listed, nobody is told that it is there.
             let message = match module.list {
-                true => format!("@ERROR: access denied to {name} from {host} ({peer})"),
+                true => format!("@ERROR: access denied to {name} from {who}"),
                 false => format!("@ERROR: Unknown module '{name}'"),
             };
             link.say(&message)?;
@@ -267,7 +267,7 @@ impl Daemon {
             None => Ok(Some(Cow::Borrowed(module))),
             Some(Ok(made)) => Ok(Some(Cow::Owned(made))),
             Some(Err(what)) => {
-                self.say(format!("module {} from {peer}: {what}", module.name));
+                self.say(format!("module {} from {}: {what}", module.name, peer.both()));
                 link.say(&format!("@ERROR: module {} cannot be used", module.name))?;
                 Ok(None)
             }
@@ -292,7 +292,7 @@ impl Daemon {
             });
         if let (Err(reason), Some(_)) = (&digest, module.auth_digest) {
             // Nobody is to see an answer that is easy to guess a password from.
-            self.say(format!("auth failed on module {name} from {peer}: {reason}"));
+            self.say(format!("auth failed on module {name} from {}: {reason}", peer.both()));
             link.say(&format!("@ERROR: auth failed on module {name}"))?;
             return Ok(None);
         }
@@ -302,8 +302,8 @@ impl Daemon {
         match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer, &self.names)) {
             Ok(found) => Ok(Some(found)),
             Err(reason) => {
-                let who = answer.split(' ').next().unwrap_or_default().escape_default().to_string();
-                self.say(format!("auth failed on module {name} from {peer} for {who}: {reason}"));
+                let user = answer.split(' ').next().unwrap_or_default().escape_default();
+                self.say(format!("auth failed on module {name} from {} for {user}: {reason}", peer.both()));
                 link.say(&format!("@ERROR: auth failed on module {name}"))?;
                 Ok(None)
             }
@@ -311,7 +311,7 @@ impl Daemon {
     }
 
     fn list(&self, config: &Config, link: &mut Link, peer: &Peer) -> Result<()> {
-        self.say(format!("module-list request from {peer}"));
+        self.say(format!("module-list request from {}", peer.both()));
         for module in config.modules.iter().filter(|module| module.list) {
             if is_allowed(peer, module) {
                 link.say(&format!("{:<15}\t{}", module.name, module.comment))?;

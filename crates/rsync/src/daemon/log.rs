@@ -12,12 +12,59 @@ pub struct LogFormat(Vec<Part>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    /// A letter after a "%", and what stands between: letters that it takes at least, and whether it begins at their left.
+    /// A letter after a "%", and what stands between: how a number is made readable, letters that it takes at least, and whether it
+    /// begins at their left.
     Field {
         letter: char,
+        readable: Readable,
         width: usize,
         at_left: bool,
     },
+}
+
+/// How a number is written (rsync(1), `--human-readable`): by apostrophes before its letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readable {
+    /// As it is.
+    Plain,
+    /// With a comma before each three digits.
+    Grouped,
+    /// In units, each so many of the one before it.
+    Units(u16),
+}
+
+impl Readable {
+    fn of(apostrophes: usize) -> Self {
+        match apostrophes {
+            0 => Self::Plain,
+            1 => Self::Grouped,
+            2 => Self::Units(1000),
+            _ => Self::Units(1024),
+        }
+    }
+
+    fn text(self, number: u64) -> String {
+        let digits = number.to_string();
+        match self {
+            Self::Units(each) if number >= each.into() => {
+                let mut left = number as f64 / f64::from(each);
+                let mut unit = 'K';
+                for larger in "MGTP".chars() {
+                    if left < f64::from(each) {
+                        break;
+                    }
+                    left /= f64::from(each);
+                    unit = larger;
+                }
+                format!("{left:.2}{unit}")
+            }
+            Self::Grouped => {
+                let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+                groups.collect::<Vec<_>>().join(",")
+            }
+            _ => digits,
+        }
+    }
 }
 
 /// The letters that are known.
@@ -86,6 +133,7 @@ impl LogFormat {
                 plain.push(c);
                 continue;
             }
+            let apostrophes = std::iter::from_fn(|| left.next_if_eq(&'\'')).count();
             let at_left = left.next_if_eq(&'-').is_some();
             let digits: String = std::iter::from_fn(|| left.next_if(char::is_ascii_digit)).collect();
             let width = if digits.is_empty() { Some(0) } else { digits.parse().ok() };
@@ -96,7 +144,7 @@ impl LogFormat {
                 Some('%') => plain.push('%'),
                 Some(letter) if FIELDS.contains(letter) => {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
-                    parts.push(Part::Field { letter, width, at_left });
+                    parts.push(Part::Field { letter, readable: Readable::of(apostrophes), width, at_left });
                 }
                 other => return Err(format!("log format: '%{}' is not known here", other.unwrap_or(' '))),
             }
@@ -113,13 +161,13 @@ impl LogFormat {
     /// The line of one file.
     pub(crate) fn line(&self, context: &LogContext, event: &Event<'_>, time: &TimeText) -> String {
         let metadata = &event.metadata;
-        let field = |letter: char| match letter {
+        let field = |letter: char, readable: Readable| match letter {
             'a' => context.address.clone(),
             'h' => context.host.clone(),
-            'b' => event.bytes.to_string(),
+            'b' => readable.text(event.bytes),
             'f' => printable(event.path),
             'n' => printable(event.name),
-            'l' => event.metadata.size.to_string(),
+            'l' => readable.text(event.metadata.size),
             'm' => context.module.clone(),
             'o' => event.operation.to_owned(),
             'i' if event.operation == DELETED => format!("*{:<10}", "deleting"),
@@ -138,8 +186,8 @@ impl LogFormat {
             .iter()
             .map(|part| match part {
                 Part::Text(text) => text.clone(),
-                Part::Field { letter, width, at_left } => {
-                    let text = field(*letter);
+                Part::Field { letter, readable, width, at_left } => {
+                    let text = field(*letter, *readable);
                     // A link has a mark before its target, which there is none of here.
                     let before = if *letter == 'L' && *width > 0 { "    " } else { "" };
                     match at_left {
@@ -206,7 +254,11 @@ mod tests {
         assert_eq!(line("%i %n", &deleted), "*deleting   b");
         assert_eq!(permissions(0o3071), "---rwS--t".replace("rwS", "rws"));
         assert_eq!(permissions(0o7000), "--S--S--T");
-        for wrong in ["%z", "%", "%5", "%1001l", "%'l"] {
+        let large = Event { metadata: Metadata { size: 12_345_678, ..metadata }, bytes: 999, ..event };
+        assert_eq!(line("%l %'l %''l %'''l %'b %''b", &large), "12345678 12,345,678 12.35M 11.77M 999 999");
+        assert_eq!(line("%'-12l|%'u|", &large), "12,345,678  ||");
+        assert_eq!(Readable::Units(1000).text(u64::MAX), "18446.74P");
+        for wrong in ["%z", "%", "%5", "%1001l", "%l %'"] {
             assert!(LogFormat::parse(wrong).is_err(), "{wrong}");
         }
     }

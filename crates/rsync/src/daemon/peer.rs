@@ -34,9 +34,11 @@ impl Peer {
         }
     }
 
-    /// Its name as far as it was needed yet, or else the address.
-    pub fn known_name(&self) -> String {
-        self.name.get().map_or_else(|| self.address.to_string(), Clone::clone)
+    /// As rsync's lines have it, which others search for who is to be locked out: the name as far as it was needed yet, or else the
+    /// address, and the address in parentheses.
+    pub fn both(&self) -> String {
+        let address = self.address.to_string();
+        format!("{} ({address})", self.name.get().unwrap_or(&address))
     }
 }
 
@@ -68,11 +70,14 @@ mod tests {
     #[test]
     fn names_are_those_of_the_machine() {
         let local = Peer::new("::ffff:127.0.0.1".parse().unwrap());
-        assert_eq!((local.to_string().as_str(), local.known_name().as_str()), ("127.0.0.1", "127.0.0.1"));
+        assert_eq!(
+            (local.to_string().as_str(), local.both().as_str()),
+            ("127.0.0.1", "127.0.0.1 (127.0.0.1)")
+        );
         assert_eq!(local.name(false), UNDETERMINED);
         // Of addresses for documentation there is no name.
         let name = local.name(true).to_owned();
-        assert_eq!(local.known_name(), name);
+        assert_eq!(local.both(), format!("{name} (127.0.0.1)"));
         assert!(name == UNKNOWN || leads_to(&name, local.address()), "{name}");
     }
 }

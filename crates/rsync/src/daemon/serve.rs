@@ -186,7 +186,11 @@ impl Daemon {
         let direction = if options.sender { "on" } else { "to" };
         self.say_of(
             module,
-            format!("rsync {direction} {} from {user}{peer}", String::from_utf8_lossy(&shown).escape_debug()),
+            format!(
+                "rsync {direction} {} from {user}{}",
+                String::from_utf8_lossy(&shown).escape_debug(),
+                peer.both()
+            ),
         );
         let (user, protocol) = (chosen.user.as_str(), chosen.protocol);
         Ok(Some(Asked { module, user, protocol, peer, options, failure, source }))

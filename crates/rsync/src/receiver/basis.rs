@@ -40,6 +40,11 @@ const ATTRIBUTES: u16 =
     item::TIME | item::ATIME | item::PERMISSIONS | item::OWNER | item::GROUP | item::ACL | item::XATTRS;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
+    /// Whether a link, device or the like elsewhere is as it should be, with its attributes.
+    pub(super) fn is_all_the_same(&self, index: u32, other: &Attributes) -> bool {
+        self.is_same_node(index, other) && self.differences(index, Some(other), 0) & ATTRIBUTES == 0
+    }
+
     /// Finds the directories that the client names.
     pub(super) fn find_basis_dirs(&mut self) -> Result<()> {
         let option = self.options.basis_use.name();

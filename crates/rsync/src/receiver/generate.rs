@@ -290,6 +290,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         {
             return self.skip(index);
         }
+        let is_copy = shown.as_ref().is_some_and(|other| self.is_all_the_same(index, other));
+        let flags = if is_copy { item::LOCAL_CHANGE } else { item::LOCAL_CHANGE | item::CHANGE };
         if !self.options.dry_run {
             let made = match self.into.target.create(path, new, it.mode & 0o7777) {
                 Ok(made) => made,
@@ -301,13 +303,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             };
             self.settle_attributes(index, path, &made, true)?;
             if is_told {
-                self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+                self.report(index, shown.as_ref(), flags)?;
             }
             self.came(index);
             return self.settle_links(index, Leader::Done(made.object));
         }
         if is_told {
-            self.report(index, shown.as_ref(), item::LOCAL_CHANGE | item::CHANGE)?;
+            self.report(index, shown.as_ref(), flags)?;
         }
         self.skip(index)
     }
