@@ -361,6 +361,7 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
         &["-a", "--link-dest=../nowhere"],
         &["-ay", "--no-W"],
         &["-ayy", "--link-dest=../prev", "--no-W"],
+        &["-a", "-M--munge-links"],
         &["-a", "--chown=7:8"],
         &["-a", "--usermap=0-5:9,*:11", "--groupmap=root:10"],
         &["-a", "--remove-source-files"],
@@ -414,6 +415,33 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
         }
     }
     scratch.ok("check tank");
+}
+
+/// What only root can give a file is asked to be kept beside it by those who are not root at the other end: a dataset keeps it as it is, and
+/// gives it back so; a directory is not read that way.
+#[test]
+#[ignore = "needs rsync, setfacl and root"]
+fn what_only_root_can_give_needs_no_other_place() {
+    let scratch = Scratch::with_pool();
+    let (shell, home) = (shell(&scratch), scratch.path());
+    grow(&home.join("source"), 51);
+    scratch.ok("create -o acltype=posix tank/f");
+    push(&shell, &["-aHAX", "-M--fake-super"], &format!("{}/source/", home.display()), "tank/f");
+    assert_same(&home.join("source"), &restored(&scratch, "tank/f"), "kept");
+    let pull = |from: &str, to: &Path| {
+        client(&shell)
+            .args(["-aHAX", "-M--fake-super"])
+            .arg(format!("host:{from}/"))
+            .arg(to)
+            .output()
+            .unwrap()
+    };
+    let pulled = pull("tank/f@", &home.join("back"));
+    assert!(pulled.status.success() && pulled.stderr.is_empty(), "{pulled:?}");
+    assert_same(&home.join("source"), &home.join("back"), "given back");
+    let refused = pull(&home.join("source").display().to_string(), &home.join("no"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(4) && said.contains("ERROR: --fake-super"), "{refused:?}");
 }
 
 /// Paths are what they are to stock rsync, and what cannot be is refused.

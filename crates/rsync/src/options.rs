@@ -94,6 +94,10 @@ pub struct Options {
     pub no_implied_dirs: bool,
     /// Links to directories are kept where the sender has directories.
     pub keep_dirlinks: bool,
+    /// What only root can give a file is to be kept beside it (`-M--fake-super`). Datasets keep all of that as it is.
+    pub fake_super: bool,
+    /// Links are kept so that they lead nowhere (`-M--munge-links`), and told as they were.
+    pub munge_links: bool,
     pub delete: Delete,
     pub delete_excluded: bool,
     pub max_delete: Option<u64>,
@@ -459,6 +463,9 @@ impl Options {
             "mkpath" => self.mkpath = true,
             "no-mkpath" => self.mkpath = false,
             "keep-dirlinks" => self.keep_dirlinks = true,
+            "fake-super" => self.fake_super = true,
+            "munge-links" => self.munge_links = true,
+            "no-munge-links" => self.munge_links = false,
             "no-implied-dirs" => self.no_implied_dirs = true,
             "block-size" => self.block_len = Some(number(&name, some)?.try_into().unwrap_or(u32::MAX)),
             "min-size" => self.min_size = Some(size(&name, some)?),

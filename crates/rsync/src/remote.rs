@@ -62,6 +62,11 @@ impl Request {
         self.options.paths.iter().map(Vec::as_slice).chain(list)
     }
 
+    /// Whether what only root can give a file is to be told as it is kept beside it, which directories here are not looked through for.
+    pub fn wants_fake_super(&self) -> bool {
+        self.options.fake_super
+    }
+
     /// Whether the client pushes.
     pub fn is_push(&self) -> bool {
         !self.options.sender

@@ -138,6 +138,7 @@ impl<'a> Scan<'a> {
     /// For one connection.
     pub fn new(view: View<'a>, options: &'a Options, filter: &'a Filter) -> Self {
         let View { source, hidden, called, munged } = view;
+        let munged = munged || options.munge_links;
         let reports = Vec::new();
         Self { source, options, filter, hidden, called, munged, io_error: 0, reports, device: None }
     }

@@ -169,6 +169,10 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
     request
         .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
     let ends = ends(app)?;
+    if request.wants_fake_super() {
+        let text = "ERROR: --fake-super: files of a directory are served as they are";
+        return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
+    }
     Ok(match DirectorySource::open(Path::new("/")) {
         Ok(root) => request.serve(ends, &root, "/"),
         Err(error) => request.refuse(ends, &format!("rsync: /: {error}")),

@@ -139,6 +139,8 @@ pub struct Module {
     pub uid: Id,
     pub gid: Id,
     pub numeric_ids: bool,
+    /// As if clients said so; of datasets, which keep what only root can give a file, it changes nothing.
+    pub fake_super: bool,
     pub munge_symlinks: bool,
     pub ignore_errors: bool,
     /// What the user whom a module is read as may not read is not there.
@@ -187,6 +189,7 @@ impl Module {
             uid: Id::Default,
             gid: Id::Default,
             numeric_ids: false,
+            fake_super: false,
             munge_symlinks: false,
             ignore_errors: false,
             ignore_nonreadable: false,
@@ -258,6 +261,12 @@ impl Module {
             return Err(format!(
                 "module '{}': only datasets are received into, and {} is a directory: 'read only' can only be yes, and no user's rule ':rw'",
                 self.name, self.path
+            ));
+        }
+        if self.fake_super && self.is_directory() {
+            return Err(format!(
+                "module '{}': 'fake super' can only be no: files of a directory are served as they are",
+                self.name
             ));
         }
         let has_owner = self.uid != Id::Default || self.gid != Id::Default;

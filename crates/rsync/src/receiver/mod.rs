@@ -483,6 +483,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     /// Owners and targets of links are what this side says.
     fn impose_terms(&self, list: &mut List) {
         let Terms { uid, gid, munged, .. } = self.into.terms;
+        let munged = munged || self.options.munge_links;
         for one in &mut list.entries {
             one.metadata.uid = uid.unwrap_or(one.metadata.uid);
             one.metadata.gid = gid.unwrap_or(one.metadata.gid);

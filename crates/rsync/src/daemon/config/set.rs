@@ -243,8 +243,9 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "lockfile" => {}
         // What comes into a dataset is seen when it is whole, and not before: there is nothing to be put elsewhere.
         "tempdir" => {}
+        "fakesuper" => module.fake_super = boolean(value)?,
         // What rsync has unless told otherwise is what is done here.
-        "fakesuper" | "insecurelinks" | "opennoatime" if !boolean(value)? => {}
+        "insecurelinks" | "opennoatime" if !boolean(value)? => {}
         _ => return Err(format!("the parameter '{key}' is not known here")),
     }
     Ok(())
