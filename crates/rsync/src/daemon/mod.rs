@@ -8,6 +8,7 @@ mod current;
 mod exec;
 mod identity;
 mod indexes;
+mod link;
 mod listener;
 mod log;
 mod peer;
@@ -17,7 +18,7 @@ mod serve;
 
 pub(crate) use auth::AuthDigest;
 pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
-pub use connection::Link;
+pub use link::Link;
 pub use listener::Listener;
 pub(crate) use log::{DELETED, Event};
 pub use log::{LogFormat, TimeText};
