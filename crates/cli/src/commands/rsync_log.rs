@@ -14,7 +14,7 @@ use snowmelt_rsync::daemon::Config;
 use crate::context::Context;
 
 /// Files that are open at once; of log files that are named after clients there may be any number.
-const OPEN_MAX: usize = 64;
+const OPEN_MAX: usize = 256;
 
 /// Where lines go.
 pub struct RsyncLog {

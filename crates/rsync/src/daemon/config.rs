@@ -220,10 +220,14 @@ impl Module {
         variables::is_of_connection(&self.path)
     }
 
+    /// Whether they decide where its index is.
+    pub(super) fn has_variable_index(&self) -> bool {
+        is_variable(self.index.as_deref())
+    }
+
     /// Whether they decide where what is said of it goes.
     pub fn has_variable_log_file(&self) -> bool {
-        let file = self.log_file.as_deref().and_then(Path::to_str);
-        file.is_some_and(variables::is_of_connection)
+        is_variable(self.log_file.as_deref())
     }
 
     /// Where the files of a tree of attributes are: below the root that a path with `/./` tells, or else that of this machine.
@@ -331,6 +335,11 @@ impl Config {
     pub fn module(&self, name: &[u8]) -> Option<&Module> {
         self.modules.iter().find(|module| module.name.as_bytes() == name)
     }
+}
+
+/// Whether a connection's variables decide where a file is.
+fn is_variable(file: Option<&Path>) -> bool {
+    file.and_then(Path::to_str).is_some_and(variables::is_of_connection)
 }
 
 /// The name in a header; spaces in it count once.

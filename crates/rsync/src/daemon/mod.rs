@@ -135,8 +135,8 @@ impl Daemon {
     /// When one cannot be used: the name of its module, and why.
     pub fn load_indexes(&self) -> Result<(), (String, IndexError)> {
         let config = self.current.lock().last().clone();
-        for module in config.modules.iter().filter(|module| !module.has_variable_path()) {
-            if let Some(path) = &module.index {
+        for module in &config.modules {
+            if let Some(path) = module.index.as_ref().filter(|_| !module.has_variable_index()) {
                 let loaded = self.indexes.get(path, |_| {});
                 loaded.map_err(|error| (module.name.clone(), error))?;
             }
