@@ -4,6 +4,7 @@ mod read;
 mod set;
 mod variables;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,7 +67,30 @@ pub struct Config {
     /// In the order of the file.
     pub modules: Vec<Module>,
     /// The files and directories that it was read from, as they were then: the first one names the others.
-    pub(super) files: Vec<(PathBuf, Option<Identity>)>,
+    pub(super) files: Vec<Seen>,
+}
+
+/// A file or directory that was read.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) path: PathBuf,
+    identity: Option<Identity>,
+    /// Open: what leads to it so stays in the kernel's memory, and to look whether it is still there reads nothing from a disk.
+    _file: Option<File>,
+}
+
+impl Seen {
+    fn at(path: &Path) -> Self {
+        // A pipe would wait for whoever writes to it.
+        let stays = path.is_file() || path.is_dir();
+        let file = stays.then(|| File::open(path).ok()).flatten();
+        Self { path: path.to_owned(), identity: Identity::at(path), _file: file }
+    }
+
+    /// Whether another one is there now.
+    pub(super) fn has_changed(&self) -> bool {
+        Identity::at(&self.path) != self.identity
+    }
 }
 
 /// Somebody who may log in, and as what.

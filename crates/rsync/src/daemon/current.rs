@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::config::Config;
-use super::identity::Identity;
+use super::config::{Config, Seen};
 
 /// Files that cannot be used are not read again sooner than this.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,8 +29,8 @@ impl Current {
     /// Reads it again if a file has changed; the second is what is to be said about that. Files that cannot be used are told of once;
     /// what was read before stays.
     pub fn renew(&mut self) -> Option<String> {
-        let first = self.config.files.first()?.0.clone();
-        if self.config.files.iter().all(|(path, identity)| Identity::at(path) == *identity) {
+        let first = self.config.files.first()?.path.clone();
+        if !self.config.files.iter().any(Seen::has_changed) {
             return self.failed.take().map(|_| format!("{} is as before", first.display()));
         }
         if self.failed.as_ref().is_some_and(|(_, when)| when.elapsed() < PATIENCE) {

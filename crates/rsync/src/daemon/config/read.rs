@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::set::{Assignment, Draft};
-use super::{Config, ConfigError, Value};
-use crate::daemon::identity::Identity;
+use super::{Config, ConfigError, Seen, Value};
 
 /// Files that include files that include …
 const DEPTH_MAX: usize = 10;
@@ -98,7 +97,7 @@ impl Reader {
 
     /// Remembers what a file was when it was read.
     fn saw(&mut self, path: &Path) {
-        self.config.files.push((path.to_owned(), Identity::at(path)));
+        self.config.files.push(Seen::at(path));
     }
 
     fn begin_module(&mut self, name: &str) -> Value<()> {
