@@ -33,7 +33,9 @@ class Served:
         done = subprocess.run(
             ['fio', '--name=job', '--ioengine=nbd', '--uri=' + self.uri, '--rw=' + rw, '--bs=' + block, '--iodepth=%d' % depth,
              '--runtime=%d' % seconds, '--time_based', '--end_fsync=1', '--refill_buffers', '--randrepeat=1', '--output-format=json'],
-            capture_output=True, check=True, cwd=os.path.dirname(self.uri.split('socket=')[1]))
+            capture_output=True, cwd=os.path.dirname(self.uri.split('socket=')[1]))
+        if done.returncode != 0:
+            raise SystemExit('fio ended with %d: %s' % (done.returncode, done.stderr.decode()[-500:]))
         text = done.stdout.decode()
         job = json.loads(text[text.index('{'):])['jobs'][0]
         if job['error']:

@@ -17,6 +17,26 @@ use common::Scratch;
 use common::rsync::{Server, await_text, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
 
+/// What is replaced makes room while the module is served, not only when the server ends.
+#[test]
+#[ignore = "needs rsync"]
+fn what_is_replaced_is_given_back() {
+    const SIZE: usize = 32 << 20;
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/m");
+    let server = Server::start(&scratch, "[m]\npath = tank/m\nread only = no\nkeep snapshots = 1\n");
+    let source = scratch.path().join("source");
+    let mut data = Random(7).bytes(SIZE);
+    for _ in 0..16 {
+        data.rotate_left(5000);
+        fs::write(&source, &data).unwrap();
+        server.push(&["-W", "--ignore-times"], source.to_str().unwrap(), "m/");
+    }
+    fs::remove_file(&source).unwrap();
+    let stored = scratch.stored();
+    assert!(stored < 9 * SIZE as u64, "{stored} bytes for {SIZE}");
+}
+
 /// Whatever the options, trees end identical, each as a snapshot; the module says how many of them stay.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]

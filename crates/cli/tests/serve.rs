@@ -132,6 +132,47 @@ fn what_was_flushed_survives_a_kill() {
     }
 }
 
+/// What is overwritten makes room while it is served, not only when the server ends.
+#[test]
+#[ignore = "needs libnbd-bin: .ci/run clients"]
+fn what_is_overwritten_is_given_back() {
+    const SIZE: usize = 32 << 20;
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 32M tank/v");
+    let server = Server::start(&scratch, "tank");
+    let (image, mut data) = (scratch.path().join("image"), noise(SIZE, 1));
+    for _ in 0..16 {
+        data.rotate_left(5000);
+        fs::write(&image, &data).unwrap();
+        client("nbdcopy", &["--flush", image.to_str().unwrap(), &server.uri("tank/v")]);
+    }
+    fs::remove_file(&image).unwrap();
+    let stored = scratch.stored();
+    assert!(stored < 9 * SIZE as u64, "{stored} bytes for {SIZE}");
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+}
+
+/// A volume that is full is told of, but not for each request.
+#[test]
+#[ignore = "needs qemu-utils: .ci/run clients"]
+fn failures_are_told_of() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -o quota=4M tank/full");
+    scratch.ok("create -s -V 32M tank/full/v");
+    let err = scratch.path().join("log");
+    let server = Server::start_with(&scratch, "tank", &err);
+    let image = scratch.path().join("image");
+    fs::write(&image, noise(32 << 20, 1)).unwrap();
+    let arguments = ["convert", "-n", "-f", "raw", "-O", "raw", image.to_str().unwrap()];
+    let refused = Command::new("qemu-img").args(arguments).arg(server.uri("tank/full/v")).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("No space left"), "{refused:?}");
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    let said = fs::read_to_string(&err).unwrap();
+    let failures: Vec<&str> = said.lines().filter(|line| line.contains("failed")).collect();
+    let told = r#": request to "tank/full/v" failed: "#;
+    assert!(failures.len() == 1 && failures[0].contains(told) && failures[0].contains("quota"), "{said}");
+}
+
 /// What a server says on standard error, of clients that come, look around and go.
 #[test]
 #[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]

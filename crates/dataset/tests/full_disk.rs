@@ -5,6 +5,7 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use common::files::{create, fill, noise, open, remove, write};
 use common::{check, name};
@@ -39,16 +40,20 @@ impl Drop for Disk {
     }
 }
 
+fn new_pool(location: &Location, size: Option<u64>, options: PoolOptions) -> Arc<Datasets> {
+    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
+    let store = snowmelt_store::create(location, &NewStore { label, size, force: false }).unwrap();
+    let pool = Pool::create(store, &NewPool { name: "tank", guid: 1 }, options).unwrap();
+    Datasets::create(pool).unwrap()
+}
+
 #[test]
 #[ignore = "root, to mount a tmpfs"]
 fn a_full_disk_is_a_full_pool() {
     let disk = Disk::new("64m");
     let location = Location::Directory(disk.path().join("tank"));
-    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
-    let store = snowmelt_store::create(&location, &NewStore { label, size: None, force: false }).unwrap();
     let options = PoolOptions { segment_bytes: 4 * MIB, ..PoolOptions::default() };
-    let pool = Pool::create(store, &NewPool { name: "tank", guid: 1 }, options.clone()).unwrap();
-    let mut datasets = Datasets::create(pool).unwrap();
+    let mut datasets = new_pool(&location, None, options.clone());
     for round in 0..4 {
         datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
         let head = open(&datasets, "tank/x");
@@ -82,11 +87,7 @@ fn what_is_free_between_blocks_can_be_written_again_and_again() {
     const BLOCK: u64 = 16 << 10;
     let dir = tempfile::tempdir().unwrap();
     let location = Location::File(dir.path().join("tank.img"));
-    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
-    let new = NewStore { label, size: Some(128 * MIB), force: false };
-    let store = snowmelt_store::create(&location, &new).unwrap();
-    let pool = Pool::create(store, &NewPool { name: "tank", guid: 1 }, PoolOptions::default()).unwrap();
-    let datasets = Datasets::create(pool).unwrap();
+    let datasets = new_pool(&location, Some(128 * MIB), PoolOptions::default());
     datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
     let blocks = datasets.pool().space().unwrap().free * 7 / 11 / BLOCK;
     let head = open(&datasets, "tank/x");
@@ -111,4 +112,51 @@ fn what_is_free_between_blocks_can_be_written_again_and_again() {
     let space = datasets.pool().space().unwrap();
     assert!(space.fragmentation() > 20, "{space:?}");
     check(&datasets, "rewriting what is free");
+}
+
+/// Rewrites three fifths of what a pool takes, by many at once: who comes late finds no room, but only for a moment.
+fn rewrite_at_once(datasets: &Datasets) {
+    const BLOCK: u64 = 16 << 10;
+    const WRITERS: u64 = 32;
+    datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
+    let blocks = datasets.pool().space().unwrap().free * 6 / 10 / BLOCK / WRITERS;
+    let head = open(datasets, "tank/x");
+    let objects: Vec<u64> = (0..WRITERS).map(|_| create(&head, BLOCK as u32).unwrap()).collect();
+    for object in &objects {
+        for block in 0..blocks {
+            write(&head, *object, block * BLOCK, &noise(block ^ *object, BLOCK as usize)).unwrap();
+        }
+    }
+    std::thread::scope(|scope| {
+        for object in &objects {
+            let head = &head;
+            scope.spawn(move || {
+                let (mut state, mut data) = (*object, noise(*object, BLOCK as usize));
+                for count in 0..blocks * 4 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    data[..8].copy_from_slice(&state.to_le_bytes());
+                    let wrote = write(head, *object, (state >> 33) % blocks * BLOCK, &data);
+                    wrote.unwrap_or_else(|error| panic!("object {object}, write {count}: {error}"));
+                }
+            });
+        }
+    });
+    head.sync().unwrap();
+    drop(head);
+    check(datasets, "rewriting at once");
+}
+
+#[test]
+fn writers_wait_for_room_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let location = Location::File(dir.path().join("tank.img"));
+    rewrite_at_once(&new_pool(&location, Some(640 * MIB), PoolOptions::default()));
+}
+
+#[test]
+#[ignore = "root, to mount a tmpfs"]
+fn writers_wait_for_room_on_a_disk() {
+    let disk = Disk::new("512m");
+    let location = Location::Directory(disk.path().join("tank"));
+    rewrite_at_once(&new_pool(&location, None, PoolOptions::default()));
 }

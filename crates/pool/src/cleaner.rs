@@ -15,14 +15,15 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use snowmelt_store::SegmentId;
+use parking_lot::MutexGuard;
+use snowmelt_store::{Capacity, SegmentId};
 
 pub(crate) use self::mark::Live;
 use self::mark::Marks;
 use crate::block::Prepared;
 use crate::check::Roots;
 use crate::error::{PoolError, Result};
-use crate::io::Outgoing;
+use crate::io::{Io, Outgoing};
 use crate::pool::Pool;
 use crate::relocation;
 use crate::segment::{FRAME_HEADER, FrameHeader};
@@ -88,6 +89,32 @@ pub(crate) struct Cleaning {
     pub(crate) freed: HashSet<(SegmentId, u32)>,
 }
 
+/// The right to clean, which one at a time has.
+#[must_use]
+pub struct Turn<'p>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'p, ()>);
+
+/// Room that nobody else is to have, until this is dropped.
+struct SetAside<'p>(&'p Io);
+
+impl<'p> SetAside<'p> {
+    fn new(io: &'p Io, bytes: u64) -> Self {
+        io.set_aside.store(bytes, Ordering::Relaxed);
+        Self(io)
+    }
+
+    /// So much of it was used.
+    fn used(io: &Io, bytes: u64) {
+        let less = |left: u64| Some(left.saturating_sub(bytes));
+        let _ = io.set_aside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
+
+impl Drop for SetAside<'_> {
+    fn drop(&mut self) {
+        self.0.set_aside.store(0, Ordering::Relaxed);
+    }
+}
+
 /// A block in memory, on its way.
 struct Moving {
     live: Live,
@@ -98,9 +125,7 @@ struct Moving {
 impl Pool {
     /// Segments that may be cleaned, the emptiest first, with what is alive in each.
     fn cleanable(&self, options: &CleanOptions) -> Result<Vec<(SegmentId, u64)>> {
-        let capacity = self.store().capacity();
-        let capacity = capacity.map_err(PoolError::store("asking the store for its capacity"))?;
-        let slot = self.io().slot(capacity.total);
+        let slot = self.io().slot(self.capacity()?.total);
         let table = self.io().space.lock();
         let found = table.cleanable(options.alive_max_percent, slot);
         let mut found: Vec<_> = found.filter(|(_, alive, _)| *alive > 0).collect();
@@ -108,21 +133,32 @@ impl Pool {
         Ok(found.into_iter().map(|(id, alive, _)| (id, alive)).collect())
     }
 
+    /// Waits until nobody else cleans. Not to be called with a hold.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn(self.cleaner.lock())
+    }
+
+    /// Segments given back to the store since the pool was opened.
+    pub fn given_back(&self) -> u64 {
+        self.given_back.load(Ordering::Acquire)
+    }
+
     /// Calls `clean`, for as long as there is little room left and that makes more. Without effect if that was tried
-    /// already, and not a segment filled or given back since. Not to be called with a hold.
+    /// already, and not a segment filled or given back since, or while somebody else cleans. Not to be called with a hold.
     ///
     /// # Errors
     /// Those of `clean`, and when the store cannot tell its capacity.
     pub fn while_low<E: From<PoolError>>(
         &self,
-        mut clean: impl FnMut() -> std::result::Result<bool, E>,
+        mut clean: impl FnMut(&Turn<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<(), E> {
         let io = self.io();
         if !io.looks_low() || !io.has_moved() {
             return Ok(());
         }
+        let Some(turn) = self.cleaner.try_lock().map(Turn) else { return Ok(()) };
         io.refresh_room()?;
-        while io.looks_low() && clean()? {
+        while io.looks_low() && clean(&turn)? {
             io.refresh_room()?;
         }
         io.saw_low();
@@ -137,25 +173,48 @@ impl Pool {
         let found = self.cleanable(options)?;
         let dead: u64 = found.iter().map(|(_, alive)| self.io().segment_bytes.saturating_sub(*alive)).sum();
         let occupied = self.io().space.lock().occupied();
-        Ok(found.len() >= 2 && dead >= self.io().segment_bytes && dead >= occupied / 100)
+        let enough = self.cleaned_at_least()?;
+        let least = if enough > 1 { self.io().segment_bytes } else { 1 };
+        Ok(found.len() >= enough && dead >= least.max(occupied / 100))
+    }
+
+    /// How many segments there must be to clean: where each has a slot, one that is emptied may fill another.
+    fn cleaned_at_least(&self) -> Result<usize> {
+        Ok(if self.capacity()?.total.is_some() { 2 } else { 1 })
+    }
+
+    /// Bytes that may be copied beside what is there and what is promised. What tells where they are takes room too, and where
+    /// segments have slots, nodes may need one.
+    fn room_to_copy(&self) -> Result<u64> {
+        let Capacity { total, free } = self.capacity()?;
+        let unused = free.saturating_sub(self.promised());
+        Ok(if total.is_some() { unused / 2 } else { unused / 4 * 3 })
+    }
+
+    fn capacity(&self) -> Result<Capacity> {
+        self.store().capacity().map_err(PoolError::store("asking the store for its capacity"))
     }
 
     /// Cleans some segments. `roots` is as for [`check`](Self::check). Not to be called with a hold.
     ///
     /// # Errors
     /// When the pool cannot be read or written; what had been moved by then is moved.
-    pub fn clean(&self, roots: &dyn Roots, options: &CleanOptions) -> Result<CleanReport> {
-        let Some(_alone) = self.cleaner.try_lock() else { return Ok(CleanReport::default()) };
-        let mut copied = 0;
-        let within = self.cleanable(options)?.into_iter().take_while(|(_, alive)| {
-            copied += alive;
-            copied <= options.bytes_max
+    pub fn clean(&self, _turn: &Turn<'_>, roots: &dyn Roots, options: &CleanOptions) -> Result<CleanReport> {
+        let bytes_max = options.bytes_max.min(self.room_to_copy()?);
+        let mut alive = 0;
+        let within = self.cleanable(options)?.into_iter().take_while(|(_, bytes)| {
+            let fits = alive + bytes <= bytes_max;
+            if fits {
+                alive += bytes;
+            }
+            fits
         });
         let segments: BTreeSet<_> = within.map(|(id, _)| id).collect();
-        if segments.len() < 2 {
-            // To empty one, another is filled.
+        if segments.len() < self.cleaned_at_least()? {
             return Ok(CleanReport::default());
         }
+        // Who writes meanwhile would have it else, and what is moved would find no room.
+        let _set_aside = SetAside::new(self.io(), alive);
         let before = self.io().space.lock().occupied();
         *self.io().cleaning.lock() = Some(Cleaning { segments: segments.clone(), ..Cleaning::default() });
         self.io().is_cleaning.store(true, Ordering::Release);
@@ -235,6 +294,7 @@ impl Pool {
                 continue;
             }
             self.put_elsewhere(hold, &live, &header, payload.into())?;
+            SetAside::used(self.io(), live.asize);
             report.blocks += 1;
             report.copied += live.asize;
         }

@@ -378,11 +378,13 @@ impl Pool {
         let published = self.io().store.commit(txg, &uberblock);
         self.published(state, txg, published)?;
         let orphans = std::mem::take(&mut state.orphans);
+        let count = dead.len() as u64;
         for id in dead.into_iter().chain(orphans) {
             // The commit stands whether or not the space comes back now: what is left is an orphan to the next owner.
             let _ = self.io().store.delete_segment(id);
         }
         self.io().refresh_room()?;
+        self.given_back.fetch_add(count, Ordering::Release);
         Ok(txg)
     }
 }

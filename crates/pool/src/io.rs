@@ -126,6 +126,8 @@ pub(crate) struct Io {
     suspended: OnceLock<(Txg, Arc<str>)>,
     /// Bytes that may be written before the reserve is touched; refreshed from the store now and then.
     room: AtomicI64,
+    /// Bytes of it that the cleaner is still to write.
+    pub(crate) set_aside: AtomicU64,
     /// With less room than this it is time to clean.
     low_water: AtomicI64,
     /// What segments took when that was last looked into.
@@ -234,6 +236,7 @@ impl Io {
             counters: AtomicCounters::default(),
             suspended: OnceLock::new(),
             room: AtomicI64::new(0),
+            set_aside: AtomicU64::new(0),
             low_water: AtomicI64::new(0),
             low_since: AtomicU64::new(0),
             written: AtomicU64::new(0),

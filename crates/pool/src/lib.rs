@@ -66,7 +66,7 @@ mod writer;
 
 pub use block::{BlockId, Prepared};
 pub use check::{CheckOptions, CheckReport, Finding, Roots, Severity};
-pub use cleaner::{CleanOptions, CleanReport};
+pub use cleaner::{CleanOptions, CleanReport, Turn};
 pub use commit::REWIND_TXGS;
 pub use damage::{DAMAGE_MAX, Damage, DamageCounters, DamageOwner};
 pub use deadlist::{Dead, DeadSpace, Deadlist};

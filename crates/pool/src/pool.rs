@@ -111,6 +111,8 @@ pub struct Pool {
     pub(crate) next_tree: AtomicU64,
     /// Held by whoever cleans.
     pub(crate) cleaner: Mutex<()>,
+    /// Segments given back to the store.
+    pub(crate) given_back: AtomicU64,
     /// Held by whoever scrubs.
     pub(crate) scrubber: Mutex<()>,
     pub(crate) scrubbing: Scrubbing,
@@ -152,6 +154,7 @@ impl Pool {
             commit: Mutex::new(commit),
             next_tree: AtomicU64::new(next_tree),
             cleaner: Mutex::default(),
+            given_back: AtomicU64::new(0),
             scrubber: Mutex::default(),
             scrubbing: Scrubbing::default(),
             options,
@@ -523,15 +526,6 @@ impl Pool {
             is_open: segment.open,
         };
         table.iter().map(facts).collect()
-    }
-
-    /// Bytes that the store could still take, the reserve included.
-    ///
-    /// # Errors
-    /// When the store cannot tell.
-    pub fn unused(&self) -> Result<u64> {
-        let capacity = self.store().capacity();
-        Ok(capacity.map_err(PoolError::store("asking the store for its capacity"))?.free)
     }
 
     /// Counts since the pool was opened.

@@ -296,15 +296,16 @@ impl SegmentTable {
     }
 }
 
-/// What only frees may use: a thirty-second of the pool, at least 8 MiB (a quarter of a very small pool), at most
-/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files. Where segments
-/// have slots it is two of these at least: to free something, or to clean, a segment of each kind may have to be opened.
-pub(crate) fn slop(size: u64, slot: u64) -> u64 {
-    (size / 32).max(8 << 20).max(2 * slot).min(size / 4).min(128 << 30)
+/// What only frees may use: a thirty-second of the pool, a segment or 8 MiB at least (a quarter of a very small pool), at most
+/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files. With less cleaning
+/// could empty no segment to speak of. Where segments have slots it is two of these at least: to free something, or to
+/// clean, a segment of each kind may have to be opened.
+pub(crate) fn slop(size: u64, slot: u64, segment_bytes: u64) -> u64 {
+    (size / 32).max(8 << 20).max(segment_bytes).max(2 * slot).min(size / 4).min(128 << 30)
 }
 
 /// With less room than this some is made before it is asked for. What cleaning moves must fit beside what is there, so that the
-/// later it begins, the fewer segments at a time it can choose from.
-pub(crate) fn low_water(size: u64, slot: u64) -> u64 {
-    slop(size, slot).max(6 * slot).min(size / 4)
+/// later it begins, the fewer segments at a time it can choose from, until there is none that fits.
+pub(crate) fn low_water(size: u64, slot: u64, segment_bytes: u64) -> u64 {
+    slop(size, slot, segment_bytes).max(6 * segment_bytes).min(size / 4)
 }

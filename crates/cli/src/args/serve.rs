@@ -52,7 +52,7 @@ pub struct ServeNbdArgs {
     /// Everything is read-only
     #[arg(short = 'r', long)]
     pub read_only: bool,
-    /// Tell of clients too that leave without choosing an export, and of requests that fail
+    /// Tell of clients too that leave without choosing an export, and of each request that fails
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// TCP address to listen on; port 10809 if none is given

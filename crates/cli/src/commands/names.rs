@@ -1,6 +1,6 @@
 //! Names on the command line.
 
-use snowmelt_dataset::{Catalog, Dataset, DatasetError, Name, Snapshot};
+use snowmelt_dataset::{Catalog, Dataset, DatasetError, Datasets, Name, Snapshot};
 
 use crate::error::{CliError, Result};
 use crate::report;
@@ -11,6 +11,20 @@ use crate::report;
 /// When it cannot be a name.
 pub fn parse(name: &str, attempt: &str) -> Result<Name> {
     Name::parse(name).map_err(|error| report::failed(attempt)(error.into()))
+}
+
+/// Refuses names of what is not there, for who serves the rest for long: a catalog that stays keeps the pool from giving back
+/// what is freed, so this one is gone when all are found.
+///
+/// # Errors
+/// As [`open_dataset`], for snapshots too.
+pub fn check_all<'n>(datasets: &Datasets, names: impl IntoIterator<Item = &'n str>) -> Result<()> {
+    let catalog = datasets.catalog();
+    for name in names {
+        let attempt = format!("cannot open '{name}'");
+        catalog.find(&parse(name, &attempt)?).map_err(report::failed(&attempt))?;
+    }
+    Ok(())
 }
 
 /// Finds a filesystem or volume.

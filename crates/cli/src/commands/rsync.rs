@@ -182,7 +182,6 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
 /// Serves datasets and snapshots, each of which is in the directory that its name says.
 fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
     let ends = ends(app)?;
-    let catalog = session.datasets.catalog();
     let mut trees = NamedTrees::default();
     let mut failure = None;
     for path in request.paths() {
@@ -194,7 +193,7 @@ fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served
             ));
             break;
         }
-        let name = tree_of(&catalog, path);
+        let name = tree_of(&session.datasets.catalog(), path);
         if trees.has(name.as_bytes()) {
             continue;
         }
@@ -232,8 +231,7 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
 fn file_list(app: &App<'_>, session: &Session, request: &Request) -> Option<io::Result<Box<dyn Content>>> {
     let path = request.file_list()?;
     if is_dataset(app, path) {
-        let catalog = session.datasets.catalog();
-        let name = tree_of(&catalog, path);
+        let name = tree_of(&session.datasets.catalog(), path);
         let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
         let tree = open_tree(&session.datasets, name).map_err(io::Error::other);
         return Some(tree.and_then(|tree| tree.open(rest, true)));

@@ -6,7 +6,7 @@ use std::io;
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use snowmelt_dataset::{DatasetError, Datasets, Found, Kind, Name};
@@ -23,12 +23,13 @@ use crate::args::{ServeNbdArgs, TlsMode};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::pools::Session;
-use crate::report;
 
 /// NBD's own port.
 const PORT: u16 = 10809;
 /// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
+/// After so long a failure that goes on is told again.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Runs of blocks told in one answer.
 const EXTENTS_MAX: usize = 4096;
 
@@ -49,11 +50,7 @@ pub fn run(app: &mut App<'_>, args: &ServeNbdArgs) -> Result<Exit> {
 fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Exit> {
     let attempt = "cannot serve NBD";
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed(attempt, error);
-    let catalog = session.datasets.catalog();
-    for target in &args.targets {
-        let open = format!("cannot open '{target}'");
-        catalog.find(&names::parse(target, &open)?).map_err(report::failed(&open))?;
-    }
+    names::check_all(&session.datasets, args.targets.iter().map(String::as_str))?;
     let mut listeners = Vec::new();
     for address in addresses(args)? {
         listeners.push(Listener::tcp(address).map_err(|error| failed(&error))?);
@@ -101,13 +98,32 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
     Ok(Exit::Ok)
 }
 
-/// Writes lines to `err`, of everything or of what every operator wants to know.
+/// Writes lines to `err`, of everything or of what every operator wants to know: of requests that fail in one way one after the
+/// other the first, and one a minute.
 fn log(err: File, verbose: bool) -> Log {
-    let err = Mutex::new(err);
+    struct Lines {
+        err: File,
+        failure: Option<(String, Instant)>,
+    }
+    let lines = Mutex::new(Lines { err, failure: None });
     Log::new(move |event| {
-        if verbose || !matches!(event, Event::Left { .. } | Event::Failed { .. }) {
+        let line = event.to_string();
+        let lines = &mut *lines.lock();
+        let is_said = match event {
+            Event::Left { .. } => true,
+            Event::Failed { .. } => {
+                let is_same = |(said, at): &(String, Instant)| *said == line && at.elapsed() < SAY_AGAIN;
+                let is_said = lines.failure.as_ref().is_some_and(is_same);
+                if !is_said {
+                    lines.failure = Some((line.clone(), Instant::now()));
+                }
+                is_said
+            }
+            _ => false,
+        };
+        if verbose || !is_said {
             // There is nowhere to complain if that fails.
-            let _ = writeln!(err.lock(), "{event}");
+            let _ = writeln!(lines.err, "{line}");
         }
     })
 }

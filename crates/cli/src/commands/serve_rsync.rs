@@ -52,15 +52,10 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
     }
     let missing = |pool: &str| format!("cannot open '{first}': no such pool '{pool}'");
     app.on_pool(first, missing, |app, session| {
-        let catalog = session.datasets.catalog();
         let is_known =
             |path: &&String| !config.modules.iter().any(|it| it.path == **path && it.has_variable_path());
-        for path in datasets.iter().filter(is_known) {
-            let open = format!("cannot open '{path}'");
-            let name = path.strip_suffix('@').unwrap_or(path);
-            let name = super::names::parse(name, &open)?;
-            catalog.find(&name).map_err(crate::report::failed(&open))?;
-        }
+        let known = datasets.iter().filter(is_known).map(|path| path.strip_suffix('@').unwrap_or(path));
+        super::names::check_all(&session.datasets, known)?;
         serve(app, config, Box::new(PoolPaths { datasets: session.datasets.clone() }), args)
     })
 }

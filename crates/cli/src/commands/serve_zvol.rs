@@ -13,7 +13,6 @@ use crate::args::ServeZvolArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::{Session, complain};
-use crate::report;
 
 /// How often it is looked whether to end.
 const TICK: Duration = Duration::from_millis(50);
@@ -34,12 +33,7 @@ pub fn run(app: &mut App<'_>, args: &ServeZvolArgs) -> Result<Exit> {
 
 fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<Exit> {
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::failed("cannot show volumes", error);
-    let catalog = session.datasets.catalog();
-    for target in &args.targets {
-        let open = format!("cannot open '{target}'");
-        catalog.find(&names::parse(target, &open)?).map_err(report::failed(&open))?;
-    }
-    drop(catalog);
+    names::check_all(&session.datasets, args.targets.iter().map(String::as_str))?;
     let options = VolumesOptions {
         targets: args.targets.clone(),
         read_only: args.read_only,

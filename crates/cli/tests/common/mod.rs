@@ -8,6 +8,7 @@ pub mod rsync;
 pub mod s3;
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -63,6 +64,23 @@ impl Scratch {
             .current_dir(home)
             .stdin(Stdio::null());
         command
+    }
+
+    /// Bytes on disk of all that is in its directory: nearly all of it the pool.
+    pub fn stored(&self) -> u64 {
+        let mut directories = vec![self.path().to_path_buf()];
+        let mut stored = 0;
+        while let Some(directory) = directories.pop() {
+            // Files go while it is looked at.
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(found) if found.is_dir() => directories.push(entry.path()),
+                    Ok(found) => stored += found.blocks() * 512,
+                    Err(_) => {}
+                }
+            }
+        }
+        stored
     }
 
     pub fn run(&self, line: &str) -> Said {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use snowmelt_pool::{CleanOptions, Hold, Pool, PoolError};
+use snowmelt_pool::{CleanOptions, Hold, Pool, PoolError, Turn};
 
 use self::admit::{Exceeded, Refused};
 use self::build::Stale;
@@ -35,39 +35,64 @@ const TRIES: usize = 4;
 /// Takes a share in the open txg with room for `bytes`, of whatever dataset; makes room if need be.
 pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, DatasetError> {
     keep_room(pool);
-    for tries in 1.. {
+    let mut seeker = Seeker::new(pool);
+    loop {
         let hold = pool.begin()?;
         match hold.require(bytes) {
             Err(error @ PoolError::NoSpace { .. }) => {
                 drop(hold);
-                if !more_room(pool, tries)? {
+                if !seeker.more_room()? {
                     return Err(error.into());
                 }
             }
             other => return Ok(other.map(|()| hold)?),
         }
     }
-    Err(PoolError::Misuse("room was made without end").into())
 }
 
-/// Tries to make room after the `tries`th refusal. Says whether it is worth asking again.
-fn more_room(pool: &Pool, tries: usize) -> Result<bool, DatasetError> {
-    let is_worth = tries < TRIES;
-    Ok(is_worth && (pool.reclaim()? && tries == 1 || make_room(pool, CleanOptions::last_resort())?))
+/// Somebody who looks for room. While others write, what is made for him may be gone when he asks again: he is refused when no
+/// more is to be had, however often that was, and not for being late.
+struct Seeker<'p> {
+    pool: &'p Pool,
+    /// Before the pool is first asked, what it had given back by then.
+    seen: u64,
+    has_committed: bool,
+}
+
+impl<'p> Seeker<'p> {
+    fn new(pool: &'p Pool) -> Self {
+        Self { pool, seen: pool.given_back(), has_committed: false }
+    }
+
+    /// Makes room after a refusal, or waits for who does. Says whether it is worth asking again.
+    fn more_room(&mut self) -> Result<bool, DatasetError> {
+        let turn = self.pool.turn();
+        let has_more = self.pool.given_back() > self.seen || self.make(&turn)?;
+        self.seen = self.pool.given_back();
+        Ok(has_more)
+    }
+
+    fn make(&mut self, turn: &Turn<'_>) -> Result<bool, DatasetError> {
+        // What is promised is the worst case: a commit may be all that it takes.
+        if self.pool.reclaim()? && !std::mem::replace(&mut self.has_committed, true) {
+            return Ok(true);
+        }
+        make_room(self.pool, turn, CleanOptions::last_resort())
+    }
 }
 
 /// Makes room before there is none: the less there is, the fewer segments fit beside what is there, and each time everything is
 /// walked. What fails here is told to whoever finds no room.
 fn keep_room(pool: &Pool) {
-    let _ = pool.while_low(|| make_room(pool, CleanOptions::default()));
+    let _ = pool.while_low(|turn| make_room(pool, turn, CleanOptions::default()));
 }
 
 /// Cleans segments, when that gives back a good part of the pool. Says whether it did.
-fn make_room(pool: &Pool, options: CleanOptions) -> Result<bool, DatasetError> {
+fn make_room(pool: &Pool, turn: &Turn<'_>, options: CleanOptions) -> Result<bool, DatasetError> {
     // The larger the pool, the longer the walk that this must be worth.
     let bytes_max = options.bytes_max.max(pool.space()?.size.unwrap_or(0) / 1024);
     let options = CleanOptions { bytes_max, ..options };
-    Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, &options)?.freed > 0)
+    Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, turn, &options)?.freed > 0)
 }
 
 /// The limits of a pool's datasets.
@@ -121,10 +146,10 @@ impl Limits {
         ask: impl Fn(&Hold<'p>, u64) -> Result<(), PoolError>,
     ) -> Result<Hold<'p>, DatasetError> {
         keep_room(pool);
-        let mut tries = 0;
+        let (mut tries, mut seeker) = (0, Seeker::new(pool));
         loop {
             tries += 1;
-            let reserved = match self.admit(id, bytes, tries == TRIES)? {
+            let reserved = match self.admit(id, bytes, tries >= TRIES)? {
                 Ok(reserved) => reserved,
                 Err(Refused::Unsettled) => {
                     pool.commit()?;
@@ -137,7 +162,7 @@ impl Limits {
                 Ok(()) => return Ok(hold),
                 Err(error @ PoolError::NoSpace { .. }) => {
                     drop(hold);
-                    if !more_room(pool, tries)? {
+                    if !seeker.more_room()? {
                         return Err(error.into());
                     }
                 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use snowmelt_pool::{BlockPtr, CleanOptions, CleanReport, Pool, PoolError, Roots, StoredPtr, TreeId, View};
+use snowmelt_pool::{
+    BlockPtr, CleanOptions, CleanReport, Pool, PoolError, Roots, StoredPtr, TreeId, Turn, View,
+};
 
 use crate::catalog::keys;
 use crate::catalog::record::SnapshotRecord;
@@ -22,7 +24,7 @@ impl Datasets {
     pub fn clean(&self, options: &CleanOptions) -> Result<CleanReport, DatasetError> {
         let mut total = CleanReport::default();
         for _ in 0..ROUNDS {
-            let report = clean_once(self.pool(), options)?;
+            let report = clean_once(self.pool(), &self.pool().turn(), options)?;
             total.add(&report);
             if report.freed == 0 {
                 break;
@@ -33,11 +35,12 @@ impl Datasets {
 }
 
 /// One round. Says what came of it.
-pub(crate) fn clean_once(pool: &Pool, options: &CleanOptions) -> Result<CleanReport, DatasetError> {
-    // What is copied must fit beside what is there.
-    let free = pool.unused()?;
-    let options = CleanOptions { bytes_max: options.bytes_max.min(free / 2), ..*options };
-    Ok(pool.clean(&Live::default(), &options)?)
+pub(crate) fn clean_once(
+    pool: &Pool,
+    turn: &Turn<'_>,
+    options: &CleanOptions,
+) -> Result<CleanReport, DatasetError> {
+    Ok(pool.clean(turn, &Live::default(), options)?)
 }
 
 /// Everything that is alive, as the meta tree has it.

@@ -12,15 +12,20 @@ impl Io {
     pub(crate) fn admit(&self, needed: u64) -> Result<()> {
         let wanted = self.with_waste(needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed)));
         let wanted = i64::try_from(with_parity(wanted, self.parity())).unwrap_or(i64::MAX);
-        if self.room.load(Ordering::Relaxed) >= wanted {
+        if self.room_for_writers() >= wanted {
             return Ok(());
         }
         self.refresh_room()?;
-        let room = self.room.load(Ordering::Relaxed);
+        let room = self.room_for_writers();
         if room >= wanted {
             return Ok(());
         }
         Err(PoolError::NoSpace { needed, room: u64::try_from(room).unwrap_or(0) })
+    }
+
+    fn room_for_writers(&self) -> i64 {
+        let set_aside = i64::try_from(self.set_aside.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        self.room.load(Ordering::Relaxed).saturating_sub(set_aside)
     }
 
     /// What `bytes` take when at the end of every segment the largest block does not fit.
@@ -34,7 +39,8 @@ impl Io {
     pub(crate) fn refresh_room(&self) -> Result<()> {
         let (total, free) = self.room_left()?;
         let size = total.unwrap_or_else(|| free.saturating_add(self.space.lock().occupied()));
-        let low_water = i64::try_from(low_water(size, self.slot(total))).unwrap_or(i64::MAX);
+        let low_water =
+            i64::try_from(low_water(size, self.slot(total), self.segment_bytes)).unwrap_or(i64::MAX);
         self.low_water.store(low_water, Ordering::Relaxed);
         let buffered = self.data.buffered() + self.nodes.buffered();
         let room = i64::try_from(free).unwrap_or(i64::MAX);
@@ -65,7 +71,10 @@ impl Io {
             self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
         let occupied = self.space.lock().occupied();
         let size = capacity.total.unwrap_or_else(|| capacity.free.saturating_add(occupied));
-        Ok((capacity.total, capacity.free.saturating_sub(slop(size, self.slot(capacity.total)))))
+        Ok((
+            capacity.total,
+            capacity.free.saturating_sub(slop(size, self.slot(capacity.total), self.segment_bytes)),
+        ))
     }
 
     pub(crate) fn space(&self) -> Result<Space> {

@@ -260,7 +260,7 @@ impl Mini {
         for txg in first..first + TXGS_MAX {
             self.committed.insert(txg, self.model.clone());
         }
-        let report = self.pool.clean(&MiniRoots, &CleanOptions::default())?;
+        let report = self.pool.clean(&self.pool.turn(), &MiniRoots, &CleanOptions::default())?;
         let last = self.pool.committed_txg();
         assert!(last < first + TXGS_MAX);
         self.committed.retain(|txg, _| *txg <= last);
