@@ -294,9 +294,10 @@ impl Pool {
         }
         // Writing a tree lets go of nothing, so no tree can have become dirty since.
         debug_assert!(self.take_dirty_trees().is_empty());
-        let limit = self.io().oldest_pin().map_or(Txg::MAX, |pin| pin.saturating_sub(1));
-        let dead = self.io().space.lock().take_dead(state.oldest_kept(txg).min(limit));
-        self.io().retired.forget(limit);
+        let views = self.io().reaches();
+        let dead = self.io().space.lock().take_dead(state.oldest_kept(txg), &views);
+        self.io().retired.forget(views.first().map_or(Txg::MAX, |oldest| oldest.since.saturating_sub(1)));
+        self.io().retired.forget_segments(&dead);
         for id in &dead {
             self.meta().remove(hold, &segment_key(*id))?;
         }

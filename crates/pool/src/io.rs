@@ -25,7 +25,7 @@ use crate::ptr::{BlockPtr, COMPRESSION_OFF, StoredPtr, Txg};
 use crate::relocation::{self, Retired};
 use crate::seal::{self, Class, KeyRecord, Seal, Sealer};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
-use crate::space::SegmentTable;
+use crate::space::{Reach, SegmentTable};
 use crate::tree::{Node, Tree, TreeId, codec};
 use crate::writer::{AppendError, Ledger, Writer};
 
@@ -69,21 +69,37 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// A view's claim on everything that was reachable in its txg: segments that died later stay.
+/// What views reach, and how many reach just that.
+type Pins = Arc<Mutex<BTreeMap<Reach, usize>>>;
+
+/// A view's claim on what was reachable when it was taken: segments that died later stay, if they hold any of that.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    txg: Txg,
-    pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
+    reach: Reach,
+    pins: Pins,
+}
+
+impl Pin {
+    /// The view reaches nothing that was born after this txg.
+    pub(crate) fn set_newest(&mut self, newest: Txg) {
+        let pins = &mut *self.pins.lock();
+        release(pins, self.reach);
+        self.reach.newest = newest;
+        *pins.entry(self.reach).or_default() += 1;
+    }
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut pins = self.pins.lock();
-        if let Some(count) = pins.get_mut(&self.txg) {
-            *count -= 1;
-            if *count == 0 {
-                pins.remove(&self.txg);
-            }
+        release(&mut self.pins.lock(), self.reach);
+    }
+}
+
+fn release(pins: &mut BTreeMap<Reach, usize>, reach: Reach) {
+    if let Some(count) = pins.get_mut(&reach) {
+        *count -= 1;
+        if *count == 0 {
+            pins.remove(&reach);
         }
     }
 }
@@ -116,7 +132,7 @@ pub(crate) struct Io {
     pub(crate) space: Mutex<SegmentTable>,
     pub(crate) next_segment: AtomicU64,
     pub(crate) open_txg: AtomicU64,
-    pins: Arc<Mutex<BTreeMap<Txg, usize>>>,
+    pins: Pins,
     pub(crate) outside: RwLock<Option<Arc<dyn Outside>>>,
     /// Whether pointers to blocks outside the pool may be there.
     pub(crate) outside_allowed: AtomicBool,
@@ -228,7 +244,7 @@ impl Io {
             space: Mutex::default(),
             next_segment: AtomicU64::new(1),
             open_txg: AtomicU64::new(1),
-            pins: Arc::default(),
+            pins: Pins::default(),
             outside: RwLock::default(),
             outside_allowed: AtomicBool::new(false),
             data_cache: Cache::new(options.data_cache_bytes),
@@ -353,17 +369,22 @@ impl Io {
         self.space.lock().reopened(id);
     }
 
-    /// Pins what is reachable in the open txg. Take it before looking at any root.
-    pub(crate) fn pin(&self) -> Arc<Pin> {
+    /// Pins what is reachable in the open txg and later. Take it before looking at any root.
+    pub(crate) fn pin(&self) -> Pin {
         let mut pins = self.pins.lock();
-        let txg = self.open_txg.load(Ordering::Acquire);
-        *pins.entry(txg).or_default() += 1;
-        Arc::new(Pin { txg, pins: self.pins.clone() })
+        let reach = Reach { since: self.open_txg.load(Ordering::Acquire), newest: Txg::MAX };
+        *pins.entry(reach).or_default() += 1;
+        Pin { reach, pins: self.pins.clone() }
     }
 
-    /// The oldest txg that a view is of.
-    pub(crate) fn oldest_pin(&self) -> Option<Txg> {
-        self.pins.lock().keys().next().copied()
+    /// What views reach, the oldest first.
+    pub(crate) fn reaches(&self) -> Vec<Reach> {
+        self.pins.lock().keys().copied().collect()
+    }
+
+    /// Whether there is any view.
+    pub(crate) fn has_pins(&self) -> bool {
+        !self.pins.lock().is_empty()
     }
 
     /// Remembers the first failure after which nothing may be written.
@@ -437,7 +458,7 @@ impl Io {
         };
         let asize = ptr.asize();
         self.largest.fetch_max(asize, Ordering::Relaxed);
-        self.space.lock().add(segment, asize, out.owner == TreeId::META);
+        self.space.lock().add(segment, asize, out.owner == TreeId::META, birth);
         self.room.fetch_sub(i64::try_from(asize).unwrap_or(i64::MAX), Ordering::Relaxed);
         count(&self.counters.bytes_written, asize);
         match out.kind {

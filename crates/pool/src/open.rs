@@ -310,7 +310,7 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
             let what = "a node of the meta tree lies beyond its segment".to_owned();
             return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
         }
-        table.add(ptr.segment, ptr.asize(), true);
+        table.add(ptr.segment, ptr.asize(), true, ptr.birth);
     }
     let relocated = view.range(&[prefix::RELOCATION], Some(&[prefix::RELOCATION + 1])).next();
     io.relocations.store(relocated.transpose()?.is_some(), Ordering::Release);

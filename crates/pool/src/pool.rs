@@ -372,7 +372,7 @@ impl Pool {
             && let Some(entry) = self.meta.get(&key)?
         {
             let to = relocation::decode(&entry.value)?;
-            if self.io.oldest_pin().is_some() {
+            if self.io.has_pins() {
                 self.io.retired.note(hold.txg(), (segment, offset), to);
             }
             self.meta.remove(hold, &key)?;

@@ -65,6 +65,21 @@ impl Retired {
         }
         self.count.store(state.places.len(), Ordering::Release);
     }
+
+    /// These segments are gone, which no view can read anything of.
+    pub(crate) fn forget_segments(&self, gone: &[SegmentId]) {
+        if gone.is_empty() || self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let state = &mut *self.state.lock();
+        state.places.retain(|_, (segment, _)| !gone.contains(segment));
+        let places = &state.places;
+        state.freed.retain(|_, freed| {
+            freed.retain(|from| places.contains_key(from));
+            !freed.is_empty()
+        });
+        self.count.store(state.places.len(), Ordering::Release);
+    }
 }
 
 pub(crate) fn key(segment: SegmentId, offset: u32) -> Vec<u8> {
@@ -129,7 +144,7 @@ mod tests {
         move_block(&pool, &ptr);
         pool.drain_frees().unwrap();
         let BlockPtr::Stored(old) = &ptr else { panic!() };
-        let view = pool.view(None);
+        let view = pool.meta().view();
         let hold = pool.begin_free().unwrap();
         pool.free(&hold, old.segment, old.offset, old.asize()).unwrap();
         drop(hold);

@@ -51,6 +51,15 @@ pub struct SegmentFacts {
     pub is_open: bool,
 }
 
+/// What a view can read of what dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Reach {
+    /// Not what died before this txg.
+    pub(crate) since: Txg,
+    /// Not what was born after this txg.
+    pub(crate) newest: Txg,
+}
+
 /// The recorded part of a segment's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentRecord {
@@ -94,6 +103,8 @@ pub(crate) struct Segment {
     pub(crate) live: u64,
     pub(crate) meta: u64,
     pub(crate) open: bool,
+    /// Nothing in it was born before. 0 for what an earlier owner wrote.
+    pub(crate) oldest: Txg,
     /// First txg that refers to nothing in it.
     pub(crate) dead_since: Option<Txg>,
 }
@@ -121,7 +132,8 @@ impl SegmentTable {
         let SegmentRecord { kind, len, live } = record;
         self.allocated += live;
         self.occupied += len;
-        self.segments.insert(id, Segment { kind, len, live, meta: 0, open: false, dead_since: None });
+        self.segments
+            .insert(id, Segment { kind, len, live, meta: 0, open: false, oldest: 0, dead_since: None });
     }
 
     /// A segment's end as the uberblock has it, which is newer than the record.
@@ -132,6 +144,7 @@ impl SegmentTable {
             live: 0,
             meta: 0,
             open: false,
+            oldest: 0,
             dead_since: None,
         });
         self.occupied = self.occupied - segment.len + len;
@@ -148,7 +161,8 @@ impl SegmentTable {
     }
 
     pub(crate) fn opened(&mut self, id: SegmentId, kind: Kind) {
-        self.segments.insert(id, Segment { kind, len: 0, live: 0, meta: 0, open: true, dead_since: None });
+        let new = Segment { kind, len: 0, live: 0, meta: 0, open: true, oldest: Txg::MAX, dead_since: None };
+        self.segments.insert(id, new);
         self.touched.insert(id);
     }
 
@@ -180,10 +194,11 @@ impl SegmentTable {
         self.settle(id, txg);
     }
 
-    /// A block was written; `meta` when it is a node of the meta tree.
-    pub(crate) fn add(&mut self, id: SegmentId, asize: u64, meta: bool) {
+    /// A block was written that is of txg `birth`; `meta` when it is a node of the meta tree.
+    pub(crate) fn add(&mut self, id: SegmentId, asize: u64, meta: bool, birth: Txg) {
         if let Some(segment) = self.segments.get_mut(&id) {
             self.allocated += asize;
+            segment.oldest = segment.oldest.min(birth);
             if meta {
                 segment.meta += asize;
             } else {
@@ -219,9 +234,14 @@ impl SegmentTable {
         }
     }
 
-    /// Takes out the segments that are dead since `txg` or longer.
-    pub(crate) fn take_dead(&mut self, txg: Txg) -> Vec<SegmentId> {
-        let dead: Vec<(Txg, SegmentId)> = self.dead.range(..=(txg, SegmentId(u64::MAX))).copied().collect();
+    /// Takes out the segments that are dead since `txg` or longer, and hold nothing that views can read.
+    pub(crate) fn take_dead(&mut self, txg: Txg, views: &[Reach]) -> Vec<SegmentId> {
+        let is_free = |(since, id): &&(Txg, SegmentId)| {
+            let oldest = self.segments.get(id).map_or(0, |segment| segment.oldest);
+            !views.iter().any(|view| *since >= view.since && oldest <= view.newest)
+        };
+        let dead = self.dead.range(..=(txg, SegmentId(u64::MAX))).filter(is_free);
+        let dead: Vec<(Txg, SegmentId)> = dead.copied().collect();
         for (since, id) in &dead {
             self.dead.remove(&(*since, *id));
             self.touched.remove(id);
