@@ -79,27 +79,14 @@ pub(crate) struct Pin {
     pins: Pins,
 }
 
-impl Pin {
-    /// The view reaches nothing that was born after this txg.
-    pub(crate) fn set_newest(&mut self, newest: Txg) {
-        let pins = &mut *self.pins.lock();
-        release(pins, self.reach);
-        self.reach.newest = newest;
-        *pins.entry(self.reach).or_default() += 1;
-    }
-}
-
 impl Drop for Pin {
     fn drop(&mut self) {
-        release(&mut self.pins.lock(), self.reach);
-    }
-}
-
-fn release(pins: &mut BTreeMap<Reach, usize>, reach: Reach) {
-    if let Some(count) = pins.get_mut(&reach) {
-        *count -= 1;
-        if *count == 0 {
-            pins.remove(&reach);
+        let mut pins = self.pins.lock();
+        if let Some(count) = pins.get_mut(&self.reach) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.reach);
+            }
         }
     }
 }
@@ -369,12 +356,13 @@ impl Io {
         self.space.lock().reopened(id);
     }
 
-    /// Pins what is reachable in the open txg and later. Take it before looking at any root.
-    pub(crate) fn pin(&self) -> Pin {
+    /// Pins what is reachable from the open txg on, as far as it was not born after `newest`. Take it before looking at a root
+    /// that may change.
+    pub(crate) fn pin(&self, newest: Txg) -> Arc<Pin> {
         let mut pins = self.pins.lock();
-        let reach = Reach { since: self.open_txg.load(Ordering::Acquire), newest: Txg::MAX };
+        let reach = Reach { since: self.open_txg.load(Ordering::Acquire), newest };
         *pins.entry(reach).or_default() += 1;
-        Pin { reach, pins: self.pins.clone() }
+        Arc::new(Pin { reach, pins: self.pins.clone() })
     }
 
     /// What views reach, the oldest first.

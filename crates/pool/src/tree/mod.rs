@@ -169,7 +169,7 @@ impl Tree {
 
     /// The tree as it is at this moment. Costs nothing but a lock; what the view sees stays until it is dropped.
     pub fn view(&self) -> View {
-        let pin = self.io.pin();
+        let pin = self.io.pin(Txg::MAX);
         View::new(self.io.clone(), self.state.lock().root.clone(), self.meta(), pin)
     }
 

@@ -1,7 +1,6 @@
 //! A tree as it was at one moment.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use snowmelt_store::SegmentId;
 
@@ -26,19 +25,13 @@ pub struct View {
 }
 
 impl View {
-    /// `pin` was taken before the root was looked at.
-    pub(crate) fn new(io: Arc<Io>, root: Option<Link>, meta: bool, mut pin: Pin) -> Self {
-        // What a node refers to is no younger than it. Dirty ones may refer to all that is there.
-        pin.set_newest(match &root {
-            None => 0,
-            Some(Link::Disk(ptr)) => ptr.birth,
-            Some(Link::Dirty(_)) => io.open_txg.load(Ordering::Acquire),
-        });
-        View { io, root, meta, _pin: Arc::new(pin) }
+    pub(crate) fn new(io: Arc<Io>, root: Option<Link>, meta: bool, pin: Arc<Pin>) -> Self {
+        View { io, root, meta, _pin: pin }
     }
 
     pub(crate) fn of_root(io: Arc<Io>, root: Option<StoredPtr>, meta: bool) -> Self {
-        let pin = io.pin();
+        // What a node refers to is no younger than it.
+        let pin = io.pin(root.as_ref().map_or(0, |root| root.birth));
         View::new(io, root.map(Link::Disk), meta, pin)
     }
 
