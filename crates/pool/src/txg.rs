@@ -155,7 +155,9 @@ impl<'a> Hold<'a> {
     /// # Errors
     /// `NoSpace`, unless the hold is one for frees.
     pub fn require(&self, bytes: u64) -> Result<()> {
-        self.admit(bytes.saturating_add(self.pool.io().promised.load(Ordering::Relaxed)))
+        let io = self.pool.io();
+        let bytes = bytes.saturating_add(io.promised.load(Ordering::Relaxed));
+        if self.frees { Ok(()) } else { io.admit_new(bytes) }
     }
 
     /// As [`promise`](Self::promise), leaving `reserved` bytes of the pool to others.

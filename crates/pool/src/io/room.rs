@@ -8,24 +8,31 @@ use crate::parity::{with_parity, without_parity};
 use crate::space::{Space, low_water, slop};
 
 impl Io {
-    /// Refuses what would take the reserve, asking the store again before it does.
+    /// Refuses what would take the reserve.
     pub(crate) fn admit(&self, needed: u64) -> Result<()> {
+        self.admit_beside(needed, 0)
+    }
+
+    /// Refuses to let somebody begin who would take the reserve, or what the cleaner is still to write.
+    pub(crate) fn admit_new(&self, needed: u64) -> Result<()> {
+        self.admit_beside(needed, self.set_aside.load(Ordering::Relaxed))
+    }
+
+    /// Asks the store again before it refuses.
+    fn admit_beside(&self, needed: u64, set_aside: u64) -> Result<()> {
+        let set_aside = i64::try_from(set_aside).unwrap_or(i64::MAX);
         let wanted = self.with_waste(needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed)));
         let wanted = i64::try_from(with_parity(wanted, self.parity())).unwrap_or(i64::MAX);
-        if self.room_for_writers() >= wanted {
+        let room = || self.room.load(Ordering::Relaxed).saturating_sub(set_aside);
+        if room() >= wanted {
             return Ok(());
         }
         self.refresh_room()?;
-        let room = self.room_for_writers();
+        let room = room();
         if room >= wanted {
             return Ok(());
         }
         Err(PoolError::NoSpace { needed, room: u64::try_from(room).unwrap_or(0) })
-    }
-
-    fn room_for_writers(&self) -> i64 {
-        let set_aside = i64::try_from(self.set_aside.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        self.room.load(Ordering::Relaxed).saturating_sub(set_aside)
     }
 
     /// What `bytes` take when at the end of every segment the largest block does not fit.
