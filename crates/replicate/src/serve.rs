@@ -194,8 +194,9 @@ impl Server<'_> {
     }
 
     fn read(&self, request: &ReadRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
-        let catalog = self.datasets.catalog();
+        // With a catalog each, gone before there is much to read: what is freed meanwhile is given back.
         let open = |name: &str| -> Result<Objset, Failure> {
+            let catalog = self.datasets.catalog();
             let objset = catalog.objset(&catalog.snapshot(&parse(name)?)?);
             objset.require_readable()?;
             Ok(objset)
