@@ -3,7 +3,7 @@
 //! Records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION); the read path asks for them
 //! when there are any. Bytes: `docs/format/pool.md`, "Relocations".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -71,6 +71,7 @@ impl Retired {
         if gone.is_empty() || self.count.load(Ordering::Acquire) == 0 {
             return;
         }
+        let gone: HashSet<SegmentId> = gone.iter().copied().collect();
         let state = &mut *self.state.lock();
         state.places.retain(|_, (segment, _)| !gone.contains(segment));
         let places = &state.places;

@@ -30,6 +30,8 @@ const PORT: u16 = 10809;
 const TICK: Duration = Duration::from_millis(50);
 /// After so long a failure that goes on is told again.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// Failures told within that time.
+const FAILURES_MAX: usize = 16;
 /// Runs of blocks told in one answer.
 const EXTENTS_MAX: usize = 4096;
 
@@ -98,24 +100,24 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeNbdArgs) -> Result<Ex
     Ok(Exit::Ok)
 }
 
-/// Writes lines to `err`, of everything or of what every operator wants to know: of requests that fail in one way one after the
-/// other the first, and one a minute.
+/// Writes lines to `err`, of everything or of what every operator wants to know: of requests that fail in one way one a minute.
 fn log(err: File, verbose: bool) -> Log {
     struct Lines {
         err: File,
-        failure: Option<(String, Instant)>,
+        failures: Vec<(String, Instant)>,
     }
-    let lines = Mutex::new(Lines { err, failure: None });
+    let lines = Mutex::new(Lines { err, failures: Vec::new() });
     Log::new(move |event| {
         let line = event.to_string();
         let lines = &mut *lines.lock();
         let is_said = match event {
             Event::Left { .. } => true,
             Event::Failed { .. } => {
-                let is_same = |(said, at): &(String, Instant)| *said == line && at.elapsed() < SAY_AGAIN;
-                let is_said = lines.failure.as_ref().is_some_and(is_same);
+                lines.failures.retain(|(_, at)| at.elapsed() < SAY_AGAIN);
+                let is_said = lines.failures.len() >= FAILURES_MAX
+                    || lines.failures.iter().any(|(said, _)| *said == line);
                 if !is_said {
-                    lines.failure = Some((line.clone(), Instant::now()));
+                    lines.failures.push((line.clone(), Instant::now()));
                 }
                 is_said
             }

@@ -32,6 +32,9 @@ use crate::ops::clean::clean_once;
 /// How often a write waits for a commit before a limit that is only nearly reached refuses it.
 const TRIES: usize = 4;
 
+/// How often somebody is given room that others take before he has it.
+const REFUSALS_MAX: usize = 256;
+
 /// Takes a share in the open txg with room for `bytes`, of whatever dataset; makes room if need be.
 pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, DatasetError> {
     keep_room(pool);
@@ -51,21 +54,26 @@ pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, Datas
 }
 
 /// Somebody who looks for room. While others write, what is made for him may be gone when he asks again: he is refused when no
-/// more is to be had, however often that was, and not for being late.
+/// more is to be had, and not for being late.
 struct Seeker<'p> {
     pool: &'p Pool,
     /// Before the pool is first asked, what it had given back by then.
     seen: u64,
     has_committed: bool,
+    refusals: usize,
 }
 
 impl<'p> Seeker<'p> {
     fn new(pool: &'p Pool) -> Self {
-        Self { pool, seen: pool.given_back(), has_committed: false }
+        Self { pool, seen: pool.given_back(), has_committed: false, refusals: 0 }
     }
 
     /// Makes room after a refusal, or waits for who does. Says whether it is worth asking again.
     fn more_room(&mut self) -> Result<bool, DatasetError> {
+        self.refusals += 1;
+        if self.refusals > REFUSALS_MAX {
+            return Ok(false);
+        }
         let turn = self.pool.turn();
         let has_more = self.pool.given_back() > self.seen || self.make(&turn)?;
         self.seen = self.pool.given_back();
