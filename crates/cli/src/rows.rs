@@ -375,7 +375,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         name: session.name().to_owned(),
         guid: pool.guid(),
         vdev: if members.is_empty() { pool.store().describe() } else { "mirror-0".to_owned() },
-        size: space.size.unwrap_or(space.occupied + space.free),
+        size: space.size.unwrap_or(space.allocated + space.free),
         allocated: space.allocated,
         free: space.free,
         fragmentation: space.fragmentation(),
