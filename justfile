@@ -38,6 +38,10 @@ quickstart:
 build:
     .ci/run build
 
+# the Debian package, built and tested in a clean Debian (root, FUSE)
+deb: build
+    .ci/run deb
+
 # streams made by real ZFS: received, compared, sent again
 corpus: build
     .ci/run corpus
@@ -49,6 +53,11 @@ fuse: build
 # syncoid, sanoid and zfs_autobackup on pools of ours
 tools: build
     .ci/run tools
+
+# the test suites of zrepl, syncoid, zfs_autobackup and OpenZFS on our zfs and zpool (root, FUSE); `just suites zts --only rsend` for a part
+suites *args: build
+    interop/suites/fetch.sh target/interop-suites
+    interop/suites/run {{args}}
 
 # pools in a Ceph on loopback (root); `interop/run ceph --large` for 4 GiB
 ceph: build

@@ -10,8 +10,10 @@ set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=${1:-$(mktemp -d)}
 mkdir -p "$work"
-cargo build --release --manifest-path "$here/Cargo.toml"
-PATH=${CARGO_TARGET_DIR:-$here/target}/release:$PATH
+if [ -z "${SNOWMELT_INSTALLED:-}" ]; then     # set, it is the snowmelt in PATH that is shown
+  cargo build --release --manifest-path "$here/Cargo.toml"
+  PATH=${CARGO_TARGET_DIR:-$here/target}/release:$PATH
+fi
 export XDG_DATA_HOME="$work/data"      # where pools are kept when no place is named
 export XDG_CONFIG_HOME="$work/config"  # where the others are listed
 

@@ -238,7 +238,7 @@ def jobs(report, binary, cases, scratch):
         for name, steps in case.chains().items():
             # a case of interrupted receives has no plain chains: see interrupted.py
             if report.wants('corpus %s %s' % (case.name, name)) and not os.path.exists(case.path('resume.tsv')):
-                if name == 'ok':        # case 15 receives several undamaged streams one by one
+                if name == 'ok':        # a case of damaged streams receives several undamaged streams one by one
                     for i, group in enumerate(split_at_full(case, steps)):
                         yield ChainRun(report, binary, case, '%s%d' % (name, i), group, scratch).run
                 else:

@@ -46,6 +46,8 @@ def unpacked(top):
         if os.path.exists(mark) and os.path.getmtime(mark) >= os.path.getmtime(packed):
             continue
         subprocess.run(['tar', '-C', target, '-xJf', packed], check=True)
+        for key in [*glob.glob(os.path.join(target, name, 'keys', '*')), *glob.glob(os.path.join(target, name, '*.key'))]:
+            os.chmod(key, 0o600)        # as whoever has a key should
         open(mark, 'w').close()
     return target
 
@@ -56,9 +58,10 @@ def generate(target):
     work = target + '.part'
     names = sorted(f[:-3] for f in os.listdir(os.path.join(vm, 'corpus')) if f[0].isdigit() and f.endswith('.sh'))
     if os.environ.get('SUITE', 'bookworm') == 'bookworm':
-        names = [n for n in names if not n.startswith('16-')]
+        names = [n for n in names if not script_says(n, 'needs ZFS')]
     # damaged streams take a boot for each that kills the machine: about as long as all else together
-    groups = [[n for n in names if n.startswith('15-')], [n for n in names if not n.startswith('15-')]]
+    damaged = [n for n in names if script_says(n, 'damaged')]
+    groups = [damaged, [n for n in names if n not in damaged]]
     subprocess.run([os.path.join(vm, 'build.sh')], check=True)
     makers = [subprocess.Popen([os.path.join(vm, 'corpus', 'make.sh'), work, '1', *group]) for group in groups]
     if any([m.wait() for m in makers]):
@@ -69,6 +72,12 @@ def generate(target):
         subprocess.run(['tar', '-C', work + '/unpacked', '-xJf', os.path.join(work, 'packed', archive)], check=True)
     os.rename(work + '/unpacked', target)
     return target
+
+
+def script_says(name, what):
+    """Whether the script that makes a case says this of it, in a line `# case: ...`."""
+    with open(os.path.join(HERE, 'vm', 'corpus', name + '.sh'), encoding='utf-8') as f:
+        return any(line.startswith('# case: ' + what) for line in f)
 
 
 def rows(path):
@@ -107,6 +116,10 @@ class Case:
             self.by_guid[guid] = (self.path(manifest), int(creation))
         with open(self.path('index.json'), encoding='utf-8') as f:
             self.streams = {s['file']: s for s in json.load(f)['streams']}
+
+    def is_damaged(self):
+        """Whether its streams are damaged on purpose: it says then what each must lead to."""
+        return os.path.exists(self.path('expected.jsonl'))
 
     def path(self, *names):
         return os.path.join(self.top, *names)

@@ -90,7 +90,7 @@ class Fuse:
             for file, info in sorted(case.streams.items()):
                 truth = case.by_guid.get(info['toguid'])
                 # Of redacted ones the manifest tells what is left out; names of more than 255 bytes Linux gives no FUSE filesystem.
-                if case.name == '15-corrupt' or info['compound'] or info['fromguid'] != '0' or not truth or {'RAW', 'REDACTED', 'LONGNAME'} & {*info['features']}:
+                if case.is_damaged() or info['compound'] or info['fromguid'] != '0' or not truth or {'RAW', 'REDACTED', 'LONGNAME'} & {*info['features']}:
                     continue
                 what, path = '%s: %s/%s' % (name, case.name, file), case.path(file)
                 with open(truth[0], encoding='utf-8') as f:

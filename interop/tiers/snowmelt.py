@@ -48,7 +48,8 @@ class Snowmelt:
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(('SNOWMELT_', 'XDG_'))}
         # The last for root's list of pools, which all other runs would share.
         self.env.update(HOME=top, XDG_DATA_HOME=os.path.join(top, 'data'), XDG_RUNTIME_DIR=run, XDG_CONFIG_HOME=os.path.join(top, 'config'))
-        self.env.update(TZ='UTC', LC_ALL='C.UTF-8')
+        # Root's `zfs create` would mount on directories of this machine.
+        self.env.update(TZ='UTC', LC_ALL='C.UTF-8', SNOWMELT_AUTOMOUNT='off')
 
     def start(self, args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE):
         child = subprocess.Popen([self.binary, *args], stdin=stdin, stdout=stdout, stderr=stderr, env=self.env, cwd=self.top)

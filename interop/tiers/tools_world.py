@@ -156,7 +156,7 @@ class World:
             s.bind((host, 0))
             self.port = s.getsockname()[1]
         env = self.there.env
-        passed = {k: env[k] for k in ('PATH', 'HOME', 'XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_RUNTIME_DIR')}
+        passed = {k: env[k] for k in ('PATH', 'HOME', 'XDG_CONFIG_HOME', 'XDG_DATA_HOME', 'XDG_RUNTIME_DIR', 'SNOWMELT_AUTOMOUNT')}
         with open(d + '/config', 'w') as f:
             f.write('Port %d\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/authorized\nStrictModes no\nUsePAM no\n'
                     'PidFile none\nPermitRootLogin yes\nPasswordAuthentication no\nMaxStartups 100\nMaxSessions 100\nSetEnv %s\n'

@@ -11,7 +11,7 @@ import time
 from . import corpus, manifests
 from .report import Failed
 from .snowmelt import Snowmelt
-from .vm_matrix import FILL, LARGE, TREES, Base, Cut, Job, Note, Send, jobs
+from .vm_matrix import Base, Cut, Note, Piped, Send, plans
 
 VM = os.path.join(corpus.HERE, 'vm')
 HOME = 'tank'
@@ -36,11 +36,18 @@ class Zstream:
         libs = [os.path.join(root, d) for d in ('usr/lib/x86_64-linux-gnu', 'lib/x86_64-linux-gnu', 'usr/lib', 'lib')]
         loader = os.path.join(root, 'lib64/ld-linux-x86-64.so.2')
         tool = next((t for t in (root + '/usr/sbin/zstream', root + '/sbin/zstream') if os.path.exists(t)), None)
-        self.command = [loader, '--library-path', ':'.join(libs), tool, 'dump'] if tool and os.path.exists(loader) else None
+        self.command = [loader, '--library-path', ':'.join(libs), tool] if tool and os.path.exists(loader) else None
+
+    def has(self, verb):
+        """Whether this release of ZFS has the verb: `recompress` and `decompress` came with ZFS 2.2."""
+        if not self.command:
+            return False
+        usage = subprocess.run(self.command, capture_output=True)
+        return 'zstream %s ' % verb in (usage.stdout + usage.stderr).decode('utf-8', 'replace')
 
     def refuses(self, path):
         """The reason `zstream dump` does not take the stream, or None."""
-        p = subprocess.run([*self.command, path], capture_output=True)
+        p = subprocess.run([*self.command, 'dump', path], capture_output=True)
         text = (p.stdout + p.stderr).decode('utf-8', 'replace')
         if p.returncode != 0 or p.stderr or 'SUMMARY' not in text:
             return 'zstream dump gave %d: %s' % (p.returncode, text[-600:])
@@ -50,7 +57,8 @@ class Zstream:
 class Tier:
     def __init__(self, report, binary, cases, scratch, large=False, self_test=False):
         self.report, self.binary, self.self_test, self.large = report, binary, self_test, large
-        self.cases = {c.name[:2]: c for c in cases}
+        self.cases = {c.name: c for c in cases}
+        self.plan = {case: plan for case, plan in plans().items() if self.has(case)}
         self.truths = {g: t for c in cases for g, t in c.by_guid.items()}
         self.scratch = os.path.join(scratch, 'vm')
         self.home = Snowmelt(binary, os.path.join(self.scratch, 'home'))
@@ -70,35 +78,35 @@ class Tier:
         for m in range(MACHINES):
             for d in ('ask', 'out', 'streams', 'keys'):
                 os.makedirs(os.path.join(self.share(m), d))
-            for key in glob.glob(self.cases['11'].path('keys', '*')) if '11' in self.cases else ():
-                shutil.copy(key, os.path.join(self.share(m), 'keys'))
+            for case in self.cases.values():
+                for key in glob.glob(case.path('keys', '*')):
+                    shutil.copy(key, os.path.join(self.share(m), 'keys'))
         if not self.self_test:
             self.home.create_pool(HOME)
             self.fill()
-        for job in jobs():
-            if self.has(job.home):
-                self.add(job)
-        for dataset, case, stream, work in TREES:
-            if case not in self.cases:
-                continue
-            if not self.self_test and not self.receive_home(dataset, case, stream, '-F'):
-                continue
-            for job in work:
-                self.add(job)
-        self.bookmark_case()
+        for plan in self.plan.values():
+            for job in plan.jobs():
+                if job.home not in plan.large or self.large:
+                    self.add(job)
+        for plan in self.plan.values():
+            for dataset, stream, work in plan.trees:
+                if not self.self_test and not self.receive_home(dataset, plan.case, stream, '-F'):
+                    continue
+                for job in work():
+                    self.add(job)
         self.reverse_resume()
 
-    def has(self, dataset):
-        case = FILL[dataset][0]
-        if case not in self.cases or (dataset in LARGE and not self.large):
-            return False
-        return case != '16' or suite() != 'bookworm'
+    def has(self, case):
+        """Whether the case is there, and the machine's ZFS new enough for it."""
+        return case in self.cases and not (suite() == 'bookworm' and corpus.script_says(case, 'needs ZFS'))
 
     def fill(self):
-        for dataset, (case, streams) in FILL.items():
-            if self.has(dataset):
+        for plan in self.plan.values():
+            for dataset, streams in plan.fill.items():
+                if dataset in plan.large and not self.large:
+                    continue
                 for stream in streams:
-                    if not self.receive_home(dataset, case, stream):
+                    if not self.receive_home(dataset, plan.case, stream):
                         break
 
     def receive_home(self, dataset, case, stream, *options):
@@ -143,6 +151,8 @@ class Tier:
                 else:
                     args = [word.format(home) for word in step.args]
                     self.home.send(path, *args)
+                    if isinstance(step, Piped) and not self.filter(label, step.filter, path):
+                        return
                     if self.zstream.command:
                         self.report.check('%s: zstream dump of %s' % (label, ' '.join(args)), self.zstream.refuses(path))
                     else:
@@ -159,6 +169,30 @@ class Tier:
         self.weights[machine] += size
         self.plans[machine].append({'id': number, 'steps': steps})
         self.entries[number] = (job, label, expected)
+
+    def filter(self, label, words, path):
+        """Passes a stream through a filter, and takes the outcome back into a pool of ours."""
+        program, *words = words
+        command = {'zstream': self.zstream.command, 'snowmelt': [self.binary]}[program]
+        if program == 'zstream' and not self.zstream.has(words[0]):
+            print('note  %s: the zstream of %s has no %s' % (label, suite(), words[0]), flush=True)
+            return False
+        # redup reads a file, the others standard input; ZFS's decompress wants a block, which need not be there
+        words += [path] if words[-1] == 'redup' else ['1,0'] if words[-1] == 'decompress' else []
+        with open(path, 'rb') as source, open(path + '.out', 'wb') as out:
+            p = subprocess.run([*command, *words], stdin=source, stdout=out, stderr=subprocess.PIPE)
+        os.rename(path + '.out', path)
+        problem = None if p.returncode == 0 else 'exit %d: %s' % (p.returncode, p.stderr.decode('utf-8', 'replace')[-600:])
+        if self.report.check('%s: %s' % (label, ' '.join(words[:2])), problem):
+            back = '%s/back-%d' % (HOME, self.number)
+            try:
+                self.home.receive(back, path, '-u', '-F')
+                self.report.check(label + ': taken back', None)
+                self.home.run('destroy', '-R', back)
+            except Failed as e:
+                self.report.check(label + ': taken back', e)
+            return True
+        return False
 
     def expected(self, args):
         """The guids that must have arrived with a stream of these arguments."""
@@ -177,25 +211,17 @@ class Tier:
             return {there[n] for n in upto[upto.index(first) + 1:]}
         return {there[args[-1]]}
 
-    def bookmark_case(self):
-        """The corpus's own bookmark case: the base is destroyed before the incremental is made."""
-        if '09' not in self.cases or self.self_test:
-            return
-        label = 'vm bm bookmark'
-        if self.report.wants(label) and self.receive_home('bm', '09', 'bm-full') and self.receive_home('bm', '09', 'bm-inc-from-bookmark'):
-            self.add(Job('bm', 'bookmark', Base('09', 'bm-full'), Send('-i #mark {}@b'),
-                         before=(('bookmark', '{}@a', '{}#mark'), ('destroy', '{}@a'))))
-
     def reverse_resume(self):
         """A token that `snowmelt receive -s` made of a cut stream of ZFS, honoured by `zfs send -t`."""
         self.reverse = []
-        if '10' not in self.cases or self.self_test or not self.report.wants('vm resume zfs send -t'):
+        plan = next((plan for plan in self.plan.values() if plan.reverse), None)
+        if not plan or self.self_test or not self.report.wants('vm resume zfs send -t'):
             return
-        case, steps = self.cases['10'], []
+        case, steps = self.cases[plan.case], []
         for name in ('full', 'inc'):
             shutil.copy(case.path(name + '.zstream'), os.path.join(self.share(0), 'streams', 'zfs-' + name))
             steps.append({'receive': 'streams/zfs-' + name, 'args': []})
-        for i, (stream, share) in enumerate((('full', 30), ('full', 90), ('full-Lec', 60), ('inc', 55))):
+        for i, (stream, share) in enumerate(plan.reverse):
             label = 'vm resume zfs send -t after %s cut at %d %%' % (stream, share)
             melt = Snowmelt(self.binary, os.path.join(self.scratch, 'reverse%d' % i))
             try:
@@ -208,7 +234,7 @@ class Tier:
                 if result.status == 0 or not token:
                     raise Failed('no token: %s' % result)
                 steps.append({'send_token': token, 'out': 'out/reverse%d' % i})
-                self.reverse.append((label, melt, 'out/reverse%d' % i))
+                self.reverse.append((label, melt, 'out/reverse%d' % i, case))
             except Failed as e:
                 self.report.check(label, e)
         self.plans[0].append({'id': 'reverse', 'steps': steps, 'dataset': HOME + '/resume'})
@@ -295,8 +321,8 @@ class Tier:
                 return '%s: creation %d, was %d' % (snap['name'], snap['creation'], creation)
             if 'error' in snap:
                 return '%s: %s' % (snap['name'], snap['error'])
-            if job and job.home == 'redact':
-                truth = self.cases['12'].path('manifest', 'redacted-as-received.jsonl')
+            if job and job.truth:
+                truth = self.cases[job.truth[0]].path(job.truth[1])
             why = manifests.difference(truth, snap['manifest'])
             if why:
                 return '%s: %s' % (snap['name'], why)
@@ -323,8 +349,7 @@ class Tier:
         return 'missing %s\nnot expected %s' % (sorted(want - have), sorted(have - want))
 
     def judge_reverse(self, share):
-        case = self.cases['10']
-        for label, melt, out in self.reverse:
+        for label, melt, out, case in self.reverse:
             path = os.path.join(share, out)
             try:
                 if not os.path.exists(path):

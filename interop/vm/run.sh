@@ -54,7 +54,7 @@ opts=$(share9p share "$share" ""; share9p scripts "${script%/*}" ,readonly=on; s
 opts=$(sed 's/^-fsdev \(.*\) -device \([^ ]*\)$/-fsdev\n\1\n-device\n\2/' <<< "$opts")
 qemu-system-x86_64 -accel "$accel" -cpu max -m "${ZFS_VM_MEM:-4096}" -smp "$cpus" \
   -nodefaults -no-user-config -display none -no-reboot \
-  -kernel "$DIR/vmlinuz" -initrd "$DIR/initrd.img" -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on" \
+  -kernel "$DIR/vmlinuz" -initrd "$DIR/initrd.img" -append "console=ttyS0 quiet panic=-1 random.trust_cpu=on no_timer_check" \
   -serial "file:$tmp/serial" -device virtio-rng-pci \
   -device virtio-serial-pci \
   -chardev "file,id=out,path=$tmp/out,append=on" -device virtserialport,chardev=out,name=out \

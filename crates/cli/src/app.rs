@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::args::{GlobalArgs, Program};
+use crate::commands::automount;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -22,18 +23,32 @@ pub struct App<'a> {
     served: Option<Arc<Session>>,
     /// What `--pool-dir` named.
     pool_dirs: Vec<PathBuf>,
+    /// Filesystems that are to be mounted in the background when the pool is closed.
+    pub to_mount: Vec<String>,
+    /// What the command may leave to be mounted, if it is carried out by an owner that mounts nothing.
+    pub may_mount: Option<String>,
 }
+
+/// How an owner ends a command for somebody else that left something to be mounted, which is for that one to do.
+const MOUNT_THEN: u8 = 119;
 
 impl<'a> App<'a> {
     /// With these surroundings.
     pub fn new(context: &'a mut Context, global: &GlobalArgs, served: Option<Arc<Session>>) -> Self {
         let places = Places::new(context, &global.pool_dirs);
-        Self { context, places, served, pool_dirs: global.pool_dirs.clone() }
+        Self {
+            context,
+            places,
+            served,
+            pool_dirs: global.pool_dirs.clone(),
+            to_mount: Vec::new(),
+            may_mount: None,
+        }
     }
 
     /// With these surroundings and places, for nobody else.
     pub fn at_work(context: &'a mut Context, places: Places, pool_dirs: Vec<PathBuf>) -> Self {
-        Self { context, places, served: None, pool_dirs }
+        Self { context, places, served: None, pool_dirs, to_mount: Vec::new(), may_mount: None }
     }
 
     /// What `--pool-dir` named, for other commands that are to find the same pools.
@@ -55,7 +70,9 @@ impl<'a> App<'a> {
         let name = pool_of(dataset);
         if let Some(served) = self.served.clone() {
             if served.name() == name {
-                return work(self, &served);
+                let exit = work(self, &served)?;
+                let left = exit == Exit::Ok && !self.to_mount.is_empty();
+                return Ok(if left { Exit::Other(MOUNT_THEN) } else { exit });
             }
             return Err(CliError::Failed(missing(name)));
         }
@@ -63,12 +80,22 @@ impl<'a> App<'a> {
         let args = self.context.args.clone();
         let forward = Forward { args: &args, stdout: None };
         match acquire(self.context, &known.location, &forward, crate::run::serve)? {
+            Acquired::Done(MOUNT_THEN) => {
+                let which = automount::below(self.may_mount.as_deref().unwrap_or(name));
+                automount::in_background(self, which, name)
+            }
             Acquired::Done(code) => Ok(Exit::of(code)),
             Acquired::Owned(owner) => {
                 let result = work(self, owner.session());
                 let closed = owner.close_when_unmounted(&self.context.cancelled);
                 let exit = result?;
-                closed.map(|()| exit)
+                closed?;
+                if self.to_mount.is_empty() {
+                    return Ok(exit);
+                }
+                let which = automount::each(std::mem::take(&mut self.to_mount));
+                let mounted = automount::in_background(self, which, name)?;
+                Ok(if exit == Exit::Ok { mounted } else { exit })
             }
         }
     }
@@ -83,6 +110,45 @@ impl<'a> App<'a> {
         work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
     ) -> Result<Exit> {
         self.on_pool(dataset, |_| format!("cannot open '{dataset}': dataset does not exist"), work)
+    }
+
+    /// Works on datasets of any number of pools, one pool after the other: `work` is given those of one. What a pool refuses
+    /// does not keep the others from it.
+    ///
+    /// # Errors
+    /// When the words make no sense, or output fails.
+    pub fn on_each_pool(
+        &mut self,
+        datasets: &[String],
+        mut work: impl FnMut(&mut App<'_>, &Session, &[String]) -> Result<Exit>,
+    ) -> Result<Exit> {
+        if datasets.is_empty() {
+            return Err(CliError::Usage("missing dataset argument".to_owned()));
+        }
+        let mut pools: Vec<String> = Vec::new();
+        for pool in datasets.iter().map(|name| pool_of(name).to_owned()) {
+            if !pools.contains(&pool) {
+                pools.push(pool);
+            }
+        }
+        let is_alone = pools.len() == 1;
+        let mut worst = Exit::Ok;
+        for pool in self.own_share(&pools) {
+            let names: Vec<String> = datasets.iter().filter(|name| pool_of(name) == pool).cloned().collect();
+            let first = names.first().cloned().unwrap_or_default();
+            match self.on_dataset(&first, |app, session| work(app, session, &names)) {
+                Ok(Exit::Ok) => {}
+                Ok(exit) => worst = exit,
+                Err(error @ (CliError::Usage(_) | CliError::Output(_))) => return Err(error),
+                Err(error) if is_alone => return Err(error),
+                Err(CliError::Reported) => worst = Exit::Failed,
+                Err(error) => {
+                    self.context.complain(error);
+                    worst = Exit::Failed;
+                }
+            }
+        }
+        Ok(worst)
     }
 
     /// Works on datasets that must all be of one pool.

@@ -3,6 +3,7 @@
 //! A command never uses the process's own standard files, directory or environment, since the owner of a pool runs
 //! commands for other processes, with the files that those handed over.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::File;
@@ -17,21 +18,29 @@ use rustix::io::Errno;
 use snowmelt_dataset::property::TextStyle;
 
 use crate::args::Program;
+use crate::journal::{self, Level, ServerLog};
+use crate::lines::{Heard, PassOn};
 use crate::pools::keys::KnownKeys;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
-pub const VARIABLES: [&str; 13] = [
+pub const VARIABLES: &[&str] = &[
     "COLUMNS",
     "HOME",
+    "JOURNAL_STREAM",
     "LANG",
     "NOTIFY_SOCKET",
     "RSYNC_PASSWORD",
+    "RUNTIME_DIRECTORY",
+    "SNOWMELT_AUTOMOUNT",
     "SNOWMELT_POOLS",
     "TZ",
     "USER",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
     "XDG_CACHE_HOME",
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
     "XDG_STATE_HOME",
     "ZFS_COLOR",
 ];
@@ -56,6 +65,8 @@ pub struct Context {
     pub cancelled: Arc<AtomicBool>,
     /// Keys of pools, so that nobody is asked twice.
     pub keys: KnownKeys,
+    /// What programs that connect to other machines have said already.
+    heard: Heard,
 }
 
 /// What a [`Context`] is made of.
@@ -82,6 +93,7 @@ impl Context {
             env: parts.env,
             cancelled: parts.cancelled,
             keys: parts.keys,
+            heard: Heard::default(),
         }
     }
 
@@ -129,11 +141,54 @@ impl Context {
         if snowmelt_store::is_url(path) { path.to_owned() } else { self.cwd.join(path) }
     }
 
-    /// Prints a line on standard error. There is nowhere to complain if that fails.
+    /// Prints an error, or a text that begins with "warning:", on standard error. There is nowhere to complain if that fails.
     pub fn complain(&mut self, message: impl Display) {
+        let text = message.to_string();
+        self.log(Level::of_complaint(&text), &text);
+    }
+
+    /// Prints a text on standard error, with its priority if that is the journal, and without what a terminal would obey: names
+    /// and reasons in it may be strangers'.
+    pub fn log(&mut self, level: Level, text: &str) {
         // What was printed before stays before.
         let _ = self.out.flush();
-        let _ = writeln!(self.err, "{message}");
+        let _ = journal::write(&self.err, self.is_journal_err(), level, &self.spoken(text));
+    }
+
+    /// Whether standard error is systemd's journal.
+    pub fn is_journal_err(&self) -> bool {
+        let stream = self.env("JOURNAL_STREAM");
+        stream.is_some() && journal::is_journal(&self.err, stream)
+    }
+
+    /// How lines of other programs are passed on to standard error.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn pass_on(&self, level: Level, prefix: String) -> std::io::Result<PassOn> {
+        let (err, is_journal) = (self.err.try_clone()?, self.is_journal_err());
+        Ok(PassOn { err, is_journal, level, prefix, heard: None })
+    }
+
+    /// The same for a program that connects to another machine, and may be started again: lines come once.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn pass_on_once(&self) -> std::io::Result<PassOn> {
+        Ok(PassOn { heard: Some(self.heard.clone()), ..self.pass_on(Level::Warning, String::new())? })
+    }
+
+    /// Standard error as the log of a server.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left.
+    pub fn server_log(&self, least: Level) -> std::io::Result<ServerLog> {
+        Ok(ServerLog::new(self.err.try_clone()?, self.is_journal_err(), least))
+    }
+
+    /// A message with the commands that it quotes in the words of the program that was called.
+    pub fn spoken<'a>(&self, message: &'a str) -> Cow<'a, str> {
+        Program::of(&self.args).0.spoken(message)
     }
 
     /// Whether standard output is a terminal.

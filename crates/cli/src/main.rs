@@ -8,6 +8,8 @@ mod damaged;
 mod error;
 mod exit;
 mod glob;
+mod journal;
+mod lines;
 mod listing;
 mod output;
 mod pools;

@@ -1,17 +1,33 @@
 //! Progress for people: a line on standard error that moves, only where that is a terminal.
 
-use std::borrow::Cow;
+use std::fmt::Write;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
+use snowmelt_dataset::property::format_bytes;
+
+use snowmelt_dataset::text::visible_name;
 
 use crate::context::Context;
 
-/// Bytes of a known total, with the rate and what is left.
-const BYTES_OF_TOTAL: &str = "{msg}{bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+/// Bytes of a known total: a bar, the rate and the time that is left.
+const BYTES_OF_TOTAL: &str = "{msg}{bar:16} {percent:>3}%  {done} of {total}  {rate}  {eta} left";
+/// Bytes of an unknown total.
+const BYTES: &str = "{msg}{done}  {rate}  {elapsed}";
+/// Names of files and directories.
+const ENTRIES: &str = "{msg}{human_pos} entries  {elapsed}";
 
-/// A progress line, or nothing where nobody would see it.
-pub struct Progress(Option<ProgressBar>);
+/// Columns that everything but the message may take.
+const NUMBERS_WIDTH: usize = 64;
+
+/// A progress line, or nothing where nobody would see it. It takes one line of the terminal, however long a message is.
+pub struct Progress(Option<Line>);
+
+struct Line {
+    bar: ProgressBar,
+    /// Columns for the message.
+    room: usize,
+}
 
 /// A terminal that indicatif draws on: the command's standard error, which may be another process's.
 #[derive(Debug)]
@@ -23,16 +39,13 @@ struct Terminal {
 impl Progress {
     /// Counts bytes up to `total`, if that is known.
     pub fn bytes(context: &Context, total: Option<u64>) -> Self {
-        let template = match total {
-            Some(_) => BYTES_OF_TOTAL,
-            None => "{msg}{bytes}  {bytes_per_sec}  {elapsed}",
-        };
+        let template = if total.is_some() { BYTES_OF_TOTAL } else { BYTES };
         Self::new(context, template, total)
     }
 
-    /// Counts things, named by the message.
-    pub fn items(context: &Context) -> Self {
-        Self::new(context, "{msg}{human_pos}  {elapsed}", None)
+    /// Counts files and directories.
+    pub fn entries(context: &Context) -> Self {
+        Self::new(context, ENTRIES, None)
     }
 
     /// Nothing.
@@ -44,27 +57,29 @@ impl Progress {
         let Some(file) = context.is_terminal_err().then(|| context.err.try_clone().ok()).flatten() else {
             return Self(None);
         };
-        let width = rustix::termios::tcgetwinsize(&file).map_or(80, |size| size.ws_col.max(20));
+        // A terminal that does not know its size says 0.
+        let columns = rustix::termios::tcgetwinsize(&file).map_or(0, |size| size.ws_col);
+        let width = if columns == 0 { 80 } else { columns.max(20) };
         let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal { file, width }), 5);
         let bar = ProgressBar::with_draw_target(total, target);
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Some(style) = style(template) {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(500));
-        Self(Some(bar))
+        Self(Some(Line { bar, room: usize::from(width).saturating_sub(NUMBERS_WIDTH) }))
     }
 
-    /// What stands before the numbers.
-    pub fn message(&self, message: impl Into<Cow<'static, str>>) {
-        if let Some(bar) = &self.0 {
-            bar.set_message(message);
+    /// What stands before the numbers: what is being done, cut in its middle where the line is too short for it.
+    pub fn message(&self, message: &str) {
+        if let Some(line) = &self.0 {
+            line.bar.set_message(fit(&visible_name(message.as_bytes()), line.room));
         }
     }
 
     /// How far it is now.
     pub fn set(&self, position: u64) {
-        if let Some(bar) = &self.0 {
-            bar.set_position(position);
+        if let Some(line) = &self.0 {
+            line.bar.set_position(position);
         }
     }
 
@@ -75,25 +90,65 @@ impl Progress {
 
     /// So many bytes are to come, if that is known.
     pub fn expect(&self, total: Option<u64>) {
-        if let (Some(bar), Some(total)) = (&self.0, total) {
-            bar.set_length(total);
-            if let Ok(style) = ProgressStyle::with_template(BYTES_OF_TOTAL) {
-                bar.set_style(style);
+        if let (Some(line), Some(total)) = (&self.0, total) {
+            line.bar.set_length(total);
+            if let Some(style) = style(BYTES_OF_TOTAL) {
+                line.bar.set_style(style);
             }
         }
     }
 
     /// So much further.
     pub fn advance(&self, by: u64) {
-        if let Some(bar) = &self.0 {
-            bar.inc(by);
+        if let Some(line) = &self.0 {
+            line.bar.inc(by);
         }
     }
 
     /// Takes the line away.
     pub fn finish(self) {
-        if let Some(bar) = self.0 {
-            bar.finish_and_clear();
+        if let Some(line) = self.0 {
+            line.bar.finish_and_clear();
+        }
+    }
+}
+
+/// A template with the sizes in the units of every other output (`1.21G`).
+fn style(template: &str) -> Option<ProgressStyle> {
+    let style = ProgressStyle::with_template(template).ok()?;
+    Some(
+        style
+            .progress_chars("=> ")
+            .with_key("done", |state: &ProgressState, out: &mut dyn Write| size(out, state.pos()))
+            .with_key("total", |state: &ProgressState, out: &mut dyn Write| {
+                size(out, state.len().unwrap_or_default())
+            })
+            .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a float saturates
+                size(out, state.per_sec() as u64);
+                let _ = out.write_str("/s");
+            }),
+    )
+}
+
+/// There is nowhere to report that a line cannot be drawn.
+fn size(out: &mut dyn Write, bytes: u64) {
+    let _ = out.write_str(&format_bytes(bytes));
+}
+
+/// The message and two blanks in at most `room` columns; the middle of a longer one is left out.
+fn fit(message: &str, room: usize) -> String {
+    let room = room.saturating_sub(2);
+    let count = message.chars().count();
+    match (count <= room, room) {
+        (_, _) if message.is_empty() => String::new(),
+        (true, _) => format!("{message}  "),
+        (false, 0..8) => String::new(),
+        (false, room) => {
+            let behind = (room - 1) / 2;
+            let before: String = message.chars().take(room - 1 - behind).collect();
+            let after: String = message.chars().skip(count - behind).collect();
+            format!("{before}…{after}  ")
         }
     }
 }
@@ -143,5 +198,25 @@ impl Terminal {
 
     fn put(&self, text: &str) -> std::io::Result<()> {
         std::io::Write::write_all(&mut &self.file, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_takes_no_more_columns_than_there_are() {
+        assert_eq!(fit("tank/home", 16), "tank/home  ");
+        assert_eq!(fit("tank/home@monday to back/home", 18), "tank/hom…ck/home  ");
+        assert_eq!(fit("tank/home@monday", 9), "");
+        assert_eq!(fit("", 40), "");
+    }
+
+    #[test]
+    fn the_templates_are_sound() {
+        for template in [BYTES_OF_TOTAL, BYTES, ENTRIES] {
+            assert!(style(template).is_some(), "{template}");
+        }
     }
 }

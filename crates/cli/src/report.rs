@@ -16,6 +16,10 @@ pub fn dataset_error(attempt: &str, error: &DatasetError) -> String {
         E::NotFound { .. } | E::NoParent { .. } if attempt.starts_with("cannot open") => {
             format!("{attempt}: dataset does not exist")
         }
+        // Not the same words: tools match them.
+        E::NoBookmark { .. } if attempt.starts_with("cannot open") => {
+            format!("{attempt}: no such pool or dataset")
+        }
         E::HasChildren { children, .. } => format!(
             "{attempt}: filesystem has children\nuse '-r' to destroy the following datasets:\n{}",
             children.join("\n")

@@ -333,7 +333,7 @@ impl Query {
         match self {
             Self::Listing(request) => {
                 let catalog = session.datasets.catalog();
-                let mounted = session.mounts.heads();
+                let mounted = session.mounts.chosen();
                 let rows =
                     context.with_style(request.parsable, |style| collect(&catalog, mounted, request, style));
                 rows.map(Answer::Listing).map_err(report::failed(&attempt))

@@ -3,13 +3,18 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, kill_process_group, set_dumpable_behavior, setrlimit,
+};
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+use snowmelt_dataset::text::visible_message;
 use zeroize::Zeroizing;
 
 use crate::context::Context;
@@ -37,6 +42,27 @@ pub fn material(file: File) -> std::io::Result<Zeroizing<Vec<u8>>> {
             0 => return Ok(material),
             n => material.extend_from_slice(chunk.get(..n).unwrap_or_default()),
         }
+    }
+}
+
+/// From now on the memory of this process, which will hold keys, goes into no core dump, and other processes of the same user
+/// cannot look into it.
+pub fn protect_process() {
+    // Where the system forbids it the keys are as safe as they were.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, none);
+}
+
+/// Warns of a key file that others than its owner can read or write, where ssh would refuse it.
+pub fn warn_of_readers(context: &Context, path: &Path, file: &File) {
+    let Ok(found) = file.metadata() else { return };
+    if found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 != 0 {
+        let (mode, path) = (found.mode() & 0o777, path.display());
+        let _ = writeln!(
+            &context.err,
+            "warning: other users can read or change the key file {path} (mode {mode:04o}): use 'chmod 600 {path}'"
+        );
     }
 }
 
@@ -83,6 +109,7 @@ impl Terminal {
     }
 
     fn say(&self, context: &Context, text: &str) {
+        let text = visible_message(text);
         // Standard output is for data. Whoever cannot be asked cannot answer.
         let _ = match self.is_other {
             true => (&self.file).write_all(text.as_bytes()),

@@ -18,7 +18,13 @@ use common::{Said, Scratch, demo};
 const MARKERS: [&str; 4] = ["SecretDataset", "SecretFileName", "SecretProperty", "SecretContent"];
 
 fn key(scratch: &Scratch, name: &str, byte: u8) {
-    fs::write(scratch.path().join(name), [byte; 32]).unwrap();
+    private(&scratch.path().join(name), &[byte; 32]);
+}
+
+/// Writes a file that nobody else can read, as keys should be.
+fn private(path: &Path, content: &[u8]) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// A dataset, a property, files of all kinds of blocks.
@@ -460,7 +466,7 @@ fn nothing_readable_is_in_any_store() {
         }
     }
     let scratch = Scratch::with_pool();
-    fs::write(scratch.path().join("key"), [7; 32]).unwrap();
+    private(&scratch.path().join("key"), &[7; 32]);
     secrets(&scratch, &|line| drop(scratch.ok(line)));
     assert!(found(&scratch.path().join("data")).len() > 2, "or this test tests nothing");
 }
@@ -535,7 +541,7 @@ fn a_key_that_is_missing_or_wrong_opens_nothing_and_touches_nothing() {
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.err.contains("incorrect key"), "{said:?}");
     }
-    fs::write(scratch.path().join("short"), "no key").unwrap();
+    private(&scratch.path().join("short"), b"no key");
     assert!(scratch.fails(1, "pool import --key-file short tank").contains("a raw key has 32 bytes, not 6"));
     assert_eq!(state(), before);
     // Told where it is now, and elsewhere too.
@@ -591,7 +597,7 @@ fn keys_come_from_commands_and_prompts_and_can_be_changed() {
 
     // By a pipe where a key is all that can be meant; nothing else is taken for a key.
     let passphrase = scratch.path().join("passphrase");
-    fs::write(&passphrase, "another long one\n").unwrap();
+    private(&passphrase, b"another long one\n");
     let said = scratch.run_with_input("pool change-key --key-format passphrase tank", &passphrase);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     let said = without_terminal(&scratch, "list tank", Stdio::null());
@@ -676,7 +682,7 @@ fn a_mirror_takes_new_members() {
 #[test]
 fn a_key_is_in_no_argument_and_no_history() {
     let scratch = Scratch::new();
-    fs::write(scratch.path().join("key"), "ab".repeat(32)).unwrap();
+    private(&scratch.path().join("key"), "ab".repeat(32).as_bytes());
     scratch.ok("pool create --encrypt --key-file key tank pool");
     let history = scratch.ok("pool history tank");
     assert!(history.contains("--key-file key") && !history.contains("abab"), "{history}");

@@ -209,7 +209,10 @@ fn set_and_inherit_refuse_as_zfs_does() {
             "cannot set property for 'tank/a@one': this property can not be modified for snapshots\n",
         ),
         ("set atime=on tank/none", "cannot open 'tank/none': dataset does not exist\n"),
-        ("inherit quota tank/a", "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear\n"),
+        (
+            "inherit quota tank/a",
+            "'quota' property cannot be inherited\nuse 'snowmelt set quota=none' to clear\n",
+        ),
         ("inherit used tank/a", "used property is read-only\n"),
     ] {
         assert!(scratch.fails(1, line).starts_with(message), "{line}");

@@ -47,6 +47,20 @@ fn a_mount_lives_in_the_background() {
     assert_eq!(scratch.run("pool export tank").code, 0);
 }
 
+/// Nobody waits until the owner happens to serve: it does when `mount` returns.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn the_owner_serves_when_mount_returns() {
+    let world = Mounting::new(Scratch::with_pool());
+    let socket = world.scratch.path().join("data/snowmelt/tank/control.sock");
+    for _ in 0..5 {
+        world.scratch.ok(&format!("mount tank {}", world.dir().display()));
+        assert!(socket.exists());
+        world.scratch.ok("unmount tank");
+        world.wait_until_closed();
+    }
+}
+
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn pools_of_one_name_are_told_apart() {
@@ -336,6 +350,8 @@ fn remounts() {
         mounts.lines().find(of_dir).unwrap().split(' ').nth(3).unwrap().to_owned()
     };
     let has = |option: &str| options().split(',').any(|word| word == option);
+    // Whose data that is nobody has said.
+    assert!(has("nosuid") && has("nodev"), "{}", options());
     let mut open = File::create(dir.join("file")).unwrap();
     open.write_all(b"one").unwrap();
     let busy = scratch.fails(1, "mount -o remount,ro tank/fs");
@@ -360,7 +376,9 @@ fn remounts() {
     assert_eq!(read(&reader), before);
     drop(reader);
     assert_eq!(helper("remount,rw"), (Some(0), String::new()));
-    assert!(has("rw") && !has("noatime") && !has("nodev"), "{}", options());
+    assert!(has("rw") && !has("noatime") && has("nodev"), "{}", options());
+    assert_eq!(helper("remount,rw,suid,dev"), (Some(0), String::new()));
+    assert!(!has("nosuid") && !has("nodev"), "{}", options());
     fs::write(dir.join("file"), b"three").unwrap();
     scratch.ok("snapshot tank/fs@s");
     fs::create_dir(scratch.path().join("snap")).unwrap();
@@ -401,5 +419,36 @@ fn what_cannot_be_mounted_is_told() {
     scratch.receive("receive tank/home", &demo("full.zstream"));
     scratch.ok("mount tank/home mnt");
     scratch.ok("unmount tank/home");
+    world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_mountpoint_that_came_with_a_stream_is_not_mounted_until_it_is_confirmed() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    let place = scratch.path().join("like-cron.d");
+    fs::create_dir(&place).unwrap();
+    for name in ["tank/theirs", "tank/theirs/below"] {
+        scratch.ok(&format!("create {name}"));
+    }
+    scratch.ok(&format!("set mountpoint={} tank/theirs", place.display()));
+    scratch.ok("snapshot -r tank/theirs@s");
+    let stream = scratch.to_file("send -R tank/theirs@s", "stream");
+    scratch.ok("destroy -r tank/theirs");
+    scratch.receive("receive tank/theirs", &stream);
+    scratch.ok("set canmount=noauto tank");
+    let shown = format!("{}\treceived\n", place.display());
+    assert_eq!(scratch.ok("get -H -o value,source mountpoint tank/theirs"), shown);
+    let said = scratch.run("mount -a");
+    assert_eq!(said.code, 0, "{said:?}");
+    for name in ["'tank/theirs' is not mounted", "'tank/theirs/below' is not mounted"] {
+        assert!(said.err.contains(name), "{said:?}");
+    }
+    assert!(mounted_below(&place).is_empty());
+    scratch.ok(&format!("set mountpoint={} tank/theirs", place.display()));
+    assert_eq!(scratch.ok("mount -a"), "");
+    assert_eq!(mounted_below(&place).len(), 2);
+    scratch.ok("unmount -a");
     world.wait_until_closed();
 }

@@ -6,7 +6,8 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -615,23 +616,109 @@ fn the_daemon_does_what_is_due() {
 #[ignore = "needs systemd-analyze: .ci/run clients"]
 fn units_are_as_systemd_wants_them() {
     let scratch = Scratch::new();
-    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for (directory, count) in [("packaging", 9), ("packaging/user", 3)] {
+        let units = units(&scratch, directory);
+        assert_eq!(units.len(), count, "{units:?}");
+        let mut verify = std::process::Command::new("systemd-analyze");
+        if directory.ends_with("user") {
+            verify.arg("--user").env("XDG_RUNTIME_DIR", scratch.path());
+        }
+        let said = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
+        let told = String::from_utf8_lossy(&said.stderr);
+        // What it says of units of the machine itself is none of ours.
+        assert!(said.status.success() && !told.contains("snowmelt"), "{told}");
+    }
+}
+
+/// The units of a directory of the repository, with the program that is tested.
+fn units(scratch: &Scratch, directory: &str) -> Vec<PathBuf> {
+    let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
+    let to = scratch.path().join(directory);
+    fs::create_dir_all(&to).unwrap();
     let mut units = Vec::new();
-    for entry in fs::read_dir(packaging).unwrap() {
+    for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "service" || extension == "timer") {
-            let unit = scratch.path().join(path.file_name().unwrap());
+            let unit = to.join(path.file_name().unwrap());
             let content = fs::read_to_string(&path).unwrap();
             fs::write(&unit, content.replace("/usr/bin/snowmelt", env!("CARGO_BIN_EXE_snowmelt"))).unwrap();
             units.push(unit);
         }
     }
-    assert_eq!(units.len(), 4);
-    let mut verify = std::process::Command::new("systemd-analyze");
-    let said = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
-    let told = String::from_utf8_lossy(&said.stderr);
-    // What it says of units of the machine itself is none of ours.
-    assert!(said.status.success() && !told.contains("snowmelt"), "{told}");
+    units
+}
+
+/// What systemd makes of how much a service may do: 10 is everything.
+#[test]
+#[ignore = "needs systemd-analyze: .ci/run clients"]
+fn services_may_do_little_else() {
+    let scratch = Scratch::new();
+    for unit in units(&scratch, "packaging") {
+        let name = unit.file_name().unwrap().to_str().unwrap();
+        let limit = match name {
+            _ if name.ends_with(".timer") => continue,
+            // What it mounts must be seen by all, so it has no mount namespace of its own.
+            "snowmelt-mounts.service" => "50",
+            _ => "30",
+        };
+        let mut analyze = std::process::Command::new("systemd-analyze");
+        analyze.args(["security", "--offline=yes", "--threshold", limit]).arg(&unit);
+        let said = analyze.output().unwrap();
+        assert!(said.status.success(), "{name}: {}", String::from_utf8_lossy(&said.stdout));
+    }
+}
+
+/// Under systemd: priorities in the journal, names before what hooks say, and reports to the service manager.
+#[test]
+fn a_service_tells_systemd_how_it_is() {
+    let scratch = with_policy(
+        "[dataset.\"tank/home\"]\nhourly = 2\npre_snapshot_script = \"echo freezing\"\n[dataset.\"tank/gone\"]\nhourly = 1\n",
+    );
+    let journal = scratch.path().join("journal");
+    let file = fs::File::create(&journal).unwrap();
+    let found = file.metadata().unwrap();
+    let socket = std::os::unix::net::UnixDatagram::bind(scratch.path().join("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut daemon = scratch
+        .command("serve")
+        .env("JOURNAL_STREAM", format!("{}:{}", found.dev(), found.ino()))
+        .env("NOTIFY_SOCKET", scratch.path().join("notify"))
+        .env("WATCHDOG_USEC", "400000")
+        .stderr(file)
+        .spawn()
+        .unwrap();
+    let await_message = |part: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let length = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("no {part}: {error}"));
+            if String::from_utf8_lossy(&bytes[..length]).contains(part) {
+                return;
+            }
+        }
+    };
+    await_message("READY=1");
+    await_message("STATUS=no job runs; next look at ");
+    await_message("WATCHDOG=1");
+    await_message("WATCHDOG=1");
+    write(&scratch, "nonsense = 1\n");
+    signal(&daemon, Signal::HUP);
+    await_message("RELOADING=1\nMONOTONIC_USEC=");
+    await_message("READY=1");
+    signal(&daemon, Signal::TERM);
+    await_message("STOPPING=1");
+    assert_eq!(daemon.wait().unwrap().code(), Some(0));
+    let said = fs::read_to_string(&journal).unwrap();
+    let has = |start: &str| said.lines().any(|line| line.starts_with(start));
+    for start in [
+        "<6>following ",
+        "<6>pre_snapshot_script: freezing",
+        "<6>took tank/home@autosnap_",
+        "<4>warning: dataset 'tank/gone' does not exist",
+        "<3>the policy stays as it was",
+    ] {
+        assert!(has(start), "{start}: {said}");
+    }
+    assert!(said.lines().all(|line| line.starts_with('<')), "{said}");
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn what_is_sent_can_be_received() {
     scratch.receive("receive tank/copy", &from_bookmark);
     assert_eq!(scratch.ok("manifest tank/copy@tuesday"), scratch.ok("manifest tank/home@tuesday"));
     let package = scratch.to_file("send -R tank/copy@tuesday", "package");
+    scratch.ok("create tank/backup");
     scratch.receive("receive -d tank/backup", &scratch.path().join("package"));
     assert!(scratch.run(&format!("stream verify {}", package.display())).out.contains("good"));
     assert_eq!(

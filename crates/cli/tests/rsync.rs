@@ -193,7 +193,7 @@ fn datasets_are_where_their_names_say() {
     let snapshots = scratch.ok("list -Ht snapshot -o name");
     let newest = snapshots.lines().next_back().unwrap().to_owned();
     let restored = scratch.path().join("restored");
-    scratch.ok(&format!("restore -q {newest} {}", restored.display()));
+    scratch.ok(&format!("restore -q --setuid --devices {newest} {}", restored.display()));
     let check = |what: &str| {
         let target = scratch.path().join(format!("target-{what}"));
         fs::create_dir(&target).unwrap();

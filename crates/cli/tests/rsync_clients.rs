@@ -76,7 +76,7 @@ fn modules_are_what_their_users_have() {
     let log = fs::read_to_string(home.join("log")).unwrap();
     assert!(log.contains("'path': %RSYNC_USER_NAME% is '', which is no name"), "{log}");
     // No wildcard stands for a slash.
-    assert!(log.contains("for ../ann: no such user"), "{log}");
+    assert!(log.contains("for ../ann: no matching rule"), "{log}");
 }
 
 /// Of a directory, each user sees what that user may read on this machine.

@@ -127,7 +127,7 @@ fn modules_say_who_may_write() {
     server.fails(&["-a"], &f, "localhost::one/", 5, "@ERROR: module is disabled");
     // What the module hides is neither written nor deleted, and nothing leads out of it.
     server.push(&["-a"], &f, "open/kept");
-    server.fails(&["-a"], &f, "localhost::secret/kept", 23, "ERROR: daemon refused to receive file \"kept\"");
+    server.fails(&["-a"], &f, "localhost::secret/kept", 3, "ERROR: daemon has excluded destination \"kept\"");
     fs::create_dir(home.join("void")).unwrap();
     server.push(&["-r", "--delete"], &format!("{}/", home.join("void").display()), "secret/");
     assert!(restored(&scratch, "tank/a").join("kept").exists());
@@ -194,6 +194,105 @@ fn what_comes_is_made_what_the_module_says() {
     assert!(pulled.status.success(), "{pulled:?}");
     let mode = |path: &str| back.join(path).metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode("d"), mode("d/f")), (0o755, 0o664));
+}
+
+/// Nothing comes into a directory that a module hides, by whatever way, and nothing in it goes.
+#[test]
+#[ignore = "needs rsync"]
+fn hidden_directories_are_not_written_to() {
+    let scratch = Scratch::with_pool();
+    let home = scratch.path();
+    scratch.ok("create tank/a");
+    let modules = ["/excluded/", "/excluded", "excluded/", "**/excluded"]
+        .iter()
+        .enumerate()
+        .map(|(at, pattern)| format!("[m{at}]\npath = tank/a\nread only = no\nexclude = {pattern}\n"));
+    let modules: String = modules.collect();
+    let server = Server::start(&scratch, &format!("[open]\npath = tank/a\nread only = no\n{modules}"));
+    fs::create_dir_all(home.join("y/excluded/sub")).unwrap();
+    fs::create_dir(home.join("void")).unwrap();
+    fs::write(home.join("y/excluded/secret"), "old").unwrap();
+    fs::write(home.join("y/f"), "old").unwrap();
+    server.push(&["-a"], &format!("{}/", home.join("y").display()), "open/");
+    fs::write(home.join("hosts"), "new").unwrap();
+    fs::write(home.join("y/excluded/secret"), "new").unwrap();
+    fs::write(home.join("y/f"), "new content").unwrap();
+    let at = |path: &str| home.join(path).display().to_string();
+    for module in 0..4 {
+        let cases: [(&[&str], String, &str); 9] = [
+            (&["-a"], at("hosts"), "excluded/new"),
+            (&["-a"], at("hosts"), "excluded/secret"),
+            (&["-a"], at("hosts"), "excluded/"),
+            (&["-a"], at("hosts"), "excluded/sub/"),
+            (&["-a", "--mkpath"], at("hosts"), "excluded/made/"),
+            (&["-aR", "--no-implied-dirs"], at("y/./excluded/secret"), ""),
+            (&["-r", "--delete"], at("void/"), "excluded/"),
+            (&["-a", "--backup", "--backup-dir=/excluded"], at("y/f"), ""),
+            (&["-a", "--inplace", "--partial-dir=/excluded"], at("y/f"), "excluded/sub/f"),
+        ];
+        for (args, from, to) in cases {
+            let output = server.run(args, &from, &format!("localhost::m{module}/{to}"));
+            assert!(!output.status.success(), "{args:?} {to} m{module}: {output:?}");
+        }
+        let result = restored(&scratch, "tank/a");
+        let mut names: Vec<_> =
+            fs::read_dir(result.join("excluded")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["secret", "sub"], "m{module}");
+        assert_eq!(fs::read(result.join("excluded/secret")).unwrap(), b"old", "m{module}");
+        assert_eq!(fs::read_dir(result.join("excluded/sub")).unwrap().count(), 0, "m{module}");
+    }
+}
+
+/// A rule that begins with `**/` protects what is at the top too.
+#[test]
+#[ignore = "needs rsync"]
+fn what_is_excluded_everywhere_is_not_deleted_at_the_top() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/a");
+    let server = Server::start(&scratch, "[m]\npath = tank/a\nread only = no\n");
+    let source = scratch.path().join("source");
+    fs::create_dir_all(source.join("bar")).unwrap();
+    fs::create_dir_all(source.join("x/bar")).unwrap();
+    fs::write(source.join("bar/keep"), "").unwrap();
+    let from = format!("{}/", source.display());
+    server.push(&["-a"], &from, "m/");
+    fs::remove_dir_all(source.join("bar")).unwrap();
+    fs::remove_dir_all(source.join("x/bar")).unwrap();
+    server.push(&["-a", "--delete", "--exclude=**/bar"], &from, "m/");
+    let result = restored(&scratch, "tank/a");
+    assert!(result.join("bar/keep").exists() && result.join("x/bar").exists());
+}
+
+/// Owners are the client's where the module's user is root, and those that it asks for, whether its options come with backslashes or
+/// without.
+#[test]
+#[ignore = "needs rsync and root"]
+fn owners_are_those_that_are_asked_for() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create tank/a");
+    let module = |name: &str, more: &str| format!("[{name}]\npath = tank/a\nread only = no\n{more}\n");
+    let root = "uid = root\ngid = root";
+    let server = Server::start(&scratch, &[module("m", ""), module("root", root)].concat());
+    let file = scratch.path().join("f");
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::chown(&file, Some(1234), Some(4321)).unwrap();
+    let cases: &[(&str, &[&str], (u32, u32))] = &[
+        ("m", &[], (1234, 4321)),
+        ("root", &[], (1234, 4321)),
+        ("m", &["--chown=1000:1001"], (1000, 1001)),
+        ("m", &["-s", "--chown=1000:1001"], (1000, 1001)),
+        ("root", &["--usermap=*:7", "--groupmap=4321:8"], (7, 8)),
+    ];
+    for (module, args, owner) in cases {
+        server.push(
+            &[&["-a", "--ignore-times"], *args].concat(),
+            file.to_str().unwrap(),
+            &format!("{module}/f"),
+        );
+        let it = restored(&scratch, "tank/a").join("f").metadata().unwrap();
+        assert_eq!((it.uid(), it.gid()), *owner, "{module} {args:?}");
+    }
 }
 
 /// Commands run before and after, are told of the transfer, and can stop it.

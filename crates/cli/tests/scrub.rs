@@ -172,7 +172,7 @@ fn in_the_background_and_the_words_of_zpool() {
     let status = scratch.ok("pool status tank");
     assert!(status.contains("  scan: scrub in progress since "), "{status}");
     assert!(status.contains("% done, no estimated completion time\n"), "{status}");
-    let busy = "cannot scrub tank: currently scrubbing; use 'zpool scrub -s' to cancel scrub\n";
+    let busy = "cannot scrub tank: currently scrubbing; use 'snowmelt pool scrub -s' to cancel scrub\n";
     assert_eq!(fails(1, "pool scrub tank"), busy);
     assert_eq!(fails(1, "pool scrub -w tank"), busy);
     // Others work beside it.
@@ -180,7 +180,7 @@ fn in_the_background_and_the_words_of_zpool() {
     scratch.ok("pool scrub -p tank");
     assert_eq!(
         fails(1, "pool scrub -p tank"),
-        "cannot pause scrubbing tank: scrub is paused; use 'zpool scrub' to resume scrub\n"
+        "cannot pause scrubbing tank: scrub is paused; use 'snowmelt pool scrub' to resume scrub\n"
     );
     assert!(scratch.ok("pool status tank").contains("  scan: scrub paused since "));
     assert!(scratch.ok("pool scrub -w tank").contains("scrub repaired 0B in "));

@@ -214,3 +214,136 @@ fn refusals_say_why() {
     let refused = Command::new("nbdinfo").arg(server.uri("tank/f")).output().unwrap();
     assert!(!refused.status.success());
 }
+
+/// A server that does not listen where it was told to, with its standard output.
+fn listening(scratch: &Scratch, line: &str) -> (Server, String) {
+    let mut command = scratch.command(&format!("serve nbd {line}"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let socket = said.split_once("?socket=").map(|(_, path)| PathBuf::from(path.trim_end()));
+    (Server { child, socket: socket.unwrap_or_default() }, said)
+}
+
+#[test]
+fn without_an_address_a_private_socket_is_listened_on() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 8M tank/v");
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let (server, said) = listening(&scratch, "tank/v");
+    let directory = scratch.path().join("snowmelt");
+    let socket = directory.join("nbd-tank.sock");
+    assert_eq!(said, format!("serving NBD on nbd+unix:///tank/v?socket={}\n", socket.display()));
+    assert_eq!((mode(&directory), mode(&socket)), (0o700, 0o600));
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    assert!(!socket.exists());
+    // A directory that others can write to is not used.
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+    let said = scratch.fails(1, "serve nbd tank");
+    assert!(said.contains("others can write to") && said.contains("--unix"), "{said}");
+}
+
+#[test]
+fn tcp_needs_tls_unless_it_is_given_up_in_words() {
+    let scratch = Scratch::with_pool();
+    for line in [
+        "--listen 127.0.0.1:0",
+        "--listen 127.0.0.1:0 --tls off",
+        "--listen 127.0.0.1:0 --tls optional --tls-dir .",
+    ] {
+        let said = scratch.run(&format!("serve nbd {line} tank"));
+        assert!(said.code == 2 && said.err.contains("--insecure"), "{line}: {said:?}");
+    }
+    let said = scratch.run("serve nbd --listen 127.0.0.1:0 --tls-dir . --insecure --clients x tank");
+    assert_eq!(said.code, 2, "{said:?}");
+    // Certificates of clients are always demanded.
+    for name in ["server-cert.pem", "server-key.pem"] {
+        fs::write(scratch.path().join(name), "").unwrap();
+    }
+    let said = scratch.fails(1, "serve nbd --listen 127.0.0.1:0 --tls-dir . tank");
+    assert!(said.contains("ca-cert.pem"), "{said}");
+    let (server, said) = listening(&scratch, "--listen 127.0.0.1:0 --insecure tank");
+    assert!(said.starts_with("serving NBD on nbd://127.0.0.1:"), "{said}");
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+}
+
+/// An authority, and certificates of these names from it, as openssl makes them.
+fn certificates(directory: &Path, names: &[&str]) {
+    let openssl = |line: &str| {
+        let output = Command::new("openssl").args(line.split(' ')).current_dir(directory).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let new_key = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc";
+    openssl(&format!("{new_key} -x509 -days 2 -subj /CN=authority -keyout ca-key.pem -out ca-cert.pem"));
+    fs::write(directory.join("extensions"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n").unwrap();
+    for name in names {
+        openssl(&format!("{new_key} -subj /CN={name} -keyout {name}-key.pem -out request.pem"));
+        openssl(&format!(
+            "x509 -req -days 2 -in request.pem -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -extfile extensions -out \
+             {name}-cert.pem"
+        ));
+    }
+}
+
+#[test]
+#[ignore = "needs libnbd-bin, python3-libnbd and openssl: .ci/run clients"]
+fn a_certificate_reaches_its_own_exports_only() {
+    let scratch = Scratch::with_pool();
+    for volume in ["mine", "images", "others"] {
+        scratch.ok(&format!("create -s -V 8M tank/{volume}"));
+    }
+    certificates(scratch.path(), &["server", "client", "stranger"]);
+    let map = "[client.vm]\ncommon_name = \"client\"\nwrite = [\"tank/mine\"]\nread = [\"tank/images\"]\n";
+    fs::write(scratch.path().join("clients.toml"), map).unwrap();
+    let (server, said) = listening(&scratch, "--listen 127.0.0.1:0 --tls-dir . --clients clients.toml tank");
+    let uri = said.trim_end().strip_prefix("serving NBD on ").unwrap().to_owned();
+    assert!(uri.starts_with("nbds://127.0.0.1:"), "{uri}");
+    // Directories as libnbd wants them, with a certificate called "client".
+    for name in ["client", "stranger"] {
+        let directory = scratch.path().join(format!("of-{name}"));
+        fs::create_dir(&directory).unwrap();
+        for (from, to) in [
+            ("ca-cert.pem".to_owned(), "ca-cert.pem"),
+            (format!("{name}-cert.pem"), "client-cert.pem"),
+            (format!("{name}-key.pem"), "client-key.pem"),
+        ] {
+            fs::copy(scratch.path().join(from), directory.join(to)).unwrap();
+        }
+    }
+    let script = scratch.path().join("client.py");
+    fs::write(&script, CLIENT).unwrap();
+    let ask = |name: &str| {
+        let directory = scratch.path().join(format!("of-{name}"));
+        client("/usr/bin/python3", &[script.to_str().unwrap(), &uri, directory.to_str().unwrap()])
+    };
+    let refused = "tank/others ENOENT\ntank/nothing ENOENT\n";
+    assert_eq!(ask("client"), format!("tank/images,tank/mine\ntank/mine rw\ntank/images ro\n{refused}"));
+    assert_eq!(ask("stranger"), format!("\ntank/mine ENOENT\ntank/images ENOENT\n{refused}"));
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+}
+
+/// Lists the exports, and says of each of four what may be done with it.
+const CLIENT: &str = r#"
+import errno, nbd, sys
+def handle():
+    h = nbd.NBD()
+    h.set_tls(nbd.TLS_REQUIRE)
+    h.set_tls_certificates(sys.argv[2])
+    h.set_tls_verify_peer(True)
+    h.set_opt_mode(True)
+    host, port = sys.argv[1].split('/')[2].rsplit(':', 1)
+    h.connect_tcp(host, port)
+    return h
+names, h = [], handle()
+h.opt_list(lambda name, description: names.append(name))
+print(','.join(sorted(names)))
+for name in ['tank/mine', 'tank/images', 'tank/others', 'tank/nothing']:
+    h = handle()
+    h.set_export_name(name)
+    try:
+        h.opt_go()
+        print(name, 'ro' if h.is_read_only() else 'rw')
+    except nbd.Error as error:
+        print(name, error.errno)
+"#;

@@ -18,7 +18,7 @@ fn with_shims() -> Scratch {
 #[test]
 fn links_are_made_once_and_nothing_else_is_replaced() {
     let scratch = Scratch::new();
-    assert_eq!(scratch.ok("shims bin").lines().count(), 3);
+    assert_eq!(scratch.ok("shims bin").lines().count(), 5);
     assert_eq!(scratch.ok("shims bin"), "");
     let link = scratch.path().join("bin/zfs");
     std::fs::remove_file(&link).unwrap();
@@ -56,7 +56,7 @@ fn a_link_speaks_as_its_name_says() {
     let said = shim(&scratch, "zfs load-key tank");
     assert_eq!(
         (said.code, said.err.as_str()),
-        (1, "cannot load-key: 'zfs load-key' is not supported by snowmelt\n")
+        (1, "cannot load-key: native encryption keys are not supported by snowmelt\n")
     );
 }
 

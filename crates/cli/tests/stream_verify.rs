@@ -18,7 +18,9 @@ fn with_case(name: &str) -> Scratch {
     for (file, bytes) in testdata::case(name) {
         let is_raw = file.contains("-w") && file.ends_with(".zstream");
         if is_raw || file.ends_with(".key") {
-            fs::write(scratch.path().join(file.rsplit('/').next().unwrap()), bytes).unwrap();
+            let path = scratch.path().join(file.rsplit('/').next().unwrap());
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         }
     }
     scratch

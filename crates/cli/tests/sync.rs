@@ -310,7 +310,7 @@ fn what_cannot_be_synced_is_told() {
         ("sync -r tank/home -", "a tree of datasets goes into a dataset or a directory"),
         ("sync - -", "one of them must be a dataset"),
         ("sync tank/home -- -oProxyCommand=x:far/x", "no machine is called so"),
-        ("sync tank/home host:far/a..b/../c", "self reference"),
+        ("sync tank/home host:far/a..b/../c", "parent reference"),
         ("sync ./gone host:far/x", "cannot sync './gone': No such file"),
         ("sync --identifier 2x tank/home back/x", "it begins with a letter"),
         ("sync --no-snapshot tank/home/docs back/x", "has no snapshot to send"),

@@ -1,6 +1,6 @@
 //! Wrapping keys, and the keys they wrap.
 //!
-//! A wrapping key is what the user gives, or is made from it (`derive_key` in `lib/libzfs/libzfs_crypto.c`). It opens the
+//! A wrapping key is an AES-256 key, whatever the suite of the dataset. It is what the user gives, or is made from it (`derive_key` in `lib/libzfs/libzfs_crypto.c`). It opens the
 //! dataset's master key and its key of HMACs (`zio_crypt_key_unwrap`). What blocks are encrypted with is derived from
 //! the master key and the block's salt.
 
@@ -99,7 +99,7 @@ impl Keys {
         aad[..8].copy_from_slice(&keydata.guid.to_le_bytes());
         aad[8..16].copy_from_slice(&suite.id().to_le_bytes());
         aad[16..].copy_from_slice(&crate::keydata::VERSION.to_le_bytes());
-        let cipher = Cipher::new(suite, &wrapping.0);
+        let cipher = Cipher::new(suite.wrapping(), &wrapping.0);
         cipher.open(&keydata.iv, &aad, message, &keydata.mac).map_err(|_| KeyError::Incorrect)?;
 
         let mut keys = Self { suite, master: Zeroizing::default(), hmac: Zeroizing::new([0; HMAC_KEY_LEN]) };

@@ -83,6 +83,16 @@ impl Suite {
             Self::Aes256Ccm | Self::Aes256Gcm => 32,
         }
     }
+
+    /// The suite that the dataset's keys are wrapped with: always AES-256, in the mode of this suite
+    /// (`zio_crypt_key_wrap`: the wrapping key has 32 bytes whatever the suite).
+    #[must_use]
+    pub const fn wrapping(self) -> Self {
+        match self {
+            Self::Aes128Ccm | Self::Aes192Ccm | Self::Aes256Ccm => Self::Aes256Ccm,
+            Self::Aes128Gcm | Self::Aes192Gcm | Self::Aes256Gcm => Self::Aes256Gcm,
+        }
+    }
 }
 
 /// A suite with a key.

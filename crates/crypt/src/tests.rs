@@ -1,5 +1,7 @@
 //! Keys, dnode blocks and whole streams of every suite, made here: the corpus has only two suites and only small dnodes.
 
+mod wrapping;
+
 use proptest::prelude::*;
 use snowmelt_stream::reader::Positioned;
 use snowmelt_stream::{
@@ -25,7 +27,7 @@ fn dataset(suite: Suite) -> (Keydata, Decryptor) {
 fn keydata_list(suite: Suite) -> NvList {
     let mut both: Vec<u8> = (0..suite.key_len() + 64).map(|i| i as u8).collect();
     let aad = [7, suite.id(), VERSION].map(u64::to_le_bytes).concat();
-    let mac = seal(suite, &WRAPPING, &[3; 12], &aad, &mut both);
+    let mac = seal(suite.wrapping(), &WRAPPING, &[3; 12], &aad, &mut both);
     let (master, hmac) = both.split_at(suite.key_len());
     let mut master = master.to_vec();
     master.resize(32, 0);
@@ -115,7 +117,7 @@ fn passphrases_and_hexadecimal_keys_become_keys() {
     pbkdf2::pbkdf2_hmac::<sha1::Sha1>(b"password", &77_u64.to_le_bytes(), 5, &mut key);
     let mut both = [4; 16 + 64];
     let aad = [7, Suite::Aes128Ccm.id(), VERSION].map(u64::to_le_bytes).concat();
-    let mac = seal(Suite::Aes128Ccm, &key, &[3; 12], &aad, &mut both);
+    let mac = seal(Suite::Aes256Ccm, &key, &[3; 12], &aad, &mut both);
     let mut master = both[..16].to_vec();
     master.resize(32, 0);
     list.insert("DSL_CRYPTO_MASTER_KEY_1", NvValue::Uint8Array(master));

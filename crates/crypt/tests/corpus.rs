@@ -208,3 +208,23 @@ fn a_stream_that_was_resumed_is_authentic_behind_where_it_goes_on() {
     assert_eq!((done.object_sets, done.unknown_object_sets), (0, 1));
     assert!(done.blocks > 10);
 }
+
+#[test]
+fn every_suite_opens_with_every_format_of_key() {
+    let files = case("17-suites");
+    let table = String::from_utf8(files["keys.tsv"].clone()).unwrap();
+    let mut tested = 0;
+    for line in table.lines() {
+        let [name, suite, format, file, ..] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let stream = &files[&format!("{name}-full.zstream")];
+        let done = verify(&[stream], &[&files[file]]).unwrap_or_else(|e| panic!("{suite}, {format}: {e}"));
+        assert!(done.blocks > 5 && done.object_sets == 1, "{suite}, {format}: {done:?}");
+        assert_eq!(done.unknown_dnode_blocks, 0, "{suite}, {format}");
+        let other = verify(&[stream], &[&[b'7'; 32]]).unwrap_err();
+        assert!(other.downcast_ref::<KeyError>().is_some(), "{suite}, {format}: {other}");
+        tested += 1;
+    }
+    assert_eq!(tested, 18);
+}

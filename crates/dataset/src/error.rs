@@ -24,8 +24,10 @@ pub enum NameError {
     LeadingSlash { name: String },
     #[error("'{name}': trailing slash in name")]
     TrailingSlash { name: String },
-    #[error("'{name}': self reference, '.' or '..', is found in name")]
+    #[error("'{name}': self reference, '.' is found in name")]
     SelfReference { name: String },
+    #[error("'{name}': parent reference, '..' is found in name")]
+    ParentReference { name: String },
     #[error("'{name}': pool names must begin with a letter")]
     NoLetter { name: String },
     #[error("'{name}': name is reserved")]
@@ -143,6 +145,8 @@ pub enum ReceiveError {
     SnapshotExists { name: String },
     #[error("destination '{name}' does not exist")]
     NoDestination { name: String },
+    #[error("specified fs ({name}) does not exist")]
+    NoTarget { name: String },
     #[error("destination has snapshots (eg. {snapshot})\nmust destroy them to overwrite it")]
     DestinationHasSnapshots { snapshot: String },
     #[error("most recent snapshot of {name} does not\nmatch incremental source")]

@@ -26,13 +26,14 @@ pub mod receive;
 pub mod send;
 mod source;
 mod staging;
+pub mod text;
 
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
 pub use datasets::Datasets;
 pub use error::{DatasetError, NameError, Quota, ReceiveError, SendError};
 pub use head::Head;
 pub use listing::ListingDigest;
-pub use name::{Name, Suffix};
+pub use name::{Name, Subtree, Suffix};
 pub use objset::Objset;
 pub use ops::clone::CloneOptions;
 pub use ops::create::CreateOptions;

@@ -8,6 +8,9 @@ use crate::error::NameError;
 /// Longest full name, in bytes, as `ZFS_MAX_DATASET_NAME_LEN` less its NUL.
 pub const NAME_MAX: usize = 255;
 
+/// Longest name of a pool, in bytes: ZFS leaves room for `/$ORIGIN@$ORIGIN`, a snapshot that each of its pools has.
+pub const POOL_NAME_MAX: usize = NAME_MAX - 16;
+
 /// Most components a dataset name may have (`zfs_max_dataset_nesting`).
 pub const NESTING_MAX: usize = 50;
 
@@ -119,7 +122,35 @@ impl fmt::Display for Name {
     }
 }
 
-/// Checks one component: a snapshot's, a bookmark's, or one of a dataset's path.
+/// A dataset with everything below it, by name: `tank/a` holds `tank/a`, `tank/a/b` and `tank/a@s`, and not `tank/ab`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subtree {
+    root: String,
+}
+
+impl Subtree {
+    /// The subtree of the dataset of this full name, which need not exist.
+    ///
+    /// # Errors
+    /// When this is no name of a filesystem or volume.
+    pub fn new(root: &str) -> Result<Self, NameError> {
+        Ok(Self { root: Name::parse_dataset(root)?.dataset })
+    }
+
+    /// The topmost dataset.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Whether a dataset of this full name is inside.
+    pub fn contains(&self, dataset: &str) -> bool {
+        dataset.strip_prefix(&self.root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// Checks one component: a snapshot's, a bookmark's, or one of a dataset's path (`entity_namecheck`).
+///
+/// `%` is for ZFS's own names (`%recv`), which no command and no stream can create there either.
 ///
 /// # Errors
 /// What is wrong with it; `full` is quoted in the message.
@@ -131,7 +162,11 @@ pub fn check_component(full: &str, component: &str) -> Result<(), NameError> {
     if let Some(found) = component.chars().find(|&c| bad(c)) {
         return Err(NameError::InvalidCharacter { name: full.to_owned(), found });
     }
-    Ok(())
+    match component {
+        "." => Err(NameError::SelfReference { name: full.to_owned() }),
+        ".." => Err(NameError::ParentReference { name: full.to_owned() }),
+        _ => Ok(()),
+    }
 }
 
 fn check_dataset(full: &str, dataset: &str) -> Result<(), NameError> {
@@ -144,9 +179,6 @@ fn check_dataset(full: &str, dataset: &str) -> Result<(), NameError> {
     let mut count = 0;
     for component in dataset.split('/') {
         check_component(full, component)?;
-        if matches!(component, "." | "..") {
-            return Err(NameError::SelfReference { name: full.to_owned() });
-        }
         count += 1;
     }
     if count > NESTING_MAX {
@@ -160,7 +192,7 @@ fn check_dataset(full: &str, dataset: &str) -> Result<(), NameError> {
 /// # Errors
 /// What is wrong with it.
 pub fn check_pool(name: &str) -> Result<(), NameError> {
-    if name.len() > NAME_MAX {
+    if name.len() > POOL_NAME_MAX {
         return Err(NameError::TooLong { name: name.to_owned() });
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
@@ -191,18 +223,29 @@ mod tests {
 
     #[test]
     fn bad_names_are_refused() {
-        for bad in ["", "/a", "a/", "a//b", "a@", "a@b@c", "a@b#c", "a/%b", "a/..", "a/.", "a@b/c", "é"] {
+        for bad in [
+            "", "/a", "a/", "a//b", "a@", "a@b@c", "a@b#c", "a/%b", "a/..", "a/.", "a@b/c", "é", "a@.",
+            "a@..", "a#.", "a#..", "./a", "../a", "a/./b", ".@a", "a/..@b", "a@b%", "a@b c\n", "a@\u{0}",
+        ] {
             assert!(Name::parse(bad).is_err(), "{bad:?} was accepted");
         }
         assert!(Name::parse(&"a".repeat(256)).is_err());
         assert!(Name::parse(&vec!["a"; 51].join("/")).is_err());
         assert!(Name::parse_dataset("a@b").is_err());
+        for good in ["a@...", "a@.a", "a@a.", "a/.b@-", "a#:", "a/...", "a@ "] {
+            assert!(Name::parse(good).is_ok(), "{good:?} was refused");
+        }
+        assert!(Name::parse(&format!("a@{}", "b".repeat(253))).is_ok());
+        assert!(Name::parse(&format!("a@{}", "b".repeat(254))).is_err());
+        assert!(Name::parse(&vec!["a"; 50].join("/")).is_ok());
     }
 
     #[test]
     fn pools_begin_with_a_letter() {
         assert!(check_pool("tank").is_ok());
         assert!(check_pool("logs").is_ok());
+        assert!(check_pool(&"a".repeat(239)).is_ok());
+        assert!(check_pool(&"a".repeat(240)).is_err());
         for bad in ["1tank", "mirror", "mirror1", "log", "raidz2", "", "a/b"] {
             assert!(check_pool(bad).is_err(), "{bad:?} was accepted");
         }

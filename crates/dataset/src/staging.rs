@@ -294,7 +294,7 @@ impl Staging<'_> {
         if catalog.snapshot(&name).is_ok() {
             return Err(DatasetError::Exists { name: name.to_string() }.into());
         }
-        catalog.check_refquota(&dataset, self.tree.stats().physical)?;
+        catalog.check_refquota(&dataset, self.tree.stats().physical, 0)?;
         if dataset.record.head != self.tree.id() {
             // A snapshot taken meanwhile is newer than what was staged.
             let newest = base_of(&catalog, &dataset)?;

@@ -5,15 +5,17 @@ mod common;
 
 use std::sync::Arc;
 
-use common::files::{fill, noise, open, remove, write};
-use common::{check, corpus, listing, name, options, receive};
+use common::files::{fill, noise, open, remove, write, write_file};
+use common::{check, corpus, listing, name, options, receive, receive_from};
 use snowmelt_dataset::catalog::{SpaceReader, Totals};
+use snowmelt_dataset::receive::ReceiveOptions;
+use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
 use snowmelt_dataset::{
     CloneOptions, CreateOptions, DatasetError, Datasets, DestroyPlan, NewVolume, Quota, ReceiveError,
     RenameOptions, RollbackOptions, volume_reservation,
 };
 use snowmelt_pool::{NewPool, Pool, PoolError, PoolOptions};
-use snowmelt_store::MemoryStore;
+use snowmelt_store::{CreateOptions as CreateStore, Location, MemoryStore, PoolLabel};
 use snowmelt_zpl::{Objects, SourceError};
 
 const MIB: u64 = 1 << 20;
@@ -140,6 +142,24 @@ fn reservations_are_kept_from_others() {
     check(&datasets, "reservations");
 }
 
+/// In a file every segment has a slot. What the open one can still take is available, and no more than that comes of it.
+#[test]
+fn no_more_can_be_written_than_was_available() {
+    let scratch = tempfile::tempdir().unwrap();
+    let label = PoolLabel { name: "tank".to_owned(), guid: 1 };
+    let options = CreateStore { label, size: Some(512 * MIB), force: false };
+    let store = snowmelt_store::create(&Location::File(scratch.path().join("pool")), &options).unwrap();
+    let new = NewPool { name: "tank", guid: 1 };
+    let datasets = Datasets::create(Pool::create(store, &new, PoolOptions::default()).unwrap()).unwrap();
+    make(&datasets, "tank/kept", &[]).unwrap();
+    make(&datasets, "tank/other", &[]).unwrap();
+    set(&datasets, "tank/kept", "reservation", available(&datasets, "tank") - 32 * MIB).unwrap();
+    let told = available(&datasets, "tank/other");
+    let (_, written, refused) = fill(&open(&datasets, "tank/other"), 1, 256 * MIB);
+    assert!(matches!(refused, Some(SourceError::NoSpace)), "{refused:?}");
+    assert!(written <= told + MIB, "{written} bytes were written, {told} were available");
+}
+
 #[test]
 fn limits_are_set_within_reason() {
     let datasets = pool_of(64 * MIB);
@@ -246,16 +266,85 @@ fn a_receive_over_quota_leaves_nothing() {
     near(totals(&datasets, "tank/q").used, 0, MIB / 4);
     // An incremental that would make the head too large.
     receive(&datasets, "tank/x", &case.join("full-0.zstream"), false).unwrap();
-    let referenced = totals(&datasets, "tank/x").own.referenced.physical;
-    set(&datasets, "tank/x", "refquota", referenced).unwrap();
+    let used = totals(&datasets, "tank/x").used;
     let before = listing(&datasets);
+    set(&datasets, "tank/x", "quota", used + MIB / 8).unwrap();
     let refused = receive(&datasets, "tank/x", &case.join("inc-0-1.zstream"), false).unwrap_err();
     assert!(
-        matches!(refused, ReceiveError::Dataset(DatasetError::QuotaExceeded { quota: Quota::Refquota, .. })),
+        matches!(refused, ReceiveError::Dataset(DatasetError::QuotaExceeded { quota: Quota::Quota, .. })),
         "{refused:?}"
     );
     assert_eq!(listing(&datasets), before);
     check(&datasets, "receives over quota");
+}
+
+/// A stream of a snapshot, since `from` if that is given.
+fn sent(datasets: &Datasets, from: Option<&str>, to: &str) -> Vec<u8> {
+    let catalog = datasets.catalog();
+    let from = from.map_or(Source::None, |from| Source::Snapshot(catalog.snapshot(&name(from)).unwrap()));
+    let to = catalog.snapshot(&name(to)).unwrap();
+    let mut stream = Vec::new();
+    SendPlan::single(&catalog, &to, from, &SendFlags::default()).unwrap().run(&mut stream, &|_| {}).unwrap();
+    stream
+}
+
+/// As in ZFS: a sender that has used up its `refquota` has gone a little beyond it, and must have a replica all the same.
+#[test]
+fn what_has_used_up_its_refquota_is_replicated() {
+    let datasets = pool_of(256 * MIB);
+    make(&datasets, "tank/source", &[]).unwrap();
+    for (file, snapshot) in [("one", "tank/source@one"), ("two", "tank/source@two")] {
+        write_file(&open(&datasets, "tank/source"), file, 2 * MIB);
+        datasets.snapshot(&[name(snapshot)], &[]).unwrap();
+    }
+    let receive =
+        |stream: Vec<u8>| receive_from(&datasets, "tank/x", &stream[..], &ReceiveOptions::default());
+    receive(sent(&datasets, None, "tank/source@one")).unwrap();
+    let referenced = totals(&datasets, "tank/x").own.referenced.physical;
+    set(&datasets, "tank/x", "refquota", referenced).unwrap();
+    let refused = fill(&open(&datasets, "tank/x"), 3, MIB).2;
+    assert!(matches!(refused, Some(SourceError::QuotaExceeded)), "it holds for those who write");
+    datasets.rollback(&name("tank/x@one"), RollbackOptions::default()).unwrap();
+    receive(sent(&datasets, Some("tank/source@one"), "tank/source@two")).unwrap();
+    assert!(totals(&datasets, "tank/x").own.referenced.physical > referenced + MIB);
+    check(&datasets, "receives over refquota");
+}
+
+#[test]
+fn what_is_removed_makes_room_at_once() {
+    let datasets = pool_of(256 * MIB);
+    for (dataset, quota) in [("tank/q", "quota"), ("tank/r", "refquota")] {
+        make(&datasets, dataset, &[(quota, 4 * MIB)]).unwrap();
+        let head = open(&datasets, dataset);
+        let (object, _, refused) = fill(&head, 1, 64 * MIB);
+        assert!(matches!(refused, Some(SourceError::QuotaExceeded)), "{refused:?}");
+        datasets.pool().commit().unwrap();
+        remove(&head, object.unwrap());
+        let (_, written, refused) = fill(&head, 2, 3 * MIB);
+        assert!(refused.is_none(), "{quota}: {written} bytes, then {refused:?}");
+        // A refused writer whom nobody makes room for does not have everything committed again and again.
+        let _ = fill(&head, 3, 64 * MIB);
+        for _ in 0..4 {
+            let _ = write(&head, object.unwrap(), 0, &[1]);
+        }
+        let txg = datasets.pool().committed_txg();
+        assert!(matches!(fill(&head, 4, MIB).2, Some(SourceError::QuotaExceeded)));
+        assert_eq!(datasets.pool().committed_txg(), txg, "{quota}");
+    }
+    check(&datasets, "quotas after removals");
+}
+
+#[test]
+fn a_quota_is_passed_by_one_write_at_most() {
+    let datasets = pool_of(256 * MIB);
+    for (dataset, quota) in [("tank/q", "quota"), ("tank/r", "refquota")] {
+        make(&datasets, dataset, &[(quota, 16 * MIB)]).unwrap();
+        let head = open(&datasets, dataset);
+        let (_, _, refused) = fill(&head, 1, 64 * MIB);
+        assert!(matches!(refused, Some(SourceError::QuotaExceeded)), "{refused:?}");
+        let used = totals(&datasets, dataset).used;
+        assert!((16 * MIB..=16 * MIB + (128 << 10) + (8 << 10)).contains(&used), "{quota}: {used}");
+    }
 }
 
 #[test]

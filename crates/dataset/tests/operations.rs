@@ -201,6 +201,44 @@ fn renames_keep_everything() {
 }
 
 #[test]
+fn a_recursive_rename_of_snapshots_is_all_or_nothing() {
+    let datasets = new_pool();
+    for dataset in ["tank/a", "tank/a/b", "tank/a/c"] {
+        datasets.create_filesystem(dataset, &CreateOptions::default()).unwrap();
+    }
+    datasets.snapshot(&[name("tank/a@old"), name("tank/a/b@old"), name("tank/a/c@old")], &[]).unwrap();
+    datasets.snapshot(&[name("tank/a/c@new")], &[]).unwrap();
+    let before = listing(&datasets);
+    let options = RenameOptions { recursive: true, ..RenameOptions::default() };
+    let refused = datasets.rename(&name("tank/a@old"), &name("tank/a@new"), options).unwrap_err();
+    assert!(matches!(&refused, DatasetError::Exists { name } if name == "tank/a/c@new"), "{refused:?}");
+    assert_eq!(listing(&datasets), before);
+    // A name that is too long further down.
+    let long = format!("tank/a@{}", "n".repeat(247));
+    assert!(datasets.rename(&name("tank/a@old"), &name(&long), options).is_err());
+    assert_eq!(listing(&datasets), before);
+}
+
+#[test]
+fn a_rename_keeps_everything_within_the_levels_that_names_may_have() {
+    let datasets = new_pool();
+    let deep = |top: &str, levels: usize| format!("{top}{}", "/d".repeat(levels));
+    let all = CreateOptions { parents: true, ..CreateOptions::default() };
+    datasets.create_filesystem(&deep("tank/x", 20), &all).unwrap();
+    datasets.create_filesystem(&deep("tank/y", 28), &all).unwrap();
+    let move_below = |parent: &str| {
+        datasets.rename(&name("tank/x"), &name(&format!("{parent}/x")), RenameOptions::default())
+    };
+    // 30 levels, and 21 more.
+    let refused = move_below(&deep("tank/y", 28));
+    assert!(matches!(refused, Err(DatasetError::Name(_))), "{refused:?}");
+    assert!(datasets.catalog().dataset("tank/x").is_ok());
+    move_below(&deep("tank/y", 27)).unwrap();
+    let longest = format!("{}/x{}", deep("tank/y", 27), "/d".repeat(20));
+    assert!(datasets.catalog().dataset(&longest).is_ok());
+}
+
+#[test]
 fn one_snapshot_of_a_dataset_at_a_time() {
     let datasets = new_pool();
     let names = chain(&datasets);

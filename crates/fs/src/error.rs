@@ -55,7 +55,7 @@ pub enum FsError {
 
 /// A path for people.
 pub(crate) fn show(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+    snowmelt_dataset::text::visible_name(path)
 }
 
 impl FsError {

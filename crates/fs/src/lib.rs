@@ -5,6 +5,7 @@
 //! replayed into memory. Names and trees are taken to be hostile.
 
 mod ahead;
+pub mod beneath;
 pub mod diff;
 mod error;
 mod fsxattr;
@@ -24,6 +25,6 @@ mod walk;
 
 pub use error::FsError;
 pub use objects::{path_of, paths_within};
-pub use paths::{Listed, is_safe_name, list, resolve};
+pub use paths::{Listed, Listing, is_safe_name, list, resolve};
 pub use read::{FileReader, ObjectReader, VolumeInfo, cat, volume_info};
 pub use walk::{Event, Node, Walk};

@@ -90,13 +90,23 @@ impl Listed {
     }
 }
 
-/// Lists a directory sorted by name, or the one object if it is no directory (under the name it is asked for by).
+/// A directory, or a single object.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// What could be read, sorted by name.
+    pub entries: Vec<Listed>,
+    /// Why other entries could not be, each with its path. If the directory itself is damaged, entries may be missing.
+    pub failures: Vec<FsError>,
+}
+
+/// Lists a directory, or the one object if it is no directory (under the name it is asked for by). Entries that cannot be read
+/// do not keep the others from being listed.
 ///
 /// `path` is told in errors, and is the name of a single object.
 ///
 /// # Errors
-/// When the directory, or any entry of it, cannot be read.
-pub fn list<O: Objects>(fs: &Filesystem<O>, path: &[u8], object: u64) -> Result<Vec<Listed>, FsError> {
+/// When the directory or the single object cannot be read at all.
+pub fn list<O: Objects>(fs: &Filesystem<O>, path: &[u8], object: u64) -> Result<Listing, FsError> {
     let listed = |name: &[u8], object| {
         let attributes = fs.attributes(object)?;
         let target = match attributes.kind() {
@@ -107,16 +117,27 @@ pub fn list<O: Objects>(fs: &Filesystem<O>, path: &[u8], object: u64) -> Result<
     };
     let attributes = fs.attributes(object).map_err(FsError::zpl(path))?;
     if attributes.kind() != FileKind::Directory {
-        return Ok(vec![listed(path, object).map_err(FsError::zpl(path))?]);
+        let entries = vec![listed(path, object).map_err(FsError::zpl(path))?];
+        return Ok(Listing { entries, failures: Vec::new() });
     }
-    let mut entries = Vec::new();
+    let mut listing = Listing::default();
     for entry in fs.read_dir(object).map_err(FsError::zpl(path))?.all() {
-        let entry = entry.map_err(FsError::zpl(path))?;
-        let full = [path, b"/", &entry.name].concat();
-        entries.push(listed(&entry.name, entry.object).map_err(FsError::zpl(&full))?);
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                listing.failures.push(FsError::zpl(path)(error));
+                // A damaged directory need not have an end.
+                break;
+            }
+        };
+        let full = if path.is_empty() { entry.name.clone() } else { [path, b"/", &entry.name].concat() };
+        match listed(&entry.name, entry.object).map_err(FsError::zpl(&full)) {
+            Ok(found) => listing.entries.push(found),
+            Err(error) => listing.failures.push(error),
+        }
     }
-    entries.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(entries)
+    listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(listing)
 }
 
 #[cfg(test)]

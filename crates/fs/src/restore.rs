@@ -1,5 +1,9 @@
 //! Restoring files to local disk: a whole tree, a part of it, one file, or a volume to an image or device.
 //!
+//! A snapshot may be a stranger's. What would give rights on this machine is left out unless it is asked for: setuid and setgid
+//! bits of files, file capabilities, device nodes ([`Privileges`]). So are records of syncs ([`crate::mirror`]), which are about
+//! the directory that they were made in.
+//!
 //! What is restored: owners (as root, or when told to), modes, times to the nanosecond, extended attributes, POSIX
 //! ACLs, hard links, holes, symbolic links, devices, fifos, sockets, inode flags and project ids.
 //!
@@ -10,10 +14,12 @@
 mod attributes;
 mod file;
 mod links;
+mod privileges;
 mod target;
 mod update;
 mod volume;
 
+pub use privileges::{LeftOut, Privileges};
 pub(crate) use update::{Refill, refill};
 pub use volume::{VolumeOptions, restore_volume};
 
@@ -60,6 +66,8 @@ pub struct RestoreOptions {
     pub existing: Existing,
     /// Each file is synced to disk before it gets its name.
     pub sync: bool,
+    /// What is restored that gives rights on this machine.
+    pub privileges: Privileges,
 }
 
 /// What was restored.
@@ -89,6 +97,8 @@ pub struct Summary {
     pub failures: u64,
     /// Those of them that are only an attribute which could not be set.
     pub unset: u64,
+    /// What was left out on purpose.
+    pub left_out: LeftOut,
 }
 
 /// Something that could not be restored.
@@ -267,11 +277,17 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
             return;
         }
         let name = if node.path == b"." { name } else { last_name(&node.path) };
+        if self.is_reserved(node) {
+            // At the top of a target of syncs it is documented.
+            let is_expected = self.update.is_some() && !node.path.contains(&b'/');
+            self.summary.left_out.records += u64::from(!is_expected);
+            return;
+        }
+        if self.leaves_out(&node.attributes) {
+            return;
+        }
         if let Some(update) = &mut self.update {
             update.note(name);
-        }
-        if self.is_reserved(node) {
-            return;
         }
         if !crate::paths::is_safe_name(name) {
             let (path, name) = (node.path.clone(), name.to_vec());

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -124,7 +124,7 @@ fn open(datasets: &Datasets, path: &Path) -> io::Result<Opened> {
     let root = catalog.root().and_then(|root| catalog.descendants(root)).map_err(io::Error::other)?;
     let found = root.into_iter().nth(1).ok_or(io::ErrorKind::NotFound)?;
     if found.record.kind == Kind::Volume {
-        return Ok(Opened::Image(File::open(path)?));
+        return Ok(Opened::Image(open_image(path)?));
     }
     let objset = catalog.head(&found).map_err(io::Error::other)?;
     let fs = Filesystem::open(objset).map_err(io::Error::other)?;
@@ -132,6 +132,17 @@ fn open(datasets: &Datasets, path: &Path) -> io::Result<Opened> {
     let scan = Scan::open(path, filter, false)?;
     let names = Names::new(Box::new(fs));
     Ok(Opened::Directory(Box::new(Directory { scan, names, strays: None, open: Vec::new() })))
+}
+
+/// Opens a disk image or a disk. What has that name by now may be anything else, which opening must not wait for or set off.
+fn open_image(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() || kind.is_block_device() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a disk")),
+    }
 }
 
 impl Directory {

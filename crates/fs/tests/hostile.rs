@@ -1,6 +1,6 @@
 //! Trees that no real system would make: loops, impossible names, lies.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../../zpl/tests/common/build.rs"]
 mod build;
@@ -155,10 +155,25 @@ fn paths_are_resolved_without_following_links() {
     assert!(matches!(resolve(&fs, b"a/x"), Err(FsError::NotFound { path }) if path == b"a/x"));
     assert!(matches!(resolve(&fs, b"link/b"), Err(FsError::NotADirectory { path }) if path == b"link"));
     assert!(matches!(resolve(&fs, b"file/"), Err(FsError::NotADirectory { .. })));
-    let listed = list(&fs, b"", ROOT).unwrap();
+    let listed = list(&fs, b"", ROOT).unwrap().entries;
     assert_eq!(
         listed.iter().map(|entry| entry.mode_string()).collect::<Vec<_>>(),
         ["drwxr-xr-x", "-rw-r--r--", "lrwxrwxrwx"]
     );
     assert_eq!(listed[2].target.as_deref(), Some(&b"a"[..]));
+}
+
+#[test]
+fn entries_that_cannot_be_read_do_not_hide_the_others() {
+    let mut builder = Builder::new(Endian::Little);
+    builder.directory(ROOT, ROOT, &[(b"a", 12), (b"bad\x1b[2J\nfile", 99), (b"z", 12)]);
+    builder.file(12, Znode::default(), b"x");
+    let fs = Filesystem::open(builder.objects).unwrap();
+    let listing = list(&fs, b"", ROOT).unwrap();
+    let names: Vec<&[u8]> = listing.entries.iter().map(|entry| &entry.name[..]).collect();
+    assert_eq!(names, [b"a", b"z"]);
+    let [failure] = &listing.failures[..] else { panic!("{:?}", listing.failures) };
+    // On one line that no terminal obeys.
+    let told = failure.to_string();
+    assert!(told.contains("bad\\033[2J\\nfile") && !told.contains(char::is_control), "{told}");
 }

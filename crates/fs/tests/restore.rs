@@ -6,7 +6,9 @@
 mod common;
 
 use common::{Received, case, testdata};
-use snowmelt_fs::restore::{Existing, Failure, Observer, Owners, RestoreOptions, Summary, restore};
+use snowmelt_fs::restore::{
+    Existing, Failure, Observer, Owners, Privileges, RestoreOptions, Summary, restore,
+};
 use snowmelt_fs::{Event, Walk, resolve};
 use snowmelt_zpl::memory::MemoryObjects;
 use snowmelt_zpl::{FileKind, Filesystem};
@@ -15,6 +17,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Everything that is in the snapshot.
+fn complete() -> RestoreOptions {
+    RestoreOptions { privileges: Privileges::ALL, ..RestoreOptions::default() }
+}
 
 #[derive(Default)]
 struct Heard {
@@ -118,7 +125,7 @@ fn restores(objects: Arc<MemoryObjects>) {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("out");
     let mut heard = Heard::default();
-    let summary = restore(&fs, fs.root(), b"", &target, RestoreOptions::default(), &mut heard).unwrap();
+    let summary = restore(&fs, fs.root(), b"", &target, complete(), &mut heard).unwrap();
     let unexpected: Vec<_> = heard.failures.iter().filter(|failure| !is_local_limit(failure)).collect();
     assert!(unexpected.is_empty(), "{unexpected:?}");
     assert_eq!(summary.failures, heard.failures.len() as u64);
@@ -171,8 +178,7 @@ fn one_file_of_many() {
     assert_eq!(resolve(&fs, &file.path).unwrap(), file.object);
     let target = tempfile::tempdir().unwrap();
     let mut heard = Heard::default();
-    let summary =
-        restore(&fs, file.object, b"one", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+    let summary = restore(&fs, file.object, b"one", target.path(), complete(), &mut heard).unwrap();
     assert_eq!((summary.files, summary.failures), (1, 0), "{:?}", heard.failures);
     assert_eq!(std::fs::metadata(target.path().join("one")).unwrap().len(), file.attributes.size);
     assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 1);
@@ -182,7 +188,7 @@ fn one_file_of_many() {
 fn files_already_there_stay_unless_told() {
     let fs = Filesystem::open(demo()).unwrap();
     let target = tempfile::tempdir().unwrap();
-    let options = RestoreOptions { owners: Owners::Never, ..RestoreOptions::default() };
+    let options = RestoreOptions { owners: Owners::Never, ..complete() };
     let first = restore(&fs, fs.root(), b"", target.path(), options, &mut Heard::default()).unwrap();
     assert_eq!(first.failures, 0);
 
@@ -234,7 +240,7 @@ fn planted_links_are_not_followed() {
             .unwrap();
     }
     let mut heard = Heard::default();
-    restore(&fs, fs.root(), b"", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+    restore(&fs, fs.root(), b"", target.path(), complete(), &mut heard).unwrap();
     assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "written outside the target");
     assert!(heard.failures.len() >= directories.len());
 }
@@ -251,7 +257,7 @@ fn holes_stay_holes() {
     let fs = Filesystem::open(received.snapshots[&guid].clone()).unwrap();
     let target = tempfile::tempdir().unwrap();
     let mut heard = Heard::default();
-    let summary = restore(&fs, fs.root(), b"", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+    let summary = restore(&fs, fs.root(), b"", target.path(), complete(), &mut heard).unwrap();
     assert_eq!(summary.failures, 0, "{name}: {:?}", heard.failures);
     let mut held = 0;
     for event in Walk::new(&fs, fs.root()).unwrap() {
@@ -285,7 +291,7 @@ fn project_ids_are_set_or_missed_once() {
     assert!(with_project > 1, "only {with_project} nodes have a project");
     let target = tempfile::tempdir().unwrap();
     let mut heard = Heard::default();
-    let summary = restore(&fs, fs.root(), b"", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+    let summary = restore(&fs, fs.root(), b"", target.path(), complete(), &mut heard).unwrap();
     assert!(summary.files > 1);
     let told = heard.failures.iter().filter(|failure| failure.to_string().contains("project id")).count();
     assert!(told <= 1, "{:?}", heard.failures);
@@ -321,4 +327,41 @@ fn volumes_become_sparse_images() {
     let replace = VolumeOptions { existing: Existing::Replace };
     assert_eq!(restore_volume(objects, info, &image, replace, &mut |_| {}).unwrap(), written);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn nothing_gives_rights_unless_asked_for() {
+    let mut all = snapshots("07-special", &["full.zstream"]);
+    all.extend(snapshots("06-xattr", &["sa-auto-full.zstream"]));
+    let mut left_out = (0, 0);
+    for objects in all {
+        let fs = Filesystem::open(objects).unwrap();
+        let target = tempfile::tempdir().unwrap();
+        let mut heard = Heard::default();
+        let summary =
+            restore(&fs, fs.root(), b"", target.path(), RestoreOptions::default(), &mut heard).unwrap();
+        let (mut lending, mut devices) = (0, 0);
+        for event in Walk::new(&fs, fs.root()).unwrap() {
+            let Event::Node(node) = event.unwrap() else { continue };
+            let kind = node.attributes.kind();
+            // A character device (0, 0) is a mark of overlay filesystems.
+            let is_mark = kind == FileKind::CharDevice && node.attributes.rdev == Some((0, 0));
+            let is_device = !is_mark && matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
+            let path = target.path().join(OsStr::from_bytes(&node.path));
+            let Ok(found) = std::fs::symlink_metadata(&path) else {
+                assert!(is_device, "{}", path.display());
+                devices += 1;
+                continue;
+            };
+            assert!(!is_device, "{}", path.display());
+            if kind == FileKind::File {
+                lending += u64::from(node.attributes.permissions() & 0o6000 != 0);
+                assert_eq!(found.mode() & 0o6000, 0, "{}", path.display());
+            }
+            assert_eq!(xattr::get(&path, "security.capability").unwrap_or_default(), None);
+        }
+        assert_eq!((summary.left_out.setuid, summary.left_out.devices), (lending, devices));
+        left_out = (left_out.0 + lending, left_out.1 + devices);
+    }
+    assert!(left_out.0 > 2 && left_out.1 > 0, "{left_out:?}");
 }

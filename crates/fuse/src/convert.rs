@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, INodeNo};
 use snowmelt_fs::vfs::{Stat, VfsError};
-use snowmelt_zpl::{FileKind, SetTime, Timestamp};
+use snowmelt_zpl::{FileKind, Timestamp};
 
 /// `S_IFMT` and its values (`include/uapi/linux/stat.h`).
 const S_IFMT: u32 = 0o170_000;
@@ -21,31 +21,6 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
     };
     let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
     whole.and_then(|whole| whole.checked_add(nanoseconds)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// A time that the kernel sent. Before 1970 fuser 0.18 (`system_time_from_time`) counts nanoseconds backwards that the
-/// kernel counts forwards, which is undone here.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanoseconds: since.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            Timestamp {
-                seconds: 0_i64.checked_sub_unsigned(before.as_secs()).unwrap_or(i64::MIN),
-                nanoseconds: before.subsec_nanos(),
-            }
-        }
-    }
-}
-
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::To(timestamp(time)),
-    }
 }
 
 /// `None` where it is not known.
@@ -103,17 +78,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_survive() {
-        for (seconds, nanoseconds) in [(0, 0), (5, 7), (i64::MAX / 4, 1), (-1, 0), (-86_400, 0)] {
-            let time = Timestamp { seconds, nanoseconds };
-            assert_eq!(timestamp(system_time(time)), time);
-        }
+    fn times_before_1970_are_told() {
         // 1.5 seconds before 1970 are second -2 and half a second on.
         let time = system_time(Timestamp { seconds: -2, nanoseconds: 500_000_000 });
         assert_eq!(SystemTime::UNIX_EPOCH.duration_since(time).unwrap(), Duration::from_millis(1500));
-        // The kernel's second -2 and half a second comes through fuser as 2.5 seconds before.
-        let sent = SystemTime::UNIX_EPOCH - Duration::from_millis(2500);
-        assert_eq!(timestamp(sent), Timestamp { seconds: -2, nanoseconds: 500_000_000 });
     }
 
     #[test]

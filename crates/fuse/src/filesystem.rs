@@ -8,23 +8,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, OpenAccMode,
+    OpenFlags, RenameFlags, WriteFlags,
 };
 use rustix::fs::OFlags;
 use snowmelt_fs::vfs::{FileRange, OpenFor, Stat, Vfs, VfsError, Who, WriteHow};
 use snowmelt_zpl::{FileKind, NewKind, NewNode, RenameMode, SetAttributes, SetXattr};
 
-use crate::convert::{decode_device, errno, file_attr, file_type, kind_of_mode, set_time, timestamp};
+use crate::attach::Wants;
+use crate::convert::{decode_device, errno, file_attr, file_type, kind_of_mode};
 use crate::ioctl::ioctl;
 use crate::kernel::{self, Allocate, Answer, Complain, FRAGMENT, NAME_MAX, TRANSFER_MAX, empty};
+use crate::told::{NAMES_HOLD, NamesTold};
+use crate::wire::{
+    Changes, CopyRange, Filesystem, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+};
 
-/// How long the kernel takes a name to lead where it did. After a rollback it can be told of inodes that changed, but not
-/// of names, so [`Mounts::refresh`](crate::Mounts::refresh) waits as long as this.
-pub(crate) const NAMES_HOLD: Duration = Duration::from_secs(1);
-/// How long it takes attributes to be what they were, if it hears of no change.
+/// How long the kernel takes attributes to be what they were, if it hears of no change.
 const ATTRIBUTES_HOLD: Duration = Duration::from_secs(10);
 /// Control directories and what is in them change without its doing.
 const NOT_AT_ALL: Duration = Duration::ZERO;
@@ -45,6 +46,7 @@ const XATTR_REPLACE: i32 = 2;
 /// A [`Vfs`] as the kernel wants it.
 pub(crate) struct Adapter {
     vfs: Arc<Vfs>,
+    told: Arc<NamesTold>,
     complain: Complain<VfsError>,
 }
 
@@ -54,31 +56,31 @@ thread_local! {
 }
 
 impl Adapter {
-    pub(crate) fn new(vfs: Arc<Vfs>, complain: Complain<VfsError>) -> Self {
-        Self { vfs, complain }
+    pub(crate) fn new(vfs: Arc<Vfs>, told: Arc<NamesTold>, complain: Complain<VfsError>) -> Self {
+        Self { vfs, told, complain }
     }
 
     /// The filesystem's number for the kernel's.
     fn ino(&self, ino: INodeNo) -> Answer<u64> {
-        if ino.0 == ROOT { self.told(self.vfs.root()) } else { Ok(ino.0) }
+        if ino.0 == ROOT { self.checked(self.vfs.root()) } else { Ok(ino.0) }
     }
 
-    fn told<T>(&self, result: Result<T, VfsError>) -> Answer<T> {
+    fn checked<T>(&self, result: Result<T, VfsError>) -> Answer<T> {
         kernel::told(result, errno, &self.complain)
     }
 
     fn lookup_entry(&self, parent: INodeNo, name: &OsStr) -> Answer<Stat> {
-        self.told(self.vfs.lookup(self.ino(parent)?, name.as_bytes()))
+        self.checked(self.vfs.lookup(self.ino(parent)?, name.as_bytes()))
     }
 
     fn make(&self, parent: INodeNo, name: &OsStr, new: NewNode<'_>, who: Who) -> Answer<Stat> {
-        self.told(self.vfs.create(self.ino(parent)?, name.as_bytes(), new, who))
+        self.checked(self.vfs.create(self.ino(parent)?, name.as_bytes(), new, who))
     }
 
     fn open_file(&self, ino: u64, flags: OpenFlags) -> Answer<FopenFlags> {
         let has = |flag: OFlags| flags.0 & flag.bits() as i32 != 0;
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY || has(OFlags::TRUNC);
-        self.told(self.vfs.open_inode(ino, OpenFor { write, append: has(OFlags::APPEND) }))?;
+        self.checked(self.vfs.open_inode(ino, OpenFor { write, append: has(OFlags::APPEND) }))?;
         Ok(FopenFlags::FOPEN_KEEP_CACHE
             | FopenFlags::FOPEN_NOFLUSH
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
@@ -109,7 +111,7 @@ impl Adapter {
     }
 
     fn change(&self, ino: INodeNo, changes: &SetAttributes, who: Who) -> Answer<Stat> {
-        self.told(self.vfs.set_attributes(self.ino(ino)?, changes, who))
+        self.checked(self.vfs.set_attributes(self.ino(ino)?, changes, who))
     }
 
     /// Gives what is read to `reply`.
@@ -119,7 +121,7 @@ impl Adapter {
             if buf.len() < size {
                 buf.resize(size, 0);
             }
-            match self.ino(ino).and_then(|ino| self.told(self.vfs.read(ino, offset, &mut buf[..size]))) {
+            match self.ino(ino).and_then(|ino| self.checked(self.vfs.read(ino, offset, &mut buf[..size]))) {
                 Ok(len) => reply.data(&buf[..len.min(size)]),
                 Err(error) => reply.error(error),
             }
@@ -128,7 +130,7 @@ impl Adapter {
 
     fn fallocate_range(&self, ino: INodeNo, range: FileRange, mode: i32, who: Who) -> Answer<()> {
         let ino = self.ino(ino)?;
-        self.told(match Allocate::of(mode)? {
+        self.checked(match Allocate::of(mode)? {
             Allocate::Room { keep_size } => self.vfs.allocate(ino, range, keep_size, who),
             Allocate::Hole => self.vfs.punch_hole(ino, range, who),
             Allocate::Zeros { keep_size } => self.vfs.zero_range(ino, range, keep_size, who),
@@ -136,11 +138,11 @@ impl Adapter {
     }
 
     fn xattr_value(&self, ino: INodeNo, name: &OsStr) -> Answer<Vec<u8>> {
-        self.told(self.vfs.xattr(self.ino(ino)?, name.as_bytes()))
+        self.checked(self.vfs.xattr(self.ino(ino)?, name.as_bytes()))
     }
 
     fn xattr_list(&self, ino: INodeNo, who: Who) -> Answer<Vec<u8>> {
-        let names = self.told(self.vfs.xattr_names(self.ino(ino)?, who))?;
+        let names = self.checked(self.vfs.xattr_names(self.ino(ino)?, who))?;
         Ok(names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect())
     }
 
@@ -158,7 +160,7 @@ impl Adapter {
                 Ok(entries) => entries,
                 // What was listed so far is told first; the failure comes when the kernel asks on.
                 Err(_) if from != offset => return Ok(()),
-                Err(error) => return self.told(Err(error)),
+                Err(error) => return self.checked(Err(error)),
             };
             let Some(last) = entries.last() else { return Ok(()) };
             from = last.next;
@@ -166,6 +168,16 @@ impl Adapter {
                 if add(self, entry) {
                     return Ok(());
                 }
+            }
+        }
+    }
+
+    /// The kernel gives what it knows of a name to the one that it moved to.
+    fn tell_moved(&self, from: (INodeNo, u64, &OsStr), to: (INodeNo, u64, &OsStr), mode: RenameMode) {
+        let exchanged = if mode == RenameMode::Exchange { Some(from) } else { None };
+        for (kernel, parent, name) in std::iter::once(to).chain(exchanged) {
+            if let Ok(Some(inode)) = self.vfs.leads_to(parent, name.as_bytes()) {
+                self.told.tell(kernel.0, name.as_bytes(), inode);
             }
         }
     }
@@ -180,31 +192,38 @@ impl Adapter {
         matches!(ino, snowmelt_fs::vfs::ino::CONTROL | snowmelt_fs::vfs::ino::SNAPSHOT_DIR)
     }
 
-    /// How long names and attributes of an inode hold.
-    fn holds(&self, ino: u64) -> (Duration, Duration) {
-        if self.is_control(ino) { (NOT_AT_ALL, NOT_AT_ALL) } else { (ATTRIBUTES_HOLD, NAMES_HOLD) }
+    /// How long attributes of an inode hold.
+    fn attributes_hold(&self, ino: u64) -> Duration {
+        if self.is_control(ino) { NOT_AT_ALL } else { ATTRIBUTES_HOLD }
+    }
+
+    /// How long a name in a directory holds that leads to `stat`; it is told from now on.
+    fn tell_name(&self, parent: INodeNo, name: &OsStr, stat: &Stat) -> Duration {
+        // Snapshots are destroyed and renamed without the kernel's doing.
+        if self.is_control(stat.ino) || self.is_control(parent.0) {
+            return NOT_AT_ALL;
+        }
+        self.told.tell(parent.0, name.as_bytes(), (stat.ino, stat.attributes.generation));
+        NAMES_HOLD
     }
 }
 
 fn who(request: &Request) -> Who {
-    Who { uid: request.uid(), gid: request.gid(), umask: 0 }
+    Who { uid: request.uid, gid: request.gid, umask: 0 }
 }
 
 fn who_with(request: &Request, umask: u32) -> Who {
     Who { umask, ..who(request) }
 }
 
-/// Names below a snapshot hold as others do; the kernel is told in [`Adapter::holds`] what does not.
-fn entry(adapter: &Adapter, reply: ReplyEntry, answer: Answer<Stat>) {
+/// Answers with what a name in a directory leads to.
+fn entry(adapter: &Adapter, reply: ReplyEntry, (parent, name): (INodeNo, &OsStr), answer: Answer<Stat>) {
     match answer {
         Ok(stat) => {
-            let (attributes, names) = adapter.holds(stat.ino);
-            reply.entry_with_ttls(
-                &names,
-                &attributes,
-                &file_attr(&stat),
-                Generation(stat.attributes.generation),
-            );
+            let names = adapter.tell_name(parent, name, &stat);
+            let attributes = adapter.attributes_hold(stat.ino);
+            let generation = Generation(stat.attributes.generation);
+            reply.entry_with_ttls(&attributes, &names, &file_attr(&stat), generation);
         }
         Err(error) => reply.error(error),
     }
@@ -219,72 +238,51 @@ fn xattr(reply: ReplyXattr, size: u32, answer: Answer<Vec<u8>>) {
     }
 }
 
+/// What is wanted of the kernel.
+pub(crate) fn wants(posix_acl: bool) -> Wants {
+    let mut flags = InitFlags::FUSE_ASYNC_DIO
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_DO_READDIRPLUS
+        | InitFlags::FUSE_READDIRPLUS_AUTO
+        | InitFlags::FUSE_CACHE_SYMLINKS
+        | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+        | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+        // The umask is ours to apply: a default ACL takes its place.
+        | InitFlags::FUSE_DONT_MASK;
+    if posix_acl {
+        flags |= InitFlags::FUSE_POSIX_ACL;
+    }
+    Wants { flags, read_ahead: Some(TRANSFER_MAX), background: BACKGROUND_MAX }
+}
+
 impl Filesystem for Adapter {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            // The umask is ours to apply: a default ACL takes its place.
-            | InitFlags::FUSE_DONT_MASK;
-        if self.vfs.options().posix_acl {
-            wanted |= InitFlags::FUSE_POSIX_ACL;
-        }
-        // What this kernel does not know it cannot be asked for, and is no worse without.
-        let _ = config.add_capabilities(wanted & config.capabilities());
-        let _ = config.set_max_write(TRANSFER_MAX);
-        let _ = config.set_max_readahead(TRANSFER_MAX).or_else(|most| config.set_max_readahead(most));
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
-    }
-
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(self, reply, self.lookup_entry(parent, name));
+        entry(self, reply, (parent, name), self.lookup_entry(parent, name));
     }
 
-    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
+    fn forget(&self, ino: INodeNo, lookups: u64) {
         if let (false, Ok(ino)) = (ino.0 == ROOT, self.ino(ino)) {
-            self.vfs.forget(ino, nlookup);
+            self.vfs.forget(ino, lookups);
         }
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let stat = self.ino(ino).and_then(|ino| self.told(self.vfs.stat(ino)));
+    fn getattr(&self, ino: INodeNo, reply: ReplyAttr) {
+        let stat = self.ino(ino).and_then(|ino| self.checked(self.vfs.stat(ino)));
         match stat {
-            Ok(stat) => reply.attr(&self.holds(stat.ino).0, &file_attr(&stat)),
+            Ok(stat) => reply.attr(&self.attributes_hold(stat.ino), &file_attr(&stat)),
             Err(error) => reply.error(error),
         }
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn setattr(&self, request: &Request, ino: INodeNo, changes: &Changes, reply: ReplyAttr) {
         let changes = SetAttributes {
-            permissions: mode.map(|mode| mode & 0o7777),
-            uid,
-            gid,
-            size,
-            atime: atime.map(set_time),
-            mtime: mtime.map(set_time),
-            ctime: ctime.map(timestamp),
+            permissions: changes.mode.map(|mode| mode & 0o7777),
+            uid: changes.uid,
+            gid: changes.gid,
+            size: changes.size,
+            atime: changes.atime,
+            mtime: changes.mtime,
+            ctime: changes.ctime,
             ..SetAttributes::default()
         };
         match self.change(ino, &changes, who(request)) {
@@ -293,8 +291,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.ino(ino).and_then(|ino| self.told(self.vfs.readlink(ino))) {
+    fn readlink(&self, ino: INodeNo, reply: ReplyData) {
+        match self.ino(ino).and_then(|ino| self.checked(self.vfs.readlink(ino))) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(error),
         }
@@ -320,7 +318,7 @@ impl Filesystem for Adapter {
             FileKind::Directory | FileKind::Symlink => return reply.error(Errno::EINVAL),
         };
         let new = NewNode { kind, permissions: mode & 0o7777 };
-        entry(self, reply, self.make(parent, name, new, who_with(request, umask)));
+        entry(self, reply, (parent, name), self.make(parent, name, new, who_with(request, umask)));
     }
 
     fn mkdir(
@@ -333,32 +331,37 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let new = NewNode { kind: NewKind::Directory, permissions: mode & 0o7777 };
-        entry(self, reply, self.make(parent, name, new, who_with(request, umask)));
+        entry(self, reply, (parent, name), self.make(parent, name, new, who_with(request, umask)));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let kind = NewKind::Symlink(target.as_os_str().as_bytes());
-        entry(self, reply, self.make(parent, name, NewNode { kind, permissions: 0o777 }, who(request)));
+        entry(
+            self,
+            reply,
+            (parent, name),
+            self.make(parent, name, NewNode { kind, permissions: 0o777 }, who(request)),
+        );
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let linked = self
-            .ino(ino)
-            .and_then(|ino| self.told(self.vfs.link(ino, self.ino(parent)?, name.as_bytes(), who(request))));
-        entry(self, reply, linked);
+        let linked = self.ino(ino).and_then(|ino| {
+            self.checked(self.vfs.link(ino, self.ino(parent)?, name.as_bytes(), who(request)))
+        });
+        entry(self, reply, (parent, name), linked);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self
             .ino(parent)
-            .and_then(|parent| self.told(self.vfs.unlink(parent, name.as_bytes(), who(request))));
+            .and_then(|parent| self.checked(self.vfs.unlink(parent, name.as_bytes(), who(request))));
         empty(reply, done);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self
             .ino(parent)
-            .and_then(|parent| self.told(self.vfs.rmdir(parent, name.as_bytes(), who(request))));
+            .and_then(|parent| self.checked(self.vfs.rmdir(parent, name.as_bytes(), who(request))));
         empty(reply, done);
     }
 
@@ -380,12 +383,16 @@ impl Filesystem for Adapter {
         };
         let rename = || {
             let (from, to) = (self.ino(parent)?, self.ino(newparent)?);
-            self.told(self.vfs.rename((from, name.as_bytes()), (to, newname.as_bytes()), mode, who(request)))
+            let moved =
+                self.vfs.rename((from, name.as_bytes()), (to, newname.as_bytes()), mode, who(request));
+            self.checked(moved)?;
+            self.tell_moved((parent, from, name), (newparent, to, newname), mode);
+            Ok(())
         };
         empty(reply, rename());
     }
 
-    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.ino(ino).and_then(|ino| self.open_file(ino, flags)) {
             Ok(opened) => reply.opened(FileHandle(0), opened),
             Err(error) => reply.error(error),
@@ -406,23 +413,14 @@ impl Filesystem for Adapter {
         match self.create_open(parent, name, new, who_with(request, umask), flags) {
             Ok((stat, opened)) => {
                 let generation = Generation(stat.attributes.generation);
-                reply.created(&NAMES_HOLD, &file_attr(&stat), generation, FileHandle(0), opened);
+                let names = self.tell_name(parent, name, &stat);
+                reply.created(&names, &ATTRIBUTES_HOLD, &file_attr(&stat), generation, opened);
             }
             Err(error) => reply.error(error),
         }
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, ino: INodeNo, _fh: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         self.read_at(ino, offset, size, reply);
     }
 
@@ -433,55 +431,32 @@ impl Filesystem for Adapter {
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let how = WriteHow { clear_setid: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) };
+        let how = WriteHow { clear_setid: flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) };
         let written =
-            self.ino(ino).and_then(|ino| self.told(self.vfs.write(ino, offset, data, who(request), how)));
+            self.ino(ino).and_then(|ino| self.checked(self.vfs.write(ino, offset, data, who(request), how)));
         match written {
             Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
             Err(error) => reply.error(error),
         }
     }
 
-    /// Nothing is kept back that closing would have to bring out: the kernel need not ask again.
-    fn flush(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn release(&self, ino: INodeNo, _fh: FileHandle, reply: ReplyEmpty) {
         reply.ok();
         if let Ok(ino) = self.ino(ino) {
             self.vfs.close_inode(ino);
         }
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        empty(reply, self.told(self.vfs.sync()));
+    fn fsync(&self, _ino: INodeNo, _fh: FileHandle, reply: ReplyEmpty) {
+        empty(reply, self.checked(self.vfs.sync()));
     }
 
-    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.ino(ino).and_then(|ino| {
-            self.told(self.vfs.open_inode(ino, OpenFor::default()))?;
+            self.checked(self.vfs.open_inode(ino, OpenFor::default()))?;
             // What can never change may be kept.
             let frozen = self.vfs.is_snapshot() || snowmelt_fs::vfs::ino::is_in_snapshot(ino);
             Ok(if frozen {
@@ -496,14 +471,7 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let listed = self.list(ino, offset, |adapter, entry| {
             reply.add(
                 INodeNo(entry.ino),
@@ -518,38 +486,16 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdirplus(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let listed = self.list(ino, offset, |adapter, entry| adapter.add_plus(&mut reply, &entry));
+    fn readdirplus(&self, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let listed = self.list(ino, offset, |adapter, entry| adapter.add_plus(&mut reply, ino, &entry));
         match listed {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         }
     }
 
-    fn releasedir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        self.release(request, ino, fh, flags, None, false, reply);
-    }
-
-    fn fsyncdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, datasync: bool, reply: ReplyEmpty) {
-        self.fsync(request, ino, fh, datasync, reply);
-    }
-
-    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.told(self.vfs.space()) {
+    fn statfs(&self, reply: ReplyStatfs) {
+        match self.checked(self.vfs.space()) {
             Ok(space) => {
                 let free = space.available / FRAGMENT;
                 let total = space.referenced.saturating_add(space.available) / FRAGMENT;
@@ -568,7 +514,6 @@ impl Filesystem for Adapter {
         name: &OsStr,
         value: &[u8],
         flags: i32,
-        _position: u32,
         reply: ReplyEmpty,
     ) {
         let how = match flags & (XATTR_CREATE | XATTR_REPLACE) {
@@ -577,11 +522,12 @@ impl Filesystem for Adapter {
             0 => SetXattr::Any,
             _ => return reply.error(Errno::EINVAL),
         };
-        let set = || self.told(self.vfs.set_xattr(self.ino(ino)?, name.as_bytes(), value, how, who(request)));
+        let set =
+            || self.checked(self.vfs.set_xattr(self.ino(ino)?, name.as_bytes(), value, how, who(request)));
         empty(reply, set());
     }
 
-    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         xattr(reply, size, self.xattr_value(ino, name));
     }
 
@@ -590,7 +536,7 @@ impl Filesystem for Adapter {
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = || self.told(self.vfs.remove_xattr(self.ino(ino)?, name.as_bytes(), who(request)));
+        let remove = || self.checked(self.vfs.remove_xattr(self.ino(ino)?, name.as_bytes(), who(request)));
         empty(reply, remove());
     }
 
@@ -598,7 +544,6 @@ impl Filesystem for Adapter {
         &self,
         request: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
         in_data: &[u8],
@@ -606,7 +551,7 @@ impl Filesystem for Adapter {
         reply: ReplyIoctl,
     ) {
         match self.ino(ino).and_then(|ino| ioctl(&self.vfs, ino, cmd, in_data, who(request))) {
-            Ok(answer) => reply.ioctl(0, answer.get(..out_size as usize).unwrap_or(&answer)),
+            Ok(answer) => reply.ioctl(answer.get(..out_size as usize).unwrap_or(&answer)),
             Err(error) => reply.error(error),
         }
     }
@@ -624,44 +569,25 @@ impl Filesystem for Adapter {
         empty(reply, self.fallocate_range(ino, FileRange { offset, length }, mode, who(request)));
     }
 
-    fn lseek(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
+    fn lseek(&self, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let what = match kernel::seek(whence) {
             Ok(what) => what,
             Err(error) => return reply.error(error),
         };
         let found = u64::try_from(offset)
             .map_err(|_| Errno::ENXIO)
-            .and_then(|offset| self.told(self.vfs.seek(self.ino(ino)?, offset, what)));
+            .and_then(|offset| self.checked(self.vfs.seek(self.ino(ino)?, offset, what)));
         match found {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Err(error) => reply.error(error),
         }
     }
 
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        ino_in: INodeNo,
-        _fh_in: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        _fh_out: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
+    fn copy_file_range(&self, request: &Request, range: &CopyRange, reply: ReplyWrite) {
         let copy = || {
-            let (from, to) = (self.ino(ino_in)?, self.ino(ino_out)?);
-            self.told(self.vfs.copy((from, offset_in), (to, offset_out), len.min(COPY_MAX), who(request)))
+            let (from, to) = (self.ino(range.from.0)?, self.ino(range.to.0)?);
+            let (from, to) = ((from, range.from.1), (to, range.to.1));
+            self.checked(self.vfs.copy(from, to, range.len.min(COPY_MAX), who(request)))
         };
         match copy() {
             Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
@@ -672,7 +598,12 @@ impl Filesystem for Adapter {
 
 impl Adapter {
     /// Adds an entry with its attributes, which is as good as a lookup; says when there is no more room.
-    fn add_plus(&self, reply: &mut ReplyDirectoryPlus, entry: &snowmelt_fs::vfs::Entry) -> bool {
+    fn add_plus(
+        &self,
+        reply: &mut ReplyDirectoryPlus,
+        parent: INodeNo,
+        entry: &snowmelt_fs::vfs::Entry,
+    ) -> bool {
         let name = OsStr::from_bytes(&entry.name);
         let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
         let stat = match is_dots || self.is_control(entry.ino) {
@@ -682,12 +613,14 @@ impl Adapter {
         let Some(stat) = stat else {
             // Without attributes: whoever wants them looks the name up.
             let attr = FileAttr { ino: INodeNo(entry.ino), kind: self.entry_type(entry), ..NO_ATTRIBUTES };
-            return reply.add(INodeNo(0), entry.next, name, &NOT_AT_ALL, &attr, Generation(0));
+            return reply.add(INodeNo(0), entry.next, name, (NOT_AT_ALL, NOT_AT_ALL), &attr, Generation(0));
         };
         let generation = Generation(stat.attributes.generation);
-        let full = reply.add(INodeNo(stat.ino), entry.next, name, &NAMES_HOLD, &file_attr(&stat), generation);
-        if full {
-            self.vfs.forget(stat.ino, 1);
+        let holds = (NAMES_HOLD, ATTRIBUTES_HOLD);
+        let full = reply.add(INodeNo(stat.ino), entry.next, name, holds, &file_attr(&stat), generation);
+        match full {
+            true => self.vfs.forget(stat.ino, 1),
+            false => drop(self.tell_name(parent, name, &stat)),
         }
         full
     }

@@ -4,17 +4,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fuser::{Config, Errno, MountOption, ReplyEmpty, SessionACL};
+use fuser::Errno;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use snowmelt_fs::vfs::Seek;
 
 use crate::error::MountError;
+use crate::wire::ReplyEmpty;
 
 /// Largest read or write, bytes.
 pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
 /// Largest read of a file that the kernel is to ask for at once, bytes: what was verified is in the processor's cache
 /// still when it is copied out.
-const READ_MAX: u32 = 128 << 10;
+pub(crate) const READ_MAX: u32 = 128 << 10;
 /// How far the kernel is to read ahead of who reads in order, bytes: with its own 128 KiB there is one request at a
 /// time, and hashing keeps the reader waiting.
 const READ_AHEAD: u32 = 2 << 20;
@@ -114,29 +115,6 @@ pub(crate) fn mount_point(dir: &Path) -> Result<PathBuf, MountError> {
         Ok(_) => Ok(dir),
         Err(source) => Err(MountError::NoFuse { source }),
     }
-}
-
-/// How a filesystem is mounted, and by how many threads it is served.
-pub(crate) fn config(
-    name: &str,
-    subtype: &str,
-    more: impl IntoIterator<Item = MountOption>,
-    allow_other: bool,
-    threads: usize,
-) -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(name.to_owned()),
-        // As an option of the kernel's, since the type is told from it when no helper mounts.
-        MountOption::CUSTOM(format!("subtype={subtype}")),
-        MountOption::DefaultPermissions,
-        MountOption::CUSTOM(format!("max_read={READ_MAX}")),
-    ];
-    config.mount_options.extend(more);
-    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(threads);
-    config.clone_fd = true;
-    config
 }
 
 /// Makes the kernel read ahead of who reads in order from what was just mounted on `dir`. Only root may say so: for others

@@ -1,23 +1,25 @@
-//! One mount: a thread that serves it, from mounting to whatever unmounts it.
+//! One mount, from mounting to whatever unmounts it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use fuser::{Config, INodeNo, MountOption, Notifier, Session};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
 use snowmelt_fs::vfs::{Atime, Vfs, VfsError, VfsOptions};
 
+use crate::attach::Attach;
 use crate::error::MountError;
-use crate::filesystem::Adapter;
+use crate::filesystem::{self, Adapter};
 use crate::kernel::{self, Complain};
-
-/// Threads that answer requests: `fsync` keeps one for as long as a commit takes.
-const THREADS: std::ops::RangeInclusive<usize> = 8..=32;
+use crate::notify::Notifier;
+use crate::server;
+use crate::told::NamesTold;
 
 /// How to mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +35,9 @@ pub struct Mount {
     dir: PathBuf,
     vfs: Arc<Vfs>,
     notifier: Notifier,
+    told: Arc<NamesTold>,
+    /// How the kernel has it mounted.
+    in_kernel: Mutex<VfsOptions>,
     /// Content that the kernel knows of.
     epoch: AtomicU64,
     ended: Mutex<Ended>,
@@ -58,32 +63,38 @@ impl Mount {
     ) -> Result<Arc<Self>, MountError> {
         let dir = kernel::mount_point(dir)?;
         let vfs = Arc::new(vfs);
-        let config = config(&name, &vfs, options);
-        let session = Session::new(Adapter::new(vfs.clone(), complain), &dir, &config)
-            .map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
+        let told = Arc::new(NamesTold::default());
+        let failed = |source| MountError::Mount { dir: dir.clone(), source };
+        let adapter = Arc::new(Adapter::new(vfs.clone(), told.clone(), complain));
+        let wants = filesystem::wants(vfs.options().posix_acl);
+        let device = attach(&name, &vfs, options).attach(&dir, &wants).map_err(failed)?;
+        let notifier = Notifier::new(device.as_fd()).map_err(failed)?;
         kernel::read_ahead(&dir);
         let mount = Arc::new(Self {
             name,
             dir,
             epoch: AtomicU64::new(vfs.epoch()),
+            in_kernel: Mutex::new(vfs.options()),
             vfs,
-            notifier: session.notifier(),
+            notifier,
+            told,
             ended: Mutex::new(Ended::No),
             end: Condvar::new(),
         });
         let served = mount.clone();
-        let thread = std::thread::Builder::new().name("mount".to_owned());
-        let spawned = thread.spawn(move || {
-            // It ends when it is unmounted. What it fails with is a lost connection to the kernel: the same.
-            let _ = session.run();
+        let begun = server::serve(device, adapter, move || {
             let failure = served.vfs.close().err();
             over(&served);
             *served.ended.lock() = Ended::Yes(failure);
             served.end.notify_all();
         });
-        match spawned {
-            Ok(_) => Ok(mount),
-            Err(source) => Err(MountError::Mount { dir: mount.dir.clone(), source }),
+        match begun {
+            Ok(()) => Ok(mount),
+            Err(source) => {
+                // Nobody would answer those who look at it.
+                let _ = unmount_at(&mount.dir, true);
+                Err(MountError::Mount { dir: mount.dir.clone(), source })
+            }
         }
     }
 
@@ -147,7 +158,32 @@ impl Mount {
         mount_remount(&self.dir, set.collect(), c"").map_err(|error| match error {
             Errno::BUSY => MountError::Busy { dir: self.dir.clone() },
             error => MountError::Remount { dir: self.dir.clone(), source: error.into() },
-        })
+        })?;
+        *self.in_kernel.lock() = *chosen;
+        Ok(())
+    }
+
+    /// Takes changed properties of the dataset over. What the kernel cannot be told now holds here all the same, as far as it
+    /// is for us to see to: while a file is open for writing the kernel has it mounted for writing, and each write is
+    /// refused here. The kernel is told the next time.
+    fn follow_properties(&self) -> Result<(), MountError> {
+        self.vfs.reload_properties()?;
+        if self.vfs.is_snapshot() || !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let (is, was) = (self.vfs.options(), *self.in_kernel.lock());
+        let flags = |options: &VfsOptions| {
+            (options.read_only, options.atime, options.devices, options.exec, options.setuid)
+        };
+        if flags(&is) == flags(&was) {
+            return Ok(());
+        }
+        match self.remount_in_kernel(&is) {
+            Err(MountError::Busy { .. }) => {
+                self.remount_in_kernel(&VfsOptions { read_only: was.read_only, ..is })
+            }
+            done => done,
+        }
     }
 
     /// Whether it is unmounted, and all is durable.
@@ -170,20 +206,37 @@ impl Mount {
         }
     }
 
-    /// If the content was replaced, makes the kernel forget what it knows of inodes. Says whether it was.
-    pub(crate) fn forget_replaced(&self) -> bool {
-        let epoch = self.vfs.epoch();
-        if self.epoch.swap(epoch, Ordering::AcqRel) == epoch {
-            return false;
-        }
+    /// After a command that may have changed properties, replaced the content or destroyed snapshots: takes the properties
+    /// over, and makes the kernel forget what is not so any more. Returns how long it believes names that are not known here.
+    ///
+    /// # Errors
+    /// When the pool cannot be read, or the kernel refuses other options.
+    pub(crate) fn refresh(&self) -> Result<Duration, MountError> {
+        let followed = self.follow_properties();
+        let replaced = self.is_replaced();
+        let gone = self.vfs.close_destroyed()?;
         let root = self.vfs.root().ok();
-        for ino in
-            self.vfs.inodes_in_use().into_iter().map(|ino| if Some(ino) == root { 1 } else { ino }).chain([1])
-        {
-            // It may have forgotten the inode by itself.
-            let _ = self.notifier.inval_inode(INodeNo(ino), 0, 0);
+        let in_kernel = |ino: u64| if Some(ino) == root { 1 } else { ino };
+        let mut wait = Duration::ZERO;
+        if replaced || !gone.is_empty() {
+            let inodes = if replaced { self.vfs.inodes_in_use() } else { gone };
+            inodes.into_iter().map(in_kernel).chain([1]).for_each(|ino| self.notifier.inode(ino));
+            let (names, missed) = self.told.all();
+            for ((parent, name), inode) in names {
+                let directory = if parent == 1 { root.unwrap_or(parent) } else { parent };
+                if self.vfs.leads_to(directory, &name).ok().flatten() != Some(inode) {
+                    self.notifier.name(parent, &name);
+                }
+            }
+            wait = missed;
         }
-        true
+        followed.map(|()| wait)
+    }
+
+    /// Whether the content was replaced since the last time.
+    fn is_replaced(&self) -> bool {
+        let epoch = self.vfs.epoch();
+        self.epoch.swap(epoch, Ordering::AcqRel) != epoch
     }
 }
 
@@ -219,18 +272,17 @@ fn unmount_with_helper(dir: &Path, force: bool) -> Result<(), MountError> {
     }
 }
 
-fn config(name: &str, vfs: &Vfs, options: &MountOptions) -> Config {
+fn attach<'a>(name: &'a str, vfs: &Vfs, options: &MountOptions) -> Attach<'a> {
     let properties = vfs.options();
-    let either = |is: bool, yes, no| if is { yes } else { no };
     let is_root = rustix::process::geteuid().is_root();
-    let more = [
-        either(vfs.is_read_only(), MountOption::RO, MountOption::RW),
-        either(properties.exec, MountOption::Exec, MountOption::NoExec),
-        either(properties.devices && is_root, MountOption::Dev, MountOption::NoDev),
-        either(properties.setuid && is_root, MountOption::Suid, MountOption::NoSuid),
-        either(properties.atime == Atime::Off, MountOption::NoAtime, MountOption::Atime),
+    let flags = [
+        (vfs.is_read_only(), MountFlags::RDONLY),
+        (!properties.exec, MountFlags::NOEXEC),
+        (!properties.devices || !is_root, MountFlags::NODEV),
+        (!properties.setuid || !is_root, MountFlags::NOSUID),
+        (properties.atime == Atime::Off, MountFlags::NOATIME),
     ];
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (cores * 2).clamp(*THREADS.start(), *THREADS.end());
-    kernel::config(name, "snowmelt", more, options.allow_other, threads)
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    let allow_other = options.allow_other;
+    Attach { name, subtype: "snowmelt", flags, allow_other, read_max: kernel::READ_MAX }
 }

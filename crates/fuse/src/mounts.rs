@@ -1,18 +1,17 @@
 //! All that one process has mounted of one pool.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use snowmelt_dataset::{Dataset, DatasetId, Datasets, Snapshot};
+use snowmelt_dataset::{Dataset, DatasetError, DatasetId, Datasets, Snapshot};
 use snowmelt_fs::vfs::{Vfs, VfsError, VfsOptions};
 use snowmelt_pool::{PoolError, Syncer};
 
 use crate::error::MountError;
-use crate::filesystem::NAMES_HOLD;
 use crate::mount::{Mount, MountOptions};
 
 /// How soon whoever waits for mounts to end learns that it should not.
@@ -140,6 +139,13 @@ impl Mounts {
         heads.map(|mount| mount.vfs().dataset_id()).collect()
     }
 
+    /// The same, with the properties that options of each mount stand in for.
+    pub fn chosen(&self) -> HashMap<DatasetId, Vec<(&'static str, bool)>> {
+        let mounts = self.list();
+        let heads = mounts.iter().map(|mount| mount.vfs()).filter(|vfs| !vfs.is_snapshot());
+        heads.map(|vfs| (vfs.dataset_id(), vfs.chosen())).collect()
+    }
+
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         self.state.lock().mounts.is_empty()
@@ -167,18 +173,20 @@ impl Mounts {
         }
     }
 
-    /// To be called after a command that may have rolled back, received into, or set properties of a mounted dataset:
-    /// afterwards everybody sees what is there now.
+    /// To be called after a command that may have rolled back, received into, or set properties of a mounted dataset, or
+    /// destroyed snapshots: afterwards everybody sees what is there now.
     pub fn refresh(&self) {
-        let mut replaced = false;
+        let mut wait = Duration::ZERO;
         for mount in self.list() {
-            if let Err(error) = mount.vfs().reload_properties() {
-                (self.complain)(&format!("{}: {}", mount.name(), chain(&error)));
+            match mount.refresh() {
+                Ok(missed) => wait = wait.max(missed),
+                // Destroyed while it was unmounted in use.
+                Err(MountError::Vfs(VfsError::Dataset(DatasetError::NotFound { .. }))) => {}
+                Err(error) => (self.complain)(&format!("{}: {}", mount.name(), chain(&error))),
             }
-            replaced |= mount.forget_replaced();
         }
-        if replaced {
-            std::thread::sleep(NAMES_HOLD);
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::World;
-use snowmelt_dataset::DestroyPlan;
+use snowmelt_dataset::{CloneOptions, DestroyPlan, RenameOptions};
 
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
@@ -86,11 +86,8 @@ fn dot_zfs_is_there_for_those_who_know() {
     let catalog = world.datasets.catalog();
     let monday = catalog.snapshot(&common::pools::name("tank/fs@monday")).unwrap();
     world.datasets.destroy(&DestroyPlan::snapshots(&catalog, vec![monday], false).unwrap()).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while fs::metadata(&old).is_ok() {
-        assert!(std::time::Instant::now() < deadline, "a destroyed snapshot can still be looked into");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    world.mounts.refresh();
+    assert_eq!(fs::metadata(&old).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(fs::read_dir(dir.join(".zfs/snapshot")).unwrap().count(), 0);
     world.unmount(&mount);
 }
@@ -189,5 +186,132 @@ fn rollbacks_beside_writers_leave_a_sound_filesystem() {
     assert_eq!(fs::read(dir.join("kept")).unwrap(), b"kept");
     let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["kept"]);
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_snapshot_taken_again_under_its_name_is_another_one() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    let inside = dir.join(".zfs/snapshot/again");
+    fs::write(dir.join("file"), b"old").unwrap();
+    world.snapshot("again");
+    assert_eq!(fs::read(inside.join("file")).unwrap(), b"old");
+    let number = fs::metadata(&inside).unwrap().ino();
+    let open = File::open(inside.join("file")).unwrap();
+    let directory = File::open(&inside).unwrap();
+    world.destroy_snapshot("again");
+    assert!(!inside.exists());
+    assert_eq!(open.metadata().unwrap_err().raw_os_error(), Some(116));
+    assert_eq!(directory.metadata().unwrap_err().raw_os_error(), Some(116));
+    fs::write(dir.join("file"), b"new content").unwrap();
+    fs::write(dir.join("more"), b"more").unwrap();
+    world.snapshot("again");
+    assert_eq!(fs::read(inside.join("file")).unwrap(), b"new content");
+    assert_eq!(fs::read_dir(&inside).unwrap().count(), 2);
+    assert_ne!(fs::metadata(&inside).unwrap().ino(), number);
+    drop((open, directory));
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn renamed_and_promoted_snapshots_leave_their_old_place_at_once() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    fs::write(dir.join("file"), b"content").unwrap();
+    world.snapshot("before");
+    assert!(dir.join(".zfs/snapshot/before/file").exists());
+    let name = |text: &str| common::pools::name(text);
+    let options = RenameOptions::default();
+    world.datasets.rename(&name("tank/fs@before"), &name("tank/fs@after"), options).unwrap();
+    world.mounts.refresh();
+    assert!(!dir.join(".zfs/snapshot/before").exists());
+    assert!(dir.join(".zfs/snapshot/after/file").exists());
+    world.datasets.clone_snapshot(&name("tank/fs@after"), "tank/clone", &CloneOptions::default()).unwrap();
+    world.datasets.promote("tank/clone").unwrap();
+    world.mounts.refresh();
+    assert!(!dir.join(".zfs/snapshot/after").exists());
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_rollback_takes_back_names_without_waiting() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    for path in ["moved", "d/inner"] {
+        fs::create_dir_all(dir.join("d")).unwrap();
+        fs::write(dir.join(path), path).unwrap();
+    }
+    world.snapshot("before");
+    // The number stays, and leads to the same file under another name.
+    fs::rename(dir.join("moved"), dir.join("elsewhere")).unwrap();
+    fs::rename(dir.join("d"), dir.join("e")).unwrap();
+    fs::write(dir.join("new"), b"new").unwrap();
+    assert!(dir.join("elsewhere").exists() && dir.join("e/inner").exists());
+    let begun = std::time::Instant::now();
+    world.rollback("before");
+    let took = begun.elapsed();
+    for gone in ["elsewhere", "e/inner", "e", "new"] {
+        assert!(!dir.join(gone).exists(), "{gone} is still there");
+    }
+    for path in ["moved", "d/inner"] {
+        assert_eq!(fs::read(dir.join(path)).unwrap(), path.as_bytes());
+    }
+    // Not as long as the kernel takes names to hold.
+    assert!(took < std::time::Duration::from_millis(900), "{took:?}");
+    world.unmount(&mount);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn properties_that_change_how_it_is_mounted_count_at_once() {
+    let world = World::new();
+    let mount = world.mount();
+    let dir = world.dir();
+    let set = |name: &str, value: &str| {
+        let pair = [(name.to_owned(), value.to_owned())];
+        world.datasets.set_properties(&common::pools::name("tank/fs"), &pair).unwrap();
+        world.mounts.refresh();
+    };
+    let options = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let at = format!(" {} ", dir.display());
+        let line = table.lines().find(|line| line.contains(&at)).unwrap().to_owned();
+        line.split(' ').nth(5).unwrap().split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let has = |option: &str| options().iter().any(|other| other == option);
+    let open = File::create(dir.join("open")).unwrap();
+    set("readonly", "on");
+    // The kernel does not make it read-only while a file is open for writing; each write is refused all the same.
+    let refused = |error: std::io::Error| error.kind() == ErrorKind::ReadOnlyFilesystem;
+    assert!(refused(fs::write(dir.join("x"), b"x").unwrap_err()));
+    assert!(refused(open.write_all_at(b"x", 0).unwrap_err()));
+    drop(open);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !has("ro") {
+        assert!(std::time::Instant::now() < deadline, "{:?}", options());
+        world.mounts.refresh();
+    }
+    set("readonly", "off");
+    assert!(has("rw"));
+    fs::write(dir.join("x"), b"x").unwrap();
+    for (property, value, option) in [
+        ("exec", "off", "noexec"),
+        ("setuid", "off", "nosuid"),
+        ("devices", "off", "nodev"),
+        ("atime", "off", "noatime"),
+    ] {
+        assert!(!has(option));
+        set(property, value);
+        assert!(has(option), "{option}: {:?}", options());
+        set(property, "on");
+        assert!(!has(option), "{option}: {:?}", options());
+    }
     world.unmount(&mount);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use snowmelt_nbd::{Export, Exports, Extent, Listener, OpenError, Options, Server, Shutdown};
+use snowmelt_nbd::{Export, Exports, Extent, Identity, Listener, OpenError, Options, Server, Shutdown};
 
 struct Image {
     file: File,
@@ -74,15 +74,15 @@ impl Export for Image {
 struct One(Arc<Image>);
 
 impl Exports for One {
-    fn list(&self) -> io::Result<Vec<String>> {
+    fn list(&self, _client: &Identity) -> io::Result<Vec<String>> {
         Ok(vec!["image".to_owned()])
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, OpenError> {
+    fn open(&self, _client: &Identity, name: &str) -> Result<Arc<dyn Export>, OpenError> {
         if name == "image" { Ok(Arc::clone(&self.0) as Arc<dyn Export>) } else { Err(OpenError::NotFound) }
     }
 
-    fn default_export(&self) -> Option<String> {
+    fn default_export(&self, _client: &Identity) -> Option<String> {
         Some("image".to_owned())
     }
 }

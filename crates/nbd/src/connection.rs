@@ -12,6 +12,7 @@ use crate::error::ConnectionError;
 use crate::event::{self, Client, Event};
 use crate::export::Exports;
 use crate::handshake::{Agreement, Handshake, Outcome, TlsState};
+use crate::identity::{Certificate, Identity};
 use crate::listener::Stream;
 use crate::options::Options;
 use crate::outbox::{Direct, Outbox};
@@ -38,6 +39,13 @@ enum Ready {
     Tls(Box<dyn Duplex>),
 }
 
+/// What a negotiation ended with.
+struct Negotiated {
+    ready: Ready,
+    agreement: Agreement,
+    identity: Identity,
+}
+
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
@@ -52,7 +60,7 @@ pub(crate) async fn serve(shared: &Shared, stream: Stream, peer: String, plain: 
             result.unwrap_or(Err(ConnectionError::HandshakeTimeout(limit)))
         }
     };
-    let (ready, agreement) = match negotiated {
+    let Negotiated { ready, agreement, identity } = match negotiated {
         Ok(Some(agreed)) => agreed,
         other => {
             let result = other.map(drop);
@@ -65,6 +73,10 @@ pub(crate) async fn serve(shared: &Shared, stream: Stream, peer: String, plain: 
         size: agreement.size,
         read_only: agreement.read_only,
         encrypted: matches!(ready, Ready::Tls(_)),
+        certificate: match identity {
+            Identity::Certificate(certificate) => Some(certificate),
+            _ => None,
+        },
     });
     log.tell(&Event::Connected(&client));
     let result = transmit(shared, ready, &agreement, &client).await;
@@ -76,14 +88,18 @@ async fn negotiate(
     shared: &Shared,
     stream: Stream,
     plain: bool,
-) -> Result<Option<(Ready, Agreement)>, ConnectionError> {
+) -> Result<Option<Negotiated>, ConnectionError> {
     let (state, config) = match &shared.options.tls {
         _ if plain => (TlsState::Off, None),
         Tls::Off => (TlsState::Off, None),
         Tls::Optional(config) => (TlsState::Optional, Some(config)),
         Tls::Required(config) => (TlsState::Required, Some(config)),
     };
-    let mut handshake = Handshake::new(&shared.exports, &shared.options, state);
+    let identity = match &stream {
+        Stream::Tcp(_) => Identity::Unknown,
+        Stream::Unix(_) => Identity::Local,
+    };
+    let mut handshake = Handshake::new(&shared.exports, &shared.options, state, identity);
     match stream {
         Stream::Tcp(stream) => {
             negotiate_on(&mut handshake, stream, config, |s| Ready::Plain(Stream::Tcp(s))).await
@@ -99,20 +115,28 @@ async fn negotiate_on<S>(
     mut stream: S,
     config: Option<&TlsConfig>,
     ready: impl FnOnce(S) -> Ready,
-) -> Result<Option<(Ready, Agreement)>, ConnectionError>
+) -> Result<Option<Negotiated>, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     handshake.greet(&mut stream).await?;
     match (handshake.haggle(&mut stream).await?, config) {
-        (Outcome::Transmit(agreement), _) => Ok(Some((ready(stream), agreement))),
+        (Outcome::Transmit(agreement), _) => {
+            let identity = handshake.identity().clone();
+            Ok(Some(Negotiated { ready: ready(stream), agreement, identity }))
+        }
         (Outcome::Closed, _) => Ok(None),
         (Outcome::StartTls, None) => unreachable!("TLS is agreed on only where it is configured"),
         (Outcome::StartTls, Some(config)) => {
             let mut stream = config.acceptor().accept(stream).await?;
-            handshake.started_tls();
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let own = certificates.first().map(|own| Identity::Certificate(Certificate::of(own)));
+            let identity = own.unwrap_or_else(|| handshake.identity().clone());
+            handshake.started_tls(identity.clone());
             match handshake.haggle(&mut stream).await? {
-                Outcome::Transmit(agreement) => Ok(Some((Ready::Tls(Box::new(stream)), agreement))),
+                Outcome::Transmit(agreement) => {
+                    Ok(Some(Negotiated { ready: Ready::Tls(Box::new(stream)), agreement, identity }))
+                }
                 Outcome::Closed => {
                     say_good_bye(&mut stream).await;
                     Ok(None)

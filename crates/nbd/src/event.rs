@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::ConnectionError;
+use crate::identity::Certificate;
 
 /// A client past its negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub struct Client {
     pub read_only: bool,
     /// It speaks TLS.
     pub encrypted: bool,
+    /// Its certificate, which was verified.
+    pub certificate: Option<Certificate>,
 }
 
 /// Something that happened. `Display` tells it in a line of its own.
@@ -47,6 +50,8 @@ pub enum Event<'a> {
         peer: &'a str,
         /// How many there may be.
         limit: usize,
+        /// It is the limit of one machine.
+        same_machine: bool,
     },
     /// An export could not do what a client asked for.
     Failed {
@@ -65,10 +70,11 @@ impl fmt::Display for Event<'_> {
         };
         match self {
             Self::Connected(client) => {
-                let Client { peer, export, size, read_only, encrypted } = client;
+                let Client { peer, export, size, read_only, encrypted, certificate } = client;
                 let access = if *read_only { "read-only" } else { "read-write" };
                 let tls = if *encrypted { ", TLS" } else { "" };
-                write!(f, "{peer}: connected to {export:?} ({size} bytes, {access}{tls})")
+                write!(f, "{peer}: connected to {export:?} ({size} bytes, {access}{tls})")?;
+                certificate.iter().try_for_each(|found| write!(f, ", certificate {found}"))
             }
             Self::Disconnected { client, why } => {
                 write!(f, "{}: disconnected from {:?}", client.peer, client.export)?;
@@ -78,8 +84,9 @@ impl fmt::Display for Event<'_> {
                 write!(f, "{peer}: left without choosing an export")?;
                 because(f, why)
             }
-            Self::TooMany { peer, limit } => {
-                write!(f, "{peer}: not let in, for there are {limit} connections already")
+            Self::TooMany { peer, limit, same_machine } => {
+                let whose = if *same_machine { " from this machine" } else { "" };
+                write!(f, "{peer}: refused: there are {limit} connections{whose} already, which is the limit")
             }
             Self::Failed { client, why } => {
                 write!(f, "{}: request to {:?} failed: {why}", client.peer, client.export)
@@ -133,6 +140,7 @@ mod tests {
             size: 512,
             read_only: true,
             encrypted: true,
+            certificate: None,
         };
         let said = Event::Connected(&client).to_string();
         assert_eq!(

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::identity::Identity;
+
 /// A run of bytes of one kind, as [`Export::extents`] reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -73,23 +75,26 @@ pub trait Export: Send + Sync {
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>>;
 }
 
-/// The exports of a server, by name. Called from many threads at once, each time a client asks: the set may change.
+/// The exports of a server, by name. Called from many threads at once, each time a client asks: the set may change, and it may
+/// depend on who the client is. A client that may not see an export must get the same answers as if there were none of that
+/// name.
 pub trait Exports: Send + Sync {
-    /// The names to show to a client that asks for a list. An export need not be listed to be opened.
+    /// The names to show to `client`, which asks for a list. An export need not be listed to be opened.
     ///
     /// # Errors
     /// The client is refused with the error's text.
-    fn list(&self) -> io::Result<Vec<String>>;
+    fn list(&self, client: &Identity) -> io::Result<Vec<String>>;
 
-    /// Opens the export called `name`, which is UTF-8 without NUL of at most 4,096 bytes and otherwise as the client sent it.
+    /// Opens the export called `name` for `client`. The name is UTF-8 without NUL of at most 4,096 bytes and otherwise as the client sent it.
     /// Called for questions about an export too, so opening alone must not change anything.
     ///
     /// # Errors
     /// See [`OpenError`].
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, OpenError>;
+    fn open(&self, client: &Identity, name: &str) -> Result<Arc<dyn Export>, OpenError>;
 
-    /// The name of the export for clients that name none. `None`: there is no such export.
-    fn default_export(&self) -> Option<String> {
+    /// The name of the export for `client` if it names none. `None`: there is no such export.
+    fn default_export(&self, client: &Identity) -> Option<String> {
+        let _ = client;
         None
     }
 }

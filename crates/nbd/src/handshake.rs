@@ -6,6 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::ConnectionError;
 use crate::export::{Export, Exports, OpenError};
+use crate::identity::Identity;
 use crate::options::{MAX_PAYLOAD, Options};
 use crate::wire::Style;
 use crate::wire::consts::{
@@ -60,6 +61,7 @@ pub(crate) struct Handshake<'a> {
     exports: &'a Arc<dyn Exports>,
     options: &'a Options,
     tls: TlsState,
+    identity: Identity,
     client: ClientFlags,
     structured: bool,
     extended: bool,
@@ -107,12 +109,18 @@ impl From<OptionError> for Refusal {
 }
 
 impl<'a> Handshake<'a> {
-    pub(crate) fn new(exports: &'a Arc<dyn Exports>, options: &'a Options, tls: TlsState) -> Self {
+    pub(crate) fn new(
+        exports: &'a Arc<dyn Exports>,
+        options: &'a Options,
+        tls: TlsState,
+        identity: Identity,
+    ) -> Self {
         let client = ClientFlags::default();
         Self {
             exports,
             options,
             tls,
+            identity,
             client,
             structured: false,
             extended: false,
@@ -143,11 +151,17 @@ impl<'a> Handshake<'a> {
     }
 
     /// TLS has begun: what was agreed on before is void, as somebody between may have said it.
-    pub(crate) fn started_tls(&mut self) {
+    pub(crate) fn started_tls(&mut self, identity: Identity) {
         self.tls = TlsState::Active;
+        self.identity = identity;
         self.structured = false;
         self.extended = false;
         self.meta_context = None;
+    }
+
+    /// Who the client is.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Answers options until one ends the negotiation. Reads no byte beyond that option, so that what a client sent in the
@@ -279,8 +293,8 @@ impl<'a> Handshake<'a> {
         if let Err(refusal) = no_data(data) {
             return Ok(Err(refusal));
         }
-        let exports = Arc::clone(self.exports);
-        let names = match blocking(move || exports.list()).await {
+        let (exports, client) = (Arc::clone(self.exports), self.identity.clone());
+        let names = match blocking(move || exports.list(&client)).await {
             Some(Ok(names)) => names,
             Some(Err(error)) => {
                 tracing::warn!(%error, "listing the exports");
@@ -395,10 +409,10 @@ impl<'a> Handshake<'a> {
     /// Opens an export; an empty name stands for the default one.
     async fn open(&self, name: &str) -> Result<Opened, Refusal> {
         let unknown = |message: &str| Refusal::new(rep::ERR_UNKNOWN, message);
-        let (exports, name) = (Arc::clone(self.exports), name.to_owned());
+        let (exports, client, name) = (Arc::clone(self.exports), self.identity.clone(), name.to_owned());
         let open = move || {
-            let name = if name.is_empty() { exports.default_export()? } else { name };
-            Some(exports.open(&name).map(|export| Opened { name, export }))
+            let name = if name.is_empty() { exports.default_export(&client)? } else { name };
+            Some(exports.open(&client, &name).map(|export| Opened { name, export }))
         };
         match blocking(open).await {
             Some(Some(Ok(opened))) => Ok(opened),

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,13 +21,37 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
+impl Endpoint {
+    /// The NBD URI of an export. Over TCP it asks for TLS if `tls`.
+    pub fn uri(&self, export: &str, tls: bool) -> String {
+        let export = escaped(export.as_bytes());
+        match self {
+            Self::Tcp(address) => format!("nbd{}://{address}/{export}", if tls { "s" } else { "" }),
+            Self::Unix(path) => {
+                format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
+            }
+        }
+    }
+}
+
+/// Bytes as a URI has them (RFC 3986), slashes as they are.
+fn escaped(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'@' | b':' => {
+                text.push(char::from(byte))
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
 impl fmt::Display for Endpoint {
     /// As an NBD URI without its export.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "nbd://{address}"),
-            Self::Unix(path) => write!(f, "nbd+unix://?socket={}", path.display()),
-        }
+        f.write_str(&self.uri("", false))
     }
 }
 
@@ -152,6 +177,15 @@ pub(crate) enum Accept {
     Unix(tokio::net::UnixListener),
 }
 
+/// A client that has connected.
+pub(crate) struct Accepted {
+    pub(crate) stream: Stream,
+    /// Its name for the log.
+    pub(crate) peer: String,
+    /// Its address, over TCP.
+    pub(crate) source: Option<IpAddr>,
+}
+
 /// A client's socket.
 pub(crate) enum Stream {
     Tcp(tokio::net::TcpStream),
@@ -178,15 +212,15 @@ impl Listener {
 }
 
 impl Accept {
-    /// The next client, and its name for the log.
-    pub(crate) async fn next(&self) -> io::Result<(Stream, String)> {
+    /// The next client.
+    pub(crate) async fn next(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 if let Err(error) = tune(&stream) {
                     tracing::debug!(%peer, %error, "socket options");
                 }
-                Ok((Stream::Tcp(stream), peer.to_string()))
+                Ok(Accepted { stream: Stream::Tcp(stream), peer: peer.to_string(), source: Some(peer.ip()) })
             }
             Self::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -194,7 +228,7 @@ impl Accept {
                     Ok(cred) => format!("unix:uid={}", cred.uid()),
                     Err(_) => "unix".to_owned(),
                 };
-                Ok((Stream::Unix(stream), peer))
+                Ok(Accepted { stream: Stream::Unix(stream), peer, source: None })
             }
         }
     }
@@ -208,4 +242,19 @@ fn tune(stream: &tokio::net::TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(15))?;
     sockopt::set_tcp_keepcnt(stream, 4)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uris_are_what_clients_take() {
+        let unix = Endpoint::Unix("/run/a b/nbd-tank.sock".into());
+        assert_eq!(unix.uri("tank/vm1", true), "nbd+unix:///tank/vm1?socket=/run/a%20b/nbd-tank.sock");
+        assert_eq!(unix.to_string(), "nbd+unix:///?socket=/run/a%20b/nbd-tank.sock");
+        let tcp = Endpoint::Tcp("[::1]:10809".parse().unwrap());
+        assert_eq!(tcp.uri("tank/vm1@a", true), "nbds://[::1]:10809/tank/vm1@a");
+        assert_eq!(tcp.uri("", false), "nbd://[::1]:10809/");
+    }
 }

@@ -20,6 +20,8 @@ pub struct Options {
     pub tls: Tls,
     /// Connections at once; further ones are closed as they come.
     pub max_connections: usize,
+    /// Of those, connections over TCP from one machine: one address of IPv4, or one network of 64 bits of IPv6.
+    pub max_connections_per_machine: usize,
     /// The largest read or write, in bytes: 64 KiB to [`MAX_PAYLOAD`]. Told to clients.
     pub max_request: u32,
     /// Requests of one connection that are being worked on or wait to be sent. More stay in the socket.
@@ -45,6 +47,7 @@ impl Default for Options {
         Self {
             tls: Tls::Off,
             max_connections: 256,
+            max_connections_per_machine: 64,
             max_request: MAX_PAYLOAD,
             // the Linux kernel's client has at most 128 requests under way on a connection
             max_in_flight: 128,
@@ -72,6 +75,12 @@ impl Options {
         let max_request = u64::from(self.max_request);
         let checks = [
             ("max_connections", self.max_connections as u64, 1, Self::MAX_COUNT as u64),
+            (
+                "max_connections_per_machine",
+                self.max_connections_per_machine as u64,
+                1,
+                Self::MAX_COUNT as u64,
+            ),
             ("max_request", max_request, u64::from(Self::MIN_MAX_REQUEST), u64::from(MAX_PAYLOAD)),
             ("max_in_flight", self.max_in_flight as u64, 1, Self::MAX_COUNT as u64),
             ("connection_memory", self.connection_memory, max_request, Self::MAX_MEMORY),
@@ -99,8 +108,9 @@ mod tests {
     #[test]
     fn names_the_option_out_of_range() {
         type Spoil = fn(&mut Options);
-        let cases: [(&str, Spoil); 6] = [
+        let cases: [(&str, Spoil); 7] = [
             ("max_connections", |o| o.max_connections = 0),
+            ("max_connections_per_machine", |o| o.max_connections_per_machine = 0),
             ("max_request", |o| o.max_request = MAX_PAYLOAD + 1),
             ("max_in_flight", |o| o.max_in_flight = 0),
             ("connection_memory", |o| o.connection_memory = u64::from(o.max_request) - 1),

@@ -13,8 +13,9 @@ use crate::connection::{self, Shared};
 use crate::error::ServeError;
 use crate::event::Event;
 use crate::export::Exports;
-use crate::listener::{Accept, Listener};
+use crate::listener::{Accept, Accepted, Listener};
 use crate::options::Options;
+use crate::peers::Peers;
 use crate::shutdown::Shutdown;
 use crate::workers::Workers;
 
@@ -72,11 +73,13 @@ impl Server {
         let Self { exports, options } = self;
         let shared = Arc::new(Shared { exports, options, budget, shutdown: shutdown.clone(), workers });
         let slots = Arc::new(Semaphore::new(max_connections));
+        let seats = Peers::new(shared.options.max_connections_per_machine);
         let mut accepting = JoinSet::new();
         for listener in &listeners {
             let accept = listener.accept()?;
             tracing::info!(endpoint = %listener.endpoint, "listening");
-            accepting.spawn(accept_all(accept, Arc::clone(&shared), Arc::clone(&slots), listener.plain));
+            let room = Room { slots: Arc::clone(&slots), seats: seats.clone() };
+            accepting.spawn(accept_all(accept, Arc::clone(&shared), room, listener.plain));
         }
         shutdown.triggered().await;
         while accepting.join_next().await.is_some() {}
@@ -92,15 +95,21 @@ impl Server {
     }
 }
 
-/// Accepts connections until shutdown. Each holds one of the slots to its end.
-async fn accept_all(accept: Accept, shared: Arc<Shared>, slots: Arc<Semaphore>, plain: bool) {
+/// Room for connections: of all clients together, and of each machine.
+struct Room {
+    slots: Arc<Semaphore>,
+    seats: Peers,
+}
+
+/// Accepts connections until shutdown. Each holds its share of the room to its end.
+async fn accept_all(accept: Accept, shared: Arc<Shared>, room: Room, plain: bool) {
     loop {
         let accepted = tokio::select! {
             biased;
             () = shared.shutdown.triggered() => return,
             accepted = accept.next() => accepted,
         };
-        let (stream, peer) = match accepted {
+        let Accepted { stream, peer, source } = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection");
@@ -108,16 +117,22 @@ async fn accept_all(accept: Accept, shared: Arc<Shared>, slots: Arc<Semaphore>, 
                 continue;
             }
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
-            let limit = shared.options.max_connections;
-            shared.options.log.tell(&Event::TooMany { peer: &peer, limit });
+        let refuse = |limit, same_machine| {
+            shared.options.log.tell(&Event::TooMany { peer: &peer, limit, same_machine });
+        };
+        let Some(seat) = room.seats.seat(source) else {
+            refuse(shared.options.max_connections_per_machine, true);
+            continue;
+        };
+        let Ok(slot) = Arc::clone(&room.slots).try_acquire_owned() else {
+            refuse(shared.options.max_connections, false);
             continue;
         };
         let shared = Arc::clone(&shared);
         let span = tracing::info_span!("nbd", peer);
         let serve = async move {
             connection::serve(&shared, stream, peer, plain).await;
-            drop(slot);
+            drop((slot, seat));
         };
         tokio::spawn(serve.instrument(span));
     }

@@ -225,3 +225,50 @@ fn a_plain_listener_beside_an_encrypted_one() {
     shutdown.trigger();
     thread.join().unwrap().unwrap();
 }
+
+#[test]
+fn a_certificate_decides_which_exports_a_client_sees() {
+    let certificates = Certificates::new();
+    let mut shelf = Shelf::default().with("disk", Memory::new(SIZE)).with("other", Memory::new(SIZE));
+    shelf.holders.insert("client".to_owned(), "other".to_owned());
+    let options = Options { tls: Tls::Required(config(&certificates, true)), ..quick() };
+    let server = Running::tcp(shelf, options);
+    let mut client = Clear::new(&server).start_tls(&certificates, Some(&certificates.client)).unwrap();
+    let listed = client.ask(OPT_LIST, &[]).1;
+    assert!(listed.len() == 1 && listed[0].data.ends_with(b"other"), "{listed:?}");
+    let refused = |client: &mut Client, name| client.ask(OPT_INFO, &info_data(name, &[]));
+    assert_eq!(refused(&mut client, "disk"), refused(&mut client, "nothing"));
+    assert_eq!(go(&mut client, "disk"), ERR_UNKNOWN);
+    assert_eq!(go(&mut client, "other"), ACK);
+    // the server's own certificate comes from the same authority, but is for servers
+    assert!(!sees(&server, &certificates, &certificates.server));
+}
+
+/// Whether somebody with this certificate is answered.
+fn sees(server: &Running, certificates: &Certificates, identity: &Identity) -> bool {
+    let Ok(mut client) = Clear::new(server).start_tls(certificates, Some(identity)) else { return false };
+    client.wire.write_all(b"IHAVEOPT\0\0\0\x03\0\0\0\0").is_ok() && client.option_reply().is_ok()
+}
+
+#[test]
+fn one_machine_cannot_take_all_connections() {
+    let options = Options { max_connections_per_machine: 2, ..quick() };
+    let server = Running::tcp(Shelf::default().with("disk", Memory::new(SIZE)), options);
+    let mut kept: Vec<Client> = (0..2).map(|_| Client::new(&server.endpoint)).collect();
+    let mut refused = TcpStream::connect(address(&server)).unwrap();
+    refused.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // closed without a greeting
+    assert!(matches!(refused.read(&mut [0; 18]), Ok(0) | Err(_)));
+    assert_eq!(go(&mut kept[1], "disk"), ACK);
+    assert_eq!(kept[0].ask(OPT_ABORT, &[]).0, ACK);
+    assert!(kept[0].is_closed());
+    let begun = std::time::Instant::now();
+    let is_let_in = || {
+        let mut socket = TcpStream::connect(address(&server)).unwrap();
+        socket.read_exact(&mut [0; 18]).is_ok()
+    };
+    while !is_let_in() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the place of a client that left is free again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

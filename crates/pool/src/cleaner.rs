@@ -186,7 +186,7 @@ impl Pool {
     /// Bytes that may be copied beside what is there and what is promised. What tells where they are takes room too, and where
     /// segments have slots, nodes may need one.
     fn room_to_copy(&self) -> Result<u64> {
-        let Capacity { total, free } = self.capacity()?;
+        let Capacity { total, free, .. } = self.capacity()?;
         let unused = free.saturating_sub(self.promised());
         Ok(if total.is_some() { unused / 2 } else { unused / 4 * 3 })
     }

@@ -16,7 +16,7 @@ mod wire;
 
 use std::path::{Path, PathBuf};
 
-pub use client::{Call, PASSED_VARIABLES, call};
+pub use client::{Call, PASSED_VARIABLES, call, open_directory};
 pub use listener::{Listener, Request, Watch};
 
 /// The result of a control socket operation.
@@ -37,7 +37,10 @@ pub enum ControlError {
         source: std::io::Error,
     },
     /// The process at the other end belongs to another user.
-    #[error("the process at the control socket {} belongs to user {uid}", path.display())]
+    #[error(
+        "the pool is in use by a process of user {uid}, which is given no files of this user ({}): use 'sudo -u \\#{uid} \
+         snowmelt ...'", path.display()
+    )]
     Stranger {
         /// The socket.
         path: PathBuf,

@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::OFlags;
 use snowmelt_store::SegmentId;
 
 use crate::bytes_io::Fields;
@@ -123,8 +124,18 @@ impl OutsideFile {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let file = File::open(&self.path)?;
+        let file = open_regular(&self.path)?;
         Ok(self.file.get_or_init(|| file))
+    }
+}
+
+/// Opens a regular file. What a pool names may have become anything else since, which opening must not wait for or set off.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
     }
 }
 
@@ -139,5 +150,24 @@ impl Outside for OutsideFile {
 
     fn describe(&self, _: &OutsidePtr) -> String {
         self.path.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_regular_file_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, fifo) = (dir.path().join("file"), dir.path().join("link"), dir.path().join("fifo"));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+        open_regular(&file).unwrap();
+        for other in [link.as_path(), &fifo, dir.path(), Path::new("/dev/null")] {
+            open_regular(other).unwrap_err();
+        }
     }
 }

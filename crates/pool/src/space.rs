@@ -276,6 +276,12 @@ impl SegmentTable {
         self.cleanable(LAST_RESORT_PERCENT, slot).map(|(_, alive, size)| size - alive.min(size)).sum()
     }
 
+    /// What segments of data that are open can still take.
+    pub(crate) fn open_room(&self, segment_bytes: u64) -> u64 {
+        let open = self.segments.values().filter(|segment| segment.open && segment.kind == Kind::Data);
+        open.map(|segment| segment_bytes.saturating_sub(segment.len)).sum()
+    }
+
     pub(crate) fn has_dead(&self) -> bool {
         !self.dead.is_empty()
     }

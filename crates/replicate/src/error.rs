@@ -1,8 +1,12 @@
 //! Failures, as they travel from one end to the other.
 
 use serde::{Deserialize, Serialize};
+use snowmelt_dataset::text::visible_message;
 use snowmelt_dataset::{DatasetError, ReceiveError, SendError};
 use snowmelt_pool::PoolError;
+
+/// Longest message that is believed of another machine, in characters.
+const MESSAGE_MAX: usize = 8 * 1024;
 
 /// What a program has to know of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +27,8 @@ pub enum FailureKind {
     SourceChanged,
     /// Interrupted.
     Interrupted,
+    /// The client may not do this there, whatever it is about.
+    NotAllowed,
     /// Anything else; also what a later version calls by a name unknown here.
     #[serde(other)]
     Other,
@@ -54,11 +60,23 @@ impl Failure {
         Self::new(FailureKind::Lost, message)
     }
 
+    /// As another machine told it, made safe to be shown: bounded, and without what a terminal would obey.
+    #[must_use]
+    pub(crate) fn made_safe(self) -> Self {
+        Self { kind: self.kind, message: safe_message(&self.message) }
+    }
+
     /// Whether trying again may help.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         self.kind == FailureKind::Lost
     }
+}
+
+/// A message that another machine told, as it may be shown.
+pub(crate) fn safe_message(message: &str) -> String {
+    let end = message.char_indices().nth(MESSAGE_MAX).map_or(message.len(), |(end, _)| end);
+    visible_message(message.get(..end).unwrap_or_default()).into_owned()
 }
 
 /// An error with its causes, each said once.

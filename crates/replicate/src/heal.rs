@@ -24,6 +24,9 @@ const SPILL: u64 = u64::MAX;
 /// Snapshots that are told of, so that the request is no longer than a message may be.
 const SNAPSHOTS_MAX: usize = 150_000;
 
+/// Damaged blocks that the other side may name; it names at most 100,000.
+const WANTED_MAX: usize = 1_000_000;
+
 /// What healing came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Healed {
@@ -178,6 +181,11 @@ pub fn heal(source: (&Peer, &str), target: (&Peer, &str)) -> Result<Healed, Fail
     let mut name = [0; NAME_LEN];
     // Why it broke off is in the result.
     while fill(&mut input, &mut name).unwrap_or(false) {
+        if names.len() == WANTED_MAX {
+            return Err(Failure::other(format!(
+                "the other side names more than {WANTED_MAX} damaged blocks"
+            )));
+        }
         names.push(name);
     }
     let Answer::Wanted { others } = call.channel().result()? else { return Err(confused()) };

@@ -8,10 +8,12 @@
 //! - [`heal`]: damaged blocks of a copy, asked of another copy
 //! - [`objects`]: a snapshot's objects, read through [`wire`]
 //! - [`target`]: directories, images and files with streams that are kept equal to snapshots, here or elsewhere
+//! - [`access`]: what a client may reach and do
 //! - [`serve`]: the other side of [`wire`]: requests carried out on an open pool
 //!
 //! Everything here can be cut off at any moment and begun again: state is in the pools alone.
 
+pub mod access;
 pub mod end;
 pub mod error;
 pub mod heal;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
+use crate::error::{Failure, safe_message};
 
 /// A request to a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,11 @@ pub enum Answer {
         /// How many.
         others: u64,
     },
+    /// What was received, where the request wants notes.
+    Received {
+        /// What a person should know.
+        notes: Vec<String>,
+    },
     /// What was mended.
     Mended {
         /// Blocks.
@@ -91,6 +96,27 @@ pub enum Answer {
         /// Blocks that came and were not what is damaged.
         unfit: u64,
     },
+}
+
+impl Answer {
+    /// As another machine gave it, with its texts made safe to be shown.
+    pub(crate) fn made_safe(self) -> Self {
+        let safe_all = |notes: Vec<String>| notes.iter().map(|note| safe_message(note)).collect();
+        match self {
+            Self::Sizes(sizes) => {
+                Self::Sizes(sizes.into_iter().map(|size| size.map_err(Failure::made_safe)).collect())
+            }
+            Self::Applied(results) => {
+                Self::Applied(results.into_iter().map(|result| result.map_err(Failure::made_safe)).collect())
+            }
+            Self::TakenIn(taken) => {
+                let (summary, notes) = (safe_message(&taken.summary), safe_all(taken.notes));
+                Self::TakenIn(TakenIn { summary, notes, ..taken })
+            }
+            Self::Received { notes } => Self::Received { notes: safe_all(notes) },
+            other => other,
+        }
+    }
 }
 
 /// How a directory or an image is to be taken in.
@@ -358,7 +384,7 @@ pub struct BookmarkInfo {
 }
 
 /// What is to be sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendRequest {
     /// Full name of the snapshot.
     pub to: String,
@@ -393,7 +419,7 @@ pub struct ReadRequest {
 }
 
 /// Where a stream is to go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiveRequest {
     /// Full name of the dataset.
     pub target: String,
@@ -409,6 +435,12 @@ pub struct ReceiveRequest {
     /// Properties of the stream that are not taken (`-x`).
     #[serde(default)]
     pub exclude: Vec<String>,
+    /// Packages rename and destroy nothing that is there, and their holds are not taken.
+    #[serde(default)]
+    pub only_adds: bool,
+    /// The answer is [`Answer::Received`]: an older client does not know that.
+    #[serde(default)]
+    pub wants_notes: bool,
 }
 
 /// A small change.

@@ -16,6 +16,7 @@ use common::{TestPool, name};
 use snowmelt_fs::import::{
     Filter, HintError, Hints, ImportEvent, ImportObserver, ImportOptions, Scan, SourceId, Summary, import,
 };
+use snowmelt_replicate::access::Access;
 use snowmelt_replicate::end::{End, Peer};
 use snowmelt_replicate::request::{Bring, Brought, Holding, Kind, OpenTarget, ReadRequest};
 use snowmelt_replicate::serve::serve_pool;
@@ -41,7 +42,7 @@ impl LongLink {
         let (datasets, trips) = (pool.datasets.clone(), Arc::new(AtomicUsize::new(0)));
         let (output, counted) = (near.try_clone().unwrap(), trips.clone());
         let server = std::thread::spawn(move || {
-            let _ = serve_pool(&datasets, None, theirs, output, &AtomicBool::new(false));
+            let _ = serve_pool(&datasets, &Access::default(), None, theirs, output, &AtomicBool::new(false));
         });
         let carrier = std::thread::spawn(move || carry(near, far, &counted));
         let connection =

@@ -582,6 +582,19 @@ pub fn read_args(from: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
     }
 }
 
+/// Takes the backslashes out of options that were sent without `-s`: clients put one before each character that means something
+/// to a shell or in a pattern. What follows "." are paths, in which they may be part of a pattern.
+pub fn unescape_options(args: &mut [Vec<u8>]) {
+    for arg in args.iter_mut().take_while(|arg| *arg != b".") {
+        let mut plain = Vec::with_capacity(arg.len());
+        let mut bytes = arg.iter();
+        while let Some(byte) = bytes.next() {
+            plain.extend(if *byte == b'\\' { bytes.next().or(Some(byte)) } else { Some(byte) });
+        }
+        *arg = plain;
+    }
+}
+
 /// Adds the arguments that follow in the protocol (`-s`), if there are to be any: those that there are then have no ".". Nothing beyond
 /// them is read, unless `from` does.
 ///
@@ -675,6 +688,17 @@ mod tests {
         assert!(complete(first.clone(), &mut &b"rsync\0a"[..]).is_err());
         let many = b"a\0".repeat(ARGS_MAX + 1);
         assert!(complete(first, &mut many.as_slice()).is_err());
+    }
+
+    #[test]
+    fn options_lose_the_backslashes_that_clients_put_in() {
+        let words = [r"--server", r"--usermap=\*:1000", r"--suffix=\\x", r"--x\", ".", r"m/a\*"];
+        let mut args = words.map(|word| word.as_bytes().to_vec());
+        unescape_options(&mut args);
+        assert_eq!(
+            args.each_ref().map(|arg| std::str::from_utf8(arg).unwrap()),
+            ["--server", "--usermap=*:1000", r"--suffix=\x", r"--x\", ".", r"m/a\*"]
+        );
     }
 
     #[test]

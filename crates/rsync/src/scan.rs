@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::filter::{Filter, Scope, Subject, base_name, matches};
+use crate::filter::{Filter, Pattern, Scope, Subject, Work, base_name};
 use crate::flist::Entry;
 use crate::options::Options;
 use crate::source::{Metadata, Source};
@@ -17,6 +17,9 @@ pub const IO_ERROR_GENERAL: u32 = 1;
 pub const IO_ERROR_VANISHED: u32 = 2;
 /// Deepest directory: a tree that links to itself has no bottom.
 const DEPTH_MAX: usize = 1024;
+/// Work of the matcher that a look at one path, and one name of a directory, is worth.
+const LOOK_WORK: u64 = 1000;
+const NAME_WORK: u64 = 200;
 /// What stands before the targets of symbolic links that were made harmless (`munge symlinks`).
 pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 
@@ -158,51 +161,62 @@ impl<'a> Scan<'a> {
     }
 
     /// The paths that a pattern of the client's stands for; itself if there is none. The mark of `--relative` (`/./`) stays.
-    pub fn expand(&self, path: &[u8]) -> Vec<Vec<u8>> {
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if !self.options.patterns || !is_pattern(path) {
-            return vec![path.to_vec()];
+            return Ok(vec![path.to_vec()]);
         }
         let mut found = match path.windows(3).position(|three| three == b"/./") {
-            None => self.expand_below(b"", path),
+            None => self.expand_below(b"", path)?,
             Some(at) => {
-                let roots = self.expand_below(b"", &path[..at]).into_iter();
-                let below = roots.flat_map(|root| {
-                    let marked = [&root[..], b"/./"].concat();
-                    let paths = self.expand_below(&root, &path[at + 3..]).into_iter();
-                    paths.map(move |path| [&marked, &path[root.len()..]].concat())
-                });
-                below.collect()
+                let mut found = Vec::new();
+                for root in self.expand_below(b"", &path[..at])? {
+                    let paths = self.expand_below(&root, &path[at + 3..])?.into_iter();
+                    found.extend(paths.map(|path| [&root[..], b"/./", &path[root.len()..]].concat()));
+                }
+                found
             }
         };
         found.sort();
         if found.is_empty() {
-            return vec![path.to_vec()];
+            return Ok(vec![path.to_vec()]);
         }
         if path.ends_with(b"/") {
             found.iter_mut().for_each(|path| path.push(b'/'));
         }
-        found
+        Ok(found)
     }
 
     /// What a pattern stands for in a directory.
-    fn expand_below(&self, directory: &[u8], pattern: &[u8]) -> Vec<Vec<u8>> {
+    fn expand_below(&self, directory: &[u8], pattern: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (pattern, _) = clean(pattern);
         let mut found = vec![directory.to_vec()];
         for part in pattern.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-            found = found.iter().flat_map(|directory| self.expand_one(directory, part)).collect();
+            let mut further = Vec::new();
+            for directory in &found {
+                further.extend(self.filter.charge(|work| self.expand_one(directory, part, work))?);
+            }
+            found = further;
         }
-        found
+        Ok(found)
     }
 
-    fn expand_one(&self, directory: &[u8], part: &[u8]) -> Vec<Vec<u8>> {
+    /// Names of a directory that are like a part of a pattern. That costs work by what is read.
+    fn expand_one(&self, directory: &[u8], part: &[u8], work: &mut Work) -> Vec<Vec<u8>> {
+        work.spend(LOOK_WORK);
         if !is_pattern(part) {
             let path = join(directory, part);
             return if self.source.metadata(&path, false).is_ok() { vec![path] } else { Vec::new() };
         }
         let Ok(names) = self.source.read_dir(directory) else { return Vec::new() };
-        let is_like =
-            |name: &[u8]| (!name.starts_with(b".") || part.starts_with(b".")) && matches(part, name);
-        let wanted = names.into_iter().filter(|(name, _)| is_like(name));
+        work.spend(names.len() as u64 * NAME_WORK);
+        let pattern = Pattern::new(part);
+        let is_like = |name: &[u8], work: &mut Work| {
+            (!name.starts_with(b".") || part.starts_with(b".")) && pattern.matches(name, work)
+        };
+        let wanted = names.into_iter().filter(|(name, _)| is_like(name, work));
         let paths = wanted.map(|(name, metadata)| (join(directory, &name), metadata));
         let is_dir = |metadata: &io::Result<Metadata>| metadata.as_ref().is_ok_and(Metadata::is_dir);
         let seen = paths.filter(|(path, metadata)| !self.is_hidden(path, is_dir(metadata)));
@@ -224,7 +238,7 @@ impl<'a> Scan<'a> {
         };
         // It is sent whatever the rules in directories say; they say what of its content is.
         let before = below.len();
-        self.top(root.into(), name, None, (entries, below));
+        self.top(root.into(), name, None, (entries, below))?;
         if let Some(directory) = below.get_mut(before) {
             directory.scope = self.filter.enter_above(self.source, &path)?;
         }
@@ -238,7 +252,7 @@ impl<'a> Scan<'a> {
         name: &[u8],
         around: Option<&Arc<Scope>>,
         (entries, below): (&mut Vec<Entry>, &mut Vec<Below>),
-    ) {
+    ) -> Result<()> {
         let as_directory = name == b".";
         let path = if as_directory { root.to_vec() } else { join(&root, name) };
         let follow = as_directory || self.options.copy_links;
@@ -255,8 +269,14 @@ impl<'a> Scan<'a> {
         });
         let metadata = match found {
             Ok(metadata) if !self.is_hidden(&path, metadata.is_dir()) => metadata,
-            Ok(_) => return self.missing(&path, &io::Error::from_raw_os_error(2)),
-            Err(error) => return self.missing(&path, &error),
+            Ok(_) => {
+                self.missing(&path, &io::Error::from_raw_os_error(2));
+                return Ok(());
+            }
+            Err(error) => {
+                self.missing(&path, &error);
+                return Ok(());
+            }
         };
         if metadata.is_dir()
             && !self.options.recursive
@@ -264,15 +284,16 @@ impl<'a> Scan<'a> {
             && self.options.files_from.is_none()
         {
             let text = format!("skipping directory {}\n", String::from_utf8_lossy(name));
-            return self.reports.push((Tag::Info, text));
+            self.reports.push((Tag::Info, text));
+            return Ok(());
         }
         if !as_directory
-            && self.filter.excludes(Subject { path: name, full: &path, is_dir: metadata.is_dir() }, around)
+            && self.filter.excludes(Subject { path: name, full: &path, is_dir: metadata.is_dir() }, around)?
         {
-            return;
+            return Ok(());
         }
         let has_content = metadata.is_dir() && (self.options.recursive || as_directory);
-        let Some(entry) = self.entry(name.to_vec(), root, metadata, followed) else { return };
+        let Some(entry) = self.entry(name.to_vec(), root, metadata, followed) else { return Ok(()) };
         let device = *self.device.get_or_insert(entry.metadata.id.0);
         // One that is sent for itself is as those in a listing: the receiver would take it for one on the way to another.
         let is_top = has_content || self.options.relative || self.options.files_from.is_some();
@@ -281,6 +302,7 @@ impl<'a> Scan<'a> {
             below.push(Below { entry: entry.clone(), scope: None, device });
         }
         entries.push(entry);
+        Ok(())
     }
 
     fn missing(&mut self, path: &[u8], error: &io::Error) {
@@ -301,14 +323,14 @@ impl<'a> Scan<'a> {
         let root: Arc<[u8]> = root.into();
         let before = (entries.len(), below.len());
         if name.is_empty() {
-            self.top(root.clone(), b".", None, (entries, below));
+            self.top(root.clone(), b".", None, (entries, below))?;
             if let Some(directory) = below.get_mut(before.1) {
                 directory.scope = self.filter.enter_above(self.source, &root)?;
             }
             return Ok(());
         }
         let around = self.on_the_way(None, &root, &name)?;
-        self.top(root.clone(), &name, around.as_ref(), (entries, below));
+        self.top(root.clone(), &name, around.as_ref(), (entries, below))?;
         if entries.len() == before.0 {
             return Ok(());
         }
@@ -456,7 +478,7 @@ impl<'a> Scan<'a> {
                 }
             };
             let is_dir = metadata.is_dir();
-            if self.filter.excludes(Subject { path: &name, full: &path, is_dir }, scope.as_ref())
+            if self.filter.excludes(Subject { path: &name, full: &path, is_dir }, scope.as_ref())?
                 || self.is_hidden(&path, is_dir)
             {
                 continue;
@@ -484,9 +506,14 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// When they cannot be read.
     pub fn attributes(&self, entry: &Entry) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let mut found = self.source.xattrs_listed(&entry.path(), &entry.metadata, entry.followed)?;
-        found.retain(|name, _| name.starts_with(b"system.") || !self.filter.excludes_xattr(name));
-        Ok(found)
+        let found = self.source.xattrs_listed(&entry.path(), &entry.metadata, entry.followed)?;
+        let mut kept = BTreeMap::new();
+        for (name, value) in found {
+            if name.starts_with(b"system.") || !self.filter.excludes_xattr(&name).map_err(io::Error::other)? {
+                kept.insert(name, value);
+            }
+        }
+        Ok(kept)
     }
 
     /// A link, or what it leads to where links are followed.

@@ -345,7 +345,7 @@ fn take<R: Read, W: Write>(
     // Rules are sent where they can matter: before version 29, none protected what is excluded from being deleted.
     let protects = !options.delete_excluded || agreed.protocol >= 29;
     let mut filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
-        true => Filter::receive(reader, agreed.protocol, true)?,
+        true => Filter::receive(reader, agreed.protocol, true)?.metered(receiving.patience.clone()),
         false => Filter::default(),
     };
     // What is kept there is not deleted.
@@ -391,7 +391,8 @@ fn transfer<R: Read, W: Write>(
 ) -> Result<Summary> {
     writer.limit(options.bandwidth);
     set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
-    let mut filter = Filter::receive(reader, agreed.protocol, false)?;
+    let filter = Filter::receive(reader, agreed.protocol, false)?;
+    let mut filter = filter.metered(surroundings.patience.clone());
     surroundings.patience.begun();
     if options.cvs_exclude {
         filter.add_cvs();

@@ -6,12 +6,14 @@
 
 mod layout;
 #[cfg(test)]
+pub(crate) use layout::stalled;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +26,7 @@ use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::label::{Label, MirrorLabel, PoolLabel};
 use crate::ring::Ring;
+use crate::trusted::Directory;
 use crate::{
     Access, Capacity, CreateOptions, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
 };
@@ -35,8 +38,7 @@ const SEGMENT_CAPACITY: u64 = 1 << 40;
 /// A pool's directory, open.
 #[derive(Debug)]
 pub struct DirectoryStore {
-    /// Absolute, without symbolic links.
-    path: PathBuf,
+    root: Directory,
     gate: Gate,
     label: Mutex<Label>,
     /// Before the lock: it ends with what is under way.
@@ -66,6 +68,7 @@ struct OpenSegment {
 #[derive(Debug, Default)]
 struct Dirty {
     segments: HashMap<SegmentId, Arc<OpenSegment>>,
+    /// Names below the pool's directory.
     directories: BTreeSet<PathBuf>,
 }
 
@@ -84,23 +87,24 @@ impl DirectoryStore {
     /// # Errors
     /// See [`open`](crate::open).
     pub fn open(path: &Path, access: Access) -> Result<Self> {
-        let path = std::fs::canonicalize(path).at("find", path)?;
+        let root = layout::open_root(path)?;
+        root.check_owner()?;
         let lock = match access {
-            Access::ReadWrite => Some(layout::lock(&path)?),
+            Access::ReadWrite => Some(layout::lock(&root)?),
             Access::ReadOnly => None,
         };
         // The label is read under the lock: whoever held it before may have destroyed the pool.
-        let label = layout::read_label(&path)?;
-        let ring_path = layout::ring_path(&path);
-        let ring_file = File::options()
-            .read(true)
-            .write(access == Access::ReadWrite)
-            .open(&ring_path)
-            .at("open", &ring_path)?;
+        let label = layout::read_label(&root)?;
+        let ring_path = root.path().join(layout::ring_name());
+        let ring_file = match access {
+            Access::ReadWrite => root.write(layout::ring_name()),
+            Access::ReadOnly => root.read(layout::ring_name()),
+        };
+        let ring_file = ring_file.at("open", &ring_path)?;
         let ring = Ring::open(&ring_file, 0, label.pool.guid).at("read", &ring_path)?;
         Ok(Self {
-            gate: Gate::new(&path, access),
-            path,
+            gate: Gate::new(root.path(), access),
+            root,
             label: Mutex::new(label),
             direct: Direct::default(),
             _lock: lock,
@@ -118,7 +122,7 @@ impl DirectoryStore {
     /// # Errors
     /// `NotAPool`, `Io`.
     pub fn label(path: &Path) -> Result<PoolLabel> {
-        layout::read_label(path).map(|label| label.pool)
+        Self::whole_label(path).map(|label| label.pool)
     }
 
     /// As [`label`](Self::label), and what it says of a mirror.
@@ -126,7 +130,7 @@ impl DirectoryStore {
     /// # Errors
     /// `NotAPool`, `Io`.
     pub(crate) fn whole_label(path: &Path) -> Result<Label> {
-        layout::read_label(path)
+        layout::read_label(&layout::open_root(path)?)
     }
 
     /// Gives the pool another name.
@@ -136,34 +140,41 @@ impl DirectoryStore {
     pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
         self.gate.check()?;
         let mut label = self.label.lock();
-        let renamed = label.renamed(pool, &self.path)?;
-        layout::write_label(&self.path, &renamed)?;
+        let renamed = label.renamed(pool, self.path())?;
+        layout::write_label(&self.root, &renamed)?;
         *label = renamed;
         Ok(())
     }
 
+    fn path(&self) -> &Path {
+        self.root.path()
+    }
+
     fn segment_path(&self, id: SegmentId) -> PathBuf {
-        layout::segment_path(&self.path, id)
+        self.path().join(layout::segment_name(id))
     }
 
     /// Makes the file, and the directory around it if it is the first there.
-    fn create_file(&self, path: &Path) -> Result<File, io::Error> {
-        let shard = path.parent().unwrap_or(path);
-        let options = || {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create_new(true).mode(0o600);
-            options
-        };
-        let file = match options().open(path) {
+    fn create_file(&self, name: &Path) -> Result<File, io::Error> {
+        let shard = name.parent().unwrap_or(name);
+        let file = match self.root.make(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                layout::make_directory(shard)?;
-                self.dirty.lock().directories.insert(layout::segments_path(&self.path));
-                options().open(path)?
+                self.root.make_directory(shard)?;
+                self.dirty.lock().directories.insert(layout::segments_name().to_owned());
+                self.root.make(name)?
             }
             other => other?,
         };
         self.dirty.lock().directories.insert(shard.to_owned());
         Ok(file)
+    }
+
+    /// Opens the file of a segment for writing.
+    fn open_file(&self, id: SegmentId) -> Result<File> {
+        match self.root.write(&layout::segment_name(id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(self.no_segment(id)),
+            other => other.at("open", &self.segment_path(id)),
+        }
     }
 
     fn start(&self, id: SegmentId, file: File, path: PathBuf, end: u64) -> Arc<OpenSegment> {
@@ -174,7 +185,7 @@ impl DirectoryStore {
     }
 
     fn no_segment(&self, id: SegmentId) -> StoreError {
-        StoreError::NoSegment { id, path: self.path.clone() }
+        StoreError::NoSegment { id, path: self.path().to_owned() }
     }
 
     /// The file of a segment that is not open for appending.
@@ -182,11 +193,10 @@ impl DirectoryStore {
         if let Some(file) = self.handles.get(id) {
             return Ok(file);
         }
-        let path = self.segment_path(id);
-        let file = match File::open(&path) {
+        let file = match self.root.read(&layout::segment_name(id)) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
-            Err(error) => return Err(error).at("open", &path),
+            Err(error) => return Err(error).at("open", &self.segment_path(id)),
         };
         self.handles.insert(id, Arc::clone(&file));
         Ok(file)
@@ -201,7 +211,7 @@ impl Store for DirectoryStore {
     fn create_segment(&self, id: SegmentId) -> Result<()> {
         self.gate.check()?;
         let path = self.segment_path(id);
-        let file = match self.create_file(&path) {
+        let file = match self.create_file(&layout::segment_name(id)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(StoreError::Exists { id });
@@ -240,7 +250,7 @@ impl Store for DirectoryStore {
     fn sync(&self) -> Result<()> {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
-        self.direct.settle().map_err(|e| self.gate.poison("write", &self.path, e))?;
+        self.direct.settle().map_err(|e| self.gate.poison("write", self.path(), e))?;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         for segment in dirty.segments.values() {
             // All at once, so that waiting for the first lets the others make progress.
@@ -251,7 +261,8 @@ impl Store for DirectoryStore {
         }
         // Names last: a name that outlives a crash then has its bytes.
         for directory in &dirty.directories {
-            layout::sync_directory(directory).map_err(|e| self.gate.poison("sync", directory, e))?;
+            let path = || self.path().join(directory);
+            self.root.sync(directory).map_err(|e| self.gate.poison("sync", &path(), e))?;
         }
         Ok(())
     }
@@ -267,11 +278,7 @@ impl Store for DirectoryStore {
         self.gate.check()?;
         self.direct.wait_for(id);
         let path = self.segment_path(id);
-        let file = match File::options().read(true).write(true).open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
-            Err(error) => return Err(error).at("open", &path),
-        };
+        let file = self.open_file(id)?;
         let end = file.metadata().at("look at", &path)?.len();
         if len > end {
             return Err(StoreError::OutOfRange { segment: id, offset: len, len: 0, end });
@@ -319,7 +326,7 @@ impl Store for DirectoryStore {
     }
 
     fn segments(&self) -> Result<Vec<SegmentInfo>> {
-        let mut found = layout::list_segments(&self.path)?;
+        let mut found = layout::list_segments(&self.root)?;
         let open = self.open.read();
         for info in &mut found {
             if let Some(segment) = open.get(&info.id) {
@@ -336,9 +343,10 @@ impl Store for DirectoryStore {
         self.open.write().remove(&id);
         self.dirty.lock().segments.remove(&id);
         self.handles.remove(id);
-        let path = self.segment_path(id);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("delete", &path),
+        match self.root.remove(&layout::segment_name(id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).at("delete", &self.segment_path(id))
+            }
             _ => Ok(()),
         }
     }
@@ -349,25 +357,27 @@ impl Store for DirectoryStore {
         }
         let mut ring = self.ring.lock();
         self.gate.check()?;
-        ring.publish(&self.ring_file, txg, uberblock)
-            .map_err(|e| self.gate.poison("publish the uberblock in", &layout::ring_path(&self.path), e))
+        ring.publish(&self.ring_file, txg, uberblock).map_err(|e| {
+            self.gate.poison("publish the uberblock in", &self.path().join(layout::ring_name()), e)
+        })
     }
 
     fn uberblocks(&self) -> Result<Vec<RawUberblock>> {
-        self.ring.lock().read(&self.ring_file).at("read", &layout::ring_path(&self.path))
+        self.ring.lock().read(&self.ring_file).at("read", &self.path().join(layout::ring_name()))
     }
 
     fn capacity(&self) -> Result<Capacity> {
-        let stat = rustix::fs::statvfs(&self.path).at("ask for the free space of", &self.path)?;
-        Ok(Capacity { total: None, free: stat.f_bavail.saturating_mul(stat.f_frsize) })
+        let stat = rustix::fs::statvfs(self.path()).at("ask for the free space of", self.path())?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok(Capacity { total: None, free, by_slots: false })
     }
 
     fn describe(&self) -> String {
-        self.path.display().to_string()
+        self.path().display().to_string()
     }
 
     fn control_socket(&self) -> Option<PathBuf> {
-        runtime::control_socket(&self.path)
+        runtime::control_socket(self.path())
     }
 
     fn destroy(&self) -> Result<()> {
@@ -379,7 +389,7 @@ impl Store for DirectoryStore {
         self.open.write().clear();
         *self.dirty.lock() = Dirty::default();
         self.handles.clear();
-        layout::remove(&self.path, &self.label.lock())
+        layout::remove(&self.root, &self.label.lock())
     }
 
     fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
@@ -390,11 +400,7 @@ impl Store for DirectoryStore {
         let path = self.segment_path(id);
         let file = match &open {
             Some(segment) => segment.file.clone(),
-            None => match File::options().read(true).write(true).open(&path) {
-                Ok(file) => Arc::new(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.no_segment(id)),
-                Err(error) => return Err(error).at("open", &path),
-            },
+            None => Arc::new(self.open_file(id)?),
         };
         let end = match &open {
             Some(segment) => segment.end.load(Ordering::Acquire),
@@ -415,9 +421,9 @@ impl Store for DirectoryStore {
             self.gate.check()?;
         }
         let label = self.label.lock();
-        let wrong = layout::differing_labels(&self.path, &label);
+        let wrong = layout::differing_labels(&self.root, &label);
         if repair && wrong > 0 {
-            layout::write_label(&self.path, &label)?;
+            layout::write_label(&self.root, &label)?;
         }
         Ok(wrong)
     }
@@ -425,8 +431,8 @@ impl Store for DirectoryStore {
     fn set_mirror(&self, mirror: Option<&MirrorLabel>) -> Result<()> {
         self.gate.check()?;
         let mut label = self.label.lock();
-        let changed = label.mirrored(mirror, &self.path)?;
-        layout::write_label(&self.path, &changed)?;
+        let changed = label.mirrored(mirror, self.path())?;
+        layout::write_label(&self.root, &changed)?;
         *label = changed;
         Ok(())
     }

@@ -200,6 +200,28 @@ pub enum StoreError {
         /// The address of the pool.
         path: PathBuf,
     },
+    /// Root was asked to work on a pool that another user can change meanwhile.
+    #[error(
+        "{} belongs to user {uid}, who could change it while root works on it: use 'sudo -u \\#{uid} snowmelt ...', or set \
+         {}={uid} if root may do what this user says", path.display(), crate::TRUST_VARIABLE
+    )]
+    OtherUser {
+        /// The pool.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// A symbolic link on the way to a pool that belongs to a user who is not trusted.
+    #[error(
+        "the symbolic link {} belongs to user {uid}, who could change where it leads: name the place that it leads to instead",
+        path.display()
+    )]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
     /// What was asked for when creating or naming a pool cannot be had.
     #[error("{}: {why}", path.display())]
     Invalid {

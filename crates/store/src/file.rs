@@ -18,12 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use rustix::fs::OFlags;
 
 use crate::direct::{Direct, Way};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::label::{Label, MirrorLabel, PoolLabel};
 use crate::ring::Ring;
+use crate::trusted::Place;
 use crate::{
     Access, Capacity, CreateOptions, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
 };
@@ -80,10 +82,15 @@ impl FileStore {
     /// # Errors
     /// See [`open`](crate::open).
     pub fn open(path: &Path, access: Access) -> Result<Self> {
-        let path = std::fs::canonicalize(path).at("find", path)?;
+        let place = Place::find(path)?;
+        let path = place.path().to_owned();
         let file = match access {
-            Access::ReadWrite => layout::open_owned(&path)?,
-            Access::ReadOnly => File::open(&path).at("open", &path)?,
+            Access::ReadWrite => layout::open_owned(&place)?,
+            Access::ReadOnly => {
+                let file = place.medium(false, OFlags::empty())?;
+                place.check_owner(&file)?;
+                file
+            }
         };
         // The label is read under the lock: whoever held it before may have destroyed the pool.
         let (label, geometry) = layout::read_label(&file, &path)?;
@@ -112,8 +119,7 @@ impl FileStore {
     /// # Errors
     /// `NotAPool`, `Io`.
     pub fn label(path: &Path) -> Result<PoolLabel> {
-        let file = File::open(path).at("open", path)?;
-        layout::read_label(&file, path).map(|(label, _)| label.pool)
+        Self::whole_label(path).map(|label| label.pool)
     }
 
     /// As [`label`](Self::label), and what it says of a mirror.
@@ -121,7 +127,7 @@ impl FileStore {
     /// # Errors
     /// `NotAPool`, `Io`.
     pub(crate) fn whole_label(path: &Path) -> Result<Label> {
-        let file = File::open(path).at("open", path)?;
+        let file = Place::find(path)?.medium(false, OFlags::empty())?;
         layout::read_label(&file, path).map(|(label, _)| label)
     }
 
@@ -295,7 +301,7 @@ impl Store for FileStore {
 
     fn capacity(&self) -> Result<Capacity> {
         let free = self.table.read().free_slots() * self.geometry.slot_len;
-        Ok(Capacity { total: Some(self.geometry.slot_count * self.geometry.slot_len), free })
+        Ok(Capacity { total: Some(self.geometry.slot_count * self.geometry.slot_len), free, by_slots: true })
     }
 
     fn describe(&self) -> String {

@@ -29,6 +29,7 @@ mod ring;
 mod runtime;
 mod store;
 mod syscalls;
+mod trusted;
 mod vectored;
 
 pub use deadman::{DEADMAN, DEADMAN_MAX, DEADMAN_MIN, MayGiveUp, Unanswered};
@@ -49,3 +50,4 @@ pub use mirror::{
 pub use object::{CACHE_BYTES, CacheStatus, ObjectStore, Traffic, check_cache, is_url, take_over};
 pub use pending::{Pending, QUIET, canonical, exists};
 pub use store::{Capacity, RawUberblock, SegmentId, SegmentInfo, Store, UBERBLOCK_MAX, UBERBLOCK_RING};
+pub use trusted::{TRUST_VARIABLE, check_way, is_own};

@@ -119,7 +119,7 @@ impl Location {
         }
         let path = std::fs::canonicalize(self.path()).ok()?;
         match whole_label(self) {
-            Ok(Label { pool, mirror: Some(_), .. }) => runtime::mirror_socket(pool.guid, &path),
+            Ok(Label { pool, mirror: Some(_), .. }) => runtime::mirror_socket(pool.guid),
             _ => runtime::control_socket(&path),
         }
     }

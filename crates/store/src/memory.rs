@@ -239,7 +239,7 @@ impl Image {
 
     pub(crate) fn capacity(&self) -> Capacity {
         let free = self.total.map_or(u64::MAX / 2, |total| total.saturating_sub(self.used()));
-        Capacity { total: self.total, free }
+        Capacity { total: self.total, free, by_slots: false }
     }
 
     pub(crate) fn corrupt(&mut self, id: SegmentId, offset: u64, xor: u8) -> Result<()> {

@@ -522,7 +522,8 @@ impl Store for MirrorStore {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            least = Some(Capacity { total, free: before.free.min(one.free) });
+            let by_slots = before.by_slots || one.by_slots;
+            least = Some(Capacity { total, free: before.free.min(one.free), by_slots });
         }
         least.ok_or_else(|| self.incomplete())
     }

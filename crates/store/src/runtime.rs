@@ -2,7 +2,7 @@
 //!
 //! Owner and callers are different processes that have only the pool's path in common, so the place follows from that
 //! path: inside a directory pool, beside a pool in a regular file. Where that is impossible (a block device; a path
-//! longer than a socket address holds) it is a hash of the path in a directory of the user's own.
+//! longer than a socket address holds) it is a hash of the path in a directory that only the user can enter.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -30,46 +30,58 @@ pub(crate) fn control_socket(path: &Path) -> Option<PathBuf> {
     };
     match near {
         Some(near) if near.as_os_str().len() <= SOCKET_PATH_MAX => Some(near),
-        _ => hashed(path.as_os_str().as_bytes(), metadata.uid()),
+        _ => hashed(path.as_os_str().as_bytes()),
     }
 }
 
 /// The same for a pool that is at no path, by what tells it from all others.
 pub(crate) fn of_place(place: &Path) -> Option<PathBuf> {
-    hashed(place.as_os_str().as_bytes(), rustix::process::geteuid().as_raw())
+    hashed(place.as_os_str().as_bytes())
 }
 
-/// The socket for a pool that is mirrored: it has several paths, one of which is `member`.
-pub(crate) fn mirror_socket(guid: u64, member: &Path) -> Option<PathBuf> {
-    let owner = std::fs::metadata(member).ok()?.uid();
-    hashed(format!("mirror {guid:016x}").as_bytes(), owner)
+/// The socket for a pool that is mirrored, which has several paths.
+pub(crate) fn mirror_socket(guid: u64) -> Option<PathBuf> {
+    hashed(format!("mirror {guid:016x}").as_bytes())
 }
 
-fn hashed(what: &[u8], owner: u32) -> Option<PathBuf> {
+fn hashed(what: &[u8]) -> Option<PathBuf> {
     let sum = codec::sum(&[what]);
     let name: String = sum.iter().take(12).map(|b| format!("{b:02x}")).collect();
-    // Root looks where the user who owns the pool listens.
-    let uid = match rustix::process::geteuid().as_raw() {
-        0 => owner,
-        uid => uid,
-    };
-    let run = PathBuf::from(format!("/run/user/{uid}"));
-    if is_private(&run, uid) {
-        return Some(run.join(format!("snowmelt-{name}.sock")));
+    let (directory, prefix) = private_directory()?;
+    Some(directory.join(format!("{prefix}{name}.sock")))
+}
+
+/// A directory that only this user can enter, and what the names of our files in it begin with. Owner and callers must
+/// come to the same one, so it depends on little but the user.
+fn private_directory() -> Option<(PathBuf, &'static str)> {
+    let uid = rustix::process::geteuid().as_raw();
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    choose(uid, Path::new("/run"), Path::new("/tmp"), home.as_deref())
+}
+
+/// The first that is private: root's own below `run`, or what the system makes there for a user who is logged in; one below
+/// `tmp`, unless another user has made it first; one below the home directory.
+fn choose(uid: u32, run: &Path, tmp: &Path, home: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+    let own = if uid == 0 { run.join("snowmelt") } else { run.join(format!("user/{uid}")) };
+    if uid == 0 && make_private(&own, uid).is_some() {
+        return Some((own, ""));
     }
-    let dir = PathBuf::from(format!("/tmp/snowmelt-{uid}"));
-    make_private(&dir, uid)?;
-    Some(dir.join(format!("{name}.sock")))
+    if uid != 0 && is_private(&own, uid) {
+        return Some((own, "snowmelt-"));
+    }
+    let shared = tmp.join(format!("snowmelt-{uid}"));
+    if make_private(&shared, uid).is_some() {
+        return Some((shared, ""));
+    }
+    let home = home.filter(|home| is_safe_home(home, uid))?;
+    let below = home.join(".snowmelt-run");
+    make_private(&below, uid).map(|()| (below, ""))
 }
 
 /// Makes a directory that only `uid` may enter. Anyone can make one of that name in /tmp first, so what exists is
 /// used only if it is ours.
 fn make_private(dir: &Path, uid: u32) -> Option<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
-        // Root made it for somebody else.
-        Ok(()) if rustix::process::geteuid().as_raw() != uid => {
-            std::os::unix::fs::lchown(dir, Some(uid), None).ok()?;
-        }
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(_) => return None,
@@ -79,4 +91,35 @@ fn make_private(dir: &Path, uid: u32) -> Option<()> {
 
 fn is_private(dir: &Path, uid: u32) -> bool {
     std::fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o077 == 0)
+}
+
+/// Nobody else may change names in it.
+fn is_safe_home(home: &Path, uid: u32) -> bool {
+    std::fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_that_somebody_else_made_first_is_not_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let (run, tmp, home) = (dir.path().join("none"), dir.path().join("tmp"), dir.path().join("home"));
+        std::fs::create_dir(&tmp).unwrap();
+        std::fs::create_dir(&home).unwrap();
+        let shared = tmp.join(format!("snowmelt-{uid}"));
+        assert_eq!(choose(uid, &run, &tmp, None), Some((shared.clone(), "")));
+        assert_eq!(std::fs::metadata(&shared).unwrap().mode() & 0o777, 0o700);
+        // What others can enter, or a link, is as good as another user's.
+        std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(choose(uid, &run, &tmp, None), None);
+        std::fs::remove_dir(&shared).unwrap();
+        std::os::unix::fs::symlink(&home, &shared).unwrap();
+        assert_eq!(choose(uid, &run, &tmp, Some(&home)), Some((home.join(".snowmelt-run"), "")));
+        std::fs::set_permissions(&home, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(choose(uid, &run, &tmp, Some(&home)), None);
+    }
 }

@@ -39,6 +39,8 @@ pub struct Capacity {
     pub total: Option<u64>,
     /// What can still be written.
     pub free: u64,
+    /// `free` is that of whole slots: what segments that are being appended to can still take is not in it.
+    pub by_slots: bool,
 }
 
 /// A segment as a listing shows it.

@@ -13,8 +13,9 @@
 mod tests;
 
 use crate::error::Violation;
+use crate::features::Features;
 use crate::record::{Begin, HeaderType, Record};
-use crate::validate::{BeginContext, validate};
+use crate::validate::{BeginContext, MAX_BLOCK, validate};
 
 /// Where in a stream the next record will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct Grammar {
     last_object: Option<u64>,
     /// First object of the last OBJECT_RANGE of the current substream.
     range: Option<u64>,
+    /// Compressed blocks may come although BEGIN does not say so.
+    any_compression: bool,
 }
 
 impl Default for Grammar {
@@ -62,7 +65,16 @@ impl Grammar {
     /// Before the first record.
     #[must_use]
     pub const fn new() -> Self {
-        Self { place: Place::Start, last_object: None, range: None }
+        Self { place: Place::Start, last_object: None, range: None, any_compression: false }
+    }
+
+    /// Before the first record of a stream that somebody else wrote.
+    ///
+    /// `zstream recompress` of OpenZFS up to 2.4 compresses blocks and leaves BEGIN's features as they were. What BEGIN
+    /// says of compression is therefore not held against the records; every record says for itself how it is compressed.
+    #[must_use]
+    pub const fn reading() -> Self {
+        Self { any_compression: true, ..Self::new() }
     }
 
     /// Whether the stream is complete: nothing may follow.
@@ -134,8 +146,29 @@ impl Grammar {
         Ok(())
     }
 
+    /// Takes a record of data whatever it says, as long as it is where such records may be.
+    ///
+    /// # Errors
+    /// The record may not come here, or its payload is longer than any block.
+    pub(crate) fn admit_unchecked(&mut self, record: &Record) -> Result<(), Violation> {
+        if !matches!(self.place, Place::Substream { .. }) {
+            return self.admit(record);
+        }
+        let (field, found) = ("payload length", record.payload_len());
+        if found > MAX_BLOCK {
+            return Err(Violation::Range { field, found, min: 0, max: MAX_BLOCK });
+        }
+        if !found.is_multiple_of(4) {
+            return Err(Violation::Unaligned { field, found, unit: 4 });
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, begin: &Begin, in_package: bool) -> Result<Place, Violation> {
-        let context = BeginContext::of(begin);
+        let mut context = BeginContext::of(begin);
+        if self.any_compression {
+            context.features |= Features::COMPRESSED | Features::LZ4 | Features::ZSTD;
+        }
         validate(&Record::Begin(begin.clone()), &context)?;
         self.last_object = None;
         self.range = None;
@@ -149,7 +182,7 @@ impl Grammar {
     fn order(&mut self, record: &Record, context: &BeginContext) -> Result<(), Violation> {
         match record {
             Record::Object(o) => {
-                if context.features.contains(crate::features::Features::RAW) {
+                if context.features.contains(Features::RAW) {
                     self.within_range(o.object)?;
                 }
                 self.last_object = self.last_object.max(Some(o.object));

@@ -38,6 +38,7 @@ pub mod compress;
 pub mod dump;
 pub mod error;
 pub mod features;
+pub mod filter;
 pub mod fletcher;
 pub mod grammar;
 pub mod nvlist;

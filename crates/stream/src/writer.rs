@@ -55,6 +55,11 @@ impl<W: IoWrite> Writer<W> {
         }
     }
 
+    /// A writer of a stream that was read, maybe with changes: it takes what a [`Reader`](crate::Reader) takes.
+    pub(crate) fn passing_on(sink: W, order: ByteOrder) -> Self {
+        Self { grammar: Grammar::reading(), ..Self::with_order(sink, order) }
+    }
+
     /// Writes a record and its payload, with or without its padding to 8 bytes.
     ///
     /// END's checksum is filled in, whatever `record` says; the ENDs of a package get the zeros they must have.

@@ -43,6 +43,15 @@ pub enum ImportError {
     /// The source is no image a volume can hold.
     #[error("{0}")]
     Source(String),
+    /// The source is an image in a format of its own: its bytes are not those of the disk.
+    #[error(
+        "it is a {format} image, whose bytes are not those of the disk; convert it first: \
+         qemu-img convert -f {format} -O raw IMAGE disk.raw"
+    )]
+    Container {
+        /// The word that qemu-img has for it.
+        format: &'static str,
+    },
     /// The volume cannot be written.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -51,10 +60,44 @@ pub enum ImportError {
     Interrupted,
 }
 
+/// Formats of disk images whose bytes are not those of the disk, by what they begin with.
+const CONTAINERS: [(&str, &[u8]); 6] = [
+    ("qcow2", b"QFI\xfb"),
+    ("qed", b"QED\0"),
+    ("vmdk", b"KDMV"),
+    ("vmdk", b"# Disk DescriptorFile"),
+    ("vhdx", b"vhdxfile"),
+    ("vpc", b"conectix"),
+];
+
+/// VirtualBox has a line of text first, and its signature behind that.
+const VDI_SIGNATURE: (usize, &[u8]) = (64, &[0x7f, 0x10, 0xda, 0xbe]);
+
+/// The format of the image, in the word that qemu-img has for it, if it is a container and not the disk itself.
+///
+/// # Errors
+/// When it cannot be read.
+fn container(file: &File) -> Result<Option<&'static str>, ImportError> {
+    let mut head = [0; 128];
+    let mut length = 0;
+    while length < head.len() {
+        match file.read_at(&mut head[length..], length as u64) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(ImportError::Read { offset: length as u64, source }),
+        }
+    }
+    let head = &head[..length];
+    let known = CONTAINERS.iter().find(|(_, magic)| head.starts_with(magic)).map(|(format, _)| *format);
+    let (at, signature) = VDI_SIGNATURE;
+    Ok(known.or_else(|| head.get(at..).is_some_and(|rest| rest.starts_with(signature)).then_some("vdi")))
+}
+
 /// Size in bytes of a regular file or block device, and the size of a volume of such blocks that holds all of it.
 ///
 /// # Errors
-/// When it is neither, or is empty.
+/// When it is neither, is empty, or is an image of a disk in a format of its own, such as qcow2.
 pub fn image_size(file: &File, block_size: u32) -> Result<(u64, u64), ImportError> {
     let failed = |source| ImportError::Read { offset: 0, source };
     let metadata = file.metadata().map_err(failed)?;
@@ -67,6 +110,9 @@ pub fn image_size(file: &File, block_size: u32) -> Result<(u64, u64), ImportErro
     };
     if size == 0 {
         return Err(ImportError::Source("it is empty".to_owned()));
+    }
+    if let Some(format) = container(file)? {
+        return Err(ImportError::Container { format });
     }
     let whole = size.checked_next_multiple_of(u64::from(block_size));
     let whole = whole.ok_or_else(|| ImportError::Source("it is too large for a volume".to_owned()))?;

@@ -12,7 +12,7 @@ use snowmelt_dataset::{
 };
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::MemoryStore;
-use snowmelt_volume::{Imported, Volume, import_image};
+use snowmelt_volume::{ImportError, Imported, Volume, image_size, import_image};
 
 const BLOCK: u32 = 16 << 10;
 
@@ -142,4 +142,35 @@ fn what_was_written_meanwhile_is_not_lost() {
     volume.read(9, &mut data).unwrap();
     assert_eq!(&data, b"mine");
     check(&datasets);
+}
+
+#[test]
+fn images_in_a_format_of_their_own_are_refused_by_its_name() {
+    let vdi =
+        [&b"<<< Oracle VM VirtualBox Disk Image >>>\n"[..], &[0; 24], &[0x7f, 0x10, 0xda, 0xbe]].concat();
+    let heads: [(&str, &[u8]); 5] = [
+        ("qcow2", b"QFI\xfb\0\0\0\x03"),
+        ("vmdk", b"KDMV\x01\0\0\0"),
+        ("vhdx", b"vhdxfile"),
+        ("vpc", b"conectix"),
+        ("vdi", &vdi),
+    ];
+    for (format, head) in heads {
+        let image = tempfile::tempfile().unwrap();
+        image.write_all_at(head, 0).unwrap();
+        image.set_len(1 << 20).unwrap();
+        match image_size(&image, BLOCK) {
+            Err(ImportError::Container { format: found }) => assert_eq!(found, format),
+            other => panic!("{format}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn raw_images_are_images_however_short() {
+    for bytes in [&b"Q"[..], b"QFI", &[0; 300]] {
+        let image = tempfile::tempfile().unwrap();
+        image.write_all_at(bytes, 0).unwrap();
+        assert_eq!(image_size(&image, BLOCK).unwrap(), (bytes.len() as u64, u64::from(BLOCK)));
+    }
 }

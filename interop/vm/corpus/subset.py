@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Make testdata/ from a corpus: the streams that show the most in the fewest bytes.
 
-  subset.py CORPUS_DIR TESTDATA_DIR
+  subset.py CORPUS_DIR TESTDATA_DIR [CASE...]
 
-CORPUS_DIR holds unpacked cases (a directory each, as pack.sh describes).  Of each case named in
-CHOICE the streams listed are kept, with their dumps left out, and chains.tsv, snapshots.tsv and
+CORPUS_DIR holds unpacked cases (a directory each, as pack.sh describes).  Of each case named, or of
+all in CHOICE, the streams listed are kept, with their dumps left out, and chains.tsv, snapshots.tsv and
 index.json cut down to what those streams need.  A case becomes TESTDATA_DIR/streams/CASE.tar.zst:
 one zstd frame that names its content size, holding a plain ustar archive.  00-demo is copied as
 plain files to TESTDATA_DIR/demo when it is there.
@@ -25,6 +25,9 @@ CHOICE = {
     '14-large': ['full-Lec'],
     '15-corrupt': None,
     '16-newer': ['long-full', 'long-inc'],
+    '17-suites': ['%s-%s-%s-full' % (length, mode, form) for length in (128, 192, 256) for mode in ('ccm', 'gcm')
+                  for form in ('raw', 'hex', 'passphrase')],
+    '18-zstream': ['%s-%s' % (tool, what) for tool in ('redup', 'recompress-zstd', 'decompress') for what in ('R', 'full', 'pkg')],
 }
 EXTRA = ('keys', 'props', 'acct', 'keys.tsv', 'expected.jsonl', 'zfs-said.jsonl', 'base-w.key')
 
@@ -95,16 +98,18 @@ def pack(name, files, path):
     subprocess.run(['zstd', '-q', '--ultra', '-22', '--long=27', '--rm', '-f', raw, '-o', path], check=True)
 
 
-def main(corpus, testdata):
+def main(corpus, testdata, *cases):
     os.makedirs(testdata + '/streams', exist_ok=True)
     total = 0
     for case, wanted in CHOICE.items():
+        if cases and case not in cases:
+            continue
         path = '%s/streams/%s.tar.zst' % (testdata, case)
         files = pick('%s/%s' % (corpus, case), wanted)
         pack(case, files, path)
         total += os.path.getsize(path)
         print('%8d  %4d files  %s' % (os.path.getsize(path), len(files), case))
-    if os.path.isdir(corpus + '/00-demo'):
+    if os.path.isdir(corpus + '/00-demo') and not cases:
         files = pick(corpus + '/00-demo', None)
         for f, data in files.items():
             path = '%s/demo/%s' % (testdata, f)
@@ -116,6 +121,6 @@ def main(corpus, testdata):
 
 
 if __name__ == '__main__':
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     main(*sys.argv[1:])

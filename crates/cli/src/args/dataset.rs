@@ -113,7 +113,7 @@ pub struct GetArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt set [-u] <property=value> ... <filesystem|volume|snapshot> ...")]
 pub struct SetArgs {
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: leave mounted what is, and mount nothing
     #[arg(short = 'u')]
     pub no_mount: bool,
     /// First what to set, then where
@@ -160,7 +160,7 @@ pub struct CreateArgs {
     /// Do not reserve the volume's space
     #[arg(short = 's', requires = "volume")]
     pub sparse: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: do not mount it
     #[arg(short = 'u')]
     pub no_mount: bool,
     /// Only check and, with -v, say what would be done
@@ -194,7 +194,7 @@ pub struct DestroyArgs {
     /// Destroy a snapshot that is held or cloned as soon as it no longer is
     #[arg(short = 'd')]
     pub defer: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: unmount although it is in use
     #[arg(short = 'f')]
     pub force: bool,
     /// Only say what would be destroyed (with -v or -p)
@@ -227,10 +227,10 @@ pub struct RenameArgs {
     /// The snapshots of that name in everything below, too
     #[arg(short = 'r')]
     pub recursive: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: leave mounted what is
     #[arg(short = 'u')]
     pub no_mount: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: unmount although it is in use
     #[arg(short = 'f')]
     pub force: bool,
     /// The name now
@@ -266,7 +266,7 @@ pub struct RollbackArgs {
     /// As -r, and clones of those snapshots
     #[arg(short = 'R')]
     pub with_clones: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// Accepted as zfs(8) has it; what is mounted stays so
     #[arg(short = 'f')]
     pub force: bool,
     /// The snapshot
@@ -281,7 +281,7 @@ pub struct CloneArgs {
     /// Create missing parents; no error if the dataset exists
     #[arg(short = 'p', action = ArgAction::Count)]
     pub parents: u8,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: do not mount it
     #[arg(short = 'u')]
     pub no_mount: bool,
     /// Set a property

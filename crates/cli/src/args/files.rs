@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand};
+use snowmelt_fs::restore::Privileges;
 
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
@@ -178,12 +179,32 @@ pub struct RestoreArgs {
     /// Leave everything to the user who restores
     #[arg(long, action = ArgAction::SetTrue)]
     pub no_owners: bool,
+    #[command(flatten)]
+    pub privileges: PrivilegeArgs,
     /// Snapshot, and a path in it after a colon
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub source: OsString,
     /// Directory, file or block device
     #[arg(value_name = "TARGET")]
     pub target: PathBuf,
+}
+
+// No comment for documentation: it would become the help of the command.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct PrivilegeArgs {
+    /// Keep setuid and setgid bits, and file capabilities: for data that you trust
+    #[arg(long)]
+    pub setuid: bool,
+    /// Make device nodes: for data that you trust
+    #[arg(long)]
+    pub devices: bool,
+}
+
+impl PrivilegeArgs {
+    /// As the restore takes them.
+    pub fn of(self) -> Privileges {
+        Privileges { setuid: self.setuid, devices: self.devices }
+    }
 }
 
 /// Describe everything in a snapshot, a line of JSON for each path

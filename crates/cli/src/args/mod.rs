@@ -21,6 +21,7 @@ mod replication;
 mod rsync;
 mod serve;
 mod shadow;
+mod spelling;
 mod tools;
 
 use std::path::PathBuf;
@@ -31,7 +32,9 @@ pub use dataset::{
     BookmarkArgs, CloneArgs, CreateArgs, DatasetCommand, DestroyArgs, GetArgs, HoldArgs, HoldsArgs,
     InheritArgs, ListArgs, PromoteArgs, ReleaseArgs, RenameArgs, RollbackArgs, SetArgs, SnapshotArgs,
 };
-pub use files::{CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, RestoreArgs};
+pub use files::{
+    CatArgs, DiffArgs, FilesCommand, FindArgs, ImportArgs, LsArgs, ManifestArgs, PrivilegeArgs, RestoreArgs,
+};
 pub use index::IndexArgs;
 pub use mount::{MountArgs, MountCommand, UnmountArgs};
 pub use parse::{ParseFailure, parse, usage};
@@ -45,7 +48,7 @@ pub use pool::{
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
 };
-pub use program::Program;
+pub use program::{Program, ZSTREAMDUMP};
 pub use replication::{HealArgs, ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
 pub use rsync::RsyncArgs;
 pub use serve::{
@@ -53,7 +56,8 @@ pub use serve::{
 };
 pub use shadow::{ShadowArgs, ShadowCommand, ShadowDestroyArgs, ShadowListArgs};
 pub use tools::{
-    CheckArgs, CompletionsArgs, ManArgs, SalvageArgs, ShimsArgs, StreamCommand, StreamDumpArgs,
+    CheckArgs, CompletionsArgs, ManArgs, SalvageArgs, ShimsArgs, StreamArgs, StreamCommand,
+    StreamDecompressArgs, StreamDropRecordArgs, StreamDumpArgs, StreamRecompressArgs, StreamRedupArgs,
     StreamTokenArgs, StreamVerifyArgs, ToolsCommand,
 };
 

@@ -34,6 +34,8 @@ pub struct MountArgs {
     /// nosuid, allow_other
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
+    #[command(flatten)]
+    pub privileges: MountPrivilegeArgs,
     /// Stay in the foreground until it is unmounted; an interrupt unmounts
     #[arg(long)]
     pub foreground: bool,
@@ -41,7 +43,7 @@ pub struct MountArgs {
     /// '@monday', 'home@monday')
     #[arg(long = "dataset", value_name = "NAME")]
     pub member: Option<String>,
-    /// Accepted as zfs(8) has it; a directory that is not empty can always be mounted on
+    /// Also on a directory that is not empty, although the property overlay is off
     #[arg(short = 'O')]
     pub overlay: bool,
     /// Accepted as zfs(8) has it
@@ -56,6 +58,15 @@ pub struct MountArgs {
     /// Do all but mount
     #[arg(long, hide = true)]
     pub fake: bool,
+    /// With -a: only these filesystems
+    #[arg(long, hide = true, value_name = "NAME", action = ArgAction::Append)]
+    pub each: Vec<String>,
+    /// With -a: only this filesystem and those below it
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub below: Option<String>,
+    /// Also by an owner that would otherwise end with its command
+    #[arg(long, hide = true)]
+    pub anyway: bool,
     /// This is the process that stays in the background; its standard output says when everything is mounted
     #[arg(long, hide = true)]
     pub detached: bool,
@@ -65,6 +76,17 @@ pub struct MountArgs {
     /// Where
     #[arg(value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
+}
+
+// As `PrivilegeArgs`, for what is there and not copied.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct MountPrivilegeArgs {
+    /// Setuid and setgid bits and file capabilities count, as with -o suid: for data that you trust
+    #[arg(long)]
+    pub setuid: bool,
+    /// Device nodes lead to devices, as with -o dev: for data that you trust
+    #[arg(long)]
+    pub devices: bool,
 }
 
 /// Unmount a filesystem or a snapshot

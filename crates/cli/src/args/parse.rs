@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
 
-use super::{Cli, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality};
+use super::{Cli, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality, spelling};
 
 /// Why no command came out.
 #[derive(Debug)]
@@ -34,10 +34,11 @@ pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFai
     }
     let parsed = match program {
         Program::Snowmelt => {
-            let argv = std::iter::once(OsString::from("snowmelt")).chain(words.iter().cloned());
+            let spelled = spelling::own(words);
+            let argv = std::iter::once(OsString::from("snowmelt")).chain(spelled);
             grammar.try_get_matches_from_mut(argv).and_then(|matches| Cli::from_arg_matches(&matches))
         }
-        Program::Zfs | Program::Zpool => {
+        Program::Zfs | Program::Zpool | Program::Zstream => {
             if let Some(special) = special(program, rest) {
                 return special;
             }
@@ -46,14 +47,21 @@ pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFai
     };
     parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseFailure::Help(error.render().to_string()),
-        _ => ParseFailure::Usage(format!("{}\n{}", reason(&error, verb(rest)), usage(words))),
+        _ => {
+            let hint = if program == Program::Snowmelt {
+                spelling::hint(&error, &spelling::own(rest))
+            } else {
+                String::new()
+            };
+            ParseFailure::Usage(format!("{}{hint}\n{}", reason(&error, verb(rest)), usage(words)))
+        }
     })
 }
 
 fn grammar(program: Program) -> Command {
     match program {
         Program::Snowmelt => command(),
-        Program::Zfs | Program::Zpool => personality::grammar(program),
+        Program::Zfs | Program::Zpool | Program::Zstream => personality::grammar(program),
     }
 }
 
@@ -78,19 +86,26 @@ fn special(program: Program, words: &[OsString]) -> Option<Result<Cli, ParseFail
     }
     let asks_for_usage = matches!(text(1), Some("-?" | "--help"));
     match personality::missing_verb(program, verb) {
-        Some(_) if words.len() == 1 => {
-            let usage = shim_usage(program, words);
-            Some(Err(ParseFailure::Usage(format!("missing argument(s)\n{usage}"))))
-        }
-        Some(_) if !asks_for_usage => {
-            let name = program.name();
-            Some(Err(ParseFailure::Missing(format!(
-                "cannot {verb}: '{name} {verb}' is not supported by snowmelt"
-            ))))
-        }
+        // Also without arguments: tools take the usage for a sign that the verb works.
+        Some(_) if !asks_for_usage => Some(Err(ParseFailure::Missing(unsupported(program, verb)))),
         _ if asks_for_usage => Some(Err(ParseFailure::Usage(shim_usage(program, words)))),
         _ => None,
     }
+}
+
+/// What a verb that is not here says.
+fn unsupported(program: Program, verb: &str) -> String {
+    let what = match (program, verb) {
+        (Program::Zfs, "load-key" | "unload-key" | "change-key") => "native encryption keys are",
+        (Program::Zfs, "allow" | "unallow") => "delegated permissions are",
+        (Program::Zfs, "userspace" | "groupspace" | "projectspace" | "project") => {
+            "quotas and accounting of users, groups and projects are"
+        }
+        (Program::Zfs, "share" | "unshare") => "sharing over NFS and SMB is",
+        (Program::Zpool, "add" | "remove" | "split") => "pools of several devices are",
+        _ => return format!("cannot {verb}: '{} {verb}' is not supported by snowmelt", program.name()),
+    };
+    format!("cannot {verb}: {what} not supported by snowmelt")
 }
 
 /// `rows POOL REQUEST`, which no usage text or completion tells of.
@@ -149,6 +164,10 @@ fn verb_usage(program: Program, verb: &Command) -> String {
             Some(begun) if program == Program::Zpool => {
                 let begun = begun.strip_prefix("pool ").unwrap_or(begun);
                 text.push_str(&format!("\t{begun}\n"));
+            }
+            Some(begun) if program == Program::Zstream => {
+                let begun = begun.strip_prefix("stream ").unwrap_or(begun);
+                text.push_str(&format!("\t{}\n", begun.replacen("drop-record", "drop_record", 1)));
             }
             Some(begun) => text.push_str(&format!("\t{begun}\n")),
             None => text.push_str(&format!("\t    {line}\n")),

@@ -1,4 +1,4 @@
-//! The grammars of `zfs` and `zpool`. They are made of the verbs of `snowmelt`; only the names differ.
+//! The grammars of `zfs`, `zpool` and `zstream`. They are made of the verbs of `snowmelt`; only the names differ.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,8 @@ use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::files::DiffArgs;
 use super::{
     Cli, Command, DatasetCommand, FilesCommand, GlobalArgs, MountCommand, PoolArgs, PoolCommand, Program,
-    ReplicationCommand,
+    ReplicationCommand, StreamArgs, StreamCommand, StreamDecompressArgs, StreamDropRecordArgs,
+    StreamDumpArgs, StreamRecompressArgs, StreamRedupArgs, StreamTokenArgs, ToolsCommand,
 };
 
 #[derive(Debug, Parser)]
@@ -49,6 +50,43 @@ enum ZpoolCommand {
     Pool(Box<PoolCommand>),
 }
 
+#[derive(Debug, Parser)]
+#[command(name = "zstream", disable_help_flag = true, disable_help_subcommand = true)]
+#[command(subcommand_required = true, args_override_self = true)]
+struct ZstreamCli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: ZstreamCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ZstreamCommand {
+    Version(VersionArgs),
+    Dump(StreamDumpArgs),
+    Decompress(StreamDecompressArgs),
+    #[command(name = "drop_record")]
+    DropRecord(StreamDropRecordArgs),
+    Recompress(StreamRecompressArgs),
+    Token(StreamTokenArgs),
+    Redup(StreamRedupArgs),
+}
+
+impl ZstreamCommand {
+    fn into_command(self) -> Command {
+        let command = match self {
+            Self::Version(args) => return Command::Version(Program::Zstream, args),
+            Self::Dump(args) => StreamCommand::Dump(args),
+            Self::Decompress(args) => StreamCommand::Decompress(args),
+            Self::DropRecord(args) => StreamCommand::DropRecord(args),
+            Self::Recompress(args) => StreamCommand::Recompress(args),
+            Self::Token(args) => StreamCommand::Token(args),
+            Self::Redup(args) => StreamCommand::Redup(args),
+        };
+        Command::Tools(ToolsCommand::Stream(StreamArgs { command }))
+    }
+}
+
 /// Print the version of ZFS that is stood in for, and of what does
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -63,11 +101,12 @@ pub struct VersionArgs {
 pub fn grammar(program: Program) -> clap::Command {
     match program {
         Program::Zpool => ZpoolCli::command(),
+        Program::Zstream => ZstreamCli::command(),
         Program::Snowmelt | Program::Zfs => ZfsCli::command(),
     }
 }
 
-/// Parses the words after the name of `zfs` or `zpool`.
+/// Parses the words after the name of `zfs`, `zpool` or `zstream`.
 ///
 /// # Errors
 /// As clap has it.
@@ -82,6 +121,10 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
                 ZpoolCommand::Pool(command) => Command::Pool(PoolArgs { command: *command }),
             };
             Cli { global, command }
+        }
+        Program::Zstream => {
+            let ZstreamCli { global, command } = ZstreamCli::from_arg_matches(&matches)?;
+            Cli { global, command: command.into_command() }
         }
         Program::Snowmelt | Program::Zfs => {
             let ZfsCli { global, command } = ZfsCli::from_arg_matches(&matches)?;
@@ -144,12 +187,17 @@ const ZPOOL_MISSING: [(&str, &str); 15] = [
     ("help", "help [<topic>]"),
 ];
 
+/// The same of zstream(8).
+const ZSTREAM_MISSING: [(&str, &str); 2] =
+    [("raw", "raw [-v] [-b <blocks>] [-g <guid>] <image|device>"), ("help", "help [<topic>]")];
+
 /// The usage of a verb that ZFS has and this does not.
 pub fn missing_verb(program: Program, verb: &str) -> Option<&'static str> {
     let table: &[_] = match program {
         Program::Snowmelt => &[],
         Program::Zfs => &ZFS_MISSING,
         Program::Zpool => &ZPOOL_MISSING,
+        Program::Zstream => &ZSTREAM_MISSING,
     };
     table.iter().find(|(known, _)| *known == verb).map(|(_, usage)| *usage)
 }

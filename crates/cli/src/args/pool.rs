@@ -53,7 +53,7 @@ pub enum PoolCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt pool create [-fn] [-o property=value] ... [-O property=value] ...\n    \
+    override_usage = "snowmelt pool create [-dfn] [-o property=value] ... [-O property=value] ...\n    \
     [-m mountpoint] [--size SIZE] [--encrypt[=SUITE] [--key-file FILE | --key-command COMMAND]]\n    \
     <pool> [vdev | mirror vdev vdev ...]"
 )]
@@ -64,6 +64,9 @@ pub struct PoolCreateArgs {
     /// Only say what would be done
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// Accepted as zpool(8) has it: all features are always enabled
+    #[arg(short = 'd')]
+    pub no_features: bool,
     /// Set a property of the pool (comment, parity)
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub pool_properties: Vec<String>,
@@ -187,7 +190,7 @@ pub struct PoolExportArgs {
     /// All pools
     #[arg(short)]
     pub all: bool,
-    /// Accepted as zpool(8) has it; nothing is mounted
+    /// As zpool, when it unmounts by itself: also what is in use
     #[arg(short)]
     pub force: bool,
     /// The pools
@@ -216,7 +219,7 @@ pub struct PoolImportArgs {
     /// readonly=on: only read a pool in an object store, and follow what another machine writes
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
-    /// Accepted as zpool(8) has it; nothing is mounted
+    /// As zpool, when it mounts by itself: mount nothing
     #[arg(short = 'N')]
     pub no_mount: bool,
     /// If the newest txg cannot be read, go back to one that can: what came after it is lost
@@ -231,6 +234,9 @@ pub struct PoolImportArgs {
     /// Go back to this txg, whatever can be read
     #[arg(short = 'T', value_name = "TXG", requires = "pool")]
     pub txg: Option<u64>,
+    /// Take the pool that is there now, though another one is known at its place
+    #[arg(long, requires = "pool")]
+    pub accept_new: bool,
     #[command(flatten)]
     pub key: KeyArgs,
     #[command(flatten)]
@@ -246,7 +252,7 @@ pub struct PoolImportArgs {
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool destroy [-f] <pool>")]
 pub struct PoolDestroyArgs {
-    /// Accepted as zpool(8) has it; nothing is mounted
+    /// As zpool, when it unmounts by itself: also what is in use
     #[arg(short)]
     pub force: bool,
     /// The pool

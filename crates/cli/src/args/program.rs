@@ -1,10 +1,17 @@
-//! The names that the program goes by: its own, and those of the two programs of ZFS that it stands in for.
+//! The names that the program goes by: its own, and those of the programs of ZFS that it stands in for.
 //!
 //! `zfs list tank` and `snowmelt zfs list tank` are the same words: whoever is called `zfs` puts that name first, so that
 //! the words alone say what is meant, also to the owner of a pool that carries them out for somebody else.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+/// Commands that messages quote: the program of ZFS, the words for it here, and its verbs.
+const QUOTED: [(&str, &str, &[&str]); 2] = [
+    ("zpool", "snowmelt pool", &["clear", "destroy", "import", "online", "replace", "resilver", "scrub"]),
+    ("zfs", "snowmelt", &["destroy", "holds", "inherit", "set"]),
+];
 
 /// Who the words are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,11 +22,16 @@ pub enum Program {
     Zfs,
     /// `zpool`, with those of zpool(8).
     Zpool,
+    /// `zstream`, with those of zstream(8).
+    Zstream,
 }
+
+/// Another name of `zstream dump`.
+pub const ZSTREAMDUMP: &str = "zstreamdump";
 
 impl Program {
     /// The names other than its own.
-    pub const SHIMS: [Self; 2] = [Self::Zfs, Self::Zpool];
+    pub const SHIMS: [Self; 3] = [Self::Zfs, Self::Zpool, Self::Zstream];
 
     /// The name it is called by.
     pub fn name(self) -> &'static str {
@@ -27,7 +39,26 @@ impl Program {
             Self::Snowmelt => "snowmelt",
             Self::Zfs => "zfs",
             Self::Zpool => "zpool",
+            Self::Zstream => "zstream",
         }
+    }
+
+    /// A text whose quoted commands (`'zpool online'`, `'zfs destroy -r tank/a'`) are those of this program. Messages
+    /// are written in the words of ZFS; who called `snowmelt` reads `'snowmelt pool online'`.
+    pub fn spoken(self, text: &str) -> Cow<'_, str> {
+        if self != Self::Snowmelt {
+            return Cow::Borrowed(text);
+        }
+        let mut spoken = Cow::Borrowed(text);
+        for (program, own, verbs) in QUOTED {
+            for verb in verbs {
+                let theirs = format!("'{program} {verb}");
+                if spoken.contains(&theirs) {
+                    spoken = Cow::Owned(spoken.replace(&theirs, &format!("'{own} {verb}")));
+                }
+            }
+        }
+        spoken
     }
 
     /// Who the words are for, and the words after its name.
@@ -43,6 +74,9 @@ impl Program {
     pub fn words(mut argv: impl Iterator<Item = OsString>) -> Vec<OsString> {
         let called = argv.next().unwrap_or_default();
         let called = Path::new(&called).file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if called == ZSTREAMDUMP {
+            return ["zstream", "dump"].into_iter().map(OsString::from).chain(argv).collect();
+        }
         let shim = Self::SHIMS.into_iter().find(|shim| shim.name() == called);
         shim.map(|shim| shim.name().into()).into_iter().chain(argv).collect()
     }
@@ -57,6 +91,15 @@ mod tests {
     }
 
     #[test]
+    fn commands_in_messages_are_those_of_the_program_that_was_called() {
+        let text = "use 'zpool online' or 'zfs holds -r tank/a', not 'zfs x'";
+        let own = "use 'snowmelt pool online' or 'snowmelt holds -r tank/a', not 'zfs x'";
+        assert_eq!(Program::Snowmelt.spoken(text), own);
+        assert_eq!(Program::Zfs.spoken(text), text);
+        assert_eq!(Program::Zpool.spoken(text), text);
+    }
+
+    #[test]
     fn the_name_it_is_called_by_comes_first() {
         for (argv, expected, program) in [
             ("/usr/bin/snowmelt list tank", "list tank", Program::Snowmelt),
@@ -64,11 +107,14 @@ mod tests {
             ("snowmelt zfs list tank", "zfs list tank", Program::Zfs),
             ("zpool list tank", "zpool list tank", Program::Zpool),
             ("zfs.old list tank", "list tank", Program::Snowmelt),
+            ("/sbin/zstream list tank", "zstream list tank", Program::Zstream),
         ] {
             let said = Program::words(words(argv).into_iter());
             assert_eq!(said, words(expected), "{argv}");
             let (found, rest) = Program::of(&said);
             assert_eq!((found, rest), (program, &words("list tank")[..]), "{argv}");
         }
+        let said = Program::words(words("/usr/sbin/zstreamdump -v").into_iter());
+        assert_eq!(said, words("zstream dump -v"));
     }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Subcommand};
 
+use super::PrivilegeArgs;
+
 #[derive(Debug, Subcommand)]
 pub enum ReplicationCommand {
     #[command(visible_alias = "recv")]
@@ -52,10 +54,10 @@ pub struct ReceiveArgs {
     /// Skip holds that the stream carries
     #[arg(short = 'h')]
     pub skip_holds: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// Accepted as zfs(8) has it; what is mounted stays so
     #[arg(short = 'M')]
     pub force_unmount: bool,
-    /// Accepted as zfs(8) has it; nothing is mounted
+    /// As zfs, when it mounts by itself: do not mount what is received
     #[arg(short = 'u')]
     pub no_mount: bool,
     /// Read the stream and say what would be received, but store nothing
@@ -112,11 +114,11 @@ pub struct HealArgs {
     snowmelt send [-PnVv] --saved <filesystem>")]
 pub struct SendArgs {
     /// Send what changed since this snapshot or bookmark
-    #[arg(short = 'i', value_name = "SNAPSHOT", conflicts_with = "from_all")]
-    pub from: Option<String>,
+    #[arg(short = 'i', value_name = "SNAPSHOT", conflicts_with = "from_all", action = ArgAction::Append)]
+    pub from: Vec<String>,
     /// Send what changed since this snapshot, with all snapshots in between
-    #[arg(short = 'I', value_name = "SNAPSHOT")]
-    pub from_all: Option<String>,
+    #[arg(short = 'I', value_name = "SNAPSHOT", action = ArgAction::Append)]
+    pub from_all: Vec<String>,
     /// Send the dataset with everything below it: all snapshots up to the given one, clones and properties
     #[arg(short = 'R', long = "replicate")]
     pub replicate: bool,
@@ -170,7 +172,7 @@ pub struct SendArgs {
     /// Show progress in the title of the process (accepted, with no effect but that of -v)
     #[arg(short = 'V', long = "proctitle")]
     pub process_title: bool,
-    /// The snapshot
+    /// The snapshot; or a filesystem or volume, which is sent as it is now
     #[arg(required_unless_present = "resume")]
     pub snapshot: Option<String>,
 }
@@ -195,6 +197,8 @@ pub struct SendArgs {
     [-o property=value]... [-x property]...\n           [--bwlimit rate] [--compress[=level]] [-e command] [--json] <source> <target>"
 )]
 pub struct SyncArgs {
+    #[command(flatten)]
+    pub privileges: PrivilegeArgs,
     /// With everything below
     #[arg(short = 'r', long)]
     pub recursive: bool,
@@ -239,6 +243,10 @@ pub struct SyncArgs {
     /// Do not take a property from the source
     #[arg(short = 'x', value_name = "PROPERTY", action = ArgAction::Append)]
     pub without: Vec<String>,
+    /// Properties that the target takes from the streams of another machine besides those that are harmless (mountpoint, quota, …);
+    /// 'all' for every one. What -o sets is taken in any case, where the target's 'serve sync' leaves that to the client
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', action = ArgAction::Append)]
+    pub allow_property: Vec<String>,
     /// Bytes a second at most (10M, 500K)
     #[arg(long, value_name = "RATE")]
     pub bwlimit: Option<String>,

@@ -15,7 +15,7 @@ pub enum ToolsCommand {
     Man(ManArgs),
 }
 
-/// Look at streams and resume tokens
+/// Look at streams and resume tokens, and change streams on their way
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct StreamArgs {
@@ -28,6 +28,11 @@ pub enum StreamCommand {
     Dump(StreamDumpArgs),
     Verify(StreamVerifyArgs),
     Token(StreamTokenArgs),
+    Redup(StreamRedupArgs),
+    Recompress(StreamRecompressArgs),
+    Decompress(StreamDecompressArgs),
+    #[command(alias = "drop_record")]
+    DropRecord(StreamDropRecordArgs),
 }
 
 /// Print the records of a stream, as 'zstream dump' does
@@ -82,6 +87,65 @@ pub struct StreamVerifyArgs {
 pub struct StreamTokenArgs {
     /// The token
     pub token: String,
+}
+
+/// Write the data in full of a deduplicated stream (made by 'zfs send -D' before OpenZFS 2.0), as 'zstream redup' does
+///
+/// The new stream goes to standard output. The file is read twice.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream redup [-v] <file>")]
+pub struct StreamRedupArgs {
+    /// Say how much was replaced
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// The stream
+    pub file: PathBuf,
+}
+
+/// Compress the data of a stream anew, as 'zstream recompress' does
+///
+/// From standard input to standard output. Encrypted streams (made by 'send -w') and metadata stay as they are.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream recompress [-l level] <algorithm>")]
+pub struct StreamRecompressArgs {
+    /// zstd's level: 1 to 19, or 103 to 123 for fast-1 to fast-1000
+    #[arg(short = 'l', value_name = "LEVEL", allow_hyphen_values = true)]
+    pub level: Option<i64>,
+    /// A value of the property compression: off, lz4, zstd[-level], gzip[-level], lzjb, zle
+    pub algorithm: String,
+}
+
+/// Decompress blocks whose records are wrong about their compression, as 'zstream decompress' does
+///
+/// From standard input to standard output. A block is named by its object and its offset in bytes, in all snapshots of the
+/// stream; the type is lz4 if left out, and off only marks the block as not compressed. What cannot be decompressed stays as
+/// it is.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream decompress [-v] [<object>,<offset>[,<type>]]...")]
+pub struct StreamDecompressArgs {
+    /// Say what was decompressed
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Blocks
+    pub blocks: Vec<String>,
+}
+
+/// Leave out blocks of a stream, as 'zstream drop_record' does
+///
+/// From standard input to standard output. A block is named by its object and its offset in bytes, in all snapshots of the
+/// stream; its offset may be one that no object can have.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(override_usage = "snowmelt stream drop-record [-v] [<object>,<offset>]...")]
+pub struct StreamDropRecordArgs {
+    /// Say what was left out
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Blocks
+    pub blocks: Vec<String>,
 }
 
 /// Find a pool again whose uberblocks or newest txgs are lost

@@ -17,9 +17,11 @@ use rustix::termios::isatty;
 use crate::app::App;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::Session;
 
-/// The last byte that a detached process writes, when it is ready.
+/// The last byte that a detached process writes, when it is ready; the second if some of its work failed.
 const READY: u8 = 0;
+const READY_BUT: u8 = 1;
 /// Longest output of a detached process that is passed on.
 const OUTPUT_MAX: usize = 1 << 20;
 /// How often it is looked whether the command should end.
@@ -45,13 +47,13 @@ pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
         .spawn()
         .map_err(failed)?;
     let mut output = Vec::new();
-    let mut is_ready = false;
+    let mut ready = None;
     if let Some(mut stdout) = child.stdout.take() {
         // It may be handed over to another process, and keep its end open: so the byte counts, not the end.
         while let Some(byte) = next(app, &child, &mut stdout).map_err(failed)? {
             match byte {
-                READY => {
-                    is_ready = true;
+                READY | READY_BUT => {
+                    ready = Some(Exit::unless(byte == READY_BUT));
                     break;
                 }
                 byte if output.len() < OUTPUT_MAX => output.push(byte),
@@ -60,8 +62,8 @@ pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
         }
     }
     app.context.out.write_all(&output)?;
-    if is_ready {
-        return Ok(Exit::Ok);
+    if let Some(exit) = ready {
+        return Ok(exit);
     }
     let status = child.wait().map_err(failed)?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
@@ -97,12 +99,14 @@ pub fn leave_terminal() {
     let _ = rustix::process::setsid();
 }
 
-/// Tells whoever started this process that it is ready, and lets go of its files.
+/// Tells whoever started this process that it is ready, and whether some of its work failed, and lets go of its files. The
+/// next command finds it serving.
 ///
 /// # Errors
 /// When nobody listens.
-pub fn ready(app: &mut App<'_>) -> Result<()> {
-    app.context.out.write_all(&[READY])?;
+pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
+    session.serve_now();
+    app.context.out.write_all(&[if failed { READY_BUT } else { READY }])?;
     app.context.out.flush()?;
     let null = || File::options().read(true).write(true).open("/dev/null");
     let (own, stdin, out, err) = (null()?, null()?, null()?, null()?);

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use serde_json::{Map, Value, json};
+use snowmelt_dataset::text::visible_message;
 use snowmelt_pool::{CheckOptions, CheckReport, Finding, Severity};
 
 use crate::app::App;
@@ -48,7 +49,8 @@ fn check(app: &mut App<'_>, args: &CheckArgs, pool: &str, session: &Session) -> 
                 findings.push(finding);
             }
         } else if output.is_ok() {
-            output = writeln!(out, "{}: {}: {}", severity(&finding), finding.place, finding.what);
+            let (place, what) = (visible_message(&finding.place), visible_message(&finding.what));
+            output = writeln!(out, "{}: {place}: {what}", severity(&finding));
         }
     });
     let report = report.map_err(report::failed(&attempt))?;

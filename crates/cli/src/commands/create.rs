@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Types, parse_size};
-use snowmelt_dataset::{CreateOptions, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
+use snowmelt_dataset::{CreateOptions, Kind, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 
-use super::assignments;
+use super::{assignments, automount};
 use crate::app::{App, pool_of};
 use crate::args::CreateArgs;
 use crate::error::{CliError, Result};
@@ -32,10 +32,16 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         None => (None, assignments::for_new(&attempt, &pairs, Types::FILESYSTEM)?),
     };
     let missing = |pool: &str| format!("cannot create '{name}': no such pool '{pool}'");
+    app.may_mount = Some(name.clone());
     app.on_pool(name, missing, |app, session| {
-        let exists = session.datasets.catalog().dataset(name).is_ok();
-        if exists && args.parents > 0 {
+        let existing = session.datasets.catalog().dataset(name).ok();
+        let exists = existing.is_some();
+        let kind = if args.volume.is_some() { Kind::Volume } else { Kind::Filesystem };
+        if args.parents > 0 && existing.as_ref().is_some_and(|existing| existing.record.kind == kind) {
             return Ok(Exit::Ok);
+        }
+        if exists && !args.dry_run {
+            return Err(CliError::Failed(format!("{attempt}: dataset already exists")));
         }
         tell(app, args, &chosen, session)?;
         if args.dry_run {
@@ -44,6 +50,7 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
                 false => Ok(Exit::Ok),
             };
         }
+        let created = automount::missing(&session.datasets.catalog(), name);
         let properties = stored(&chosen);
         let options = CreateOptions { parents: args.parents > 0, properties };
         match &volume {
@@ -52,7 +59,7 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         }
         .map_err(report::failed(&attempt))?;
         app.record(session);
-        Ok(Exit::Ok)
+        if args.no_mount { Ok(Exit::Ok) } else { automount::mount_created(app, session, &created) }
     })
 }
 
@@ -64,12 +71,13 @@ fn stored(chosen: &[Assignment]) -> Vec<(String, String)> {
 }
 
 /// `-V`, `-b` and `-s`.
-fn new_volume<'a>(
+fn new_volume(
     attempt: &str,
-    args: &'a CreateArgs,
-    size: &'a str,
-    mut pairs: Vec<(&'a str, &'a str)>,
+    args: &CreateArgs,
+    size: &str,
+    pairs: Vec<(&str, &str)>,
 ) -> Result<(NewVolume, Vec<Assignment>)> {
+    let mut pairs = pairs;
     if let Some(block_size) = &args.block_size {
         pairs.push(("volblocksize", block_size));
     }
@@ -78,7 +86,13 @@ fn new_volume<'a>(
         Some(text) => parse_size(text).map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?,
         None => u64::from(VOLUME_BLOCK_DEFAULT),
     };
-    pairs.push(("volsize", size));
+    let size = match parse_size(size) {
+        Ok(bytes) if block_size.is_power_of_two() => bytes
+            .checked_next_multiple_of(block_size)
+            .map_or_else(|| size.to_owned(), |bytes| bytes.to_string()),
+        _ => size.to_owned(),
+    };
+    pairs.push(("volsize", &size));
     let mut chosen = assignments::for_new_volume(attempt, &pairs, block_size)?;
     let number = |name: &str| chosen.iter().find(|a| a.name == name).and_then(|a| a.value.as_number());
     let size = number("volsize").unwrap_or(0);

@@ -5,7 +5,7 @@ use std::io::Write;
 use snowmelt_dataset::property::format_bytes;
 use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Snapshot, snapshots_named};
 
-use super::names;
+use super::{automount, names};
 use crate::app::App;
 use crate::args::DestroyArgs;
 use crate::error::{CliError, Result};
@@ -158,7 +158,12 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
     })?;
     tell_plan(app, args, &plan, false)?;
     if !args.dry_run {
-        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
+        drop(catalog);
+        let unmounted = automount::Unmounted::of(app, session, &plan.datasets, args.force)?;
+        let destroyed = unmounted.when_released(|| session.datasets.destroy(&plan));
+        // What is gone leaves its directory behind.
+        unmounted.mount_again(app, session)?;
+        destroyed.map_err(report::failed(&attempt))?;
         app.record(session);
     }
     Ok(Exit::Ok)

@@ -1,7 +1,10 @@
 //! `diff`.
 
+use std::os::unix::ffi::OsStringExt;
+
 use snowmelt_dataset::diff::changed_objects;
-use snowmelt_dataset::{Catalog, DatasetError, Objset};
+use snowmelt_dataset::property::{PropertyName, TextStyle};
+use snowmelt_dataset::{Catalog, DatasetError, Name, Objset};
 use snowmelt_fs::FsError;
 use snowmelt_fs::diff::{Differ, Format};
 use snowmelt_zpl::Filesystem;
@@ -11,6 +14,8 @@ use crate::app::App;
 use crate::args::DiffArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::properties::{Entity, Reader};
+use crate::report;
 
 /// Lists what changed between two snapshots, or since one.
 ///
@@ -19,6 +24,9 @@ use crate::exit::Exit;
 pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
     let (from, to) = full_names(&args.from, args.to.as_deref())?;
     app.on_dataset(&from, |app, session| {
+        let attempt = format!("cannot open '{from}'");
+        // What was written a moment ago is still in memory.
+        session.datasets.settle().map_err(report::failed(&attempt))?;
         let catalog = session.datasets.catalog();
         let (old, new) = (Place::find(&catalog, from.as_ref())?, Place::find(&catalog, to.as_ref())?);
         check_related(&catalog, &old.name, &new.name)?;
@@ -26,7 +34,7 @@ pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
         let old_fs = open(&old)?;
         let new_fs = open(&new)?;
         let format = Format {
-            prefix: format!("/{}", dataset_of(&new.name)).into_bytes(),
+            prefix: shown_at(&catalog, dataset_of(&new.name)).map_err(report::failed(&attempt))?,
             scripted: args.scripted,
             classify: args.classify,
             timestamps: args.times,
@@ -40,6 +48,26 @@ pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
             Failure::Dataset(error) => CliError::Failed(format!("Unable to diff: {}", chain(&error))),
         })?;
         Ok(Exit::Ok)
+    })
+}
+
+/// The directory that paths begin with: where the filesystem is mounted, or would be. One that has no place has the name.
+fn shown_at(catalog: &Catalog, name: &str) -> std::result::Result<Vec<u8>, DatasetError> {
+    let mounted = snowmelt_fuse::mounted().unwrap_or_default();
+    let place = match mounted.into_iter().find(|mounted| mounted.name == name) {
+        Some(mounted) => mounted.dir.into_os_string().into_vec(),
+        None => {
+            let dataset = Entity::Dataset(catalog.dataset(name)?);
+            let mountpoint = PropertyName::parse("mountpoint").ok();
+            let reader = Reader::new(catalog);
+            let value = mountpoint.map(|property| reader.text(&dataset, &property, &TextStyle::PARSABLE));
+            value.transpose()?.flatten().map_or_else(Vec::new, |(text, _)| text.into_bytes())
+        }
+    };
+    Ok(match place.as_slice() {
+        b"/" => Vec::new(),
+        [b'/', ..] => place,
+        _ => format!("/{name}").into_bytes(),
     })
 }
 
@@ -88,17 +116,24 @@ fn full_names(from: &str, to: Option<&str>) -> Result<(String, String)> {
 /// Both must be of one filesystem, or the older one of its origin.
 fn check_related(catalog: &Catalog, from: &str, to: &str) -> Result<()> {
     let failed = |error: DatasetError| CliError::Failed(format!("Unable to diff: {}", chain(&error)));
+    let not_earlier =
+        || Err(CliError::Failed(format!("'{from}' is not an earlier snapshot from the same fs")));
+    let txg = |name: &str| match Name::parse(name).map(|name| catalog.snapshot(&name)) {
+        Ok(Ok(snapshot)) => snapshot.id.txg,
+        // As it is now.
+        _ => u64::MAX,
+    };
+    let (first, last) = (txg(from), txg(to));
     let (old, new) = (dataset_of(from), dataset_of(to));
+    if old == new && first >= last {
+        return not_earlier();
+    }
     let old = catalog.dataset(old).map_err(failed)?.id;
     let mut at = catalog.dataset(new).map_err(failed)?;
     while at.id != old {
         match at.record.origin {
             Some(origin) => at = catalog.dataset_by_id(origin.dataset).map_err(failed)?,
-            None => {
-                return Err(CliError::Failed(format!(
-                    "'{from}' is not an earlier snapshot from the same fs"
-                )));
-            }
+            None => return not_earlier(),
         }
     }
     Ok(())

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use snowmelt_dataset::text::visible_name;
 use snowmelt_dataset::{Catalog, DatasetError, Kind, Objset};
 use snowmelt_fs::resolve;
 use snowmelt_zpl::{FileKind, Filesystem};
@@ -157,13 +158,12 @@ fn without_path(text: &str) -> &str {
     }
 }
 
-/// Bytes to print: as they are for programs, with a question mark for what would confuse a terminal.
+/// Bytes to print: as they are for programs, without what a terminal would obey for a terminal.
 pub fn printable(bytes: &[u8], is_terminal: bool) -> Vec<u8> {
     if !is_terminal {
         return bytes.to_vec();
     }
-    let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
+    visible_name(bytes).into_bytes()
 }
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn terminals_are_not_confused() {
-        assert_eq!(printable(b"a\x1b[2Jb\n", true), b"a?[2Jb?");
+        assert_eq!(printable(b"a\x1b[2Jb\n", true), b"a\\033[2Jb\\n");
         assert_eq!(printable(b"a\x1b", false), b"a\x1b");
     }
 }

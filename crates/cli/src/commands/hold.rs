@@ -56,7 +56,7 @@ fn each(
     attempt: &str,
     change: impl Fn(&Session, &[Name]) -> Result<(), DatasetError>,
 ) -> Result<Exit> {
-    app.on_datasets(snapshots, |app, session| {
+    app.on_each_pool(snapshots, |app, session, snapshots| {
         let mut failed = false;
         for name in snapshots {
             let result = names::snapshots_of_name(&session.datasets.catalog(), name, recursive)

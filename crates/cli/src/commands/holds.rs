@@ -15,11 +15,11 @@ use crate::report;
 /// # Errors
 /// When output fails; of single snapshots it is told.
 pub fn run(app: &mut App<'_>, args: &HoldsArgs) -> Result<Exit> {
-    app.on_datasets(&args.snapshots, |app, session| {
+    app.on_each_pool(&args.snapshots, |app, session, snapshots| {
         let catalog = session.datasets.catalog();
         let mut found = Vec::new();
         let mut failed = false;
-        for name in &args.snapshots {
+        for name in snapshots {
             match names::snapshots_of_name(&catalog, name, args.recursive) {
                 Ok(snapshots) => {
                     for snapshot in snapshots {

@@ -58,7 +58,7 @@ pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) ->
     let fs = staging.head().filesystem(&session.datasets.catalog()).map_err(|error| failed(&error))?;
     let shadow = to.suspects.map(|suspects| Shadowing::new(&staging, suspects, is_first));
     let mut hints = Noted { datasets: &session.datasets, staging: &staging, new: Vec::new(), shadow };
-    let progress = (!args.verbose).then(|| Progress::items(context));
+    let progress = (!args.verbose).then(|| Progress::entries(context));
     let is_terminal = context.is_terminal_out();
     let mut teller = Teller { context, verbose: args.verbose, is_terminal, progress, stop: to.stop };
     let how = ImportOptions {
@@ -100,10 +100,10 @@ pub(super) fn describe(summary: &Summary, dry_run: bool) -> String {
     )
 }
 
-/// What is said of files that are not in the snapshot as they should be.
-pub(super) fn failures(attempt: &str, count: u64) -> String {
-    let files = if count == 1 { "file" } else { "files" };
-    format!("{attempt}: {count} {files} could not be read, or changed while they were: see above")
+/// The line about files that are not in the snapshot as they should be. `done` says what was done all the same.
+pub(super) fn failures(done: &str, count: u64) -> String {
+    let (files, were) = if count == 1 { ("file", "it was") } else { ("files", "they were") };
+    format!("{done}, except {count} {files} that could not be read or changed while {were} read: see above")
 }
 
 /// Tells what was done.
@@ -140,7 +140,9 @@ pub(super) fn tell(context: &mut Context, to: &Import<'_>, taken: &Taken) -> Res
     if summary.failures == 0 {
         return Ok(Exit::Ok);
     }
-    context.complain(failures(to.attempt, summary.failures));
+    let snapshot = if to.args.dry_run { to.dataset } else { snapshot };
+    let verb = if to.args.dry_run { "would import" } else { "imported" };
+    context.complain(failures(&format!("{verb} {snapshot}"), summary.failures));
     Ok(Exit::Partial)
 }
 
@@ -258,7 +260,7 @@ impl ImportObserver for Teller<'_> {
 
     fn progress(&mut self, summary: &Summary) {
         if let Some(progress) = &self.progress {
-            progress.message(format!("{} read, entries: ", format_bytes(summary.bytes_read)));
+            progress.message(&format!("{} read", format_bytes(summary.bytes_read)));
             progress.set(summary.entries);
         }
     }

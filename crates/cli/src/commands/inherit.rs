@@ -2,7 +2,7 @@
 
 use snowmelt_dataset::property::{Property, PropertyName, Types};
 
-use super::names;
+use super::{automount, names};
 use crate::app::App;
 use crate::args::InheritArgs;
 use crate::error::{CliError, Result};
@@ -25,12 +25,25 @@ pub fn run(app: &mut App<'_>, args: &InheritArgs) -> Result<Exit> {
         _ => return Err(CliError::Usage(format!("invalid property '{}'", args.property))),
     };
     let name = property.map_or(args.property.as_str(), |property| property.name);
-    app.on_datasets(&args.datasets, |app, session| {
-        for dataset in &args.datasets {
-            inherit(session, dataset, name, property, args)?;
+    app.on_each_pool(&args.datasets, |app, session, datasets| {
+        let mut failed = false;
+        for dataset in datasets {
+            let done = automount::around(app, session, dataset, &[(name, None)], |_| {
+                inherit(session, dataset, name, property, args)
+            });
+            match done {
+                Ok(all) => failed |= !all,
+                Err(error @ CliError::Usage(_)) => return Err(error),
+                Err(error) => {
+                    app.context.complain(error);
+                    failed = true;
+                }
+            }
         }
-        app.record(session);
-        Ok(Exit::Ok)
+        if !failed {
+            app.record(session);
+        }
+        Ok(Exit::unless(failed))
     })
 }
 

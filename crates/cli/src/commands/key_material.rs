@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::app::App;
 use crate::error::{CliError, Result};
-use crate::secrets::{Terminal, material};
+use crate::secrets::{Terminal, material, protect_process, warn_of_readers};
 
 /// How often a key is asked for (`MAX_KEY_PROMPT_ATTEMPTS`).
 const ATTEMPTS: usize = 3;
@@ -30,6 +30,9 @@ impl KeyMaterial {
     /// A location that is none, or cannot be read.
     pub fn read(app: &App<'_>, locations: &[String], is_stdin_free: bool) -> Result<Self> {
         let mut keys = Self { ring: Keyring::new(), asks: false };
+        if !locations.is_empty() {
+            protect_process();
+        }
         for location in locations {
             if location == "prompt" {
                 if !is_stdin_free {
@@ -96,6 +99,8 @@ fn of_file(app: &App<'_>, location: &str) -> Result<Zeroizing<Vec<u8>>> {
         let why = format!("invalid keylocation '{location}': it must be prompt or file:///path");
         return Err(CliError::Usage(why));
     };
-    let read = File::open(app.context.path(path)).and_then(material);
+    let path = app.context.path(path);
+    let opened = File::open(&path).inspect(|file| warn_of_readers(app.context, &path, file));
+    let read = opened.and_then(material);
     read.map_err(|error| CliError::failed("Key load error: Failed to open key material file", &error))
 }

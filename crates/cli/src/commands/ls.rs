@@ -37,7 +37,12 @@ pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
             let one = itself(&opened.fs, name, opened.object)?;
             return print(out, &[one], &style);
         }
-        directory(&opened.fs, &opened.path, opened.object, &style, out)
+        let failures = directory(&opened.fs, &opened.path, opened.object, &style, out)?;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        failures.iter().for_each(|failure| app.context.complain(failure));
+        Err(CliError::Failed(format!("some of '{}' could not be read", text.to_string_lossy())))
     })
 }
 
@@ -57,21 +62,31 @@ fn itself<O: Objects>(fs: &Filesystem<O>, name: &[u8], object: u64) -> Result<Li
     Ok(Listed { name: name.to_vec(), object, attributes, target })
 }
 
-/// A directory and, with `-R`, everything below it, each directory once.
+/// A directory and, with `-R`, everything below it, each directory once. Gives what could not be read, as lines for people.
 fn directory<O: Objects>(
     fs: &Filesystem<O>,
     path: &[u8],
     object: u64,
     style: &Style<'_>,
     out: &mut impl Write,
-) -> Result<()> {
+) -> Result<Vec<String>> {
+    let mut failures = Vec::new();
     let mut pending = vec![(path.to_vec(), object, 0)];
     let mut seen = std::collections::HashSet::new();
     while let Some((path, object, depth)) = pending.pop() {
         if !seen.insert(object) {
             continue;
         }
-        let mut entries = list(fs, &path, object).map_err(|error| CliError::Failed(chain(&error)))?;
+        let listing = match list(fs, &path, object) {
+            Ok(listing) => listing,
+            Err(error) if depth == 0 => return Err(CliError::Failed(chain(&error))),
+            Err(error) => {
+                failures.push(chain(&error));
+                continue;
+            }
+        };
+        failures.extend(listing.failures.iter().map(|error| chain(error)));
+        let mut entries = listing.entries;
         entries.retain(|entry| style.args.all || !entry.name.starts_with(b"."));
         if style.args.recursive {
             if depth > 0 {
@@ -90,7 +105,7 @@ fn directory<O: Objects>(
             pending.push((below, entry.object, depth + 1));
         }
     }
-    Ok(())
+    Ok(failures)
 }
 
 fn print(out: &mut impl Write, entries: &[Listed], style: &Style<'_>) -> Result<()> {

@@ -57,12 +57,14 @@ pub mod shadow;
 pub mod shims;
 pub mod snapshot;
 pub mod stream_dump;
+pub mod stream_filter;
 pub mod stream_token;
 pub mod stream_verify;
 pub mod sync;
 pub mod unmount;
 
 mod assignments;
+pub mod automount;
 mod background;
 mod files;
 mod gather;

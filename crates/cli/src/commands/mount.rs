@@ -7,14 +7,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use snowmelt_dataset::property::{PropertyName, Source, TextStyle};
 use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::{Mount, MountError, MountOptions};
 
-use super::{background, mount_stream, names};
+use super::{automount, background, mount_stream, names};
 use crate::app::{App, pool_of};
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
@@ -23,6 +24,11 @@ use crate::pools::{Session, stream_index};
 use crate::properties::{Entity, Reader};
 use crate::report;
 
+/// How an owner refuses to mount that would otherwise end with its command.
+const NOT_HERE: u8 = 118;
+/// How long such an owner is waited for, and between two attempts.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+const RETRY_STEP: Duration = Duration::from_millis(20);
 /// How soon a mount that somebody waits for is noticed to have ended.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -31,6 +37,21 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// # Errors
 /// When something cannot be mounted.
 pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
+    let begun = Instant::now();
+    loop {
+        match run_once(app, args)? {
+            // Somebody's command owns the pool, and would not end as long as anything is mounted: our turn comes soon.
+            Exit::Other(NOT_HERE) if args.detached && !app.is_served() => {}
+            exit => return Ok(exit),
+        }
+        std::thread::sleep(RETRY_STEP);
+        if begun.elapsed() > RETRY_MAX && !app.context.args.iter().any(|word| word == "--anyway") {
+            app.context.args.insert(1, "--anyway".into());
+        }
+    }
+}
+
+fn run_once(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     match (&args.dataset, args.all) {
         (None, false) => return list(app),
         (Some(_), true) if !args.detached && !args.foreground && !app.is_served() => {
@@ -57,6 +78,10 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     let Some(name) = &args.dataset else { return Err(CliError::Usage("missing pool".to_owned())) };
     let pool = stream.as_ref().map_or(name, |stream| &stream.pool);
     app.on_dataset(pool, |app, session| {
+        let is_automatic = args.below.is_some() || !args.each.is_empty();
+        if is_automatic && app.is_served() && !args.anyway && !automount::stays(session) {
+            return Ok(Exit::Other(NOT_HERE));
+        }
         let (mounts, failed) = if args.all {
             mount_all(app, session, args)?
         } else if stream.is_some() {
@@ -65,7 +90,11 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
             (vec![mount_one(app, session, name, args)?], false)
         };
         if args.detached && !app.is_served() {
-            background::ready(app)?;
+            session.hosts.store(true, Ordering::Relaxed);
+            // Without anything mounted it ends, and its end says how it went.
+            if !mounts.is_empty() {
+                background::ready(app, session, failed)?;
+            }
         } else if args.foreground && app.is_served() {
             stay(app, &mounts);
         }
@@ -200,7 +229,7 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
             if session.mounts.head(dataset.id).is_some() {
                 return Err(CliError::Failed(format!("{attempt}: filesystem already mounted")));
             }
-            free_directory(&directory, true, &attempt)?
+            free_place(&catalog, &dataset, &directory, args)?
         }
     };
     mount_at(app, session, &dataset, &directory, args)
@@ -242,25 +271,21 @@ fn mount_all(app: &mut App<'_>, session: &Session, args: &MountArgs) -> Result<(
     let catalog = session.datasets.catalog();
     let attempt = format!("cannot mount the filesystems of '{}'", session.name());
     let all = catalog.root().and_then(|root| catalog.descendants(root)).map_err(report::failed(&attempt))?;
-    let mounted = session.mounts.heads();
-    let mut wanted: Vec<(PathBuf, Dataset)> = Vec::new();
-    for dataset in all {
-        let is_mounted = mounted.contains(&dataset.id);
-        if dataset.record.kind != Kind::Filesystem || is_mounted || dataset.record.inconsistent {
-            continue;
+    let is_below = |dataset: &Dataset| match &args.below {
+        Some(top) => {
+            dataset.name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         }
-        if text(&catalog, &dataset, "canmount").map_err(report::failed(&attempt))?.0 != "on" {
-            continue;
-        }
-        if let Ok(directory) = place(&catalog, &dataset).map_err(report::failed(&attempt))? {
-            wanted.push((directory, dataset));
-        }
+        None => args.each.is_empty() || args.each.contains(&dataset.name),
+    };
+    let meant = all.into_iter().filter(is_below);
+    let mut wanted = automount::wanting(&catalog, session, meant).map_err(report::failed(&attempt))?;
+    if args.below.is_none() && args.each.is_empty() {
+        wanted = confirmed(app, &catalog, wanted).map_err(report::failed(&attempt))?;
     }
     wanted.sort_by(|a, b| a.0.cmp(&b.0));
     let (mut mounts, mut failed) = (Vec::new(), false);
     for (directory, dataset) in wanted {
-        let attempt = format!("cannot mount '{}'", dataset.name);
-        let mount = free_directory(&directory, true, &attempt)
+        let mount = free_place(&catalog, &dataset, &directory, args)
             .and_then(|directory| mount_at(app, session, &dataset, &directory, args));
         match mount {
             Ok(mount) => mounts.push(mount),
@@ -311,6 +336,8 @@ struct Asked {
 /// `-o`: what it names is so this time, whatever the properties say.
 fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOptions) -> Result<Asked> {
     let (mut chosen, mut remount) = (properties, false);
+    chosen.setuid |= args.privileges.setuid;
+    chosen.devices |= args.privileges.devices;
     let given = &args.options;
     for option in given.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty())
     {
@@ -340,7 +367,7 @@ fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOp
 }
 
 /// A property as `get -p` shows it, and where it comes from.
-fn text(
+pub(super) fn text(
     catalog: &Catalog,
     dataset: &Dataset,
     name: &str,
@@ -353,7 +380,7 @@ fn text(
 }
 
 /// Where a filesystem is to be mounted by its properties, or why not.
-fn place(
+pub(super) fn place(
     catalog: &Catalog,
     dataset: &Dataset,
 ) -> Result<Result<PathBuf, &'static str>, snowmelt_dataset::DatasetError> {
@@ -366,6 +393,71 @@ fn place(
         "legacy" => Err("legacy mountpoint\nname a directory to mount it on"),
         path if path.starts_with('/') => Ok(PathBuf::from(path)),
         _ => Err("no mountpoint set"),
+    })
+}
+
+/// The place of a filesystem by its properties, to be mounted on: with `overlay=off` only if nothing is there.
+pub(super) fn free_place(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    directory: &Path,
+    args: &MountArgs,
+) -> Result<PathBuf> {
+    let attempt = format!("cannot mount '{}'", dataset.name);
+    let directory = free_directory(directory, true, &attempt)?;
+    let (overlay, _) = text(catalog, dataset, "overlay").map_err(report::failed(&attempt))?;
+    if overlay == "off" && !args.overlay && !is_free(&directory) {
+        let shown = directory.display();
+        return Err(CliError::Failed(format!("cannot mount '{shown}': directory is not empty")));
+    }
+    Ok(directory)
+}
+
+/// Whether a directory is empty, and nothing is mounted on it.
+fn is_free(directory: &Path) -> bool {
+    let is_mounted = rustix::fs::statx(
+        rustix::fs::CWD,
+        directory,
+        rustix::fs::AtFlags::empty(),
+        rustix::fs::StatxFlags::empty(),
+    )
+    .is_ok_and(|stat| stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT));
+    !is_mounted && std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Without those whose mountpoint came with a stream: that may say what it likes, /etc included, and a person says whether it is
+/// meant.
+fn confirmed(
+    app: &mut App<'_>,
+    catalog: &Catalog,
+    wanted: Vec<(PathBuf, Dataset)>,
+) -> Result<Vec<(PathBuf, Dataset)>, snowmelt_dataset::DatasetError> {
+    let mut kept = Vec::new();
+    for (directory, dataset) in wanted {
+        if !is_received_place(catalog, &dataset)? {
+            kept.push((directory, dataset));
+            continue;
+        }
+        let (directory, name) = (directory.display(), &dataset.name);
+        app.context.complain(format_args!(
+            "'{name}' is not mounted: its mountpoint '{directory}' came with a stream\n\
+             'snowmelt set mountpoint={directory} {name}' confirms it, 'snowmelt mount {name}' mounts it once"
+        ));
+    }
+    Ok(kept)
+}
+
+/// Whether a stream said where a filesystem is to be mounted, or one above it, and nobody here has said so since.
+pub(super) fn is_received_place(
+    catalog: &Catalog,
+    dataset: &Dataset,
+) -> Result<bool, snowmelt_dataset::DatasetError> {
+    Ok(match text(catalog, dataset, "mountpoint")?.1 {
+        Source::Received => true,
+        Source::Inherited(above) => {
+            matches!(text(catalog, &catalog.dataset(&above)?, "mountpoint")?.1, Source::Received)
+        }
+        _ => false,
     })
 }
 
@@ -402,6 +494,12 @@ mod tests {
         assert!(options.allow_other);
         assert!(parse(false, "zap").is_err() && parse(true, "zap,ro").unwrap().0.vfs.read_only);
         assert!(parse(false, "defaults,noauto,nofail,x-systemd.automount,_netdev").is_ok());
+        let asked = parse(false, "suid,dev").unwrap().0.vfs;
+        assert!(asked.setuid && asked.devices);
+        let mut args = MountArgs::default();
+        args.privileges.setuid = true;
+        let asked = parse_options(&args, VfsOptions::default(), &mut MountOptions::default()).unwrap().vfs;
+        assert!(asked.setuid && !asked.devices);
         let asked = parse(true, "remount,ro").unwrap().0;
         assert!(asked.remount && asked.vfs.read_only);
     }

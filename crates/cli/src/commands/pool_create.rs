@@ -1,6 +1,7 @@
 //! `pool create`.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use snowmelt_dataset::{Datasets, Name};
 use snowmelt_pool::{NewPool, PARITY_MAX_PERCENT, Pool, PoolOptions, Suite};
 use snowmelt_store::{CreateOptions, DEADMAN_MAX, DEADMAN_MIN, Location, PoolLabel};
 
-use super::assignments;
 use super::pool_change_key::key_format;
+use super::{assignments, automount};
 use crate::app::App;
 use crate::args::PoolCreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{KeySource, Told, UserKey};
+use crate::pools::pins::{self, Pin, Pins};
 use crate::pools::{Owner, cache, entry, pool_options, random_guid, waiting};
 use crate::report;
 
@@ -57,6 +59,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     let label = PoolLabel { name: name.to_owned(), guid };
     for (location, _) in &places {
         if let Location::Directory(path) = location {
+            snowmelt_store::check_way(path).map_err(|error| CliError::failed(&attempt, &error))?;
             std::fs::create_dir_all(path).map_err(|error| CliError::failed(&attempt, &error))?;
         }
     }
@@ -71,6 +74,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
         several => snowmelt_store::create_mirror(several, &options),
     })?;
     let store = store.map_err(|error| CliError::failed(&attempt, &error))?;
+    let is_encrypted = keys.is_some();
     let options = PoolOptions { keys, ..pool_options(location) };
     let pool = Pool::create(store, &NewPool { name, guid }, options)
         .map_err(|error| CliError::failed(&attempt, &error))?;
@@ -85,8 +89,25 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     app.record(&session);
     drop(session);
     owner.close()?;
+    let pin = Pin { place: pins::place(location), guid, is_encrypted, name: name.to_owned() };
+    Pins::of(app.context).set(&pin);
+    warn_of_readers(app, &locations);
     remember_all(app, location, &label)?;
-    Ok(Exit::Ok)
+    automount::mount_pool(app, name)
+}
+
+/// Warns of files for the pool that were there before and that others can read.
+pub fn warn_of_readers(app: &mut App<'_>, locations: &[Location]) {
+    for location in locations {
+        let Location::File(path) = location else { continue };
+        let Ok(found) = std::fs::metadata(path) else { continue };
+        if found.is_file() && found.mode() & 0o077 != 0 {
+            let (path, mode) = (path.display(), found.mode() & 0o777);
+            app.context.complain(format_args!(
+                "warning: other users can read or change the pool's file {path} (mode {mode:04o}): use 'chmod 600 {path}'"
+            ));
+        }
+    }
 }
 
 /// The key and suite of a pool that is to be encrypted.
@@ -128,8 +149,9 @@ pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -
 /// # Errors
 /// When the list cannot be written.
 pub fn forget_all(app: &mut App<'_>, paths: &[PathBuf], attempt: &str) -> Result<()> {
-    for path in paths {
-        let path = snowmelt_store::canonical(path);
+    let places: Vec<PathBuf> = paths.iter().map(|path| snowmelt_store::canonical(path)).collect();
+    Pins::of(app.context).forget(&places);
+    for path in places {
         app.places.registry().remove(&path).map_err(|error| CliError::failed(attempt, &error))?;
     }
     Ok(())

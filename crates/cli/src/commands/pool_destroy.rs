@@ -2,6 +2,7 @@
 
 use snowmelt_store::{Access, StoreError};
 
+use super::automount;
 use super::pool_create::{forget_all, paths_of};
 use crate::app::App;
 use crate::args::PoolDestroyArgs;
@@ -20,6 +21,7 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
         return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
     };
     let attempt = format!("cannot destroy '{name}'");
+    automount::release_pool(app, &pool, args.force, &attempt)?;
     let paths = paths_of(&pool.location);
     // Not opened as a pool: one that is damaged can be destroyed too.
     let store = match waiting::open(app.context, &pool.location, Access::ReadWrite)? {

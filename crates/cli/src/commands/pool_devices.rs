@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use snowmelt_store::{CreateOptions, Location, MemberStatus, MirrorStore, PoolLabel};
 
-use super::pool_create::{file_size, place, remember};
+use super::pool_create::{file_size, place, remember, warn_of_readers};
 use super::pool_resilver;
 use crate::app::App;
 use crate::args::{PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs};
@@ -108,11 +108,13 @@ struct New {
 fn add(app: &mut App<'_>, session: &Session, mirror: &MirrorStore, new: New, attempt: &str) -> Result<Exit> {
     let label = PoolLabel { name: session.name().to_owned(), guid: mirror.pool_guid() };
     if let Location::Directory(path) = &new.location {
+        snowmelt_store::check_way(path).map_err(|error| CliError::failed(attempt, &error))?;
         std::fs::create_dir_all(path).map_err(|error| CliError::failed(attempt, &error))?;
     }
     let options = CreateOptions { label, size: new.size, force: new.force };
     let attached = mirror.attach_at(&new.location, &options, new.replaces);
     attached.map_err(|error| CliError::failed(attempt, &error))?;
+    warn_of_readers(app, std::slice::from_ref(&new.location));
     remember(app, new.location.path())?;
     app.record(session);
     Ok(Exit::Ok)

@@ -1,5 +1,6 @@
 //! `pool export`.
 
+use super::automount;
 use super::pool_create::{forget_all, paths_of};
 use crate::app::App;
 use crate::args::PoolExportArgs;
@@ -23,7 +24,7 @@ pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
     };
     let mut failed = false;
     for pool in pools {
-        if let Err(error) = export(app, &pool) {
+        if let Err(error) = export(app, &pool, args.force) {
             app.context.complain(error);
             failed = true;
         }
@@ -31,8 +32,9 @@ pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
-fn export(app: &mut App<'_>, pool: &KnownPool) -> Result<()> {
+fn export(app: &mut App<'_>, pool: &KnownPool, force: bool) -> Result<()> {
     let attempt = format!("cannot export '{}'", pool.label.name);
+    automount::release_pool(app, pool, force, &attempt)?;
     // One that is only read here has its owner elsewhere.
     if !pool.location.is_read_only() {
         let owner = acquire_alone(app.context, &pool.location, &attempt)?;

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use snowmelt_dataset::text::visible_name;
+
 use crate::app::App;
 use crate::args::PoolHistoryArgs;
 use crate::error::{CliError, Result};
@@ -39,6 +41,7 @@ pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
             let second = i64::try_from(when).unwrap_or(i64::MAX);
             let time = jiff::Timestamp::from_second(second)
                 .map(|time| time.to_zoned(zone.clone()).strftime("%Y-%m-%d.%H:%M:%S").to_string());
+            let what = visible_name(what.as_bytes());
             writeln!(out, "{} {what}", time.unwrap_or_else(|_| when.to_string()))?;
         }
         writeln!(out)?;

@@ -4,18 +4,20 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use snowmelt_dataset::name::check_pool;
+use snowmelt_dataset::text::visible_name;
 use snowmelt_pool::Rewind;
 use snowmelt_store::{Access, Location, PoolLabel};
 
-use super::assignments;
 use super::pool_create::{paths_of, remember_all};
 use super::scan_text::date;
+use super::{assignments, automount};
 use crate::app::App;
 use crate::args::{CacheArgs, PoolImportArgs};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
+use crate::pools::pins::{self, Pins};
 use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, cache, look_at_txg, waiting};
 use crate::report;
 
@@ -50,7 +52,15 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
         )));
     }
     import_with_key(app, &pool, &options)?;
-    Ok(Exit::Ok)
+    mount(app, options.new_name.unwrap_or(&pool.label.name), &options)
+}
+
+/// Mounts what was imported, where that is to be done.
+fn mount(app: &mut App<'_>, name: &str, options: &ImportOptions<'_>) -> Result<Exit> {
+    match options.no_mount || options.dry_run || options.read_only {
+        true => Ok(Exit::Ok),
+        false => automount::mount_pool(app, name),
+    }
 }
 
 /// Which txg the words ask for.
@@ -101,11 +111,15 @@ struct ImportOptions<'a> {
     /// Take it from the machine that wrote to it last.
     force: bool,
     rewind: Rewind,
+    /// Whatever pool was known at its place.
+    accept_new: bool,
     /// Only tell what going back would come to.
     dry_run: bool,
     /// Where the key of an encrypted pool is, as far as this machine is concerned.
     key: Option<KeySource>,
     cache: &'a CacheArgs,
+    /// Nothing is mounted.
+    no_mount: bool,
 }
 
 impl<'a> ImportOptions<'a> {
@@ -131,9 +145,11 @@ impl<'a> ImportOptions<'a> {
             read_only,
             force: args.force,
             rewind: rewind(args),
+            accept_new: args.accept_new,
             dry_run: args.dry_run,
             key: args.key.source(context),
             cache: &args.cache,
+            no_mount: args.no_mount,
         })
     }
 }
@@ -195,14 +211,17 @@ fn show(app: &mut App<'_>, found: &[KnownPool]) -> Result<Exit> {
         if at > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "   pool: {}\n     id: {}\n  state: ONLINE", pool.label.name, pool.label.guid)?;
+        // A stranger's disk may say what it likes.
+        let name = visible_name(pool.label.name.as_bytes());
+        writeln!(out, "   pool: {name}\n     id: {}\n  state: ONLINE", pool.label.guid)?;
         writeln!(out, " action: The pool can be imported using its name or numeric identifier.\n config:\n")?;
-        writeln!(out, "\t{}  ONLINE", pool.label.name)?;
+        writeln!(out, "\t{name}  ONLINE")?;
         let mut paths = paths_of(&pool.location);
         paths.sort();
         paths.dedup();
         for path in paths {
-            writeln!(out, "\t  {}  {}", path.display(), state_of(&path))?;
+            let shown = visible_name(path.as_os_str().as_encoded_bytes());
+            writeln!(out, "\t  {shown}  {}", state_of(&path))?;
         }
     }
     Ok(Exit::Ok)
@@ -218,9 +237,13 @@ fn import_all(app: &mut App<'_>, found: Vec<KnownPool>, options: &ImportOptions<
         if is_known(app, &pool) {
             continue;
         }
-        if let Err(error) = import(app, &pool, options) {
-            app.context.complain(error);
-            failed = true;
+        let imported = import(app, &pool, options).and_then(|()| mount(app, &pool.label.name, options));
+        match imported {
+            Ok(exit) => failed |= exit != Exit::Ok,
+            Err(error) => {
+                app.context.complain(error);
+                failed = true;
+            }
         }
     }
     Ok(Exit::unless(failed))
@@ -252,6 +275,9 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
         return Err(CliError::Failed(format!(
             "{attempt}: only a pool in an object store can be followed with readonly=on"
         )));
+    }
+    if options.accept_new && !options.dry_run {
+        Pins::of(app.context).forget(&[pins::place(&location)]);
     }
     if options.dry_run {
         return would_rewind(app, &KnownPool { label: pool.label.clone(), location }, options.rewind);

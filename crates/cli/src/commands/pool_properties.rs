@@ -242,7 +242,9 @@ impl Field {
             ("size", _) => size(pool.size),
             ("allocated", _) => size(pool.allocated),
             ("free", _) => size(pool.free),
-            ("freeing" | "leaked" | "bcloneused" | "bclonesaved", _) => size(0),
+            // Numbers there, not sizes.
+            ("freeing" | "leaked", _) => "0".to_owned(),
+            ("bcloneused" | "bclonesaved", _) => size(0),
             ("fragmentation", _) => percent(pool.fragmentation),
             ("parity", _) if pool.parity == 0 => "off".to_owned(),
             ("parity", _) => percent(pool.parity.into()),

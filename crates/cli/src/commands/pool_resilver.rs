@@ -87,13 +87,13 @@ fn work(app: &mut App<'_>, detached: bool, name: &str, session: &Session) -> Res
         return Err(CliError::Failed(format!("{attempt}: it is not mirrored")));
     };
     let progress = Progress::bytes(app.context, Some(0));
-    progress.message(format!("resilvering {name}  "));
+    progress.message(&format!("resilvering {name}"));
     let own = app.context.cancelled.clone();
     let closing = app.is_served().then_some(&session.closing);
     let must_close = || closing.is_some_and(|closing| closing.load(Ordering::Relaxed));
     let stop = || own.load(Ordering::Relaxed) || must_close();
     if detached {
-        background::ready(app)?;
+        background::ready(app, session, false)?;
     }
     let status = loop {
         let status = mirror.resilver(&now, &mut |_| {

@@ -159,7 +159,7 @@ fn work(
     rate: Option<u64>,
 ) -> Result<Exit> {
     let progress = Progress::bytes(app.context, Some(0));
-    progress.message(format!("scrubbing {name}  "));
+    progress.message(&format!("scrubbing {name}"));
     let own = app.context.cancelled.clone();
     // An owner in its own right ends when the scrub does.
     let closing: Option<&AtomicBool> = app.is_served().then_some(&session.closing);
@@ -179,7 +179,7 @@ fn work(
             let _ = session.datasets.record_history(&line);
         }
         if args.detached {
-            told = background::ready(app);
+            told = background::ready(app, session, false);
         }
     });
     progress.finish();
@@ -206,6 +206,6 @@ fn work(
 fn zpool(app: &App<'_>) -> &'static str {
     match Program::of(&app.context.args).0 {
         Program::Zpool => "zpool",
-        Program::Snowmelt | Program::Zfs => "snowmelt pool",
+        Program::Snowmelt | Program::Zfs | Program::Zstream => "snowmelt pool",
     }
 }

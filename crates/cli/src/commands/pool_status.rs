@@ -5,11 +5,12 @@ use std::io::Write;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use snowmelt_dataset::property::format_bytes;
+use snowmelt_dataset::text::visible_name;
 
 use super::pool_list::facts;
 use super::scan_text;
 use crate::app::App;
-use crate::args::PoolStatusArgs;
+use crate::args::{PoolStatusArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
@@ -40,7 +41,7 @@ action: Wait for the resilver to complete.
 const RESILVER_DUE: &str = "\
 status: One or more devices lacks what was written while it was away.  The pool
 \tcontinues to function without that copy of it.
-action: Bring it up to date with 'snowmelt pool resilver'.
+action: Bring it up to date with 'zpool resilver'.
 ";
 /// What `zpool status` says of ZFS-8000-2Q.
 const MEMBER_MISSING: &str = "\
@@ -84,13 +85,13 @@ pub fn run(app: &mut App<'_>, args: &PoolStatusArgs) -> Result<Exit> {
         json::print(&mut app.context.out, document(&pools, &named))?;
         return Ok(Exit::unless(failed));
     }
-    let zone = app.context.time_zone();
+    let (zone, program) = (app.context.time_zone(), Program::of(&app.context.args).0);
     let out = &mut app.context.out;
     for (at, (pool, named)) in pools.iter().zip(&named).enumerate() {
         if at > 0 {
             writeln!(out)?;
         }
-        print(out, pool, named, &zone)?;
+        print(out, pool, named, &zone, program)?;
     }
     if pools.is_empty() && !failed {
         match (args.unhealthy, args.pools.as_slice()) {
@@ -112,7 +113,14 @@ fn damage(app: &mut App<'_>, pool: &str) -> Result<Vec<String>> {
 }
 
 /// The form of zpool-status(8), which monitors take apart: a heading, then indented devices with five columns.
-fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZone) -> Result<()> {
+/// The commands that it proposes are those of `program`.
+fn print(
+    out: &mut impl Write,
+    pool: &PoolFacts,
+    named: &[String],
+    zone: &TimeZone,
+    program: Program,
+) -> Result<()> {
     writeln!(out, "  pool: {}\n state: {}", pool.name, pool.health())?;
     if let Some(unanswered) = &pool.unanswered {
         writeln!(out, "status: The pool waits for a device: {unanswered}.")?;
@@ -124,9 +132,9 @@ fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZo
     } else if pool.damaged > 0 {
         out.write_all(DATA_DAMAGED.as_bytes())?;
     } else if let Some(text) = mirror_status(pool) {
-        out.write_all(text.as_bytes())?;
+        out.write_all(program.spoken(text).as_bytes())?;
     } else if !pool.is_well() {
-        out.write_all(DATA_MENDED.as_bytes())?;
+        out.write_all(program.spoken(DATA_MENDED).as_bytes())?;
     }
     // As in ZFS, of scrub and resilver the one that began last.
     let resilver = pool.resilver.filter(|resilver| {
@@ -173,7 +181,7 @@ fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZo
     if !pool.faults.is_empty() {
         writeln!(out, "errors:")?;
         for fault in &pool.faults {
-            writeln!(out, "\t{fault}")?;
+            writeln!(out, "\t{}", visible_name(fault.to_string().as_bytes()))?;
         }
     }
     match (pool.damaged, named) {
@@ -182,7 +190,7 @@ fn print(out: &mut impl Write, pool: &PoolFacts, named: &[String], zone: &TimeZo
         (_, named) => {
             writeln!(out, "errors: Permanent errors have been detected in the following files:\n")?;
             for name in named {
-                writeln!(out, "        {name}")?;
+                writeln!(out, "        {}", visible_name(name.as_bytes()))?;
             }
         }
     }
@@ -340,7 +348,7 @@ mod tests {
 
     fn printed(pool: &PoolFacts) -> String {
         let mut out = Vec::new();
-        print(&mut out, pool, &[], &TimeZone::UTC).unwrap();
+        print(&mut out, pool, &[], &TimeZone::UTC, Program::Snowmelt).unwrap();
         String::from_utf8(out).unwrap()
     }
 

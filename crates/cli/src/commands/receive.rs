@@ -9,10 +9,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use snowmelt_dataset::property::{Types, format_bytes};
-use snowmelt_dataset::receive::{Naming, Observer, ReceiveEvent, ReceiveOptions, resume_token};
+use snowmelt_dataset::receive::{Confinement, Naming, Observer, ReceiveEvent, ReceiveOptions, resume_token};
 use snowmelt_dataset::{DatasetError, ReceiveError};
 
-use super::assignments;
+use super::{assignments, automount};
 use crate::app::App;
 use crate::args::ReceiveArgs;
 use crate::error::{CliError, Result};
@@ -23,6 +23,8 @@ use crate::report;
 
 /// How soon a receive that waits for input learns that it was interrupted.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// To learn whether there is any.
+const NOT_AT_ALL: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Receives a stream, or throws away what one left.
 ///
@@ -42,6 +44,7 @@ pub fn run(app: &mut App<'_>, args: &ReceiveArgs) -> Result<Exit> {
         return app.on_pool(target, missing, |app, session| correct(app, session, args));
     }
     let options = options(args)?;
+    app.may_mount = Some(target.to_owned());
     app.on_pool(target, missing, |app, session| receive(app, session, args, &options))
 }
 
@@ -60,11 +63,18 @@ fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
     let attempt = format!("cannot receive into '{}'", args.target);
     let pairs = assignments::split_all(&args.set)?;
     let (origin, pairs): (Vec<_>, Vec<_>) = pairs.into_iter().partition(|(name, _)| *name == "origin");
+    if origin.len() > 1 {
+        return Err(CliError::Usage("property 'origin' specified multiple times".to_owned()));
+    }
     let chosen = assignments::for_new(&attempt, &pairs, Types::FILESYSTEM_VOLUME)?;
     let mut exclude = Vec::new();
     for name in &args.exclude {
         let name = assignments::canonical_name(name);
-        exclude.push(name.map_err(|error| CliError::Usage(format!("{attempt}: {error}")))?);
+        let name = name.map_err(|error| CliError::Usage(format!("{attempt}: {error}")))?;
+        if exclude.contains(&name) {
+            return Err(CliError::Usage(format!("property '{name}' specified multiple times")));
+        }
+        exclude.push(name);
     }
     if let Some(both) = chosen.iter().find(|a| exclude.contains(&a.name)) {
         return Err(CliError::Usage(format!("property '{}' specified multiple times", both.name)));
@@ -83,6 +93,7 @@ fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
         exclude,
         skip_holds: args.skip_holds,
         by_reference: false,
+        confinement: Confinement::default(),
     })
 }
 
@@ -93,6 +104,10 @@ fn receive(
     options: &ReceiveOptions,
 ) -> Result<Exit> {
     let target = args.target.as_str();
+    let before = match args.no_mount || args.dry_run {
+        true => None,
+        false => automount::Before::receive(app, session)?,
+    };
     let progress = (args.verbose == 0).then(|| Progress::bytes(app.context, None));
     let input = app
         .context
@@ -100,7 +115,7 @@ fn receive(
         .try_clone()
         .map_err(|error| CliError::failed("cannot read standard input", &error))?;
     let cancelled = app.context.cancelled.clone();
-    let input = Interruptible { file: input, cancelled: &cancelled };
+    let input = Interruptible { file: input, cancelled: &cancelled, session };
     let teller =
         Teller { app: Mutex::new(app), args, begun: Mutex::new(Instant::now()), progress: &progress };
     let observer = Observer { event: &|event| teller.tell(event), cancelled: &cancelled };
@@ -108,12 +123,14 @@ fn receive(
     if let Some(progress) = progress {
         progress.finish();
     }
+    // Also what came of a package before it broke off.
+    let mounted = before.map_or(Ok(true), |before| before.received(app, session))?;
     match result {
         Ok(_) => {
             if !args.dry_run {
                 app.record(session);
             }
-            Ok(Exit::Ok)
+            Ok(Exit::unless(!mounted))
         }
         Err(error) => {
             let mut text = report::receive_error(target, &error);
@@ -138,7 +155,7 @@ fn correct(app: &mut App<'_>, session: &Session, args: &ReceiveArgs) -> Result<E
         .try_clone()
         .map_err(|error| CliError::failed("cannot read standard input", &error))?;
     let cancelled = app.context.cancelled.clone();
-    let input = Interruptible { file: input, cancelled: &cancelled };
+    let input = Interruptible { file: input, cancelled: &cancelled, session };
     let tell = |event| {
         if let ReceiveEvent::Progress { bytes } = event {
             progress.set(bytes);
@@ -196,7 +213,7 @@ impl Teller<'_, '_, '_> {
                 ReceiveEvent::Note(note) => app.context.complain(note),
                 ReceiveEvent::Begin { target, .. } => {
                     if let Some(progress) = self.progress {
-                        progress.message(format!("{target}  "));
+                        progress.message(&target);
                     }
                 }
                 ReceiveEvent::Progress { bytes } => {
@@ -241,21 +258,28 @@ impl Teller<'_, '_, '_> {
     }
 }
 
-/// Standard input that gives up waiting when the command is interrupted.
+/// Standard input that gives up waiting when the command is interrupted. What it waits for may come from a command that waits
+/// for the pool, so that is served.
 struct Interruptible<'a> {
     file: std::fs::File,
     cancelled: &'a AtomicBool,
+    session: &'a Session,
 }
 
 impl Read for Interruptible<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut wait = &NOT_AT_ALL;
         loop {
             if self.cancelled.load(Ordering::Relaxed) {
                 return Err(io::Error::other("interrupted"));
             }
             let mut fds = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::IN)];
-            match poll(&mut fds, Some(&WAIT)) {
-                Ok(0) | Err(Errno::INTR) => {}
+            match poll(&mut fds, Some(wait)) {
+                Ok(0) => {
+                    self.session.serve_now();
+                    wait = &WAIT;
+                }
+                Err(Errno::INTR) => {}
                 Ok(_) => return self.file.read(buf),
                 Err(error) => return Err(error.into()),
             }

@@ -4,12 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use snowmelt_dataset::text::visible_name;
 use snowmelt_fs::restore::{
-    Existing, Failure, Observer, Owners, RestoreOptions, Summary, VolumeOptions, restore, restore_volume,
+    Existing, Failure, LeftOut, Observer, Owners, RestoreOptions, Summary, VolumeOptions, restore,
+    restore_volume,
 };
 use snowmelt_fs::volume_info;
 
-use super::files::{Opened, Place, printable};
+use super::files::{Opened, Place};
 use crate::app::App;
 use crate::args::RestoreArgs;
 use crate::context::Context;
@@ -71,15 +73,19 @@ fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -
         },
         existing: existing(args),
         sync: false,
+        privileges: args.privileges.of(),
     };
     let (directory, name) = destination(&opened, target)?;
-    let progress = if args.quiet || args.verbose { None } else { Some(Progress::items(app.context)) };
+    let progress = if args.quiet || args.verbose { None } else { Some(Progress::entries(app.context)) };
     let mut watcher = Watcher { context: app.context, verbose: args.verbose, progress };
     let restored = restore(&opened.fs, opened.object, &name, &directory, options, &mut watcher);
     if let Some(progress) = watcher.progress.take() {
         progress.finish();
     }
     let summary = restored.map_err(|error| CliError::Failed(format!("cannot restore: {}", chain(&error))))?;
+    if summary.left_out != LeftOut::default() {
+        app.context.complain(summary.left_out);
+    }
     match (summary.failures, done(&summary)) {
         (0, _) => Ok(Exit::Ok),
         (_, 0) => Ok(Exit::Failed),
@@ -120,9 +126,7 @@ struct Watcher<'a> {
 impl Observer for Watcher<'_> {
     fn progress(&mut self, path: &[u8], so_far: &Summary) {
         if self.verbose {
-            let is_terminal = self.context.is_terminal_err();
-            let path = printable(path, is_terminal);
-            self.context.complain(String::from_utf8_lossy(&path));
+            self.context.complain(visible_name(path));
         }
         if let Some(progress) = &self.progress {
             progress.set(done(so_far));

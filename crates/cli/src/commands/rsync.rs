@@ -127,6 +127,8 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
             if matches!(error, RsyncError::Connection(_)) || code == ExitCode::Protocol {
                 app.context.complain(format_args!("rsync: {error}"));
             } else {
+                // A shell may give one socket for both directions: the client sees the end there, and not when this program ends.
+                let _ = rustix::net::shutdown(app.context.out.get_ref(), rustix::net::Shutdown::Write);
                 drain(app, None);
             }
             Some(code)
@@ -221,10 +223,29 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
         return Ok(refuse(request, ends, text));
     }
     let rest = path[name.len()..].strip_prefix(b"/").unwrap_or(&path[name.len()..]);
+    if let Some(missing) = missing_dataset(session, name, rest) {
+        let text = format!(
+            "rsync: [receiver] there is no dataset '{missing}', and no directory of that name in '{name}'\n\
+             rsync: make a dataset with 'snowmelt create {missing}', or name {name}/./{} for a directory",
+            lossy(rest)
+        );
+        return Ok(refuse(request, ends, text));
+    }
     Ok(match Target::begin(&session.datasets, name) {
         Ok(target) => request.receive(ends, (target, rest, &format!("{name}/")), list),
         Err(error) => refuse(request, ends, format!("rsync: [receiver] {}", chain(&error))),
     })
+}
+
+/// The dataset that a push probably means and that is not there: `tank/home/` would become a directory in the filesystem
+/// of the pool itself, where nobody looks for it. One that is there already is pushed into.
+fn missing_dataset(session: &Session, name: &str, rest: &[u8]) -> Option<String> {
+    let first = rest.split(|byte| *byte == b'/').next().filter(|first| !first.is_empty())?;
+    if name != session.name() || first == b"." {
+        return None;
+    }
+    let is_there = open_tree(&session.datasets, name).is_ok_and(|tree| tree.metadata(first, false).is_ok());
+    (!is_there).then(|| format!("{name}/{}", lossy(first)))
 }
 
 /// The list of names that a push is to be of: in a dataset of the pool, or a file of this machine.

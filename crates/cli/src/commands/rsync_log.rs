@@ -12,13 +12,14 @@ use parking_lot::Mutex;
 use snowmelt_rsync::daemon::Config;
 
 use crate::context::Context;
+use crate::journal::{Level, ServerLog};
 
 /// Files that are open at once; of log files that are named after clients there may be any number.
 const OPEN_MAX: usize = 256;
 
 /// Where lines go.
 pub struct RsyncLog {
-    err: Mutex<File>,
+    err: ServerLog,
     /// `None` is one that cannot be opened, which has been told.
     files: Mutex<HashMap<PathBuf, Option<LogFile>>>,
     /// Names of files are from here.
@@ -39,7 +40,7 @@ impl RsyncLog {
     /// When standard error cannot be had.
     pub fn open(context: &Context, config: &Config) -> io::Result<Self> {
         let log = Self {
-            err: Mutex::new(context.err.try_clone()?),
+            err: context.server_log(Level::Info)?,
             files: Mutex::default(),
             directory: context.path(""),
             zone: context.time_zone(),
@@ -61,7 +62,7 @@ impl RsyncLog {
                 return;
             }
         }
-        let _ = writeln!(self.err.lock(), "{text}");
+        self.err.line(level(text), text);
     }
 
     /// The file of this name, which is opened when it is needed first.
@@ -80,7 +81,7 @@ impl RsyncLog {
                 let path = path.display();
                 let text =
                     format!("warning: cannot open the log file {path}: {error}: what is said goes here");
-                let _ = writeln!(self.err.lock(), "{text}");
+                self.err.line(Level::Warning, &text);
             }
             files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file }));
         }
@@ -105,6 +106,13 @@ impl LogFile {
         }
         self.file.write_all(line.as_bytes())
     }
+}
+
+/// How much a line of the daemon matters: the lines themselves are as rsync has them.
+fn level(text: &str) -> Level {
+    let is_wrong = text.starts_with("warning:")
+        || ["auth failed", "denied", "unknown module", "error"].iter().any(|part| text.contains(part));
+    if is_wrong { Level::Warning } else { Level::Info }
 }
 
 fn append(path: &Path) -> io::Result<File> {

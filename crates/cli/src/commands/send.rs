@@ -1,10 +1,13 @@
 //! `send`.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PIPE_BUF;
 use snowmelt_dataset::property::format_bytes;
 use snowmelt_dataset::send::{Progress, SendFlags, SendPlan, Source, StepSize};
 use snowmelt_dataset::{Catalog, SendError, Snapshot};
@@ -16,6 +19,7 @@ use crate::args::SendArgs;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::pools::Session;
 use crate::properties::Entity;
 use crate::report;
 
@@ -40,8 +44,13 @@ pub fn run(app: &mut App<'_>, args: &SendArgs) -> Result<Exit> {
     }
     let name = args.snapshot.as_deref().unwrap_or_default();
     app.on_dataset(name, |app, session| {
+        if !name.contains('@') {
+            // What is sent is what the dataset holds now, with what is still in memory.
+            let attempt = format!("cannot send '{name}'");
+            session.datasets.pool().commit().map_err(|error| report::failed(&attempt)(error.into()))?;
+        }
         let plan = plan(app.context, &session.datasets.catalog(), args, name)?;
-        deliver(app, args, plan, name)
+        deliver(app, session, args, (plan, name))
     })
 }
 
@@ -53,6 +62,9 @@ fn check(context: &Context, args: &SendArgs) -> Result<()> {
     }
     if args.skip_missing && !args.replicate {
         return usage("skip-missing flag can only be used in conjunction with replicate");
+    }
+    if args.from.len() + args.from_all.len() > 1 {
+        return usage("only one incremental source can be given");
     }
     if args.saved && args.snapshot.as_deref().is_some_and(|name| name.contains('@')) {
         return usage("saved send must specify the dataset with partially-received state");
@@ -74,7 +86,7 @@ fn resume(app: &mut App<'_>, args: &SendArgs, text: &str) -> Result<Exit> {
     };
     let gone = |_: &str| format!("{attempt}: '{name}' used in the initial send no longer exists");
     app.on_pool(&name, gone, |app, session| match SendPlan::resume(&session.datasets.catalog(), &token) {
-        Ok(plan) => deliver(app, args, plan, &name),
+        Ok(plan) => deliver(app, session, args, (plan, &name)),
         Err(error @ (SendError::ResumeTargetGone { .. } | SendError::ResumeSourceGone { .. })) => {
             app.context.complain(report::send_error(&name, &error));
             Ok(Exit::Other(GONE))
@@ -96,6 +108,7 @@ fn flags(args: &SendArgs) -> SendFlags {
         skip_missing: args.skip_missing,
         exclude: args.exclude.clone(),
         saved: args.saved,
+        within: None,
     }
 }
 
@@ -106,47 +119,60 @@ fn plan(context: &mut Context, catalog: &Catalog, args: &SendArgs, name: &str) -
         return SendPlan::saved(catalog, &dataset).map_err(failed);
     }
     if !name.contains('@') {
-        names::open_dataset(catalog, name)?;
-        return Err(CliError::Failed(format!(
-            "cannot send '{name}': only snapshots can be sent: take one first"
-        )));
+        return head_plan(context, catalog, args, name);
     }
     let to = names::open_snapshot(catalog, name)?;
     let flags = flags(args);
     if args.replicate {
-        let from = match (&args.from, &args.from_all) {
+        let from = match (args.from.last(), args.from_all.last()) {
             (Some(from), _) => Some((short_source(from, &to)?, false)),
             (None, Some(from)) => Some((short_source(from, &to)?, true)),
             (None, None) => None,
         };
         return SendPlan::replicate(catalog, &to, from, &flags).map_err(failed);
     }
-    if let Some(from) = &args.from_all {
+    if let Some(from) = args.from_all.last() {
         if from.contains('#') {
             let why = "Error: multiple snapshots cannot be sent from a bookmark.";
             return Err(CliError::Failed(why.to_owned()));
         }
-        let from = source(context, catalog, from, &to)?;
+        let from = source(context, catalog, from, &to.dataset)?;
         return SendPlan::all_between(catalog, from, &to, &flags).map_err(failed);
     }
-    let from = match &args.from {
-        Some(from) => source(context, catalog, from, &to)?,
+    let from = match args.from.last() {
+        Some(from) => source(context, catalog, from, &to.dataset)?,
         None => Source::None,
     };
     SendPlan::single(catalog, &to, from, &flags).map_err(failed)
 }
 
+/// A dataset as it is now.
+fn head_plan(context: &mut Context, catalog: &Catalog, args: &SendArgs, name: &str) -> Result<SendPlan> {
+    let dataset = names::open_dataset(catalog, name)?;
+    if args.replicate || !args.from_all.is_empty() || args.properties || args.backup || args.holds {
+        return Err(CliError::Usage(format!(
+            "Error: Unsupported flag with filesystem or bookmark: '{name}' is not a snapshot"
+        )));
+    }
+    let from = match args.from.last() {
+        Some(from) => source(context, catalog, from, name)?,
+        None => Source::None,
+    };
+    SendPlan::head(catalog, &dataset, from, &flags(args))
+        .map_err(|error| CliError::Failed(report::send_error(name, &error)))
+}
+
 /// What a stream is incremental from: `@a`, `#a`, `tank/x@a`, `tank/x#a`, or `a`, which is taken for `@a`.
-fn source(context: &mut Context, catalog: &Catalog, from: &str, to: &Snapshot) -> Result<Source> {
+fn source(context: &mut Context, catalog: &Catalog, from: &str, dataset: &str) -> Result<Source> {
     let full = if from.starts_with(['@', '#']) {
-        format!("{}{from}", to.dataset)
+        format!("{dataset}{from}")
     } else if from.contains(['@', '#']) {
         from.to_owned()
     } else {
         context.complain(
             "Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to avoid ambiguity.",
         );
-        format!("{}@{from}", to.dataset)
+        format!("{dataset}@{from}")
     };
     let missing = || CliError::Failed(format!("incremental source ({full}) does not exist"));
     match Entity::find(catalog, &full).map_err(|_| missing())? {
@@ -169,14 +195,19 @@ fn short_source<'a>(from: &'a str, to: &Snapshot) -> Result<&'a str> {
 }
 
 /// Tells sizes if asked, and sends unless it is only a question.
-fn deliver(app: &mut App<'_>, args: &SendArgs, plan: SendPlan, name: &str) -> Result<Exit> {
+fn deliver(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &SendArgs,
+    (plan, name): (SendPlan, &str),
+) -> Result<Exit> {
     let tells = args.verbose > 0 || args.parsable || args.process_title;
     for warning in plan.warnings() {
         app.context.complain(warning);
     }
     if tells {
         let sizes = plan.estimate().map_err(|error| CliError::Failed(report::send_error(name, &error)))?;
-        let text = sizes_text(&sizes, args.parsable, args.replicate || args.from_all.is_some());
+        let text = sizes_text(&sizes, args.parsable, args.replicate || !args.from_all.is_empty());
         // In a real send standard output is the stream's.
         if args.dry_run {
             app.context.out.write_all(text.as_bytes())?;
@@ -187,7 +218,7 @@ fn deliver(app: &mut App<'_>, args: &SendArgs, plan: SendPlan, name: &str) -> Re
     if args.dry_run {
         return Ok(Exit::Ok);
     }
-    send(app, args, &plan, name, tells)
+    send(app, session, args, (&plan, name, tells))
 }
 
 /// One line for each snapshot, then the sum (`send_print_verbose` in `lib/libzfs/libzfs_sendrecv.c`).
@@ -226,13 +257,19 @@ fn sizes_text(sizes: &[StepSize], parsable: bool, is_package: bool) -> String {
     text
 }
 
-fn send(app: &mut App<'_>, args: &SendArgs, plan: &SendPlan, name: &str, tells: bool) -> Result<Exit> {
-    let out = app
+fn send(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &SendArgs,
+    (plan, name, tells): (&SendPlan, &str, bool),
+) -> Result<Exit> {
+    let file = app
         .context
         .out
         .get_ref()
         .try_clone()
         .map_err(|error| CliError::failed("cannot write the stream", &error))?;
+    let out = Output { file, session };
     let (cancelled, flag) = (app.context.cancelled.clone(), plan.cancel_flag());
     let zone = app.context.time_zone();
     let last: Mutex<(Instant, String)> = Mutex::new((Instant::now(), String::new()));
@@ -264,6 +301,31 @@ fn send(app: &mut App<'_>, args: &SendArgs, plan: &SendPlan, name: &str, tells: 
     match plan.run(out, &progress) {
         Ok(_) => Ok(Exit::Ok),
         Err(error) => Err(CliError::Failed(report::send_error(name, &error))),
+    }
+}
+
+/// Standard output. A reader that leaves a pipe full may be waiting for the pool, so it is served from then on.
+struct Output<'a> {
+    file: File,
+    session: &'a Session,
+}
+
+impl Write for Output<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.session.is_serving() {
+            return self.file.write(bytes);
+        }
+        let mut fds = [PollFd::new(&self.file, PollFlags::OUT)];
+        if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? == 0 {
+            self.session.serve_now();
+        }
+        // A pipe that is ready takes so much at once.
+        let len = bytes.len().min(PIPE_BUF);
+        self.file.write(bytes.get(..len).unwrap_or(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -1,6 +1,5 @@
 //! `serve rsync`.
 
-use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,30 +73,26 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip());
         let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
         // Only the index of the module that this client chooses is read.
-        let link = Link::new(File::from(input), File::from(output));
+        let link = Link::over(input, output).map_err(failed)?;
         // A thread of its own: whoever it becomes to read a module, this one stays who it is.
         let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
         let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
         served.map_err(|error| CliError::failed("cannot serve rsync", &error))?;
         return Ok(Exit::Ok);
     }
-    let (addresses, pid_file) = (addresses(&config, args)?, config.pid_file.clone());
+    let (listeners, pid_file) = (listeners(&config, args)?, config.pid_file.clone());
     let backlog = config.listen_backlog;
     let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
     daemon.load_indexes().map_err(|(module, error)| {
         CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
     })?;
-    let mut listeners = Vec::new();
-    for address in addresses {
-        let listening = Listener::tcp(address);
-        let listening = match backlog {
-            Some(count) => listening.and_then(|listener| listener.with_backlog(count)),
-            None => listening,
-        };
-        listeners.push(
-            listening.map_err(|error| CliError::failed(format!("cannot listen on {address}"), &error))?,
-        );
+    let listeners: Vec<Listener> = match backlog {
+        Some(count) => {
+            listeners.into_iter().map(|one| one.with_backlog(count)).collect::<std::io::Result<_>>()
+        }
+        None => Ok(listeners),
     }
+    .map_err(failed)?;
     let pid_file = pid_file.map(|file| app.context.path(file));
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(failed)?;
@@ -128,16 +123,18 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
     Ok(Exit::Ok)
 }
 
-fn addresses(config: &Config, args: &ServeRsyncArgs) -> Result<Vec<SocketAddr>> {
+/// What is listened on.
+fn listeners(config: &Config, args: &ServeRsyncArgs) -> Result<Vec<Listener>> {
     let port = args.port.or(config.port).unwrap_or(PORT);
-    match args.address.as_ref().or(config.address.as_ref()) {
+    let failed =
+        |at: String| move |error: std::io::Error| CliError::failed(format!("cannot listen on {at}"), &error);
+    let Some(text) = args.address.as_ref().or(config.address.as_ref()) else {
         // One socket takes both kinds of addresses.
-        None => Ok(vec![SocketAddr::from(([0_u16; 8], port))]),
-        Some(text) => {
-            let resolved = (text.trim_matches(['[', ']']), port).to_socket_addrs();
-            Ok(resolved.map_err(|error| CliError::Usage(format!("--address {text}: {error}")))?.collect())
-        }
-    }
+        return Ok(vec![Listener::any(port).map_err(failed(format!("port {port}")))?]);
+    };
+    let resolved = (text.trim_matches(['[', ']']), port).to_socket_addrs();
+    let resolved = resolved.map_err(|error| CliError::Usage(format!("--address {text}: {error}")))?;
+    resolved.map(|address| Listener::tcp(address).map_err(failed(address.to_string()))).collect()
 }
 
 /// Without a pool there are no datasets.

@@ -7,12 +7,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
+use snowmelt_dataset::Subtree;
+use snowmelt_dataset::property::PeerProperties;
+use snowmelt_dataset::text::visible_message;
+use snowmelt_fs::restore::Privileges;
+use snowmelt_replicate::access::{Access, Role};
 use snowmelt_replicate::serve::{Taker, serve_pool};
-use snowmelt_replicate::target::serve_target;
+use snowmelt_replicate::target::{Here, serve_target};
 
 use super::sync::devices;
 use super::take_in::ShadowTaker;
-use crate::app::App;
+use crate::app::{App, pool_of};
 use crate::args::ServeSyncArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
@@ -26,25 +31,55 @@ use crate::pools::shadow::{self, Shadow};
 /// When there is no such pool, or what is at the other side is no `sync`.
 pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
     if args.into {
-        return target(app, &args.source);
+        return target(app, &args.source, args.privileges.of());
     }
     if args.source.as_os_str().as_encoded_bytes().starts_with(b"/") {
+        if args.receive_only || args.append_only || !args.allow_property.is_empty() {
+            let name = args.source.display();
+            return Err(CliError::Usage(format!(
+                "'{name}': a directory or an image is served as a source only; --into serves it as a target"
+            )));
+        }
         return directory(app, &args.source);
     }
-    let pool = args.source.to_string_lossy();
+    let name = args.source.to_string_lossy();
+    let access = access(&name, args)?;
+    let pool = pool_of(&name);
     let missing = |_: &str| {
         format!(
             "cannot open '{pool}': no such pool\nif it was exported, 'snowmelt pool import' brings it back"
         )
     };
-    app.on_pool(&pool, missing, |app, session| {
+    app.on_pool(pool, missing, |app, session| {
         let cancelled = app.context.cancelled.clone();
-        Files::of(app, &pool)?.serve(session, None, &cancelled)
+        Files::of(app, &name)?.serve(session, &access, None, &cancelled)
     })
 }
 
+/// What the client may reach and do in a pool.
+fn access(name: &str, args: &ServeSyncArgs) -> Result<Access> {
+    let attempt = format!("cannot serve '{name}'");
+    let root = Subtree::new(name).map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?;
+    let properties = PeerProperties::with(args.allow_property.iter().map(String::as_str))
+        .map_err(|error| CliError::Usage(format!("{attempt}: --allow-property: {error}")))?;
+    let access = match name.contains('/') {
+        true => Access::to_subtree(root, role(args)),
+        false => Access::to_pool(role(args)),
+    };
+    Ok(access.with_properties(properties))
+}
+
+fn role(args: &ServeSyncArgs) -> Role {
+    match (args.send_only, args.append_only, args.receive_only) {
+        (true, _, _) => Role::Send,
+        (_, true, _) => Role::Append,
+        (_, _, true) => Role::Receive,
+        _ => Role::Full,
+    }
+}
+
 /// What is there, or is not yet, is a target.
-fn target(app: &App<'_>, path: &Path) -> Result<Exit> {
+fn target(app: &App<'_>, path: &Path, privileges: Privileges) -> Result<Exit> {
     let name = path.display().to_string();
     if !path.is_absolute() {
         return Err(CliError::Usage(format!("--into '{name}': it is named from its root on (/srv/copy)")));
@@ -54,10 +89,11 @@ fn target(app: &App<'_>, path: &Path) -> Result<Exit> {
     let teller = |what: &str| {
         let Ok(mut err) = err.lock() else { return };
         // If nobody listens any more the sync goes on all the same.
-        let _ = writeln!(err, "{what}");
+        let _ = writeln!(err, "{}", visible_message(what));
     };
     let streams = (File::from(input), File::from(output));
-    serve_target(path.to_owned(), devices(app), streams, &teller, &app.context.cancelled)
+    let target = Here::new(path.to_owned(), devices(app)).with_privileges(privileges);
+    serve_target(target, streams, &teller, &app.context.cancelled)
         .map_err(|error| CliError::failed(attempt, &error))?;
     Ok(Exit::Ok)
 }
@@ -78,7 +114,9 @@ fn directory(app: &mut App<'_>, path: &Path) -> Result<Exit> {
             return Err(CliError::Failed(format!("{attempt}: '{}' is no shadow", session.name())));
         };
         let taker = ShadowTaker::new(app, session, &shadow, place, lost.as_ref());
-        files.serve(session, Some(&taker), &cancelled)
+        // Of a source nobody writes to anything.
+        let root = Subtree::new(&shadow.dataset).map_err(|error| CliError::failed(&attempt, &error))?;
+        files.serve(session, &Access::to_subtree(root, Role::Send), Some(&taker), &cancelled)
     });
     if is_ours {
         shadow.remove_if_unused();
@@ -103,9 +141,15 @@ impl Files {
         Ok(Self { attempt, input, output })
     }
 
-    fn serve(self, session: &Session, taker: Option<&dyn Taker>, cancelled: &AtomicBool) -> Result<Exit> {
+    fn serve(
+        self,
+        session: &Session,
+        access: &Access,
+        taker: Option<&dyn Taker>,
+        cancelled: &AtomicBool,
+    ) -> Result<Exit> {
         let Self { attempt, input, output } = self;
-        serve_pool(&session.datasets, taker, File::from(input), File::from(output), cancelled)
+        serve_pool(&session.datasets, access, taker, File::from(input), File::from(output), cancelled)
             .map_err(|error| CliError::failed(attempt, &error))?;
         Ok(Exit::Ok)
     }

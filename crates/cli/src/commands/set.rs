@@ -2,8 +2,9 @@
 
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Target, Types, Value, validate};
 use snowmelt_dataset::{Catalog, DatasetError, Kind, resized_reservation, volume_reservation};
+use snowmelt_stream::features::Features;
 
-use super::{assignments, names};
+use super::{assignments, automount, names};
 use crate::app::App;
 use crate::args::SetArgs;
 use crate::error::{CliError, Result};
@@ -18,11 +19,17 @@ use crate::report;
 /// When the words make no sense; when something cannot be set.
 pub fn run(app: &mut App<'_>, args: &SetArgs) -> Result<Exit> {
     let (pairs, datasets) = split_words(&args.words)?;
-    app.on_datasets(datasets, |app, session| {
+    app.on_each_pool(datasets, |app, session, datasets| {
         let mut failed = false;
         for name in datasets {
-            match set(session, name, &pairs) {
-                Ok(()) => {}
+            let done = if args.no_mount {
+                set(session, name, &pairs).map(|()| true)
+            } else {
+                let properties: Vec<_> = pairs.iter().map(|(name, value)| (*name, Some(*value))).collect();
+                automount::around(app, session, name, &properties, |_| set(session, name, &pairs))
+            };
+            match done {
+                Ok(all) => failed |= !all,
                 Err(error @ CliError::Usage(_)) => return Err(error),
                 Err(error) => {
                     app.context.complain(error);
@@ -72,6 +79,7 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
         _ => None,
     };
     let target = Target { types: entity.types(), creating: false, volume_block_size };
+    check_keylocation(&entity, pairs, &attempt)?;
     let mut chosen = validate(pairs.iter().copied(), target).map_err(assignments::refused(&attempt))?;
     check_against_use(&catalog, &entity, &mut chosen, &attempt)?;
     let parsed = names::parse(name, &open)?;
@@ -95,6 +103,18 @@ fn set(session: &Session, name: &str, pairs: &[(&str, &str)]) -> Result<()> {
         .set_properties(&parsed, &assignments::stored(&chosen))
         .map_err(report::failed(&attempt))?;
     grown.map_or(Ok(()), resize)
+}
+
+/// Where a key is only concerns what has one.
+fn check_keylocation(entity: &Entity, pairs: &[(&str, &str)], attempt: &str) -> Result<()> {
+    let is_encrypted = match entity {
+        Entity::Dataset(dataset) => dataset.record.content.features.contains(Features::RAW),
+        _ => false,
+    };
+    if !is_encrypted && pairs.iter().any(|(name, _)| *name == "keylocation") {
+        return Err(CliError::Failed(format!("{attempt}: keylocation may only be set on encryption roots")));
+    }
+    Ok(())
 }
 
 /// Has as much reserved as before: nothing, something, or the whole.

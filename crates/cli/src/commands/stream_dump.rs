@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use snowmelt_dataset::text::visible_message;
 use snowmelt_stream::reader::Reader;
 use snowmelt_stream::verify::Summary;
 
@@ -33,10 +34,12 @@ pub fn run(app: &mut App<'_>, args: &StreamDumpArgs) -> Result<Exit> {
         };
         let record = &positioned.record;
         let out = &mut app.context.out;
-        match verbose {
-            true => write!(out, "{}", record.dump(&payload))?,
-            false => write!(out, "{}", record.dump_brief(&payload))?,
-        }
+        let text = match verbose {
+            true => record.dump(&payload).to_string(),
+            false => record.dump_brief(&payload).to_string(),
+        };
+        // Names in it may be a stranger's.
+        write!(out, "{}", visible_message(&text))?;
         if args.data {
             hex(out, &payload)?;
         }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::json;
 use snowmelt_crypt::{Authenticated, Keydata, Verifier};
 use snowmelt_dataset::property::format_bytes;
+use snowmelt_dataset::text::visible_name;
 use snowmelt_stream::error::StreamError;
 use snowmelt_stream::reader::{Positioned, Reader};
 use snowmelt_stream::verify::Summary;
@@ -240,7 +241,8 @@ fn print(app: &mut App<'_>, name: &str, checked: &Checked) -> Result<()> {
     let out = &mut app.context.out;
     for begin in &summary.snapshots {
         let kind = if begin.from_guid == 0 { "full" } else { "incremental" };
-        writeln!(out, "{kind}  {}  guid {}", begin.to_name, begin.to_guid)?;
+        let name = visible_name(begin.to_name.to_string().as_bytes());
+        writeln!(out, "{kind}  {name}  guid {}", begin.to_guid)?;
     }
     let (records, bytes) = (summary.records(), format_bytes(summary.bytes));
     let features = feature_names(summary);

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use snowmelt_dataset::property::format_bytes;
+use snowmelt_dataset::text::visible_name;
 use snowmelt_dataset::{DatasetError, Datasets, DestroyPlan, Staging};
 use snowmelt_fs::import::SourceStat;
 use snowmelt_fs::shadow::{Suspect, suspects};
@@ -23,6 +24,9 @@ use crate::error::{CliError, Result};
 use crate::pools::shadow::{self, About, Lock, Shadow};
 use crate::pools::{Session, outside};
 use crate::report;
+
+/// Longest name of a target that is noted, in characters.
+const TARGET_MAX: usize = 1000;
 
 /// Takes in the source of a shadow.
 pub(super) struct ShadowTaker<'a, 'b> {
@@ -263,7 +267,9 @@ impl Taker for ShadowTaker<'_, '_> {
             _ => {}
         }
         let mut about = About::load(self.place);
-        about.sent(target, jiff::Timestamp::now().as_second());
+        // The client says it: one line that is not too long.
+        let target: String = target.chars().take(TARGET_MAX).collect();
+        about.sent(&visible_name(target.as_bytes()), jiff::Timestamp::now().as_second());
         self.remember(&about)
     }
 }

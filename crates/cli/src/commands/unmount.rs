@@ -14,8 +14,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use snowmelt_dataset::Name;
 use snowmelt_fuse::{Mount, MountError, Mounted};
 
+use super::automount;
 use crate::app::{App, pool_of};
-use crate::args::UnmountArgs;
+use crate::args::{Program, UnmountArgs};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::Session;
@@ -48,12 +49,13 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
     }
     let attempt = attempt(&dir);
     let words = [OsString::from("--"), dir.clone().into()];
-    in_owner(app, &found.name, args.force, &words, |_, session| {
+    in_owner(app, &found.name, args.force, &words, |app, session| {
         let mount = session.mounts.list().into_iter().rev().find(|mount| mount.dir() == dir);
         let mount = mount.ok_or_else(|| {
             // Another pool of the same name, or of another user.
             CliError::Failed(format!("{attempt}: it is not served by the process that has the pool open"))
         })?;
+        automount::unmount_inside(app, session, &mount, args.force)?;
         end(&mount, args.force)
     })
 }
@@ -69,8 +71,9 @@ fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted
         };
     }
     let target = target.to_owned();
-    app.on_dataset(&target.clone(), |_, session| {
+    app.on_dataset(&target.clone(), |app, session| {
         if let Some(mount) = find(session, &target) {
+            automount::unmount_inside(app, session, &mount, args.force)?;
             return end(&mount, args.force);
         }
         // The process that served it has died, so that we own the pool.
@@ -120,6 +123,16 @@ fn all(app: &mut App<'_>, args: &UnmountArgs, table: &[Mounted]) -> Result<Exit>
     Ok(Exit::unless(failed))
 }
 
+/// Everything of the pool of this name.
+///
+/// # Errors
+/// When the pool cannot be opened. What cannot be unmounted is reported.
+pub(super) fn pool(app: &mut App<'_>, name: &str, force: bool) -> Result<Exit> {
+    let args = UnmountArgs { all: true, force, unload_key: false, target: None };
+    let words = [OsString::from("-a"), "--".into(), name.into()];
+    in_owner(app, name, force, &words, |app, session| all_of(app, session, &args))
+}
+
 /// Everything of one pool, those inside others first. Failures are told, and the others unmounted all the same.
 fn all_of(app: &mut App<'_>, session: &Session, args: &UnmountArgs) -> Result<Exit> {
     let mut failed = false;
@@ -140,7 +153,9 @@ fn in_owner(
     words: &[OsString],
     work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
 ) -> Result<Exit> {
-    let said = ["unmount"].into_iter().chain(force.then_some("-f")).map(OsString::from);
+    let shim = Program::of(&app.context.args).0;
+    let shim = (shim != Program::Snowmelt).then_some("zfs");
+    let said = shim.into_iter().chain(["unmount"]).chain(force.then_some("-f")).map(OsString::from);
     let given = std::mem::replace(&mut app.context.args, said.chain(words.iter().cloned()).collect());
     let missing = |pool: &str| format!("cannot unmount '{name}': its pool '{pool}' is not to be found");
     let done = app.on_pool(name, missing, work);
@@ -153,7 +168,7 @@ fn attempt(dir: &Path) -> String {
 }
 
 /// Unmounts what this process has mounted, and waits until everything written is in the pool.
-fn end(mount: &Mount, force: bool) -> Result<Exit> {
+pub(super) fn end(mount: &Mount, force: bool) -> Result<Exit> {
     let attempt = attempt(mount.dir());
     // A forced one is over only when nobody uses it any more.
     let unmounted = mount.unmount(force).and_then(|()| if force { Ok(()) } else { mount.wait() });

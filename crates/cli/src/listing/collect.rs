@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use snowmelt_dataset::property::{Kind, PropertyName, Source, TextStyle, Types, Value};
-use snowmelt_dataset::{Catalog, Dataset, DatasetError, DatasetId};
+use snowmelt_dataset::{Catalog, Dataset, DatasetError};
 
 use super::request::{Cell, Columns, Request, Row, Rows, Selection, SortValue, bit};
-use crate::properties::{Entity, Reader};
+use crate::properties::{Entity, Mounted, Reader};
 use crate::report;
 
 const DATASETS: u8 = bit(Types::FILESYSTEM_VOLUME);
@@ -19,7 +19,7 @@ const BOOKMARKS: u8 = bit(Types::BOOKMARK);
 /// When the pool cannot be read. That a name is none is told in the rows.
 pub fn collect(
     catalog: &Catalog,
-    mounted: HashSet<DatasetId>,
+    mounted: Mounted,
     request: &Request,
     style: &TextStyle<'_>,
 ) -> Result<Rows, DatasetError> {

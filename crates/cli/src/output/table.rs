@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use snowmelt_dataset::text::visible_name;
+
 /// A column.
 #[derive(Debug, Clone)]
 pub struct Column {
@@ -31,7 +33,7 @@ impl Column {
     }
 }
 
-/// Prints rows; `scripted` (`-H`) means without header and with one tab between columns. Two blanks stand between
+/// Prints rows. For people, cells are printed without what a terminal would obey: values and tags may be strangers'. `scripted` (`-H`) means without header and with one tab between columns. Two blanks stand between
 /// columns otherwise, and none after the last.
 ///
 /// # Errors
@@ -48,6 +50,9 @@ pub fn print(
         }
         return Ok(());
     }
+    let shown: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| visible_name(cell.as_bytes())).collect()).collect();
+    let rows = shown.as_slice();
     let widths: Vec<usize> = columns
         .iter()
         .enumerate()

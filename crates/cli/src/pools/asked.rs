@@ -97,6 +97,17 @@ impl Asked {
         }
     }
 
+    /// The answer to a question that was not answered soon, if it comes while it is worth waiting for.
+    pub fn wait<T: Send + 'static>(&self, question: &Pending<T>) -> Option<T> {
+        while question.since() < WAIT_MAX && !self.cancelled.load(Ordering::Relaxed) {
+            let answer = question.within(question.since() + STEP);
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        None
+    }
+
     /// Whether there is any sense in waiting for a place; what has come from it goes to `pools`.
     fn is_awaited(&self, path: &Path, pools: &mut Vec<KnownPool>) -> bool {
         let mut all = self.silent.lock();

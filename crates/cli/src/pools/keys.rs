@@ -14,11 +14,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::termios::isatty;
-use snowmelt_pool::{KeyError, KeyFormat, KeyRecord, Keys, PassphraseCost, Pool, Suite, Wrap};
+use snowmelt_pool::{KeyError, KeyFormat, KeyRecord, Keys, PassphraseCost, Pool, PoolError, Suite, Wrap};
 use snowmelt_store::{Location, Store};
 use zeroize::Zeroizing;
 
 use super::Places;
+use super::registry::{create_private, make_config_dir};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::secrets::{self, Terminal};
@@ -88,9 +89,11 @@ impl KeySource {
 
     /// The key material.
     fn read(&self, context: &Context, question: &str, stdin: Stdin) -> Result<Zeroizing<Vec<u8>>> {
+        secrets::protect_process();
         match self {
             Self::File(path) => {
-                let read = key_file(path).and_then(secrets::material);
+                let opened = key_file(path).inspect(|file| secrets::warn_of_readers(context, path, file));
+                let read = opened.and_then(secrets::material);
                 read.map_err(|error| CliError::failed(format!("cannot read the key file {path:?}"), &error))
             }
             Self::Command(command) => secrets::of_command(context, command),
@@ -217,9 +220,8 @@ fn write(path: &Path, word: &str) -> Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let new = path.with_extension("tmp");
     let write = || {
-        fs::create_dir_all(directory)?;
-        let mut options = fs::File::options();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        make_config_dir(directory)?;
+        let mut file = create_private(&new)?;
         file.write_all(format!("{word}\n").as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)?;
@@ -242,11 +244,18 @@ fn remove(path: &Path) -> Result<()> {
 /// # Errors
 /// When it is not to be had, or the wrong one.
 pub fn load(context: &Context, store: &dyn Store, location: &Location, stdin: Stdin) -> Result<Option<Keys>> {
-    let record = Pool::key_record_of(store);
-    let record = record.map_err(|error| {
-        CliError::failed(format!("cannot open the pool at {}", location.path().display()), &error)
-    })?;
-    record.map(|record| of_record(context, &record, location, stdin)).transpose()
+    record(store, location)?.map(|record| of_record(context, &record, location, stdin)).transpose()
+}
+
+/// The record of the key of the pool in a store; `None` if it is not encrypted.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn record(store: &dyn Store, location: &Location) -> Result<Option<KeyRecord>> {
+    let failed = |error: &PoolError| {
+        CliError::failed(format!("cannot open the pool at {}", location.path().display()), error)
+    };
+    Pool::key_record_of(store).map_err(|error| failed(&error))
 }
 
 /// The key that a record holds.

@@ -1,6 +1,7 @@
 //! Where pools are looked for: what `--pool-dir` (or SNOWMELT_POOLS) names, then `$XDG_DATA_HOME/snowmelt/*`, then the
 //! registry. Of pools with one name the first found counts; a pool found twice counts once.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,12 @@ pub struct Places {
     shadows: PathBuf,
     registry: Registry,
     asked: Asked,
+    /// Lists a directory.
+    list: fn(&Path) -> Option<Vec<PathBuf>>,
 }
+
+/// Directories of pools that did not answer soon.
+type Slow = RefCell<Vec<Pending<Option<Vec<PathBuf>>>>>;
 
 impl Places {
     /// The places of a command: `named` is what its options name.
@@ -56,6 +62,7 @@ impl Places {
             shadows: home("XDG_STATE_HOME", ".local/state").join("snowmelt/shadow"),
             registry: Registry::new(registry.join("snowmelt/pools")),
             asked: Asked::new(context),
+            list,
         }
     }
 
@@ -68,6 +75,7 @@ impl Places {
             shadows: PathBuf::from("/nonexistent"),
             registry: Registry::new("/nonexistent/pools".into()),
             asked: self.asked.clone(),
+            list: self.list,
         }
     }
 
@@ -113,17 +121,29 @@ impl Places {
     pub fn find(&self, name: &str) -> Option<KnownPool> {
         let index = stream_index::is_name(name).then(|| self.indexes.join(name));
         let shadow = shadow::is_name(name).then(|| self.shadows.join(name));
-        let candidates = index.into_iter().chain(shadow).chain(self.candidates());
+        let slow = Slow::default();
+        let candidates = index.into_iter().chain(shadow).chain(self.candidates(&slow));
         let is_it = |pool: &KnownPool| pool.label.name == name;
+        let found = self.first(candidates, is_it);
+        // A directory that answers late is no directory without pools: a busy machine takes its time.
+        found.or_else(|| self.first(self.late(slow).into_iter(), is_it))
+    }
+
+    /// The first pool at these places that is the one: of those that answer soon, or else of the others.
+    fn first(
+        &self,
+        paths: impl Iterator<Item = PathBuf>,
+        is_it: impl Fn(&KnownPool) -> bool,
+    ) -> Option<KnownPool> {
         let mut silent = Vec::new();
-        for path in candidates {
+        for path in paths {
             match self.asked.soon(&path) {
                 Some(Some(pool)) if is_it(&pool) => return Some(pool),
                 Some(_) => {}
                 None => silent.push(path),
             }
         }
-        self.asked.late(silent, is_it).into_iter().find(is_it)
+        self.asked.late(silent, &is_it).into_iter().find(is_it)
     }
 
     /// The pool at this path, wherever pools are looked for otherwise.
@@ -135,13 +155,13 @@ impl Places {
     /// Every pool, by name.
     pub fn all(&self) -> Vec<KnownPool> {
         let mut pools: Vec<KnownPool> = Vec::new();
-        let mut silent = Vec::new();
-        for path in self.candidates() {
-            match self.asked.soon(&path) {
-                Some(found) => add(&mut pools, found),
-                None => silent.push(path),
-            }
-        }
+        let (mut silent, slow) = (Vec::new(), Slow::default());
+        let mut ask = |path: PathBuf| match self.asked.soon(&path) {
+            Some(found) => add(&mut pools, found),
+            None => silent.push(path),
+        };
+        self.candidates(&slow).for_each(&mut ask);
+        self.late(slow).into_iter().for_each(ask);
         if !silent.is_empty() {
             // Nobody waits for a member of a mirror that was found by another.
             let members: BTreeSet<PathBuf> =
@@ -153,14 +173,33 @@ impl Places {
         pools
     }
 
-    fn candidates(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let named = self
-            .named
-            .iter()
-            .flat_map(|path| if self.is_pool(path) { vec![path.clone()] } else { below(path) });
-        let usual = std::iter::once_with(|| below(&self.data_home)).flatten();
+    fn candidates<'a>(&'a self, slow: &'a Slow) -> impl Iterator<Item = PathBuf> + 'a {
+        let named = self.named.iter().flat_map(|path| match self.asked.soon(path) {
+            Some(Some(_)) => vec![path.clone()],
+            Some(None) => self.below(path, slow),
+            // It may be a pool, or a directory of pools.
+            None => std::iter::once(path.clone()).chain(self.below(path, slow)).collect(),
+        });
+        let usual = std::iter::once_with(|| self.below(&self.data_home, slow)).flatten();
         let listed = std::iter::once_with(|| self.registry.read().unwrap_or_default()).flatten();
         named.chain(usual).chain(listed)
+    }
+
+    /// What is directly in a directory, in order; nothing if it cannot be read. One that does not answer soon goes to `slow`.
+    fn below(&self, directory: &Path, slow: &Slow) -> Vec<PathBuf> {
+        let (directory, list) = (directory.to_owned(), self.list);
+        let listed = Pending::ask(move || list(&directory));
+        let found = listed.within(QUIET);
+        if found.is_none() {
+            slow.borrow_mut().push(listed);
+        }
+        found.flatten().unwrap_or_default()
+    }
+
+    /// What is in the directories that did not answer soon, as far as they answer now.
+    fn late(&self, slow: Slow) -> Vec<PathBuf> {
+        let listed = slow.into_inner();
+        listed.iter().filter_map(|listed| self.asked.wait(listed).flatten()).flatten().collect()
     }
 
     /// Whether a pool is at this path, and not below it: what does not answer is asked itself.
@@ -180,16 +219,11 @@ fn add(pools: &mut Vec<KnownPool>, found: impl IntoIterator<Item = KnownPool>) {
     }
 }
 
-/// What is directly in a directory, in order; nothing if it cannot be read, or does not answer soon.
-fn below(directory: &Path) -> Vec<PathBuf> {
-    let directory = directory.to_owned();
-    let listed = Pending::ask(move || {
-        let entries = std::fs::read_dir(directory).ok()?;
-        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.sort();
-        Some(paths)
-    });
-    listed.within(QUIET).flatten().unwrap_or_default()
+fn list(directory: &Path) -> Option<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory).ok()?;
+    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    Some(paths)
 }
 
 /// The pool at a path, if there is one.
@@ -203,4 +237,50 @@ pub(super) fn known(path: &Path) -> Option<KnownPool> {
     let location = Location::detect(path).ok()?;
     let label = snowmelt_store::label(&location).ok()?;
     Some(KnownPool { label, location })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Surroundings;
+    use crate::pools::keys::KnownKeys;
+    use std::sync::Arc;
+
+    /// As a busy machine may: later than others are asked in its place.
+    fn list_late(directory: &Path) -> Option<Vec<PathBuf>> {
+        std::thread::sleep(2 * QUIET);
+        list(directory)
+    }
+
+    fn places(home: &Path, named: &[PathBuf]) -> Places {
+        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let context = Context::new(Surroundings {
+            args: Vec::new(),
+            stdin: null(),
+            stdout: null(),
+            stderr: null(),
+            cwd: home.to_owned(),
+            env: ["HOME", "XDG_CONFIG_HOME"].map(|name| (name.into(), home.into())).to_vec(),
+            cancelled: Arc::default(),
+            keys: KnownKeys::default(),
+        });
+        Places { list: list_late, ..Places::new(&context, named) }
+    }
+
+    #[test]
+    fn a_directory_that_answers_late_has_its_pools_found() {
+        let home = tempfile::tempdir().unwrap();
+        let pools = home.path().join(".local/share/snowmelt");
+        std::fs::create_dir_all(&pools).unwrap();
+        let label = PoolLabel { name: "tank".to_owned(), guid: 7 };
+        let options = snowmelt_store::CreateOptions { label, size: None, force: false };
+        snowmelt_store::create(&Location::Directory(pools.join("tank")), &options).unwrap();
+        for places in
+            [places(home.path(), &[]), places(Path::new("/nonexistent"), std::slice::from_ref(&pools))]
+        {
+            assert_eq!(places.find("tank").unwrap().label.guid, 7);
+            assert!(places.find("other").is_none());
+            assert_eq!(places.all().len(), 1);
+        }
+    }
 }

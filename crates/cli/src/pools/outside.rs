@@ -1,13 +1,14 @@
 //! What is outside of a pool, as the pool remembers it (docs/format/pool.md, "Blocks outside the pool").
 
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use snowmelt_dataset::Datasets;
 use snowmelt_fs::shadow::ShadowSource;
-use snowmelt_pool::{OutsideFile, Pool, PoolError};
+use snowmelt_pool::{Outside, OutsideFile, OutsidePtr, Pool, PoolError};
 
 use super::shadow;
 
@@ -73,4 +74,31 @@ pub fn attach(datasets: &Arc<Datasets>, place: &Path) -> Result<(), PoolError> {
         None => {}
     }
     Ok(())
+}
+
+/// Lets nothing outside of a pool be read: the pool is another user's, or not in a directory.
+///
+/// # Errors
+/// When the pool cannot be read.
+pub fn refuse(datasets: &Datasets) -> Result<(), PoolError> {
+    let pool = datasets.pool();
+    if let Some((_, path)) = of(pool)? {
+        pool.set_outside(Arc::new(Refused(path)));
+    }
+    Ok(())
+}
+
+/// What a pool names that may not name anything.
+struct Refused(PathBuf);
+
+impl Outside for Refused {
+    fn read(&self, _: &OutsidePtr, _: &mut [u8], _: bool) -> io::Result<()> {
+        let why =
+            "the pool is not in a directory of this user, so nothing that it names outside of itself is read";
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
+
+    fn describe(&self, _: &OutsidePtr) -> String {
+        self.0.display().to_string()
+    }
 }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -18,11 +19,19 @@ const LENGTH_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct Registry {
     path: PathBuf,
+    header: &'static str,
 }
+
+const HEADER: &str = "Pools of snowmelt, one path a line. Written by 'pool create', 'import' and 'export'.";
 
 impl Registry {
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self::with_header(path, HEADER)
+    }
+
+    /// Another list of lines, which begins with this comment.
+    pub fn with_header(path: PathBuf, header: &'static str) -> Self {
+        Self { path, header }
     }
 
     /// The file.
@@ -83,34 +92,76 @@ impl Registry {
         })
     }
 
+    /// Adds a line, and removes those before it that it is `instead_of`.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub fn replace(&self, line: &Path, instead_of: impl Fn(&Path) -> bool) -> io::Result<()> {
+        if line.as_os_str().as_bytes().contains(&b'\n') {
+            return Err(io::Error::other("a path with a line break cannot be listed"));
+        }
+        self.change(|lines| {
+            lines.retain(|line| !instead_of(line));
+            lines.push(line.to_owned());
+            true
+        })
+    }
+
+    /// Removes lines.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub fn remove_all(&self, is_of: impl Fn(&Path) -> bool) -> io::Result<()> {
+        self.change(|lines| {
+            let before = lines.len();
+            lines.retain(|line| !is_of(line));
+            lines.len() != before
+        })
+    }
+
     /// Reads, changes and replaces the list, alone; the file is always whole. Comments do not survive.
     fn change(&self, change: impl FnOnce(&mut Vec<PathBuf>) -> bool) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(directory)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.path.with_extension("lock"))?;
+        make_config_dir(directory)?;
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options.open(self.path.with_extension("lock"))?;
         flock(&lock, FlockOperation::LockExclusive)?;
         let mut paths = self.read()?;
         if !change(&mut paths) {
             return Ok(());
         }
-        let mut content =
-            b"# Pools of snowmelt, one path a line. Written by 'pool create', 'import' and 'export'.\n"
-                .to_vec();
+        let mut content = format!("# {}\n", self.header).into_bytes();
         for path in paths {
             content.extend_from_slice(&path.into_os_string().into_vec());
             content.push(b'\n');
         }
         let temporary = self.path.with_extension("new");
-        let mut file = File::create(&temporary)?;
+        let mut file = create_private(&temporary)?;
         file.write_all(&content)?;
         file.sync_all()?;
         fs::rename(&temporary, &self.path)?;
         File::open(directory)?.sync_all()
     }
+}
+
+/// Makes a directory for configuration, and those above it, for this user alone. That of the whole system can be read by
+/// everybody, as what else is there.
+pub fn make_config_dir(directory: &Path) -> io::Result<()> {
+    let mode = if directory.starts_with("/etc") { 0o755 } else { 0o700 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(directory)
+}
+
+/// A new, empty file that only this user can read, in place of what has its name.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -131,6 +182,18 @@ mod tests {
         registry.remove(Path::new("/a b")).unwrap();
         assert_eq!(registry.read().unwrap(), [PathBuf::from("/c")]);
         assert!(registry.add(Path::new("/x\ny")).is_err());
+    }
+
+    #[test]
+    fn nobody_else_can_read_the_list() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let registry = Registry::new(directory.path().join("deep/er/pools"));
+        registry.add(Path::new("/a")).unwrap();
+        let mode =
+            |path: &str| fs::metadata(directory.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("deep"), mode("deep/er")), (0o700, 0o700));
+        assert_eq!((mode("deep/er/pools"), mode("deep/er/pools.lock")), (0o600, 0o600));
     }
 
     #[test]

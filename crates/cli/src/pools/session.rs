@@ -1,7 +1,8 @@
 //! Owning a pool, or having its owner do the work.
 //!
-//! Whoever opens a pool for writing owns it. If its own command takes longer than a moment, it serves the pool's control
-//! socket from then on, and ends only when the commands of others have ended too. Who finds the pool locked waits that
+//! Whoever opens a pool for writing owns it. If its own command takes longer than a moment, or knows that it will (it has
+//! mounted something, or waits for input), it serves the pool's control socket from then on, and ends only when the
+//! commands of others have ended too. Who finds the pool locked waits that
 //! moment and hands its command over. Most commands are over within it, so that they are not kept by those of
 //! others, which may run for hours (docs/format/control.md).
 
@@ -14,24 +15,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use snowmelt_dataset::Datasets;
 use snowmelt_fuse::Mounts;
-use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request};
+use snowmelt_pool::control::{Call, Listener, PASSED_VARIABLES, Request, open_directory};
 use snowmelt_pool::{LostState, Pool, PoolError, PoolOptions, Rewind, Salvage};
 use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
+use super::pins::{self, Pin, Pins};
 use super::{outside, shadow, waiting};
+use crate::commands::automount;
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 
 /// How long a lock may be held by somebody who does not serve: who opens a mirror waits for a member that long, and a moment more.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(DEADMAN.as_secs() + 15);
-/// Pause between two attempts to own a pool or reach its owner.
-const OWNER_WAIT_STEP: Duration = Duration::from_millis(10);
-/// How long a command may take before it serves others.
+/// Pause between the first two attempts to own a pool or reach its owner; it doubles up to the longest.
+const OWNER_WAIT_STEP: Duration = Duration::from_millis(1);
+const OWNER_WAIT_STEP_MAX: Duration = Duration::from_millis(10);
+/// How long a command may take before it serves others, unless it [says](Session::serve_now) that it will take long.
 const SERVE_AFTER: Duration = Duration::from_millis(250);
 /// How soon a command learns that its caller is gone.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,8 +52,12 @@ pub struct Session {
     /// What of it this process has mounted. As long as there is anything, the process stays and serves others.
     pub mounts: Arc<Mounts>,
     place: PathBuf,
+    /// How others are served, if they can be.
+    service: Mutex<Option<Arc<ServiceState>>>,
     /// The owner would end, and waits for the commands of others: what can go on in another process should.
     pub closing: AtomicBool,
+    /// This process stays in the background for what is mounted.
+    pub hosts: AtomicBool,
 }
 
 /// An open pool and, if it is open for writing, the service for other processes.
@@ -60,18 +68,25 @@ pub struct Owner {
 
 /// A thread that serves others, and how to end it.
 struct Service {
-    state: Arc<Mutex<ServiceState>>,
+    state: Arc<ServiceState>,
     thread: JoinHandle<()>,
     serve: Serve,
 }
 
-/// Where the service is in its life. Whoever looks at it holds its lock, so that it cannot begin once it was ended.
-enum ServiceState {
+/// What the thread that serves and the owner's command share.
+struct ServiceState {
+    socket: PathBuf,
+    phase: Mutex<Phase>,
+    changed: Condvar,
+}
+
+/// Where the service is in its life. It changes under its lock, so that it cannot begin once it was ended.
+enum Phase {
     /// The owner's command may be over before anybody has to wait.
     Waiting,
     /// Others are served.
     Serving(Arc<Listener>),
-    /// The owner's command is over.
+    /// The owner's command is over, or nobody can call.
     Ended,
 }
 
@@ -90,6 +105,20 @@ impl Session {
     /// The pool's name.
     pub fn name(&self) -> &str {
         self.datasets.pool_name()
+    }
+
+    /// Serves others from now on: this command will take long, or may wait for one of them. When it returns, they can call.
+    pub fn serve_now(&self) {
+        let service = self.service.lock().clone();
+        if let Some(service) = service {
+            service.begin();
+        }
+    }
+
+    /// Whether others are served, or never will be.
+    pub fn is_serving(&self) -> bool {
+        let service = self.service.lock();
+        service.as_ref().is_none_or(|service| !matches!(*service.phase.lock(), Phase::Waiting))
     }
 
     /// If the pool is a shadow, what somebody who looks into it should know.
@@ -119,9 +148,16 @@ impl Owner {
     /// Takes over a pool that was just made at `place`.
     pub fn new(datasets: Arc<Datasets>, place: &Path) -> Self {
         let mounts = Mounts::new(datasets.clone(), complain);
-        let closing = AtomicBool::new(false);
+        let (closing, hosts) = (AtomicBool::new(false), AtomicBool::new(false));
         Self {
-            session: Arc::new(Session { datasets, mounts, place: place.to_owned(), closing }),
+            session: Arc::new(Session {
+                datasets,
+                mounts,
+                place: place.to_owned(),
+                service: Mutex::default(),
+                closing,
+                hosts,
+            }),
             service: None,
         }
     }
@@ -131,11 +167,12 @@ impl Owner {
         let pool = self.session.datasets.pool();
         let socket = if pool.is_read_only() { None } else { pool.store().control_socket() };
         self.service = socket.map(|socket| {
-            let state = Arc::new(Mutex::new(ServiceState::Waiting));
+            let state =
+                Arc::new(ServiceState { socket, phase: Mutex::new(Phase::Waiting), changed: Condvar::new() });
+            *self.session.service.lock() = Some(state.clone());
             let (session, shared) = (self.session.clone(), state.clone());
             let thread = std::thread::spawn(move || {
-                std::thread::park_timeout(SERVE_AFTER);
-                if let Some(listener) = begin(&shared, &socket) {
+                if let Some(listener) = shared.wait() {
                     accept(&listener, &session, serve);
                 }
             });
@@ -156,6 +193,9 @@ impl Owner {
     pub fn close_when_unmounted(mut self, cancelled: &AtomicBool) -> Result<()> {
         self.session.mounts.refresh();
         loop {
+            if !self.session.mounts.is_empty() {
+                self.session.serve_now();
+            }
             self.session.mounts.wait_until_none(cancelled);
             let Some(serve) = self.end_service() else { break };
             // A command that was under way may have mounted something.
@@ -184,35 +224,62 @@ impl Owner {
     fn end_service(&mut self) -> Option<Serve> {
         let Service { state, thread, serve } = self.service.take()?;
         self.session.closing.store(true, Ordering::Relaxed);
-        let listener = match std::mem::replace(&mut *state.lock(), ServiceState::Ended) {
-            ServiceState::Serving(listener) => Some(listener),
-            ServiceState::Waiting | ServiceState::Ended => None,
-        };
-        if let Some(listener) = listener {
+        if let Some(listener) = state.end() {
             listener.close_when_idle();
         }
-        thread.thread().unpark();
         // Only a bug lets it panic; those whom it served have been told by then.
         let _ = thread.join();
+        *self.session.service.lock() = None;
         self.session.closing.store(false, Ordering::Relaxed);
         Some(serve)
     }
 }
 
-/// Listens, unless the owner's command is over. A pool on which nobody can call us is still a pool.
-fn begin(state: &Mutex<ServiceState>, socket: &Path) -> Option<Arc<Listener>> {
-    let mut state = state.lock();
-    if !matches!(*state, ServiceState::Waiting) {
-        return None;
+impl ServiceState {
+    /// Listens, unless that was begun before or the owner's command is over. A pool on which nobody can call is still a
+    /// pool.
+    fn begin(&self) {
+        let mut phase = self.phase.lock();
+        if matches!(*phase, Phase::Waiting) {
+            *phase = match Listener::bind(&self.socket) {
+                Ok(listener) => Phase::Serving(Arc::new(listener)),
+                Err(_) => Phase::Ended,
+            };
+            self.changed.notify_all();
+        }
     }
-    let listener = Arc::new(Listener::bind(socket).ok()?);
-    *state = ServiceState::Serving(listener.clone());
-    Some(listener)
+
+    /// Waits until others are to be served: the owner's command says so, or takes longer than a moment. `None` when it is
+    /// over.
+    fn wait(&self) -> Option<Arc<Listener>> {
+        let deadline = Instant::now() + SERVE_AFTER;
+        let mut phase = self.phase.lock();
+        while matches!(*phase, Phase::Waiting) {
+            if self.changed.wait_until(&mut phase, deadline).timed_out() {
+                MutexGuard::unlocked(&mut phase, || self.begin());
+            }
+        }
+        match &*phase {
+            Phase::Serving(listener) => Some(listener.clone()),
+            Phase::Waiting | Phase::Ended => None,
+        }
+    }
+
+    /// The owner's command is over. Gives the listener that is to be closed.
+    fn end(&self) -> Option<Arc<Listener>> {
+        let before = std::mem::replace(&mut *self.phase.lock(), Phase::Ended);
+        self.changed.notify_all();
+        match before {
+            Phase::Serving(listener) => Some(listener),
+            Phase::Waiting | Phase::Ended => None,
+        }
+    }
 }
 
 /// Owns the pool at `location`, or has its owner do `args` with these files.
 pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve: Serve) -> Result<Acquired> {
     let deadline = Instant::now() + OWNER_WAIT_MAX;
+    let mut pause = OWNER_WAIT_STEP;
     if location.is_read_only() {
         return follow(context, location, "it was imported with readonly=on".to_owned());
     }
@@ -241,7 +308,8 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
                 "the pool at {place} is locked by a process that does not answer: another user's, or one that hangs"
             )));
         }
-        std::thread::sleep(OWNER_WAIT_STEP);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(OWNER_WAIT_STEP_MAX);
     }
 }
 
@@ -314,13 +382,32 @@ fn own(
     options: PoolOptions,
     stdin: Stdin,
 ) -> Result<Owner> {
-    let options = PoolOptions { keys: keys::load(context, &*store, location, stdin)?, ..options };
-    own_pool(Pool::open(store, options).map_err(|error| cannot_open(location, &error))?, location)
+    let (pins, place) = (Pins::of(context), pins::place(location));
+    let record = keys::record(&*store, location)?;
+    let is_encrypted = record.is_some();
+    // Before anybody is asked for a key, and before anything is written.
+    pins.check_encryption(&place, is_encrypted)?;
+    if !matches!(location, Location::Object(_))
+        && let Ok(label) = snowmelt_store::label(location)
+    {
+        pins.verify(&Pin { place: place.clone(), guid: label.guid, is_encrypted, name: label.name })?;
+    }
+    let keys = record.map(|record| keys::of_record(context, &record, location, stdin)).transpose()?;
+    let pool = Pool::open(store, PoolOptions { keys, ..options });
+    let owner = own_pool(pool.map_err(|error| cannot_open(location, &error))?, location)?;
+    let guid = owner.session.datasets.pool().guid();
+    let found = Pin { place, guid, is_encrypted, name: owner.session.name().to_owned() };
+    pins.check(&found).map(|()| owner)
 }
 
 fn own_pool(pool: Arc<Pool>, location: &Location) -> Result<Owner> {
     let datasets = Datasets::open(pool).map_err(|error| cannot_open(location, &error))?;
-    outside::attach(&datasets, location.path()).map_err(|error| cannot_open(location, &error))?;
+    let attached = match location {
+        Location::Directory(path) if snowmelt_store::is_own(path) => outside::attach(&datasets, path),
+        // A stranger's pool does not have files of this user opened.
+        _ => outside::refuse(&datasets),
+    };
+    attached.map_err(|error| cannot_open(location, &error))?;
     Ok(Owner::new(datasets, location.path()))
 }
 
@@ -387,13 +474,15 @@ impl Forward<'_> {
     fn send(&self, socket: &Path, context: &Context) -> snowmelt_pool::control::Result<Option<u8>> {
         let program = OsString::from("snowmelt");
         let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
-        let is_passed = |name: &OsString| PASSED_VARIABLES.iter().any(|known| name == known);
+        let is_passed = |name: &OsString| {
+            name == automount::VARIABLE || PASSED_VARIABLES.iter().any(|known| name == known)
+        };
         let env: Vec<_> = context.environment().iter().filter(|(name, _)| is_passed(name)).cloned().collect();
-        let cwd = File::open(context.cwd()).or_else(|_| File::open("/"));
-        let cwd = cwd.map_err(|source| snowmelt_pool::control::ControlError::Io {
+        let cwd = open_directory(context.cwd()).or_else(|_| open_directory(Path::new("/")));
+        let cwd = cwd.map_err(|error| snowmelt_pool::control::ControlError::Io {
             op: "pass the working directory to",
             path: socket.to_owned(),
-            source,
+            source: error.into(),
         })?;
         Call {
             args: &args,
@@ -420,7 +509,7 @@ fn accept(listener: &Listener, session: &Arc<Session>, serve: Serve) {
             }
             Ok(None) => break,
             // Out of descriptors, most likely: callers wait meanwhile.
-            Err(_) => std::thread::sleep(OWNER_WAIT_STEP),
+            Err(_) => std::thread::sleep(OWNER_WAIT_STEP_MAX),
         }
     }
     for command in commands {

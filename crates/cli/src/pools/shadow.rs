@@ -20,6 +20,7 @@ use snowmelt_dataset::Name;
 
 use super::outside::{self, Kind};
 use super::private::create_private;
+use super::registry;
 use crate::error::{CliError, Result};
 
 const PREFIX: &str = "shadow-";
@@ -210,8 +211,10 @@ impl About {
     /// When it cannot be written.
     pub fn store(&self, place: &Path) -> io::Result<()> {
         let (path, new) = (place.with_extension("about"), place.with_extension("about-new"));
-        let written =
-            std::fs::write(&new, serde_json::to_vec(self)?).and_then(|()| std::fs::rename(&new, path));
+        let text = serde_json::to_vec(self)?;
+        let written = registry::create_private(&new)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| std::fs::rename(&new, path));
         if written.is_err() {
             // Half of it is of use to nobody.
             let _ = std::fs::remove_file(new);

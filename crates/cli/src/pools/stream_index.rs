@@ -130,7 +130,7 @@ impl StreamFile {
         let unfinished = unfinished(indexes, &self.pool);
         let _ = std::fs::remove_dir_all(&unfinished);
         let progress = Progress::bytes(context, Some(self.len));
-        progress.message("indexing  ");
+        progress.message("indexing");
         let made = create_private(&unfinished, &self.pool, attempt)
             .and_then(|datasets| self.fill(&datasets, &dataset, &context.cancelled, &progress, attempt));
         progress.finish();

@@ -9,7 +9,7 @@ mod space;
 mod statistics;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use snowmelt_dataset::catalog::{PropertyKind, ROOT, SnapshotSpace, SpaceReader};
 use snowmelt_dataset::property::{
@@ -32,9 +32,11 @@ pub struct Reader<'a> {
     heads: RefCell<HashMap<DatasetId, Dataset>>,
     /// Rules for names, by dataset and snapshot, since four properties ask for them.
     name_rules: RefCell<HashMap<(DatasetId, u64), Option<NameRules>>>,
-    /// Heads that are mounted.
-    mounted: HashSet<DatasetId>,
+    mounted: Mounted,
 }
+
+/// Datasets that are mounted, and which of their properties an option of the mount stands in for.
+pub type Mounted = HashMap<DatasetId, Vec<(&'static str, bool)>>;
 
 /// A property of something, ready to be shown.
 #[derive(Debug, Clone)]
@@ -56,12 +58,12 @@ impl<'a> Reader<'a> {
             snapshot_spaces: RefCell::default(),
             heads: RefCell::default(),
             name_rules: RefCell::default(),
-            mounted: HashSet::new(),
+            mounted: Mounted::new(),
         }
     }
 
     /// The same, where these datasets are mounted.
-    pub fn with_mounted(self, mounted: HashSet<DatasetId>) -> Self {
+    pub fn with_mounted(self, mounted: Mounted) -> Self {
         Self { mounted, ..self }
     }
 
@@ -171,6 +173,12 @@ impl<'a> Reader<'a> {
         }
         if let Some(answer) = self.content(entity, property)? {
             return Ok(answer);
+        }
+        if let Some((id, 0)) = entity.place()
+            && let Some(chosen) = self.mounted.get(&id)
+            && let Some((_, is_on)) = chosen.iter().find(|(name, _)| *name == property.name)
+        {
+            return Ok(Some((Value::Number(u64::from(*is_on)), Source::Temporary)));
         }
         let default = match property.default {
             DefaultValue::None => return Ok(None),

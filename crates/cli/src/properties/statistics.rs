@@ -57,7 +57,7 @@ impl Reader<'_> {
                 number(ratio(referenced.logical, referenced.physical))
             }
             "objsetid" => number(dataset.id.0),
-            "mounted" => number(u64::from(self.mounted.contains(&dataset.id))),
+            "mounted" => number(u64::from(self.mounted.contains_key(&dataset.id))),
             "inconsistent" => number(u64::from(dataset.record.inconsistent)),
             "origin" => match dataset.record.origin {
                 Some(origin) => Ok(Some(Some(self.catalog.snapshot_by_id(origin)?.full_name().into()))),

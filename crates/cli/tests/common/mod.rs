@@ -61,6 +61,7 @@ impl Scratch {
             .env("XDG_STATE_HOME", home.join("state"))
             .env("XDG_RUNTIME_DIR", home)
             .env("TZ", "UTC")
+            .env("SNOWMELT_AUTOMOUNT", "off")
             .current_dir(home)
             .stdin(Stdio::null());
         command

@@ -69,7 +69,7 @@ pub fn restored(scratch: &Scratch, name: &str) -> PathBuf {
     };
     let target = scratch.path().join("restored");
     let _ = fs::remove_dir_all(&target);
-    scratch.ok(&format!("restore -q {snapshot} {}", target.display()));
+    scratch.ok(&format!("restore -q --setuid --devices {snapshot} {}", target.display()));
     target
 }
 

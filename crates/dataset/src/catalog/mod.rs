@@ -20,7 +20,7 @@ pub use space::{DatasetSpace, SnapshotSpace};
 pub use totals::{Settings, SpaceReader, Totals};
 
 use crate::error::DatasetError;
-use crate::name::{Name, Suffix};
+use crate::name::{Name, Subtree, Suffix};
 use crate::objset::Objset;
 
 /// Names a dataset within its pool for ever, whatever it is called.
@@ -324,6 +324,20 @@ impl Catalog {
             let id = SnapshotId { dataset: DatasetId(keys::number(&key, 9)?), txg: keys::number(&key, 17)? };
             found.push(self.snapshot_by_id(id)?);
         }
+        Ok(found)
+    }
+
+    /// As [`Self::snapshots_by_guid`], of datasets in `subtree` only; without one, of all.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn snapshots_by_guid_in(
+        &self,
+        subtree: Option<&Subtree>,
+        guid: u64,
+    ) -> Result<Vec<Snapshot>, DatasetError> {
+        let mut found = self.snapshots_by_guid(guid)?;
+        found.retain(|snapshot| subtree.is_none_or(|subtree| subtree.contains(&snapshot.dataset)));
         Ok(found)
     }
 

@@ -231,13 +231,18 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// Whether a dataset's head may become one that refers to `bytes`.
+    /// Whether a dataset's head may become one that refers to `bytes`, of which `overrun` may be beyond `refquota`.
     ///
     /// # Errors
     /// [`DatasetError::QuotaExceeded`].
-    pub(crate) fn check_refquota(&self, dataset: &Dataset, bytes: u64) -> Result<(), DatasetError> {
+    pub(crate) fn check_refquota(
+        &self,
+        dataset: &Dataset,
+        bytes: u64,
+        overrun: u64,
+    ) -> Result<(), DatasetError> {
         let limit = self.limits_of(dataset.id)?.refquota;
-        if limit == 0 || bytes <= limit {
+        if limit == 0 || bytes <= limit.saturating_add(overrun) {
             return Ok(());
         }
         let name = dataset.name.clone();

@@ -30,7 +30,7 @@ use self::spare::Spare;
 use crate::catalog::{Catalog, Dataset, DatasetId, Kind};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::limits::Limits;
+use crate::limits::{Limits, Side};
 use crate::objset::{ObjectSet, ObjsetKey};
 use crate::receive::prepare::Codec;
 
@@ -258,7 +258,8 @@ impl Head {
 
     fn begin_write(&self, bytes: u64) -> Result<Hold<'_>, DatasetError> {
         let promise = |hold: &Hold<'_>, reserved| hold.promise_beside(bytes, reserved);
-        self.limits.begin(&self.pool, self.id, bytes, promise)
+        let into = if self.staged { Side::Beside } else { Side::Head };
+        self.limits.begin(&self.pool, self.id, into, bytes, promise)
     }
 
     fn begin_free(&self) -> Result<Hold<'_>, PoolError> {

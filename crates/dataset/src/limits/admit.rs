@@ -1,5 +1,6 @@
 //! Whether something may be done, by the rules of ZFS's `dsl_dir_tempreserve_impl` and its neighbours.
 
+use super::Side;
 use super::table::{Node, Table};
 use crate::catalog::{Dataset, DatasetId, Totals};
 use crate::error::{DatasetError, Quota};
@@ -20,6 +21,8 @@ pub(crate) struct Exceeded {
     pub(super) quota: Quota,
     pub(super) limit: u64,
     pub(super) used: u64,
+    /// Something that it counts is being changed, which may free space.
+    pub(super) pending: bool,
 }
 
 impl Table {
@@ -28,12 +31,16 @@ impl Table {
     pub(super) fn admit(
         &self,
         id: DatasetId,
+        into: Side,
         bytes: u64,
         inflight_of: &dyn Fn(DatasetId) -> u64,
     ) -> Result<u64, Refused> {
         let Some(head) = self.nodes.get(&id) else { return Ok(0) };
         let own_inflight = inflight_of(id);
-        refquota(id, head, own_inflight)?;
+        if into == Side::Head {
+            let pending = self.active().any(|active| active == id);
+            refquota(id, head, own_inflight, pending)?;
+        }
         // What `refreservation` keeps free is used up first.
         let mut asize = bytes;
         let mut kept = head.kept();
@@ -44,8 +51,10 @@ impl Table {
         for (at, node) in self.path(id) {
             let used = node.used().saturating_sub(kept);
             kept = 0;
-            let inflight: u64 = self.active().filter(|id| self.is_within(*id, at)).map(inflight_of).sum();
-            quota(at, node, used, inflight)?;
+            let mut active = self.active().filter(|id| self.is_within(*id, at)).peekable();
+            let pending = active.peek().is_some();
+            let inflight: u64 = active.map(inflight_of).sum();
+            quota(at, node, used, inflight, pending)?;
             let reserved = node.limits.reservation;
             let with = used.saturating_add(inflight);
             asize = with.saturating_add(asize).max(reserved) - with.max(reserved);
@@ -131,27 +140,29 @@ impl Table {
     }
 }
 
-fn refquota(id: DatasetId, node: &Node, inflight: u64) -> Result<(), Refused> {
-    let limit = node.limits.refquota;
-    if limit == 0 {
-        return Ok(());
-    }
-    let referenced = node.referenced();
-    if referenced >= limit {
-        return Err(Refused::Exceeded(Exceeded { id, quota: Quota::Refquota, limit, used: referenced }));
-    }
-    if referenced.saturating_add(inflight) >= limit { Err(Refused::Unsettled) } else { Ok(()) }
+fn refquota(id: DatasetId, node: &Node, inflight: u64, pending: bool) -> Result<(), Refused> {
+    let (limit, used) = (node.limits.refquota, node.referenced());
+    within(id, Quota::Refquota, limit, used, inflight, pending)
 }
 
-fn quota(id: DatasetId, node: &Node, used: u64, inflight: u64) -> Result<(), Refused> {
-    let limit = node.limits.quota;
+fn quota(id: DatasetId, node: &Node, used: u64, inflight: u64, pending: bool) -> Result<(), Refused> {
+    within(id, Quota::Quota, node.limits.quota, used, inflight, pending)
+}
+
+/// What is in flight is a worst case: where that alone would reach the limit, the truth is waited for.
+fn within(
+    id: DatasetId,
+    quota: Quota,
+    limit: u64,
+    used: u64,
+    inflight: u64,
+    pending: bool,
+) -> Result<(), Refused> {
     if limit == 0 {
         return Ok(());
     }
     if used >= limit {
-        return Err(Refused::Exceeded(Exceeded { id, quota: Quota::Quota, limit, used }));
+        return Err(Refused::Exceeded(Exceeded { id, quota, limit, used, pending }));
     }
-    // Promises are worst cases: a thirty-second more is let through before anybody has to wait for the truth.
-    let soft = limit.saturating_add(limit >> 5);
-    if used.saturating_add(inflight) >= soft { Err(Refused::Unsettled) } else { Ok(()) }
+    if used.saturating_add(inflight) >= limit { Err(Refused::Unsettled) } else { Ok(()) }
 }

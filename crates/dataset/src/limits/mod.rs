@@ -103,6 +103,15 @@ fn make_room(pool: &Pool, turn: &Turn<'_>, options: CleanOptions) -> Result<bool
     Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, turn, &options)?.freed > 0)
 }
 
+/// What is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The head, for which `refquota` counts.
+    Head,
+    /// A tree that a receive or an import fills beside the head. Whether it may become the head is asked at its end.
+    Beside,
+}
+
 /// The limits of a pool's datasets.
 pub(crate) struct Limits {
     pool: Arc<Pool>,
@@ -150,16 +159,24 @@ impl Limits {
         &self,
         pool: &'p Pool,
         id: DatasetId,
+        into: Side,
         bytes: u64,
         ask: impl Fn(&Hold<'p>, u64) -> Result<(), PoolError>,
     ) -> Result<Hold<'p>, DatasetError> {
         keep_room(pool);
         let (mut tries, mut seeker) = (0, Seeker::new(pool));
+        let mut has_committed = false;
         loop {
             tries += 1;
-            let reserved = match self.admit(id, bytes, tries >= TRIES)? {
+            let reserved = match self.admit(id, into, bytes, tries >= TRIES)? {
                 Ok(reserved) => reserved,
                 Err(Refused::Unsettled) => {
+                    pool.commit()?;
+                    continue;
+                }
+                // What was removed since the last commit is still counted as used.
+                Err(Refused::Exceeded(Exceeded { pending: true, .. })) if !has_committed => {
+                    has_committed = true;
                     pool.commit()?;
                     continue;
                 }
@@ -181,15 +198,22 @@ impl Limits {
 
     /// Whether `bytes` may be written to a dataset, and how much of the pool is reserved for others. With `last`, what has not
     /// been written yet does not count.
-    fn admit(&self, id: DatasetId, bytes: u64, last: bool) -> Result<Result<u64, Refused>, DatasetError> {
+    fn admit(
+        &self,
+        id: DatasetId,
+        into: Side,
+        bytes: u64,
+        last: bool,
+    ) -> Result<Result<u64, Refused>, DatasetError> {
         if self.stale.load(Ordering::Acquire) {
             self.pool.quiesced(|| self.refresh())?;
         }
         let mut state = self.state.lock();
         let State { table, inflight, .. } = &mut *state;
         // The hold comes later, maybe after a commit. Without limits too: the first may be set before this is written.
-        table.touch(id, self.pool.open_txg() + 2);
+        let txg = self.pool.open_txg() + 2;
         if !table.has_limits() {
+            table.touch(id, txg);
             return Ok(Ok(0));
         }
         table.settle(self.pool.committed_txg());
@@ -197,7 +221,12 @@ impl Limits {
             Some(bytes) if !last => bytes.load(Ordering::Relaxed),
             _ => 0,
         };
-        Ok(table.admit(id, bytes, &inflight))
+        let admitted = table.admit(id, into, bytes, &inflight);
+        // A refused writer changes nothing, and so gives nobody a reason to wait for a commit.
+        if admitted.is_ok() {
+            table.touch(id, txg);
+        }
+        Ok(admitted)
     }
 
     /// A dataset is about to be written to, by something that frees as much as it writes.
@@ -225,7 +254,7 @@ impl Limits {
     }
 
     fn exceeded(&self, exceeded: Exceeded) -> Result<DatasetError, DatasetError> {
-        let Exceeded { id, quota, limit, used } = exceeded;
+        let Exceeded { id, quota, limit, used, .. } = exceeded;
         let name = self.catalog().dataset_by_id(id)?.name;
         Ok(DatasetError::QuotaExceeded { name, quota, limit, used })
     }

@@ -1,11 +1,27 @@
 //! `bookmark`: remembering where a snapshot was, so that it can be destroyed and still be an incremental source.
 
 use crate::catalog::record::BookmarkRecord;
-use crate::catalog::{Found, keys};
+use crate::catalog::{Catalog, Dataset, Found, SnapshotId, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::name::Name;
 use crate::receive::key_data;
+
+/// Whether a snapshot is one of a dataset's, or of what the dataset was cloned from and not later than the clone.
+fn is_of_history(catalog: &Catalog, dataset: &Dataset, source: SnapshotId) -> Result<bool, DatasetError> {
+    let (mut at, mut until) = (dataset.clone(), u64::MAX);
+    // Each origin is older than its clone, so this ends; the bound is for a catalog that says otherwise.
+    for _ in 0..u16::MAX {
+        if at.id == source.dataset {
+            return Ok(source.txg <= until);
+        }
+        match at.record.origin {
+            Some(origin) => (at, until) = (catalog.dataset_by_id(origin.dataset)?, origin.txg),
+            None => break,
+        }
+    }
+    Ok(false)
+}
 
 impl Datasets {
     /// Makes `bookmark` from a snapshot, or from another bookmark, of the same dataset.
@@ -35,7 +51,10 @@ impl Datasets {
             Found::Bookmark(found) => (found.dataset_id, found.record),
             Found::Dataset(found) => return Err(DatasetError::WrongType { name: found.name }),
         };
-        if catalog.dataset(bookmark.dataset())?.id != dataset {
+        let under = catalog.dataset(bookmark.dataset())?;
+        // Of a clone's history is also what its origin comes after.
+        let source = SnapshotId { dataset, txg: record.createtxg };
+        if !is_of_history(&catalog, &under, source)? {
             return Err(DatasetError::refused(
                 bookmark.to_string(),
                 "bookmark is in a different dataset than its source",
@@ -44,7 +63,7 @@ impl Datasets {
         if catalog.bookmark(bookmark).is_ok() {
             return Err(DatasetError::BookmarkExists { name: bookmark.to_string() });
         }
-        change.put(&keys::bookmark(dataset, short), &record.encode())?;
+        change.put(&keys::bookmark(under.id, short), &record.encode())?;
         change.commit()
     }
 

@@ -158,6 +158,59 @@ impl DestroyPlan {
         Ok(plan)
     }
 
+    /// Plans the destruction of datasets and snapshots that go together: they may be clones, origins, parents and children of
+    /// one another, but nothing else may depend on them.
+    ///
+    /// # Errors
+    /// [`DatasetError::Held`]; [`DatasetError::HasChildren`] and [`DatasetError::HasClones`] when those are not among them.
+    pub(crate) fn together(
+        catalog: &Catalog,
+        datasets: &[Dataset],
+        snapshots: Vec<Snapshot>,
+    ) -> Result<Self, DatasetError> {
+        let mut plan = Self::default();
+        let among: BTreeSet<_> = datasets.iter().map(|dataset| dataset.id).collect();
+        let mut seen = BTreeSet::new();
+        for dataset in datasets {
+            plan.add_among(catalog, dataset, &among, &mut seen)?;
+        }
+        for snapshot in &snapshots {
+            check_snapshot(catalog, snapshot, &among)?;
+        }
+        plan.snapshots.extend(snapshots);
+        Ok(plan)
+    }
+
+    fn add_among(
+        &mut self,
+        catalog: &Catalog,
+        dataset: &Dataset,
+        among: &BTreeSet<crate::DatasetId>,
+        seen: &mut BTreeSet<crate::DatasetId>,
+    ) -> Result<(), DatasetError> {
+        if !seen.insert(dataset.id) {
+            return Ok(());
+        }
+        let children = catalog.children(dataset)?;
+        let other = |child: &&Dataset| !among.contains(&child.id);
+        if let Some(child) = children.iter().find(other) {
+            let children = vec![child.name.clone()];
+            return Err(DatasetError::HasChildren { name: dataset.name.clone(), children });
+        }
+        for child in &children {
+            self.add_among(catalog, child, among, seen)?;
+        }
+        let snapshots = catalog.snapshots(dataset).collect::<Result<Vec<_>, _>>()?;
+        for snapshot in &snapshots {
+            for clone in check_snapshot(catalog, snapshot, among)? {
+                self.add_among(catalog, &clone, among, seen)?;
+            }
+        }
+        self.snapshots.extend(snapshots);
+        self.datasets.push(dataset.clone());
+        Ok(())
+    }
+
     /// The snapshots a range means: `first%last`, either end open. Names are those of one dataset.
     ///
     /// # Errors
@@ -184,6 +237,24 @@ impl DestroyPlan {
             });
         }
         Ok(found)
+    }
+}
+
+/// Whether nothing keeps a snapshot but datasets that go with it. Gives its clones.
+fn check_snapshot(
+    catalog: &Catalog,
+    snapshot: &Snapshot,
+    going: &BTreeSet<crate::DatasetId>,
+) -> Result<Vec<Dataset>, DatasetError> {
+    if !catalog.holds(snapshot.id)?.is_empty() {
+        return Err(DatasetError::Held { name: snapshot.full_name() });
+    }
+    let clones = catalog.clones(snapshot.id)?;
+    let staying: Vec<_> =
+        clones.iter().filter(|clone| !going.contains(&clone.id)).map(|clone| clone.name.clone()).collect();
+    match staying.is_empty() {
+        true => Ok(clones),
+        false => Err(DatasetError::HasClones { name: snapshot.full_name(), clones: staying }),
     }
 }
 
@@ -412,7 +483,8 @@ pub fn snapshots_named(
     let top = catalog.dataset(dataset)?;
     let all = if recursive { catalog.descendants(top)? } else { vec![top] };
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for part in spec.split(',') {
+    // As in ZFS, empty names in a list are passed over, and so are words that can be no snapshot's name.
+    for part in spec.split(',').filter(|part| !part.is_empty()) {
         let before = found.len();
         for below in &all {
             let these = match part.split_once('%') {
@@ -421,10 +493,13 @@ pub fn snapshots_named(
                     let (first, last) = (end(first), end(last));
                     DestroyPlan::range(catalog, below, first.as_deref(), last.as_deref())
                 }
-                None => match catalog.find(&Name::parse(&format!("{}@{part}", below.name))?) {
-                    Ok(Found::Snapshot(snapshot)) => Ok(vec![snapshot]),
-                    Ok(_) => Ok(Vec::new()),
-                    Err(error) => Err(error),
+                None => match Name::parse(&format!("{}@{part}", below.name)) {
+                    Ok(name) => match catalog.find(&name) {
+                        Ok(Found::Snapshot(snapshot)) => Ok(vec![snapshot]),
+                        Ok(_) => Ok(Vec::new()),
+                        Err(error) => Err(error),
+                    },
+                    Err(_) => Ok(Vec::new()),
                 },
             };
             match these {

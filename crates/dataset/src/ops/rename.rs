@@ -4,8 +4,8 @@ use snowmelt_stream::features::Features;
 
 use crate::catalog::{Catalog, Dataset, Snapshot, SpaceReader, keys};
 use crate::datasets::{Change, Datasets};
-use crate::error::DatasetError;
-use crate::name::{NAME_MAX, Name, Suffix};
+use crate::error::{DatasetError, NameError};
+use crate::name::{NAME_MAX, NESTING_MAX, Name, Suffix};
 
 /// How to rename.
 #[derive(Debug, Clone, Copy, Default)]
@@ -93,8 +93,9 @@ impl Change<'_> {
         if catalog.dataset(to.dataset()).is_ok() {
             return Err(DatasetError::Exists { name: to.to_string() });
         }
-        check_lengths(&catalog, &dataset, to)?;
+        check_names_below(&catalog, &dataset, to)?;
         if options.parents {
+            check_encryption_root(&catalog, &dataset, &nearest(&catalog, above)?)?;
             self.create_parents(to.dataset())?;
         }
         let parent = self.catalog().dataset(above).map_err(|error| match error {
@@ -116,7 +117,8 @@ impl Change<'_> {
         old: &str,
         new: &str,
     ) -> Result<(), DatasetError> {
-        let mut renamed = 0;
+        // Everything is checked before anything is changed: what a change has written so far stays when it fails.
+        let mut renamed = Vec::new();
         for dataset in datasets {
             let Ok(snapshot) = catalog.snapshot(&Name::parse(&format!("{}@{old}", dataset.name))?) else {
                 continue;
@@ -125,13 +127,12 @@ impl Change<'_> {
             if catalog.snapshot(&Name::parse(&target)?).is_ok() {
                 return Err(DatasetError::Exists { name: target });
             }
-            self.rename_snapshot(snapshot, new)?;
-            renamed += 1;
+            renamed.push(snapshot);
         }
-        match (renamed, datasets.first()) {
-            (0, Some(top)) => Err(DatasetError::NotFound { name: format!("{}@{old}", top.name) }),
-            _ => Ok(()),
+        if let (true, Some(top)) = (renamed.is_empty(), datasets.first()) {
+            return Err(DatasetError::NotFound { name: format!("{}@{old}", top.name) });
         }
+        renamed.into_iter().try_for_each(|snapshot| self.rename_snapshot(snapshot, new))
     }
 
     pub(crate) fn rename_snapshot(&self, mut snapshot: Snapshot, new: &str) -> Result<(), DatasetError> {
@@ -159,9 +160,21 @@ fn check_encryption_root(catalog: &Catalog, dataset: &Dataset, parent: &Dataset)
     ))
 }
 
-/// No name below a renamed dataset may become too long.
-fn check_lengths(catalog: &Catalog, dataset: &Dataset, to: &Name) -> Result<(), DatasetError> {
+/// The dataset of a name, or else the nearest one above it.
+fn nearest(catalog: &Catalog, name: &str) -> Result<Dataset, DatasetError> {
+    match (catalog.dataset(name), name.rsplit_once('/')) {
+        (Err(DatasetError::NotFound { .. }), Some((above, _))) => nearest(catalog, above),
+        (found, _) => found,
+    }
+}
+
+/// No name below a renamed dataset may become too long or get too many levels.
+fn check_names_below(catalog: &Catalog, dataset: &Dataset, to: &Name) -> Result<(), DatasetError> {
+    let levels = |name: &str| name.split('/').count();
     for below in catalog.descendants(dataset.clone())? {
+        if levels(&below.name) - levels(&dataset.name) + levels(to.dataset()) > NESTING_MAX {
+            return Err(NameError::TooDeep { name: to.to_string() }.into());
+        }
         let mut longest = below.name.len();
         for snapshot in catalog.snapshots(&below) {
             longest = longest.max(below.name.len() + 1 + snapshot?.record.name.len());

@@ -29,7 +29,7 @@ impl Datasets {
         if self.is_receiving(dataset.id) {
             return Err(DatasetError::Busy { name: dataset.name });
         }
-        catalog.check_refquota(&dataset, snapshot.record.stats.physical)?;
+        catalog.check_refquota(&dataset, snapshot.record.stats.physical, 0)?;
         let newer = catalog.snapshots_after(&dataset, snapshot.id.txg).collect::<Result<Vec<_>, _>>()?;
         let bookmarks: Vec<_> = catalog
             .bookmarks(&dataset)?

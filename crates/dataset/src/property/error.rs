@@ -104,6 +104,18 @@ pub enum PropertyError {
         /// The property.
         name: &'static str,
     },
+    /// A mountpoint with line breaks or other control characters, or with `.` or `..` in it.
+    #[error("'{name}' has control characters, '.' or '..' in it")]
+    MountpointUnclear {
+        /// The property.
+        name: &'static str,
+    },
+    /// One of ZFS's text properties with line breaks or other control characters.
+    #[error("'{name}' has control characters in it")]
+    ControlCharacter {
+        /// The property.
+        name: &'static str,
+    },
     /// A key location that is no prompt and no URI.
     #[error("invalid keylocation")]
     KeyLocation,

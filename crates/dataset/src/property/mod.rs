@@ -16,6 +16,7 @@ mod index;
 mod name;
 mod number;
 mod parse;
+mod peer;
 mod source;
 mod stored;
 mod table;
@@ -28,7 +29,8 @@ pub use format::{TextStyle, format_bytes, format_number, format_ratio, format_ti
 pub use index::IndexValue;
 pub use name::{PropertyName, is_user_property};
 pub use number::parse_size;
-pub use parse::{Assignment, Target, validate};
+pub use parse::{Assignment, Target, validate, validate_stored};
+pub use peer::PeerProperties;
 pub use source::Source;
 pub use table::{Attribute, DefaultValue, Kind, Property, TextRule, Types, all, find};
 

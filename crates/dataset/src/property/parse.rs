@@ -89,6 +89,35 @@ fn resolve(name: &str, text: &str, target: Target) -> Result<Assignment, Propert
     Ok(Assignment { name: property.name.to_owned(), value })
 }
 
+/// Checks a property that another machine asks for, in the form in which it is kept ([`Assignment::to_stored`]), as
+/// [`validate`] checks what a person typed.
+///
+/// # Errors
+/// What is wrong with it; encryption, for which there are no keys here.
+pub fn validate_stored(name: &str, text: &str, types: Types) -> Result<Assignment, PropertyError> {
+    let property = match PropertyName::parse(name)? {
+        PropertyName::User(name) if text.len() > VALUE_LEN_MAX => {
+            return Err(PropertyError::ValueTooLong { name });
+        }
+        PropertyName::User(name) => return Ok(Assignment { name, value: text.into() }),
+        PropertyName::Written { name, .. } => return Err(PropertyError::ReadOnly { name }),
+        PropertyName::Native(property) => property,
+    };
+    if !property.applies_to(types) {
+        return Err(PropertyError::WrongType { name: name.to_owned() });
+    }
+    let is_key = matches!(property.name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters");
+    if is_key || property.attribute == super::Attribute::ReadOnly {
+        return Err(PropertyError::ReadOnly { name: name.to_owned() });
+    }
+    let value = property.from_stored(text).ok_or_else(|| match property.kind {
+        Kind::Index(_) => PropertyError::NotOneOf { name: property.name, values: property.values },
+        _ => PropertyError::BadNumber { text: text.to_owned() },
+    })?;
+    property.check(&value)?;
+    Ok(Assignment { name: property.name.to_owned(), value })
+}
+
 impl Property {
     /// Reads a value as typed, for a dataset of these types. Whether the property may be set at all is not asked.
     ///
@@ -161,6 +190,10 @@ impl Property {
             return Err(PropertyError::ValueTooLong { name: name.to_owned() });
         }
         match rule {
+            TextRule::Mountpoint if text.contains(char::is_control) => {
+                Err(PropertyError::MountpointUnclear { name })
+            }
+            _ if text.contains(char::is_control) => Err(PropertyError::ControlCharacter { name }),
             TextRule::Any => Ok(()),
             TextRule::Mountpoint if matches!(text, "none" | "legacy") => Ok(()),
             TextRule::Mountpoint if !text.starts_with('/') => {
@@ -168,6 +201,9 @@ impl Property {
             }
             TextRule::Mountpoint if text.split('/').any(|c| c.len() > MOUNTPOINT_COMPONENT_MAX) => {
                 Err(PropertyError::MountpointTooLong { name })
+            }
+            TextRule::Mountpoint if text.split('/').any(|c| matches!(c, "." | "..")) => {
+                Err(PropertyError::MountpointUnclear { name })
             }
             TextRule::Mountpoint => Ok(()),
             TextRule::KeyLocation if is_key_location(text) => Ok(()),

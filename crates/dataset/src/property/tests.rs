@@ -296,6 +296,13 @@ fn refusals_are_worded_as_zfs_words_them() {
         set("mountpoint", &format!("/a/{}", "x".repeat(256))).unwrap_err(),
         "component of 'mountpoint' is too long"
     );
+    for unclear in ["/a\nb", "/a/../etc", "/a/./b", "/a\u{1b}[31m"] {
+        assert_eq!(
+            set("mountpoint", unclear).unwrap_err(),
+            "'mountpoint' has control characters, '.' or '..' in it"
+        );
+    }
+    assert_eq!(set("sharenfs", "on\n/etc *(rw)").unwrap_err(), "'sharenfs' has control characters in it");
     let snapshot = Target { types: Types::SNAPSHOT, creating: false, volume_block_size: None };
     assert_eq!(
         set_on(snapshot, "atime", "on").unwrap_err(),
@@ -367,6 +374,10 @@ fn values_of_streams_are_checked() {
     assert_eq!(
         refuse("mountpoint", "x".into()),
         "'mountpoint' must be an absolute path, 'none', or 'legacy'"
+    );
+    assert_eq!(
+        refuse("mountpoint", "/x\ny".into()),
+        "'mountpoint' has control characters, '.' or '..' in it"
     );
     assert_eq!(refuse("recordsize", Value::Number(3)), "'recordsize' must be power of 2 from 512B to 16M");
     assert_eq!(refuse("shiny", Value::Number(3)), "invalid property 'shiny'");

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use snowmelt_pool::{BlockId, BlockPtr, Hold, Pool, Prepared, Tree};
+use snowmelt_pool::{BlockId, BlockPtr, Hold, Pool, Prepared, Tree, View};
+use snowmelt_stream::Compression;
 use snowmelt_stream::features::Features;
 use snowmelt_stream::record::{
     Free, FreeObjects, Object, ObjectRange, Record, Redact, Spill, Write, WriteByRef, WriteEmbedded,
@@ -13,8 +14,9 @@ use super::begin::{Session, data_end};
 use super::pipeline::{Data, Item};
 use super::prepare::{Codec, pack, prepare_embedded};
 use super::{byteswap, meaning};
-use crate::catalog::{Content, Kind, keys};
-use crate::error::ReceiveError;
+use crate::catalog::{Content, Kind, Snapshot, keys};
+use crate::error::{DatasetError, ReceiveError};
+use crate::limits::Side;
 use crate::objset::fill::put_block;
 use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
@@ -73,7 +75,7 @@ impl<'s, 'd> Applier<'s, 'd> {
     pub(super) fn begin<'p>(&self, pool: &'p Pool, bytes: u64) -> Result<Hold<'p>, ReceiveError> {
         let Session { datasets, id, .. } = &*self.session;
         let ask = |hold: &Hold<'_>, reserved: u64| hold.require(bytes.saturating_add(reserved));
-        Ok(datasets.limits.begin(pool, *id, bytes, ask)?)
+        Ok(datasets.limits.begin(pool, *id, Side::Beside, bytes, ask)?)
     }
 
     pub(super) fn pool(&self) -> &Arc<Pool> {
@@ -105,6 +107,10 @@ impl<'s, 'd> Applier<'s, 'd> {
             }
             Record::FreeObjects(free) => self.free_objects(hold, free)?,
             Record::Write(write) => {
+                // BEGIN need not have said so.
+                if write.compression == Compression::Zstd.id() {
+                    self.session.state.content.features |= Features::ZSTD;
+                }
                 let block = prepared(&item)?;
                 self.write(hold, &item, write, block)?;
                 self.reach(write.object, write.offset);
@@ -647,18 +653,17 @@ impl<'s, 'd> Applier<'s, 'd> {
         item: &Item,
         by_ref: &WriteByRef,
     ) -> Result<(), ReceiveError> {
-        self.dnode_for(item, by_ref.object)?;
+        let block_size = u64::from(self.dnode_for(item, by_ref.object)?.block_size);
+        let view = self.referred(item, by_ref.ref_guid)?;
+        if self.raw() {
+            let (ptr, crypt) = raw_block(&view, by_ref, block_size).map_err(|why| item.error(why))?;
+            let block = Prepared::stored(self.pool.read_stored(&ptr)?, ptr.lsize(), ptr.compression());
+            self.put_block(hold, by_ref.object, by_ref.offset / block_size, block, Some(crypt))?;
+            self.reach(by_ref.object, by_ref.offset);
+            return Ok(());
+        }
         let mut data = vec![0; usize::try_from(by_ref.length).unwrap_or(0)];
         let content = Content::default();
-        let view = if by_ref.ref_guid == self.session.begin.to_guid {
-            self.tree.view()
-        } else {
-            let catalog = self.session.datasets.catalog();
-            let found = catalog.snapshots_by_guid(by_ref.ref_guid)?.into_iter().next().ok_or_else(|| {
-                item.error(format!("it refers to snapshot {:#x}, which is not here", by_ref.ref_guid))
-            })?;
-            catalog.objset(&found).view().clone()
-        };
         let source = crate::objset::Objset::new(
             self.pool.clone(),
             view,
@@ -672,6 +677,21 @@ impl<'s, 'd> Applier<'s, 'd> {
         self.write_range(hold, item, by_ref.object, by_ref.offset, &data)?;
         self.reach(by_ref.object, by_ref.offset);
         Ok(())
+    }
+
+    /// What a snapshot holds that a deduplicated stream refers to: itself, or one that the same input brought before.
+    /// Others are not for the sender to read.
+    fn referred(&self, item: &Item, guid: u64) -> Result<View, ReceiveError> {
+        if guid == self.session.begin.to_guid {
+            return Ok(self.tree.view());
+        }
+        let catalog = self.session.datasets.catalog();
+        let brought = |snapshot: &Snapshot| self.session.brought.contains(&snapshot.full_name());
+        let found = catalog.snapshots_by_guid(guid)?.into_iter().find(brought);
+        let found = found.ok_or_else(|| {
+            item.error(format!("it refers to snapshot {guid:#x}, which this stream has not brought"))
+        })?;
+        Ok(catalog.objset(&found).view().clone())
     }
 
     fn object_range(
@@ -699,6 +719,36 @@ impl<'s, 'd> Applier<'s, 'd> {
             self.tree.insert(hold, &key, &value)?;
         }
         Ok(())
+    }
+}
+
+/// The encrypted block that a record of a raw stream refers to, with its salt, IV and MAC. It can only be copied whole, to
+/// an object whose blocks are as long.
+fn raw_block(view: &View, by_ref: &WriteByRef, block_size: u64) -> Result<(BlockPtr, BlockCrypt), String> {
+    let WriteByRef { offset, length, ref_object, ref_offset, .. } = *by_ref;
+    if length != block_size || !offset.is_multiple_of(block_size) || !ref_offset.is_multiple_of(block_size) {
+        return Err(format!("a raw block of {length} bytes in an object of blocks of {block_size}"));
+    }
+    let get = |key: ObjsetKey| {
+        let found =
+            view.get(&key.encode()).map_err(|error| format!("what it refers to cannot be read: {error}"))?;
+        found.ok_or_else(|| {
+            format!("it refers to object {ref_object} at offset {ref_offset}, where there is no data")
+        })
+    };
+    let unreadable = |error: DatasetError| format!("what it refers to cannot be read: {error}");
+    let dnode = get(ObjsetKey::Dnode { object: ref_object })?;
+    let dnode = Dnode::decode(&dnode.value).map_err(unreadable)?;
+    if u64::from(dnode.block_size) != block_size {
+        return Err(format!(
+            "it refers to object {ref_object}, whose blocks are {} bytes long and not {block_size}",
+            dnode.block_size
+        ));
+    }
+    let block = get(ObjsetKey::Block { object: ref_object, blkid: ref_offset / block_size })?;
+    match Block::decode(&block.value).map_err(unreadable)? {
+        Block { ptr, crypt: Some(crypt) } => Ok((ptr, crypt)),
+        Block { crypt: None, .. } => Err(format!("it refers to object {ref_object}, which is not encrypted")),
     }
 }
 

@@ -83,6 +83,8 @@ pub(super) struct Session<'a> {
     pub(super) state: ReceiveState,
     /// The receive goes on where an earlier one stopped.
     pub(super) resumed: bool,
+    /// Full names of the snapshots that the input has brought before: a deduplicated stream may refer to them.
+    pub(super) brought: Vec<String>,
     pub(super) kind: Kind,
     /// Guids of the snapshots that a redacted stream was redacted by, as `zfs get -p redact_snaps` shows them.
     pub(super) redact_snaps: Option<String>,
@@ -103,6 +105,12 @@ impl Session<'_> {
     pub(super) fn has_spill_flags(&self) -> bool {
         self.begin.flags.contains(BeginFlags::SPILL_BLOCK)
     }
+}
+
+/// How many components two names have in common from the pool on.
+fn shared_components(a: &str, b: &str) -> usize {
+    let b = b.split('@').next().unwrap_or(b);
+    a.split('/').zip(b.split('/')).take_while(|(a, b)| a == b).count()
 }
 
 impl Datasets {
@@ -198,6 +206,7 @@ impl<'a> Change<'a> {
             base: state.base,
             state,
             resumed: false,
+            brought: Vec::new(),
             kind,
             redact_snaps: redact_snaps(payload),
         })
@@ -254,6 +263,7 @@ impl<'a> Change<'a> {
             base: state.base,
             state,
             resumed: false,
+            brought: Vec::new(),
             kind,
             redact_snaps: redact_snaps(payload),
         })
@@ -319,8 +329,13 @@ impl<'a> Change<'a> {
         options: &ReceiveOptions,
     ) -> Result<Option<Snapshot>, ReceiveError> {
         let catalog = self.catalog();
+        let within = options.confinement.within.as_ref();
         if let Some(origin) = &options.origin {
-            let origin = catalog.snapshot(&Name::parse(origin).map_err(DatasetError::from)?)?;
+            let origin = Name::parse(origin).map_err(DatasetError::from)?;
+            if within.is_some_and(|subtree| !subtree.contains(origin.dataset())) {
+                return Err(DatasetError::NotFound { name: origin.to_string() }.into());
+            }
+            let origin = catalog.snapshot(&origin)?;
             if begin.from_guid != 0 && origin.record.guid != begin.from_guid {
                 return Err(ReceiveError::NoOrigin { name: destination.full(), guid: begin.from_guid });
             }
@@ -329,7 +344,11 @@ impl<'a> Change<'a> {
         if begin.from_guid == 0 {
             return Ok(None);
         }
-        let found = catalog.snapshots_by_guid(begin.from_guid)?.into_iter().next();
+        // Of several copies of the origin, the one nearest to the clone: a package that is received beside its source has
+        // its own, as with ZFS.
+        let full = destination.full();
+        let distance = |found: &Snapshot| std::cmp::Reverse(shared_components(&found.dataset, &full));
+        let found = catalog.snapshots_by_guid_in(within, begin.from_guid)?.into_iter().min_by_key(distance);
         if found.is_none() && begin.flags.contains(BeginFlags::CLONE) {
             return Err(ReceiveError::NoOrigin { name: destination.full(), guid: begin.from_guid });
         }
@@ -384,6 +403,7 @@ impl<'a> Change<'a> {
             base: state.base,
             state,
             resumed: true,
+            brought: Vec::new(),
             kind,
             redact_snaps: redact_snaps(payload),
         })

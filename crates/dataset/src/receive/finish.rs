@@ -18,6 +18,11 @@ use crate::objset::{Dnode, Objset, ObjsetKey};
 use crate::ops::free::free_tree;
 use crate::ops::snapshot::SnapshotIdentity;
 
+/// How far beyond `refquota` a received head may be, in bytes. A sender that has used up its `refquota` has overrun it by one
+/// transaction, and its data may take more space here. As `dsl_dataset_clone_swap_check_impl` of ZFS: `DMU_MAX_ACCESS`, times
+/// the space that a byte may take there.
+const REFQUOTA_OVERRUN: u64 = (64 << 20) * 24;
+
 impl Session<'_> {
     /// Makes the head and the snapshot, in one txg, and waits until they are durable.
     pub(super) fn finish(&self, options: &ReceiveOptions, end: Place) -> Result<(), ReceiveError> {
@@ -28,7 +33,7 @@ impl Session<'_> {
     fn make_visible(&self, change: &Change<'_>, options: &ReceiveOptions) -> Result<(), ReceiveError> {
         let catalog = change.catalog();
         let mut dataset = catalog.dataset_by_id(self.id)?;
-        catalog.check_refquota(&dataset, self.tree.stats().physical)?;
+        catalog.check_refquota(&dataset, self.tree.stats().physical, REFQUOTA_OVERRUN)?;
         if dataset.record.head != self.tree.id() {
             if let Some(base) = self.base {
                 self.check_base(&catalog, &dataset, base, options)?;

@@ -34,7 +34,9 @@ use snowmelt_stream::reader::Reader;
 use snowmelt_stream::record::{HeaderType, Record};
 
 use crate::datasets::Datasets;
-use crate::error::ReceiveError;
+use crate::error::{DatasetError, ReceiveError};
+use crate::name::{Name, Subtree};
+use crate::property::PeerProperties;
 
 pub(crate) use begin::check_unmodified;
 pub use corrective::Corrected;
@@ -74,6 +76,27 @@ pub struct ReceiveOptions {
     /// Blocks are not copied: what the pool gets refers to them, as outside blocks of source 0 at their offset in the
     /// input. The pool has to [allow](snowmelt_pool::Pool::allow_outside) and [read](snowmelt_pool::Pool::set_outside) them.
     pub by_reference: bool,
+    /// What the stream may reach and set, where it comes from somebody who is not trusted with the whole pool.
+    pub confinement: Confinement,
+}
+
+/// What a stream may reach and set. The default restricts nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Confinement {
+    /// The snapshot that a clone is of is looked for here only. The target itself is
+    /// for the caller to check.
+    pub within: Option<Subtree>,
+    /// A package may not rename or destroy what is there.
+    pub only_adds: bool,
+    /// The properties of the stream that are taken; without, all.
+    pub properties: Option<PeerProperties>,
+}
+
+impl Confinement {
+    /// Whether a property of the stream is taken.
+    pub(crate) fn takes(&self, property: &str) -> bool {
+        self.properties.as_ref().is_none_or(|allowed| allowed.takes(property))
+    }
 }
 
 /// What happens during a receive, for whoever shows it to people.
@@ -105,6 +128,11 @@ pub enum ReceiveEvent {
     Skipped {
         /// Its name.
         target: String,
+    },
+    /// A property of the stream was not taken, since streams from this sender may not set it.
+    PropertyLeftOut {
+        /// Its name.
+        name: String,
     },
     /// Something that the user should know and that does not fail the receive.
     Note(String),
@@ -143,6 +171,7 @@ impl Datasets {
         let mut reader = Reader::new(input);
         let mut payload = Vec::new();
         let first = reader.next(&mut payload)?;
+        self.check_target(target, options.naming)?;
         let mut received = Received::default();
         match first.map(|first| (first.record.clone(), first)) {
             Some((Record::Begin(begin), at)) => match begin.header_type {
@@ -182,5 +211,18 @@ impl Datasets {
         }
         received.bytes = reader.bytes_read();
         Ok(received)
+    }
+
+    /// `-d` and `-e` make datasets below one that is there: one that is not was mistyped.
+    fn check_target(&self, target: &str, naming: Naming) -> Result<(), ReceiveError> {
+        if naming == Naming::Exact {
+            return Ok(());
+        }
+        let name = Name::parse(target).map_err(DatasetError::from)?;
+        match self.catalog().dataset(name.dataset()) {
+            Err(DatasetError::NotFound { .. }) => Err(ReceiveError::NoTarget { name: target.to_owned() }),
+            Err(other) => Err(other.into()),
+            Ok(_) => Ok(()),
+        }
     }
 }

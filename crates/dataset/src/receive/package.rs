@@ -14,13 +14,13 @@ use snowmelt_stream::record::{Begin, HeaderType, Record};
 use super::begin::Destination;
 use super::pipeline::{Incoming, skip_to_end};
 use super::{Naming, Observer, ReceiveEvent, ReceiveOptions, Received};
-use crate::catalog::{Catalog, Dataset, PropertyKind, Snapshot};
+use crate::catalog::{Catalog, Dataset, DatasetId, PropertyKind, Snapshot, SpaceReader};
 use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, ReceiveError};
 use crate::name::Name;
 use crate::ops::destroy::DestroyPlan;
 use crate::ops::rename::RenameOptions;
-use crate::property;
+use crate::property::{self, Attribute};
 
 /// One filesystem or volume of a package.
 struct Member<'a> {
@@ -28,6 +28,8 @@ struct Member<'a> {
     name: &'a str,
     /// Guid of the parent's snapshot that the package starts from; 0 for the top.
     parent_from: u64,
+    /// Guid of the snapshot that it is a clone of there; 0 if it is none.
+    origin: u64,
     snapshots: BTreeMap<&'a str, u64>,
     properties: Option<&'a NvList>,
     snapshot_properties: Option<&'a NvList>,
@@ -65,6 +67,7 @@ impl<'a> Package<'a> {
             members.push(Member {
                 name: list.get_str("name").ok_or_else(|| bad("a filesystem of it has no name"))?,
                 parent_from: list.get_u64("parentfromsnap").unwrap_or(0),
+                origin: list.get_u64("origin").unwrap_or(0),
                 snapshots,
                 properties: list.get_list("props"),
                 snapshot_properties: list.get_list("snapprops"),
@@ -131,8 +134,19 @@ impl Datasets {
             change.commit()?;
         }
         if package.recursive && package.from_snapshot.is_some() && !options.dry_run {
+            if options.confinement.only_adds {
+                return Err(ReceiveError::Package {
+                    why: "it renames and destroys what the sender renamed and destroyed, which is not allowed here"
+                        .to_owned(),
+                });
+            }
             self.follow_sender(&package, &top, options.force, observer)?;
         }
+        // Where nothing may change but by adding, the keys of what is there stay as they are.
+        let settled = match options.confinement.only_adds {
+            true => self.ids_below(&top)?,
+            false => BTreeSet::new(),
+        };
         let mut data = Vec::new();
         while let Some(at) = reader.next(&mut data)? {
             match at.record.clone() {
@@ -151,7 +165,7 @@ impl Datasets {
             }
         }
         if !options.dry_run {
-            self.fix_encryption_roots(&package, &top)?;
+            self.fix_encryption_roots(&package, &top, &settled)?;
         }
         Ok(())
     }
@@ -213,10 +227,14 @@ impl Datasets {
         let catalog = change.catalog();
         let snapshot = catalog.snapshot(full)?;
         if let Some(properties) = member.properties {
-            let taken = stream_properties(properties, options, observer);
+            let mut taken = stream_properties(properties, options, observer);
             let id = snapshot.id.dataset;
+            let dataset = catalog.dataset_by_id(id)?;
+            leave_out_limits(&catalog, &dataset, &mut taken, observer)?;
             for old in catalog.stored_properties(id, 0)? {
-                if old.kind == PropertyKind::Received && !taken.iter().any(|(name, _)| *name == old.name) {
+                let is_gone =
+                    options.confinement.takes(&old.name) && !taken.iter().any(|(name, _)| *name == old.name);
+                if old.kind == PropertyKind::Received && is_gone {
                     change.delete(&crate::catalog::keys::property(id, 0, old.kind.code(), &old.name))?;
                 }
             }
@@ -251,50 +269,98 @@ impl Datasets {
         force: bool,
         observer: &Observer<'_>,
     ) -> Result<(), ReceiveError> {
-        let catalog = self.catalog();
-        let Ok(root) = catalog.dataset(top) else { return Ok(()) };
-        let mut local = Vec::new();
-        for dataset in catalog.descendants(root)? {
-            let snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
-            local.push((dataset, snapshots));
+        if self.catalog().dataset(top).is_err() {
+            return Ok(());
         }
-        let matching = |snapshots: &[Snapshot]| package.matching(snapshots);
+        let mut local = self.everything_below(top)?;
+        let mut gone = Vec::new();
         if force {
-            for (dataset, snapshots) in local.iter().rev() {
-                match matching(snapshots) {
-                    Some(member) => self.destroy_missing(&catalog, member, snapshots, observer)?,
-                    None if dataset.name != top && !snapshots.is_empty() => {
-                        (observer.event)(ReceiveEvent::Note(format!("destroying {}", dataset.name)));
-                        let plan = DestroyPlan::dataset(&self.catalog(), dataset, true, false)?;
-                        self.destroy(&plan)?;
-                    }
-                    None => {}
-                }
-            }
+            self.follow_promotions(package, &local, observer)?;
+            local = self.everything_below(top)?;
+            gone = missing_at_sender(package, top, &local);
+            self.destroy_missing(package, &local, &gone, observer)?;
         }
-        self.follow_renames(package, top, &local, matching, observer)
+        self.follow_renames(package, top, &local, |snapshots| package.matching(snapshots), observer)?;
+        // What could not go because of something below it, which may have been moved away.
+        let catalog = self.catalog();
+        gone.retain(|dataset| catalog.dataset_by_id(dataset.id).is_ok());
+        self.destroy_all(&catalog, &removable(&catalog, &gone)?, Vec::new(), observer)
     }
 
-    /// Snapshots that the sender no longer has go.
-    fn destroy_missing(
+    /// A dataset and what is below it, with snapshots.
+    fn everything_below(&self, top: &str) -> Result<Vec<(Dataset, Vec<Snapshot>)>, ReceiveError> {
+        let catalog = self.catalog();
+        let mut all = Vec::new();
+        for dataset in catalog.descendants(catalog.dataset(top)?)? {
+            let snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
+            all.push((dataset, snapshots));
+        }
+        Ok(all)
+    }
+
+    /// Promotes clones that are none at the sender any more, or are clones of something else.
+    fn follow_promotions(
         &self,
-        catalog: &Catalog,
-        member: &Member<'_>,
-        snapshots: &[Snapshot],
+        package: &Package<'_>,
+        local: &[(Dataset, Vec<Snapshot>)],
         observer: &Observer<'_>,
     ) -> Result<(), ReceiveError> {
-        let gone: Vec<_> = snapshots
-            .iter()
-            .filter(|snapshot| !member.snapshots.values().any(|guid| *guid == snapshot.record.guid))
-            .cloned()
-            .collect();
-        for snapshot in &gone {
-            (observer.event)(ReceiveEvent::Note(format!("destroying {}", snapshot.full_name())));
-        }
-        if !gone.is_empty() {
-            self.destroy(&DestroyPlan::snapshots(catalog, gone, false)?)?;
+        for (dataset, snapshots) in local {
+            let catalog = self.catalog();
+            let (Some(member), Ok(now)) = (package.matching(snapshots), catalog.dataset_by_id(dataset.id))
+            else {
+                continue;
+            };
+            let Some(origin) = now.record.origin else { continue };
+            let origin = catalog.snapshot_by_id(origin)?;
+            let has_moved = member.snapshots.values().any(|guid| *guid == origin.record.guid);
+            if member.origin != origin.record.guid && has_moved {
+                (observer.event)(ReceiveEvent::Note(format!("promoting {}", now.name)));
+                self.promote(&now.name)?;
+            }
         }
         Ok(())
+    }
+
+    /// Destroys what the sender no longer has: datasets under which nothing stays, and snapshots. All of it or nothing.
+    fn destroy_missing(
+        &self,
+        package: &Package<'_>,
+        local: &[(Dataset, Vec<Snapshot>)],
+        gone: &[Dataset],
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        let catalog = self.catalog();
+        let stays = |dataset: &Dataset| !gone.iter().any(|gone| gone.id == dataset.id);
+        let mut snapshots = Vec::new();
+        for (dataset, _) in local.iter().filter(|(dataset, _)| stays(dataset)) {
+            let now = catalog.snapshots(dataset).collect::<Result<Vec<_>, _>>()?;
+            let Some(member) = package.matching(&now) else { continue };
+            let has =
+                |snapshot: &Snapshot| member.snapshots.values().any(|guid| *guid == snapshot.record.guid);
+            snapshots.extend(now.into_iter().filter(|snapshot| !has(snapshot)));
+        }
+        self.destroy_all(&catalog, &removable(&catalog, gone)?, snapshots, observer)
+    }
+
+    fn destroy_all(
+        &self,
+        catalog: &Catalog,
+        datasets: &[Dataset],
+        snapshots: Vec<Snapshot>,
+        observer: &Observer<'_>,
+    ) -> Result<(), ReceiveError> {
+        if datasets.is_empty() && snapshots.is_empty() {
+            return Ok(());
+        }
+        let names =
+            snapshots.iter().map(Snapshot::full_name).chain(datasets.iter().map(|it| it.name.clone()));
+        let names: Vec<_> = names.collect();
+        let plan = DestroyPlan::together(catalog, datasets, snapshots)?;
+        for name in names {
+            (observer.event)(ReceiveEvent::Note(format!("destroying {name}")));
+        }
+        Ok(self.destroy(&plan)?)
     }
 
     fn follow_renames<'p>(
@@ -334,17 +400,58 @@ impl Datasets {
     }
 }
 
+/// Those under which nothing stays.
+fn removable(catalog: &Catalog, gone: &[Dataset]) -> Result<Vec<Dataset>, ReceiveError> {
+    let stays = |dataset: &Dataset| !gone.iter().any(|gone| gone.id == dataset.id);
+    let mut removable = Vec::new();
+    for dataset in gone {
+        if !catalog.descendants(dataset.clone())?.iter().any(stays) {
+            removable.push(dataset.clone());
+        }
+    }
+    Ok(removable)
+}
+
+/// The datasets here that the sender no longer has, with what is below them and was never replicated.
+fn missing_at_sender(package: &Package<'_>, top: &str, local: &[(Dataset, Vec<Snapshot>)]) -> Vec<Dataset> {
+    let mut gone: Vec<Dataset> = Vec::new();
+    // Those above come first.
+    for (dataset, snapshots) in local {
+        let is_below = |above: &Dataset| dataset.name.starts_with(&format!("{}/", above.name));
+        let is_gone = match snapshots.is_empty() {
+            true => gone.iter().any(is_below),
+            false => dataset.name != top && package.matching(snapshots).is_none(),
+        };
+        if is_gone {
+            gone.push(dataset.clone());
+        }
+    }
+    gone
+}
+
 impl Datasets {
+    /// A dataset and all below it, as far as they are there.
+    fn ids_below(&self, top: &str) -> Result<BTreeSet<DatasetId>, ReceiveError> {
+        let catalog = self.catalog();
+        let Ok(dataset) = catalog.dataset(top) else { return Ok(BTreeSet::new()) };
+        Ok(catalog.descendants(dataset)?.iter().map(|dataset| dataset.id).collect())
+    }
+
     /// Lets keys be inherited as they are at the sender (`recv_fix_encryption_hierarchy`): every stream on its own
-    /// brings an encryption root.
-    fn fix_encryption_roots(&self, package: &Package<'_>, top: &str) -> Result<(), ReceiveError> {
+    /// brings an encryption root. Those of the `settled` datasets stay as they are.
+    fn fix_encryption_roots(
+        &self,
+        package: &Package<'_>,
+        top: &str,
+        settled: &BTreeSet<DatasetId>,
+    ) -> Result<(), ReceiveError> {
         let catalog = self.catalog();
         let Ok(dataset) = catalog.dataset(top) else { return Ok(()) };
         let local = if package.recursive { catalog.descendants(dataset)? } else { vec![dataset] };
         let encrypted = |dataset: &Dataset| dataset.record.content.features.contains(Features::RAW);
         let change = self.change()?;
         // Parents come before children, so what they inherit is settled by then.
-        for dataset in local.iter().filter(|dataset| encrypted(dataset)) {
+        for dataset in local.iter().filter(|dataset| encrypted(dataset) && !settled.contains(&dataset.id)) {
             let snapshots = catalog.snapshots(dataset).collect::<Result<Vec<_>, _>>()?;
             let Some(member) = package.matching(&snapshots) else { continue };
             let now = change.catalog();
@@ -380,6 +487,35 @@ impl Change<'_> {
     }
 }
 
+/// Leaves out quotas and reservations that the dataset could not be given by `set` either, with a note.
+fn leave_out_limits(
+    catalog: &Catalog,
+    dataset: &Dataset,
+    taken: &mut Vec<(String, String)>,
+    observer: &Observer<'_>,
+) -> Result<(), DatasetError> {
+    let mut limits = catalog.limits_of(dataset.id)?;
+    let mut refused = Vec::new();
+    for (name, value) in taken.iter() {
+        let mut altered = limits;
+        // What is set here counts more than what is received.
+        let is_set = catalog.stored_property(dataset.id, 0, PropertyKind::Local, name)?.is_some();
+        if is_set || !altered.set(name, value) {
+            continue;
+        }
+        match SpaceReader::new(catalog).check_settings(dataset, altered) {
+            Ok(()) => limits = altered,
+            Err(error @ (DatasetError::BelowUse { .. } | DatasetError::BeyondSpace { .. })) => {
+                (observer.event)(ReceiveEvent::Note(format!("property {name} is not taken: {error}")));
+                refused.push(name.clone());
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    taken.retain(|(name, _)| !refused.contains(name));
+    Ok(())
+}
+
 /// The properties of a stream that are taken, as canonical text. Those that this build does not know are left out with
 /// a note, as the receiver of an older ZFS does.
 fn stream_properties(
@@ -398,7 +534,13 @@ fn stream_properties(
             Some(NvValue::String(text)) => property::Value::Text(String::from_utf8_lossy(text).into_owned()),
             _ => continue,
         };
-        if options.exclude.iter().any(|excluded| excluded == name) {
+        // A statistic, which no sender should send.
+        let is_statistic = property::find(name).is_some_and(|known| known.attribute == Attribute::ReadOnly);
+        if is_statistic || options.exclude.iter().any(|excluded| excluded == name) {
+            continue;
+        }
+        if !options.confinement.takes(name) {
+            (observer.event)(ReceiveEvent::PropertyLeftOut { name: name.to_owned() });
             continue;
         }
         match property::Value::from_stream(name, value) {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use snowmelt_pool::OutsidePlace;
+use snowmelt_stream::features::Features;
 use snowmelt_stream::reader::{Positioned, Reader};
 use snowmelt_stream::record::{Begin, End, RECORD_LEN, Record};
 
@@ -86,6 +87,9 @@ impl Datasets {
             return skip_to_end(reader, observer);
         }
         let mut session = self.begin_session(begin, &incoming.payload, destination, options)?;
+        if session.begin.features.intersects(Features::DEDUP | Features::DEDUPPROPS) {
+            session.brought.clone_from(&received.snapshots);
+        }
         let outcome = self.compression_of(&session).map_err(ReceiveError::from).and_then(|codec| {
             let storing = Storing { codec, by_reference: options.by_reference };
             transfer(reader, &mut session, storing, incoming.at.offset, observer)

@@ -1,7 +1,6 @@
 //! The features of a substream and its BEGIN record (`setup_featureflags`, `create_begin_record` and
 //! `dmu_send_impl` of `module/zfs/dmu_send.c`).
 
-use snowmelt_stream::ByteOrder;
 use snowmelt_stream::features::Features;
 use snowmelt_stream::nvlist::NvList;
 use snowmelt_stream::record::{Begin, BeginFlags, HeaderType, ToName};
@@ -137,8 +136,8 @@ fn pack(list: &NvList) -> Vec<u8> {
     if list.is_empty() {
         return Vec::new();
     }
-    // Native, as the kernel packs it: its receive does not take byte arrays from XDR.
-    let mut packed = list.pack_native(ByteOrder::Little);
+    // XDR, as OpenZFS after 2.4 packs it: every release reads it, and a machine of the other byte order nothing else.
+    let mut packed = list.pack_xdr();
     packed.resize(packed.len().next_multiple_of(8), 0);
     packed
 }

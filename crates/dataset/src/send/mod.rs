@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::catalog::{Bookmark, Snapshot};
+use crate::name::Subtree;
 
 pub use estimate::StepSize;
 pub use run::{Progress, Sent};
@@ -71,6 +72,8 @@ pub struct SendFlags {
     pub exclude: Vec<String>,
     /// What a cut-off receive left is sent (`-S`).
     pub saved: bool,
+    /// With a subtree: what a dataset was cloned from is not named where that is outside.
+    pub within: Option<Subtree>,
 }
 
 impl SendFlags {

@@ -203,7 +203,10 @@ impl Gathered<'_> {
         list.insert("name", dataset.name.as_str());
         list.insert("parentfromsnap", parent_guid);
         if let Some(origin) = dataset.record.origin {
-            list.insert("origin", self.catalog.snapshot_by_id(origin)?.record.guid);
+            let origin = self.catalog.snapshot_by_id(origin)?;
+            if flags.within.as_ref().is_none_or(|subtree| subtree.contains(&origin.dataset)) {
+                list.insert("origin", origin.record.guid);
+            }
         }
         let encrypted = to.record.content.features.contains(Features::RAW);
         let encryption_root = encrypted && self.catalog.encryption_root(dataset.id)? == dataset.id;

@@ -12,6 +12,9 @@ use crate::error::SendError;
 use crate::name::Name;
 use crate::receive::key_data;
 
+/// What the snapshot of a dataset that is sent as it is now is called (`dmu_send_impl`).
+pub(super) const HEAD_SNAPSHOT: &str = "--head--";
+
 impl SendPlan {
     /// One snapshot: in full, or incremental from an earlier one (`-i`), from a bookmark, or from the snapshot its
     /// dataset was cloned from. With `-p`, `-b` or `-h` it travels in a package.
@@ -24,7 +27,7 @@ impl SendPlan {
         from: Source,
         flags: &SendFlags,
     ) -> Result<Self, SendError> {
-        let base = base(catalog, to, &from)?;
+        let base = base(catalog, to.id, &to.full_name(), &from)?;
         let step = Step {
             target: target(catalog, to)?,
             base,
@@ -42,6 +45,24 @@ impl SendPlan {
         Ok(Self::of(vec![step], package))
     }
 
+    /// A dataset as it is now, as `zfs send` sends what is not mounted: its snapshot at the receiver is called
+    /// `--head--`. What open heads keep in memory is not in it.
+    ///
+    /// # Errors
+    /// As [`SendPlan::single`].
+    pub fn head(
+        catalog: &Catalog,
+        dataset: &Dataset,
+        from: Source,
+        flags: &SendFlags,
+    ) -> Result<Self, SendError> {
+        let target = head_target(catalog, dataset)?;
+        let now = SnapshotId { dataset: dataset.id, txg: Txg::MAX };
+        let base = base(catalog, now, &target.name, &from)?;
+        let step = Step { target, base, style: Style::from(flags), resume: None, saved: false };
+        Ok(Self::of(vec![step], None))
+    }
+
     /// Every snapshot after `from` up to `to`, each incremental from the one before it (`-I`). Without a source the
     /// first one is sent in full, or from the dataset's origin.
     ///
@@ -57,10 +78,10 @@ impl SendPlan {
         let (mut previous, after) = match &from {
             Source::None => (None, 0),
             Source::Snapshot(snapshot) if snapshot.id.dataset == dataset.id => {
-                (Some(base(catalog, to, &from)?), snapshot.id.txg)
+                (Some(base(catalog, to.id, &to.full_name(), &from)?), snapshot.id.txg)
             }
             Source::Bookmark(bookmark) if bookmark.dataset_id == dataset.id => {
-                (Some(base(catalog, to, &from)?), bookmark.record.createtxg)
+                (Some(base(catalog, to.id, &to.full_name(), &from)?), bookmark.record.createtxg)
             }
             // From another dataset only a clone's origin can be the source of all.
             Source::Snapshot(snapshot) if dataset.record.origin == Some(snapshot.id) => (None, 0),
@@ -203,6 +224,26 @@ fn filesystem_steps(
     Ok(())
 }
 
+/// What the stream of a dataset as it is now is of. It has another guid whenever the dataset was written to in between: what was
+/// received of the one cannot be completed with the other.
+pub(super) fn head_target(catalog: &Catalog, dataset: &Dataset) -> Result<Target, SendError> {
+    let tree = catalog.pool().tree(dataset.record.head)?;
+    let view = tree.view();
+    let state = view.written_in().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Ok(Target {
+        pool: catalog.pool().clone(),
+        view,
+        name: format!("{}@{HEAD_SNAPSHOT}", dataset.name),
+        kind: dataset.record.kind,
+        guid: dataset.record.guid ^ state,
+        creation: dataset.record.creation,
+        content: dataset.record.content,
+        key_data: catalog.key_data(dataset.id, 0)?,
+        redact_snaps: None,
+        logical: tree.stats().logical,
+    })
+}
+
 /// What a snapshot's stream is of.
 pub(super) fn target(catalog: &Catalog, snapshot: &Snapshot) -> Result<Target, SendError> {
     let record = &snapshot.record;
@@ -221,18 +262,17 @@ pub(super) fn target(catalog: &Catalog, snapshot: &Snapshot) -> Result<Target, S
 }
 
 /// The source as a base for `to`, checked.
-fn base(catalog: &Catalog, to: &Snapshot, from: &Source) -> Result<Base, SendError> {
+fn base(catalog: &Catalog, to: SnapshotId, name: &str, from: &Source) -> Result<Base, SendError> {
+    let refused = |from: String| SendError::NotEarlier { from, to: name.to_owned() };
     match from {
         Source::None => Ok(Base::Empty),
         Source::Snapshot(from) => {
-            if !is_before(catalog, to.id, from.id)? {
-                return Err(not_earlier(&from.full_name(), to));
+            if !is_before(catalog, to, from.id)? {
+                return Err(refused(from.full_name()));
             }
-            snapshot_base(catalog, from, from, to.id.dataset)
+            snapshot_base(catalog, from, from, to.dataset)
         }
-        Source::Bookmark(from) => {
-            bookmark_base(catalog, to.id, from)?.ok_or_else(|| not_earlier(&from.full_name(), to))
-        }
+        Source::Bookmark(from) => bookmark_base(catalog, to, from)?.ok_or_else(|| refused(from.full_name())),
     }
 }
 

@@ -1,12 +1,14 @@
 //! Streams that go on: from a receiver's token (`-t`), or of what a cut-off receive left (`-S`).
 
+use snowmelt_pool::Txg;
 use snowmelt_stream::token::ResumeToken;
 
 use super::SendPlan;
-use super::plan::{bookmark_base, is_before, snapshot_base, target};
+use super::plan::{HEAD_SNAPSHOT, bookmark_base, head_target, is_before, snapshot_base, target};
 use super::step::{Base, Resume, Step, Style, Target};
-use crate::catalog::{Catalog, Dataset, Snapshot};
+use crate::catalog::{Catalog, Dataset, SnapshotId};
 use crate::error::{DatasetError, SendError};
+use crate::name::Subtree;
 
 impl SendPlan {
     /// The rest of the stream that a receiver's token tells of, with the options it was sent with.
@@ -14,16 +16,28 @@ impl SendPlan {
     /// # Errors
     /// [`SendError::ResumeTargetGone`], [`SendError::ResumeSourceGone`]; a token that lacks what every token has.
     pub fn resume(catalog: &Catalog, token: &ResumeToken) -> Result<Self, SendError> {
+        Self::resume_in(catalog, None, token)
+    }
+
+    /// As [`Self::resume`]; with a `subtree`, the token finds nothing outside of it.
+    ///
+    /// # Errors
+    /// As [`Self::resume`].
+    pub fn resume_in(
+        catalog: &Catalog,
+        subtree: Option<&Subtree>,
+        token: &ResumeToken,
+    ) -> Result<Self, SendError> {
         let (object, offset, _bytes, to_guid, to_name) = token
             .required()
             .map_err(|error| DatasetError::refused("cannot resume send", error.to_string()))?;
-        let to = find_target(catalog, to_guid, to_name)?;
+        let (id, target) = find_target(catalog, subtree, to_guid, to_name)?;
         let base = match token.from_guid().unwrap_or(0) {
             0 => Base::Empty,
-            guid => find_base(catalog, &to, guid)?,
+            guid => find_base(catalog, subtree, id, guid)?,
         };
         let step = Step {
-            target: target(catalog, &to)?,
+            target,
             base,
             style: Style::from(token),
             resume: (object != 0 || offset != 0).then_some(Resume { object, offset }),
@@ -69,28 +83,50 @@ impl SendPlan {
     }
 }
 
-/// The snapshot the token was made for: of that guid, and best of that name.
-fn find_target(catalog: &Catalog, guid: u64, name: &str) -> Result<Snapshot, SendError> {
-    let dataset = name.split('@').next().unwrap_or(name);
-    let found = catalog.snapshots_by_guid(guid)?;
-    found
-        .into_iter()
-        .min_by_key(|snapshot| (snapshot.full_name() != name, snapshot.dataset != dataset))
-        .ok_or_else(|| SendError::ResumeTargetGone { name: name.to_owned() })
+/// What the token was made for: the snapshot of that guid, best of that name, or a dataset that has not been written to since.
+fn find_target(
+    catalog: &Catalog,
+    subtree: Option<&Subtree>,
+    guid: u64,
+    name: &str,
+) -> Result<(SnapshotId, Target), SendError> {
+    let (dataset, snapshot) = name.split_once('@').unwrap_or((name, ""));
+    let found = catalog.snapshots_by_guid_in(subtree, guid)?;
+    let found =
+        found.into_iter().min_by_key(|snapshot| (snapshot.full_name() != name, snapshot.dataset != dataset));
+    if let Some(found) = found {
+        return Ok((found.id, target(catalog, &found)?));
+    }
+    if snapshot == HEAD_SNAPSHOT
+        && subtree.is_none_or(|subtree| subtree.contains(dataset))
+        && let Ok(dataset) = catalog.dataset(dataset)
+    {
+        let now = head_target(catalog, &dataset)?;
+        if now.guid == guid {
+            return Ok((SnapshotId { dataset: dataset.id, txg: Txg::MAX }, now));
+        }
+    }
+    Err(SendError::ResumeTargetGone { name: name.to_owned() })
 }
 
 /// The snapshot or bookmark of that guid in the history of `to`.
-fn find_base(catalog: &Catalog, to: &Snapshot, guid: u64) -> Result<Base, SendError> {
-    for from in catalog.snapshots_by_guid(guid)? {
-        if is_before(catalog, to.id, from.id)? {
-            return snapshot_base(catalog, &from, &from, to.id.dataset);
+fn find_base(
+    catalog: &Catalog,
+    subtree: Option<&Subtree>,
+    to: SnapshotId,
+    guid: u64,
+) -> Result<Base, SendError> {
+    for from in catalog.snapshots_by_guid_in(subtree, guid)? {
+        if is_before(catalog, to, from.id)? {
+            return snapshot_base(catalog, &from, &from, to.dataset);
         }
     }
-    let mut line = Some(catalog.dataset_by_id(to.id.dataset)?);
-    while let Some(dataset) = line {
+    let mut line = Some(catalog.dataset_by_id(to.dataset)?);
+    let is_inside = |dataset: &Dataset| subtree.is_none_or(|subtree| subtree.contains(&dataset.name));
+    while let Some(dataset) = line.filter(is_inside) {
         for bookmark in catalog.bookmarks(&dataset)? {
             if bookmark.record.guid == guid
-                && let Some(base) = bookmark_base(catalog, to.id, &bookmark)?
+                && let Some(base) = bookmark_base(catalog, to, &bookmark)?
             {
                 return Ok(base);
             }

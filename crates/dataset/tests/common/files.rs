@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use snowmelt_dataset::{Datasets, Head};
-use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, NewObject, ObjectsMut, Room, SourceError};
+use snowmelt_zpl::{
+    Caller, DMU_OT_PLAIN_FILE_CONTENTS, FilesystemMut, NewKind, NewNode, NewObject, ObjectsMut, Room,
+    SourceError, Timestamp, WriteOptions,
+};
 
 pub fn open(datasets: &Datasets, dataset: &str) -> Arc<Head> {
     datasets.open_head(&datasets.catalog().dataset(dataset).unwrap()).unwrap()
@@ -57,6 +60,16 @@ pub fn fill(head: &Head, seed: u64, most: u64) -> (Option<u64>, u64, Option<Sour
         written += PIECE as u64;
     }
     (Some(object), written, None)
+}
+
+/// A new file of `len` bytes in the root directory, as a mount makes it.
+pub fn write_file(head: &Arc<Head>, file: &str, len: u64) {
+    let fs = FilesystemMut::open(head.clone(), WriteOptions::default(), 7).unwrap();
+    let caller = Caller { uid: 0, gid: 0, umask: 0, now: Timestamp { seconds: 10, nanoseconds: 0 } };
+    let new = NewNode { kind: NewKind::File, permissions: 0o644 };
+    let object = fs.create(fs.root(), file.as_bytes(), new, &caller).unwrap().object;
+    let data = noise(file.len() as u64 + u64::from(file.as_bytes()[0]), len as usize);
+    assert_eq!(fs.write(object, 0, &data, &caller).unwrap(), data.len());
 }
 
 /// Removes an object as an unlink does.

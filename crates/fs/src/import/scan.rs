@@ -15,6 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::digest::{self, Digest};
 use super::filter::Filter;
+use crate::beneath::{self, Mounts};
 use snowmelt_zpl::{FileKind, Timestamp};
 
 /// Entries read ahead, over all directories.
@@ -305,16 +306,9 @@ impl Scan {
     }
 
     fn open_beneath(&self, at: Option<&OwnedFd>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        use rustix::fs::ResolveFlags;
         let at = at.map_or(self.root.as_fd(), AsFd::as_fd);
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
-            // Kernels before 5.6, and some sandboxes.
-            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
-            }
-            other => Ok(other?),
-        }
+        // What is mounted below belongs to the source, unless it was asked for without.
+        beneath::open(at, path, flags, Mounts::Cross)
     }
 
     /// The root, for what is done relative to it.

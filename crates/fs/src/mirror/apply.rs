@@ -9,6 +9,7 @@ use super::record::{Phase, Stamp, boot};
 use super::tree::{self, Path, is_missing, remove_one, stat_at, unlocked};
 use super::{Between, Changes, Mirror, MirrorError, MirrorOptions};
 use crate::ahead::{self, ahead, pieces, ranges};
+use crate::beneath::{self, Directory, Mounts};
 use crate::error::FsError;
 use crate::restore::{Failure, Observer, Restore, Summary};
 use crate::walk::Node;
@@ -16,13 +17,10 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects, SourceError};
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 /// Files up to this size are replaced at one stroke rather than changed in place.
 const REPLACED_MAX: u64 = 1 << 20;
@@ -46,7 +44,7 @@ pub(super) struct Apply<'a, 'f, A, B> {
     plan: &'a Plan,
     options: &'a MirrorOptions<'a>,
     restore: Restore<'a, 'f, B>,
-    staging: OwnedFd,
+    staging: Directory,
     /// It was begun before.
     resumes: bool,
     /// What was written since then may not be on disk.
@@ -63,11 +61,10 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
     ) -> Result<Self, MirrorError> {
         let Work { between, plan, options, resumes } = work;
         let (old, new, changes, resumes) = (between.old, between.new, between.changes, *resumes);
-        let path = mirror.staging();
-        let local = |step| MirrorError::local(&path, step);
-        let restore = Restore::staging(new, &path, options.owners, observer).map_err(local("open it"))?;
-        let staging = tree::Tree::open(&path).and_then(|tree| tree.directory(&[]));
-        let staging = staging.map_err(local("open it"))?;
+        let staging = mirror.staging()?;
+        let local = |step| MirrorError::local(staging.path(), step);
+        let restore = Restore::staging(new, &staging, (options.owners, options.privileges), observer);
+        let restore = restore.map_err(local("open it"))?;
         let distrusted =
             mirror.record.progress.as_ref().filter(|progress| resumes && progress.boot != boot());
         let distrusted = distrusted.map(|progress| progress.begun);
@@ -222,10 +219,9 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
     fn expected(&self) -> impl Iterator<Item = ()> + use<'a, 'f, A, B> {
         let (plan, objects) = (self.plan, self.new.objects());
         // What was attached before an interruption is not asked for.
-        let top = self.resumes.then(|| self.mirror.path.clone());
+        let top = self.resumes.then(|| self.mirror.tree.top().clone());
         let is_there = move |path: &Path, name: &[u8], attributes: &Attributes| {
-            let stat =
-                |top: &PathBuf| rustix::fs::lstat(top.join(OsStr::from_bytes(&tree::shown(path, name))));
+            let stat = |top: &Directory| beneath::stat(top.as_fd(), &tree::shown(path, name), Mounts::Refuse);
             top.as_ref().is_some_and(|top| stat(top).is_ok_and(|stat| is_like(&stat, attributes)))
         };
         let entries =
@@ -253,6 +249,9 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             Some(attributes) => attributes,
             None => self.new.attributes(entry.object).map_err(FsError::zpl(&shown))?,
         };
+        if self.leaves_out(directory, &entry.name, &attributes)? {
+            return Ok(());
+        }
         if let Some(first) = self.made.get(&entry.object).cloned() {
             return self.link(directory, path, entry, &first);
         }
@@ -297,6 +296,29 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         self.make(directory, path, &entry.name, Node { path: shown, object: entry.object, attributes })
     }
 
+    /// Whether something that comes or changes is a device that is left out. What an earlier sync, which was asked for devices,
+    /// has there of it goes.
+    fn leaves_out(
+        &mut self,
+        directory: &OwnedFd,
+        name: &[u8],
+        attributes: &Attributes,
+    ) -> Result<bool, Failure> {
+        let privileges = self.options.privileges;
+        if !privileges.leave_out(attributes) {
+            return Ok(false);
+        }
+        let staged = Self::staged(attributes.object, attributes);
+        let waits = stat_at(self.staging.as_fd(), &staged).map_err(Self::failed(&[], name, "look at it"))?;
+        if waits.is_some() {
+            remove_one(self.staging.as_fd(), &staged, false).map_err(Self::failed(&[], name, "remove it"))?;
+        }
+        if stat_at(directory.as_fd(), name).map_err(Self::failed(&[], name, "look at it"))?.is_some() {
+            remove_one(directory.as_fd(), name, false).map_err(Self::failed(&[], name, "remove it"))?;
+        }
+        Ok(self.restore.leaves_out(attributes))
+    }
+
     /// Makes a file, link or special node with all that belongs to it, in place of what has its name.
     fn make(
         &mut self,
@@ -324,6 +346,12 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         from: &[Vec<u8>],
     ) -> Result<(), Failure> {
         let local = |step| Self::failed(path, &entry.name, step);
+        let new = self.plan.known.get(&entry.object).and_then(|known| known.new.clone());
+        if let Some(new) = new
+            && self.leaves_out(directory, &entry.name, &new)?
+        {
+            return Ok(());
+        }
         let Some((first, above)) = from.split_last() else { return Ok(()) };
         let above = self.mirror.tree.directory(above).map_err(local("find its other name"))?;
         let place = directory.as_fd();
@@ -352,6 +380,9 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         let local = |step| Self::failed(above, name, step);
         let directory = self.mirror.tree.directory(above).map_err(local("open the directory"))?;
         let node = Node { path: tree::shown(path, b""), object, attributes: new.clone() };
+        if self.leaves_out(&directory, name, new)? {
+            return Ok(());
+        }
         let Some(stat) = stat_at(directory.as_fd(), name).map_err(local("look at it"))? else {
             return self.make(&directory, above, name, node);
         };
@@ -369,22 +400,16 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         if has_changed && is_replaced(new) {
             return self.make(&directory, above, name, node);
         }
-        let how = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut file = rustix::fs::openat(&directory, name.as_slice(), how | OFlags::RDONLY, Mode::empty());
-        if file.as_ref().err() == Some(&Errno::ACCESS) {
-            tree::open_up(directory.as_fd(), name).map_err(local("open the file"))?;
-            file = rustix::fs::openat(&directory, name.as_slice(), how | OFlags::RDONLY, Mode::empty());
-        }
-        let file = file.map_err(|error| local("open the file")(error.into()))?;
+        let open = |access| open_up_file(directory.as_fd(), name, access);
+        let file = open(OFlags::RDONLY).map_err(local("open the file"))?;
         tree::unlock(file.as_fd()).map_err(local("open the file"))?;
         if has_changed {
-            let mut out =
-                rustix::fs::openat(&directory, name.as_slice(), how | OFlags::WRONLY, Mode::empty());
-            if out.as_ref().err() == Some(&Errno::ACCESS) {
-                tree::open_up(directory.as_fd(), name).map_err(local("open the file"))?;
-                out = rustix::fs::openat(&directory, name.as_slice(), how | OFlags::WRONLY, Mode::empty());
-            }
-            let out = File::from(out.map_err(|error| local("open the file for writing")(error.into()))?);
+            let out = open(OFlags::WRONLY).map_err(local("open the file for writing"))?;
+            // Both have to be the file that was looked at.
+            let is_same = rustix::fs::fstat(&out).map_err(io::Error::from);
+            let is_same = is_same.and_then(|found| beneath::check_unchanged(&stat, &found));
+            is_same.map_err(local("open the file for writing"))?;
+            let out = File::from(out);
             out.set_len(new.size).map_err(local("set the file's size"))?;
             if self.distrusted.is_some() {
                 page = vec![(0, u64::MAX)];
@@ -469,6 +494,17 @@ impl Plan {
 /// Whether a file that changed is replaced at one stroke.
 fn is_replaced(new: &Attributes) -> bool {
     new.size <= REPLACED_MAX && new.links == 1
+}
+
+/// Opens a regular file; one that forbids that to its owner is opened up.
+fn open_up_file(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
+    match beneath::open_regular(directory, name, access) {
+        Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
+            tree::open_up(directory, name)?;
+            beneath::open_regular(directory, name, access)
+        }
+        opened => opened,
+    }
 }
 
 /// Makes a hole; writes zeros where the filesystem has none.

@@ -8,6 +8,7 @@ use super::record::Stamp;
 use super::tree::{self, Path};
 use super::{Between, Mirror, MirrorError};
 use crate::error::FsError;
+use crate::restore::Privileges;
 use rustix::fs::Stat;
 use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects, Timestamp};
 use std::collections::HashSet;
@@ -79,6 +80,7 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
     mirror: &Mirror,
     between: &Between<'_, A, B>,
     plan: &Plan,
+    privileges: Privileges,
 ) -> Result<Conflicts, MirrorError> {
     let old = between.old;
     let mut found = Conflicts::default();
@@ -98,16 +100,18 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
             match look(&listing.path, &entry.name)? {
                 // Where a dataset below was mounted before it was renamed.
                 None if !plan.moved.contains(&entry.object) && is_empty(old, entry.object, &attributes)? => {}
+                // It never was there.
+                None if privileges.leave_out(&attributes) => {}
                 None => found.add(told(), "it is gone"),
                 Some(stat) if is_changed(mirror, &stat, &attributes) => found.add(told(), "it was changed"),
                 Some(_) => {}
             }
             let stays = plan.known.get(&entry.object).is_none_or(super::plan::Known::stays);
             if attributes.kind() == FileKind::Directory && !stays {
-                let known = entries(old, entry.object, false)?;
+                let known = entries(old, entry.object)?;
                 let path = join(&listing.path, &entry.name);
                 let Ok(directory) = mirror.tree.directory(&path) else { continue };
-                for name in tree::names(directory.as_fd()).map_err(local("read a directory"))? {
+                for name in crate::beneath::names(directory.as_fd()).map_err(local("read a directory"))? {
                     if !known.contains_key(&name) {
                         found.add(
                             tree::shown(&path, &name),
@@ -137,6 +141,7 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
         let Some(path) = finder.old_path(before)?.filter(|path| !gone.contains(path)) else { continue };
         let Some((name, directory)) = path.split_last() else { continue };
         match look(directory, name)? {
+            None if privileges.leave_out(before) => {}
             None => found.add(tree::shown(directory, name), "it is gone"),
             Some(stat) if is_changed(mirror, &stat, before) => {
                 found.add(tree::shown(directory, name), "it was changed");
@@ -153,7 +158,7 @@ fn is_empty<A: Objects>(
     object: u64,
     attributes: &Attributes,
 ) -> Result<bool, MirrorError> {
-    Ok(attributes.kind() == FileKind::Directory && entries(old, object, false)?.is_empty())
+    Ok(attributes.kind() == FileKind::Directory && entries(old, object)?.is_empty())
 }
 
 fn is_changed(mirror: &Mirror, stat: &Stat, before: &Attributes) -> bool {

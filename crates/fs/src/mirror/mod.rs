@@ -19,6 +19,13 @@
 //! holds that snapshot. Both steps can be done again from their beginning: what was done is found done. If the older
 //! snapshot is gone by then, the whole directory is compared with a newer one.
 //!
+//! # What can be reached
+//!
+//! The directory may hold whatever a peer sends, and another user may change it meanwhile. So all of it, and the record, is
+//! reached through descriptors ([`crate::beneath`]): no symbolic link is followed, no device or fifo opened, and no mount
+//! entered. Only the copy of a dataset below may be a mount point, if it has a record already ([`enter_copy`]). The name of the
+//! record's directory is reserved at every depth, and a record that another user has written is refused.
+//!
 //! Whoever reads the directory meanwhile sees a mixture of both snapshots; small files change at one stroke, large ones
 //! in place.
 
@@ -34,29 +41,81 @@ mod whole;
 
 pub use local::{Conflict, Conflicts};
 pub use moves::{Kept, Move};
-pub use nested::record_of_image;
 pub use record::Held;
 pub use volume::{Image, ImageChange};
 
+use crate::beneath::{Directory, Mounts, Place};
 use crate::error::FsError;
-use crate::restore::{Observer, Owners, Summary};
+use crate::restore::{Observer, Owners, Privileges, Summary};
 pub(crate) use local::holds;
 pub(crate) use nested::Nested;
 use record::{Phase, Progress, Record, Stamp};
 use rustix::fs::FlockOperation;
 use snowmelt_zpl::{Filesystem, Objects, SourceError};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tree::Tree;
-pub(crate) use tree::{names, open_up, remove_all, unlock};
+pub(crate) use tree::{open_up, remove_all, unlock};
 
 /// The directory in the target that the record is in.
 pub const RECORD_DIRECTORY: &str = ".snowmelt-sync";
-const RECORD: &str = "record";
+const RECORD: &[u8] = b"record";
 /// Where what moves waits, and new files are made.
-const STAGING: &str = "staging";
+const STAGING: &[u8] = b"staging";
+
+/// Whether a name is, on some filesystem, that of the record's directory: upper and lower case may be the same there. A
+/// snapshot cannot bring such a name.
+pub fn is_reserved(name: &[u8]) -> bool {
+    let is_long_enough = name.len() >= RECORD_DIRECTORY.len();
+    let folded = || {
+        let name = String::from_utf8_lossy(name);
+        name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).eq(RECORD_DIRECTORY.chars())
+    };
+    is_long_enough && folded()
+}
+
+/// Opens the copy of a dataset below another. It may be a mount point, a disk of its own, if the copy's record is there.
+///
+/// # Errors
+/// As [`Directory::child`].
+pub fn enter_copy(above: &Directory, name: &[u8]) -> io::Result<Directory> {
+    let refused = match above.child(name) {
+        Err(error) if error.kind() == io::ErrorKind::CrossesDevices => error,
+        entered => return entered,
+    };
+    let mounted = above.enter(name, Mounts::Cross)?;
+    let own = match mounted.stat(RECORD_DIRECTORY.as_bytes())? {
+        Some(_) => mounted.child(RECORD_DIRECTORY.as_bytes())?,
+        None => return Err(refused),
+    };
+    match mounted.is_ours(&rustix::fs::fstat(&own)?)? {
+        true => Ok(mounted),
+        false => Err(refused),
+    }
+}
+
+/// Checks that a file of a record, which is in `directory`, was written by whoever runs this.
+fn check_owner(directory: &Directory, path: &Path, file: impl AsFd) -> Result<(), MirrorError> {
+    let look = || -> io::Result<(bool, u32)> {
+        let stat = rustix::fs::fstat(file)?;
+        Ok((directory.is_ours(&stat)?, stat.st_uid))
+    };
+    match look().map_err(MirrorError::local(path, "find whose it is"))? {
+        (true, _) => Ok(()),
+        (false, owner) => Err(MirrorError::NotOurs { path: path.to_owned(), owner }),
+    }
+}
+
+/// Opens the directory of a record that is in `directory`.
+fn own_of(directory: &Directory) -> Result<Directory, MirrorError> {
+    let path = directory.path_of(RECORD_DIRECTORY.as_bytes());
+    let own = directory.child(RECORD_DIRECTORY.as_bytes());
+    let own = own.map_err(MirrorError::local(&path, "open the record's directory"))?;
+    check_owner(directory, &path, &own)?;
+    Ok(own)
+}
 
 /// Says what differs between two snapshots.
 pub trait Changes {
@@ -128,6 +187,14 @@ pub enum MirrorError {
         /// The record.
         path: PathBuf,
     },
+    /// The record was written by another user, who can change it at any moment.
+    #[error("{}: it belongs to user {owner}", path.display())]
+    NotOurs {
+        /// The record, or its directory.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// Another process is at work on the target.
     #[error("'{}' is being synced into by another process", path.display())]
     Busy {
@@ -181,6 +248,8 @@ pub struct MirrorOptions<'a> {
     pub force: bool,
     /// Whether owners are set.
     pub owners: Owners,
+    /// What is restored that gives rights on this machine.
+    pub privileges: Privileges,
     /// Last parts of the names of datasets below, which are kept under these names at the top of the directory.
     pub children: &'a [String],
     /// Set from anywhere to stop.
@@ -195,16 +264,17 @@ impl MirrorOptions<'_> {
 
 /// A directory that is kept equal to snapshots.
 pub struct Mirror {
+    /// For messages.
     path: PathBuf,
     tree: Tree,
+    /// The directory that the record is in.
+    own: Directory,
     record: Record,
     /// When the record was written last: what changed later was changed by others.
     stamp: Option<Stamp>,
     /// Nothing was in the directory.
     is_new: bool,
     nested: Nested,
-    /// Held while at work.
-    _lock: OwnedFd,
 }
 
 impl Mirror {
@@ -218,34 +288,52 @@ impl Mirror {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             done => done.map_err(local("make the directory"))?,
         }
-        let tree = Tree::open(path).map_err(local("open the directory"))?;
-        let names = tree::names(tree.top()).map_err(local("read the directory"))?;
-        let own = path.join(RECORD_DIRECTORY);
+        let top = Directory::named(path).map_err(local("open the directory"))?;
+        Self::of(top, source, force)
+    }
+
+    /// The same for a directory below another copy.
+    ///
+    /// # Errors
+    /// As [`Mirror::open`]; when the directory is a symbolic link, or a mount point without a record.
+    pub fn open_at(place: &Place, source: &str, force: bool) -> Result<Self, MirrorError> {
+        let path = place.path();
+        let local = |step| MirrorError::local(&path, step);
+        place.directory.make(&place.name).map_err(local("make the directory"))?;
+        let top = enter_copy(&place.directory, &place.name).map_err(local("open the directory"))?;
+        Self::of(top, source, force)
+    }
+
+    fn of(top: Directory, source: &str, force: bool) -> Result<Self, MirrorError> {
+        let path = top.path().to_owned();
+        let local = |step| MirrorError::local(&path, step);
+        let names = top.names().map_err(local("read the directory"))?;
         let is_ours = names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes());
-        let found = if is_ours { Record::load(&own.join(RECORD))? } else { None };
-        let nested = Nested::load(&own)?;
+        let (found, nested) = match is_ours {
+            true => {
+                let own = own_of(&top)?;
+                (Record::load(&own.place(RECORD))?, Nested::load(&own)?)
+            }
+            false => (None, Nested::default()),
+        };
         // What is kept in it by others is nothing of its own.
         let is_new = names.iter().all(|name| nested.reserves(name));
         if found.is_none() && !is_new && !force {
-            return Err(MirrorError::Foreign { path: path.to_owned() });
+            return Err(MirrorError::Foreign { path });
         }
-        if !is_ours {
-            let made = rustix::fs::mkdirat(tree.top(), RECORD_DIRECTORY, rustix::fs::Mode::RWXU);
-            made.map_err(|error| local("make the record's directory")(error.into()))?;
-        }
-        let lock = tree.directory(&[RECORD_DIRECTORY.as_bytes().to_vec()]);
-        let lock = lock.map_err(local("open the record's directory"))?;
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(MirrorError::Busy { path: path.to_owned() });
+        top.make(RECORD_DIRECTORY.as_bytes()).map_err(local("make the record's directory"))?;
+        let own = own_of(&top)?;
+        if rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(MirrorError::Busy { path });
         }
         // Again, now that nobody changes it.
-        let found = Record::load(&own.join(RECORD))?;
-        let inode = rustix::fs::fstat(&lock).map_err(|error| local("read the record")(error.into()))?.st_ino;
+        let found = Record::load(&own.place(RECORD))?;
+        let inode = rustix::fs::fstat(&own).map_err(|error| local("read the record")(error.into()))?.st_ino;
         let (record, stamp) = match found {
             Some((record, stamp)) => {
                 if record.source != source && !force {
                     let (holds, source_name) = (record.source, source.to_owned());
-                    return Err(MirrorError::OtherSource { path: path.to_owned(), holds, source_name });
+                    return Err(MirrorError::OtherSource { path, holds, source_name });
                 }
                 // Times of change in a copy say when it was copied.
                 let stamp = (record.inode == inode).then_some(stamp);
@@ -253,7 +341,7 @@ impl Mirror {
             }
             None => (Record::new(source.to_owned(), new_id(inode), inode), None),
         };
-        Ok(Self { path: path.to_owned(), tree, record, stamp, is_new, nested, _lock: lock })
+        Ok(Self { path, tree: Tree::new(top), own, record, stamp, is_new, nested })
     }
 
     /// From now on leaves alone what is kept at its top by syncs of datasets below, of which these are the last parts of the
@@ -262,7 +350,7 @@ impl Mirror {
     /// # Errors
     /// When that cannot be noted.
     pub fn nest(&mut self, children: &[String]) -> Result<(), MirrorError> {
-        self.nested.renew(&self.tree, &self.path.join(RECORD_DIRECTORY), children)
+        self.nested.renew(&self.tree, &self.own, children)
     }
 
     /// Tells this target from others, in the names of snapshots: a letter and eight letters or digits.
@@ -295,9 +383,10 @@ impl Mirror {
         &self,
         between: &Between<'_, A, B>,
         children: &[String],
+        privileges: Privileges,
     ) -> Result<Preview, MirrorError> {
         let plan = self.plan(between, children)?;
-        let conflicts = local::conflicts(self, between, &plan)?;
+        let conflicts = local::conflicts(self, between, &plan, privileges)?;
         let count =
             |listings: &[plan::Listing]| listings.iter().map(|listing| listing.entries.len() as u64).sum();
         Ok(Preview {
@@ -322,9 +411,12 @@ impl Mirror {
         observer: &mut dyn Observer,
     ) -> Result<Summary, MirrorError> {
         let plan = self.plan(between, options.children)?;
+        if plan.needs_whole {
+            return self.fill(between.new, to, options, observer);
+        }
         let resumes = self.resumes_update() && self.unfinished() == Some(to);
         if !resumes {
-            let conflicts = local::conflicts(self, between, &plan)?;
+            let conflicts = local::conflicts(self, between, &plan, options.privileges)?;
             if conflicts.count > 0 {
                 return Err(conflicts.into());
             }
@@ -374,22 +466,24 @@ impl Mirror {
         Ok(plan)
     }
 
-    fn record_path(&self) -> PathBuf {
-        self.path.join(RECORD_DIRECTORY).join(RECORD)
+    fn store(&self) -> Result<Stamp, MirrorError> {
+        self.record.store(&self.own.place(RECORD))
     }
 
-    fn staging(&self) -> PathBuf {
-        self.path.join(RECORD_DIRECTORY).join(STAGING)
+    /// The directory in which what moves waits, made if it is not there.
+    fn staging(&self) -> Result<Directory, MirrorError> {
+        let made = self.own.make(STAGING).and_then(|()| self.own.child(STAGING));
+        made.map_err(MirrorError::local(&self.own.path_of(STAGING), "open it"))
     }
 
     fn begin(&mut self, to: &Held, phase: Phase) -> Result<(), MirrorError> {
         let begun = match &self.record.progress {
             // What an earlier one did is not on disk for certain either.
             Some(progress) => progress.begun,
-            None => self.record.store(&self.record_path())?,
+            None => self.store()?,
         };
         self.record.progress = Some(Progress { to: to.clone(), phase, boot: record::boot(), begun });
-        self.record.store(&self.record_path())?;
+        self.store()?;
         Ok(())
     }
 
@@ -399,19 +493,13 @@ impl Mirror {
         if let Some(progress) = &mut self.record.progress {
             progress.phase = Phase::Attach;
         }
-        self.record.store(&self.record_path())?;
+        self.store()?;
         Ok(())
     }
 
     /// Notes what the directory holds now, if everything was done that can be.
     fn end(&mut self, summary: &Summary) -> Result<(), MirrorError> {
-        let cleared = tree::remove_all(
-            self.tree
-                .directory(&[RECORD_DIRECTORY.as_bytes().to_vec()])
-                .map_err(MirrorError::local(&self.path, "open the record's directory"))?
-                .as_fd(),
-            STAGING.as_bytes(),
-        );
+        let cleared = tree::remove_all(self.own.as_fd(), STAGING);
         cleared.map_err(MirrorError::local(&self.path, "clear what waited"))?;
         if summary.failures > summary.unset {
             return Ok(());
@@ -420,7 +508,7 @@ impl Mirror {
         if let Some(progress) = self.record.progress.take() {
             self.record.held = Some(progress.to);
         }
-        self.stamp = Some(self.record.store(&self.record_path())?);
+        self.stamp = Some(self.store()?);
         self.is_new = false;
         Ok(())
     }
@@ -444,4 +532,19 @@ fn new_id(inode: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = blake3::hash(format!("{inode} {} {}", now.as_nanos(), std::process::id()).as_bytes());
     format!("d{}", hash.to_hex().get(..8).unwrap_or("00000000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_record_is_reserved_however_it_is_written() {
+        for name in [".snowmelt-sync", ".Snowmelt-SYNC", ".\u{17f}nowmelt-sync"] {
+            assert!(is_reserved(name.as_bytes()), "{name}");
+        }
+        for name in ["", ".snowmelt", ".snowmelt-sync2", "snowmelt-sync", ".disk.snowmelt-sync"] {
+            assert!(!is_reserved(name.as_bytes()), "{name}");
+        }
+    }
 }

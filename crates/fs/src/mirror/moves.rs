@@ -6,14 +6,15 @@
 
 use super::nested::{Nested, record_of_image};
 use super::record::{Held, Record};
-use super::{Mirror, MirrorError, RECORD, RECORD_DIRECTORY};
-use rustix::fs::{AtFlags, CWD, FlockOperation, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
+use super::{Mirror, MirrorError, RECORD, RECORD_DIRECTORY, enter_copy, own_of};
+use crate::beneath::{Directory, Place as Spot};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+};
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 /// The directory, beside the record of the top, in which copies wait for their new place.
 const WAITING: &str = "moving";
@@ -55,7 +56,7 @@ impl Mirror {
     /// # Errors
     /// When directories cannot be read.
     pub fn kept(&self) -> Result<Vec<Kept>, MirrorError> {
-        kept(&self.path)
+        kept(self.tree.top())
     }
 
     /// Moves copies to other places below this directory, in any order, also into one another's; makes the directories above
@@ -64,30 +65,31 @@ impl Mirror {
     /// # Errors
     /// When directories cannot be read.
     pub fn relocate(&mut self, moves: &[Move]) -> Result<Vec<Result<(), MirrorError>>, MirrorError> {
-        let there = kept(&self.path)?;
-        let mut work = Work::new(&self.path, moves, &there);
+        let top = self.tree.top();
+        let there = kept(top)?;
+        let mut work = Work::new(top, moves, &there);
         work.check()?;
         while !work.take_away()? {
             work.check()?;
         }
         work.put();
-        clear(&self.path);
         let outcomes = work.outcomes;
-        self.nested = Nested::load(&self.path.join(RECORD_DIRECTORY))?;
+        clear(&self.own);
+        self.nested = Nested::load(&self.own)?;
         Ok(outcomes)
     }
 }
 
-fn kept(top: &Path) -> Result<Vec<Kept>, MirrorError> {
+fn kept(top: &Directory) -> Result<Vec<Kept>, MirrorError> {
     let mut found = Vec::new();
     let waiting = [RECORD_DIRECTORY.to_owned(), WAITING.to_owned()];
-    for name in names(&path_of(top, &waiting))? {
+    for name in waiting_in(top)? {
         found.extend(look(top, [&waiting[..], &[name]].concat())?);
     }
     let mut left = vec![Place::new()];
     while let Some(above) = left.pop() {
-        let nested = Nested::load(&path_of(top, &above).join(RECORD_DIRECTORY))?;
-        for name in nested.names() {
+        let Some(directory) = open(top, &above)? else { continue };
+        for name in noted_in(&directory)?.names() {
             let Some(one) = look(top, [&above[..], &[name.to_owned()]].concat())? else { continue };
             if !one.is_image && one.below.len() < DEPTH_MAX {
                 left.push(one.below.clone());
@@ -99,12 +101,13 @@ fn kept(top: &Path) -> Result<Vec<Kept>, MirrorError> {
 }
 
 /// The copy at a place, if there is one. What a damaged record is of shows when it is opened.
-fn look(top: &Path, below: Place) -> Result<Option<Kept>, MirrorError> {
-    let path = path_of(top, &below);
-    let Some(metadata) = stat(&path)? else { return Ok(None) };
-    let is_image = !metadata.is_dir();
-    let Ok(Some((record, _))) = Record::load(&record_of(&path, is_image)) else { return Ok(None) };
-    if is_image && record.inode != metadata.ino() {
+fn look(top: &Directory, below: Place) -> Result<Option<Kept>, MirrorError> {
+    let Some(spot) = spot(top, &below)? else { return Ok(None) };
+    let Some(found) = stat(&spot)? else { return Ok(None) };
+    let is_image = !is_directory(&found);
+    let Ok(record) = record_of(&spot, is_image) else { return Ok(None) };
+    let Ok(Some((record, _))) = Record::load(&record) else { return Ok(None) };
+    if is_image && record.inode != found.st_ino {
         return Ok(None);
     }
     let unfinished = record.progress.map(|progress| progress.to);
@@ -113,7 +116,7 @@ fn look(top: &Path, below: Place) -> Result<Option<Kept>, MirrorError> {
 
 /// Moves that are under way.
 struct Work<'a> {
-    top: &'a Path,
+    top: &'a Directory,
     moves: &'a [Move],
     /// Whether each is of an image.
     is_image: Vec<bool>,
@@ -125,7 +128,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn new(top: &'a Path, moves: &'a [Move], there: &[Kept]) -> Self {
+    fn new(top: &'a Directory, moves: &'a [Move], there: &[Kept]) -> Self {
         let there: HashMap<&Place, bool> = there.iter().map(|one| (&one.below, one.is_image)).collect();
         let leaving: HashSet<&[String]> =
             moves.iter().filter(|one| one.from != one.to).map(|one| &one.from[..]).collect();
@@ -183,9 +186,8 @@ impl<'a> Work<'a> {
         let mut order: Vec<usize> = self.going(|one| &one.from).into_values().collect();
         order.sort_by_key(|at| std::cmp::Reverse(self.moves[*at].from.len()));
         let waiting = [RECORD_DIRECTORY.to_owned(), WAITING.to_owned()];
-        let directory = path_of(self.top, &waiting);
         if !order.is_empty() {
-            make(&directory)?;
+            make(&own_of(self.top)?, WAITING)?;
         }
         let mut number = 0;
         for (done, at) in order.iter().enumerate() {
@@ -195,7 +197,8 @@ impl<'a> Work<'a> {
             let place = loop {
                 let place = [&waiting[..], &[format!("w{number}")]].concat();
                 number += 1;
-                if stat(&path_of(self.top, &place))?.is_none() {
+                let Some(spot) = spot(self.top, &place)? else { break place };
+                if stat(&spot)?.is_none() {
                     break place;
                 }
             };
@@ -222,30 +225,28 @@ impl<'a> Work<'a> {
                 true => prepare(self.top, &one.to).and_then(|()| self.shift(at, one.to.clone())),
                 false => Ok(()),
             };
-            let path = path_of(self.top, &one.to);
-            self.outcomes[at] =
-                put.and_then(|()| Record::rename(&record_of(&path, self.is_image[at]), &one.source));
+            let record = || record_of(&there(self.top, &one.to)?, self.is_image[at]);
+            self.outcomes[at] = put.and_then(|()| Record::rename(&record()?, &one.source));
         }
     }
 
     /// Moves one, with its record, unless somebody is at work on it.
     fn shift(&mut self, at: usize, to: Place) -> Result<(), MirrorError> {
-        let (old, new) = (path_of(self.top, &self.at[at]), path_of(self.top, &to));
-        if old == new {
+        if self.at[at] == to {
             return Ok(());
         }
+        let (old, new) = (there(self.top, &self.at[at])?, there(self.top, &to)?);
         let is_image = self.is_image[at];
-        let locked = if is_image { old.clone() } else { old.join(RECORD_DIRECTORY) };
-        let _lock = lock(&locked, &old)?;
-        let times = [&old, &new].map(|path| path.parent().and_then(Times::of));
+        let _lock = lock(&old, is_image)?;
+        let times = [&old, &new].map(|spot| Times::of(&spot.directory));
         match is_image {
             // Its record is in both places for a moment: it counts only where the image is.
             true => {
-                let records = [record_of(&old, true), record_of(&new, true)];
+                let records = [record_of(&old, true)?, record_of(&new, true)?];
                 let copied = Record::copy(&records[0], &records[1]);
                 copied.and_then(|()| rename(&old, &new))?;
-                std::fs::remove_file(&records[0])
-                    .map_err(MirrorError::local(&old, "remove its old record"))?;
+                let removed = records[0].directory.unlink(&records[0].name);
+                removed.map_err(MirrorError::local(&old.path(), "remove its old record"))?;
             }
             false => rename(&old, &new)?,
         }
@@ -279,17 +280,17 @@ impl Plan<'_> {
     /// What keeps a copy from being put at a place.
     fn in_the_way(
         &self,
-        top: &Path,
+        top: &Directory,
         moves: &[Move],
         place: &[String],
     ) -> Result<Option<PathBuf>, MirrorError> {
-        let found = |place: &[String]| -> Result<Option<(PathBuf, Metadata)>, MirrorError> {
+        let found = |place: &[String]| -> Result<Option<(Spot, Stat)>, MirrorError> {
             let Some(now) = self.now(moves, place) else { return Ok(None) };
-            let path = path_of(top, &now);
-            Ok(stat(&path)?.map(|metadata| (path, metadata)))
+            let Some(spot) = spot(top, &now)? else { return Ok(None) };
+            Ok(stat(&spot)?.map(|found| (spot, found)))
         };
-        if let Some((path, metadata)) = found(place)?
-            && (!metadata.is_dir() || !is_empty(&path)?)
+        if let Some((spot, found)) = found(place)?
+            && (!is_directory(&found) || !enter(&spot)?.is_empty())
         {
             return Ok(Some(path_of(top, place)));
         }
@@ -303,11 +304,12 @@ impl Plan<'_> {
             }
             match found(above)? {
                 None => {}
-                Some((path, metadata)) if metadata.is_dir() => {
-                    if stat(&path.join(RECORD_DIRECTORY))?.is_some() {
+                Some((spot, found)) if is_directory(&found) => {
+                    let names = enter(&spot)?;
+                    if names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes()) {
                         break;
                     }
-                    if !is_empty(&path)? {
+                    if !names.is_empty() {
                         return Ok(Some(path_of(top, above)));
                     }
                 }
@@ -319,127 +321,184 @@ impl Plan<'_> {
 }
 
 /// Makes the directories above a place, and notes in each that the next one is kept by itself.
-fn prepare(top: &Path, place: &[String]) -> Result<(), MirrorError> {
+fn prepare(top: &Directory, place: &[String]) -> Result<(), MirrorError> {
+    let mut directory = top.clone();
     for (len, name) in place.iter().enumerate() {
-        let directory = path_of(top, &place[..len]);
         if len > 0 {
-            make(&directory)?;
+            let above = &place[len - 1];
+            make(&directory, above)?;
+            directory = enter_copy(&directory, above.as_bytes())
+                .map_err(MirrorError::local(&directory.path_of(above.as_bytes()), "open the directory"))?;
         }
-        let own = directory.join(RECORD_DIRECTORY);
-        make(&own)?;
+        make(&directory, RECORD_DIRECTORY)?;
+        let own = own_of(&directory)?;
         Nested::load(&own)?.note(&own, name.as_bytes())?;
     }
     // For an image; a directory could take its place.
-    let path = path_of(top, place);
-    match std::fs::remove_dir(&path) {
+    let Some(name) = place.last() else { return Ok(()) };
+    match rustix::fs::unlinkat(&directory, name.as_str(), AtFlags::REMOVEDIR).map_err(io::Error::from) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(MirrorError::local(&path, "remove the empty directory")(error))
+            Err(MirrorError::local(&directory.path_of(name.as_bytes()), "remove the empty directory")(error))
         }
         _ => Ok(()),
     }
 }
 
 /// Removes where things waited, with records whose images have gone on.
-fn clear(top: &Path) {
-    let directory = top.join(RECORD_DIRECTORY).join(WAITING);
-    if names(&directory).is_ok_and(|names| names.is_empty()) {
-        let _ = std::fs::remove_dir_all(&directory);
+fn clear(own: &Directory) {
+    let waiting = own.child(WAITING.as_bytes()).and_then(|waiting| waiting.names());
+    if waiting.is_ok_and(|names| names.iter().all(|name| name.starts_with(b"."))) {
+        let _ = super::remove_all(own.as_fd(), WAITING.as_bytes());
     }
 }
 
 /// Renames; nothing that is there is replaced.
-fn rename(old: &Path, new: &Path) -> Result<(), MirrorError> {
-    let renamed = match rustix::fs::renameat_with(CWD, old, CWD, new, RenameFlags::NOREPLACE) {
+fn rename(old: &Spot, new: &Spot) -> Result<(), MirrorError> {
+    let (from, to) = (&old.directory, &new.directory);
+    let (old_name, new_name) = (old.name.as_slice(), new.name.as_slice());
+    let renamed = match rustix::fs::renameat_with(from, old_name, to, new_name, RenameFlags::NOREPLACE) {
         // Not every filesystem can promise that; it was looked at before.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => std::fs::rename(old, new),
-        done => done.map_err(io::Error::from),
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            rustix::fs::renameat(from, old_name, to, new_name)
+        }
+        done => done,
     };
-    renamed.map_err(MirrorError::local(old, "move it to where its dataset was renamed to"))?;
-    for above in [old, new].into_iter().filter_map(Path::parent) {
-        let synced = File::open(above).and_then(|directory| directory.sync_all());
-        synced.map_err(MirrorError::local(above, "sync"))?;
+    let step = "move it to where its dataset was renamed to";
+    renamed.map_err(|error| MirrorError::local(&old.path(), step)(error.into()))?;
+    for above in [from, to] {
+        above.sync().map_err(MirrorError::local(above.path(), "sync"))?;
     }
     Ok(())
 }
 
-fn lock(path: &Path, of: &Path) -> Result<OwnedFd, MirrorError> {
-    let file = OwnedFd::from(File::open(path).map_err(MirrorError::local(of, "open it"))?);
+/// Locks a copy, as whoever brings it up to date does.
+fn lock(copy: &Spot, is_image: bool) -> Result<OwnedFd, MirrorError> {
+    let path = copy.path();
+    let local = |step| MirrorError::local(&path, step);
+    let file = match is_image {
+        true => {
+            copy.directory.open_file(&copy.name, OFlags::RDONLY).map_err(local("open it"))?.map(OwnedFd::from)
+        }
+        false => {
+            let directory = enter_copy(&copy.directory, &copy.name).map_err(local("open it"))?;
+            let own = own_of(&directory)?;
+            Some(own.as_fd().try_clone_to_owned().map_err(local("open it"))?)
+        }
+    };
+    let Some(file) = file else { return Err(MirrorError::NotKept { path }) };
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(_) => Err(MirrorError::Busy { path: of.to_owned() }),
+        Err(_) => Err(MirrorError::Busy { path }),
     }
 }
 
 /// When a directory was changed last: that what is kept in it moves is no change of it.
 struct Times {
-    path: PathBuf,
+    directory: Directory,
     mtime: Timespec,
 }
 
 impl Times {
-    fn of(path: &Path) -> Option<Self> {
-        let metadata = std::fs::symlink_metadata(path).ok()?;
-        let mtime = Timespec { tv_sec: metadata.mtime(), tv_nsec: metadata.mtime_nsec() };
-        Some(Self { path: path.to_owned(), mtime })
+    fn of(directory: &Directory) -> Option<Self> {
+        let found = rustix::fs::fstat(directory).ok()?;
+        #[allow(clippy::unnecessary_cast)]
+        let mtime = Timespec { tv_sec: found.st_mtime as i64, tv_nsec: found.st_mtime_nsec as i64 };
+        Some(Self { directory: directory.clone(), mtime })
     }
 
     fn put_back(self) {
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: self.mtime };
         // The next change of the directory sets it anyway.
-        let _ = rustix::fs::utimensat(CWD, &self.path, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = rustix::fs::futimens(&self.directory, &times);
     }
 }
 
-fn path_of(top: &Path, below: &[String]) -> PathBuf {
-    below.iter().fold(top.to_owned(), |path, name| path.join(name))
+/// The path of a place, for messages.
+fn path_of(top: &Directory, below: &[String]) -> PathBuf {
+    below.iter().fold(top.path().to_owned(), |path, name| path.join(name))
+}
+
+/// Opens the directory at a place; `None` if there is none. The record's directory of the top leads to what waits.
+fn open(top: &Directory, place: &[String]) -> Result<Option<Directory>, MirrorError> {
+    let mut directory = top.clone();
+    for (len, name) in place.iter().enumerate() {
+        let opened = match place.first().is_some_and(|first| first == RECORD_DIRECTORY) && len < 2 {
+            true => directory.child(name.as_bytes()),
+            false => enter_copy(&directory, name.as_bytes()),
+        };
+        directory = match opened {
+            Ok(opened) => opened,
+            Err(error) if super::tree::is_missing(&error) => return Ok(None),
+            // A disk of its own without a copy is not entered.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(None),
+            Err(error) => return Err(MirrorError::local(&path_of(top, place), "open the directory")(error)),
+        };
+    }
+    Ok(Some(directory))
+}
+
+/// A place, by the directory that it is in; `None` if that is not there.
+fn spot(top: &Directory, place: &[String]) -> Result<Option<Spot>, MirrorError> {
+    let Some((name, above)) = place.split_last() else { return Ok(None) };
+    Ok(open(top, above)?.map(|directory| directory.place(name.as_bytes())))
+}
+
+/// As [`spot`], where the directory has to be there.
+fn there(top: &Directory, place: &[String]) -> Result<Spot, MirrorError> {
+    spot(top, place)?.ok_or_else(|| MirrorError::NotKept { path: path_of(top, place) })
 }
 
 /// Where the record of a copy is.
-fn record_of(path: &Path, is_image: bool) -> PathBuf {
-    match is_image {
-        true => record_of_image(path),
-        false => path.join(RECORD_DIRECTORY).join(RECORD),
+fn record_of(copy: &Spot, is_image: bool) -> Result<Spot, MirrorError> {
+    if is_image {
+        return Ok(copy.directory.place(&record_of_image(&copy.name)));
     }
+    let directory = enter_copy(&copy.directory, &copy.name);
+    let directory = directory.map_err(MirrorError::local(&copy.path(), "open the directory"))?;
+    Ok(own_of(&directory)?.place(RECORD))
+}
+
+/// What is noted in a directory of copies below it; nothing if it has no record.
+fn noted_in(directory: &Directory) -> Result<Nested, MirrorError> {
+    let found = stat(&directory.place(RECORD_DIRECTORY.as_bytes()))?;
+    match found.is_some_and(|found| is_directory(&found)) {
+        true => Nested::load(&own_of(directory)?),
+        false => Ok(Nested::default()),
+    }
+}
+
+fn is_directory(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode).is_dir()
 }
 
 /// What is there, itself and not what a link leads to.
-fn stat(path: &Path) -> Result<Option<Metadata>, MirrorError> {
-    match std::fs::symlink_metadata(path) {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(MirrorError::local(path, "look at what is there")(error)),
-    }
+fn stat(spot: &Spot) -> Result<Option<Stat>, MirrorError> {
+    spot.stat().map_err(MirrorError::local(&spot.path(), "look at what is there"))
 }
 
-fn make(path: &Path) -> Result<(), MirrorError> {
-    match std::fs::create_dir(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(MirrorError::local(path, "make the directory")(error))
-        }
-        _ => Ok(()),
-    }
+fn make(directory: &Directory, name: &str) -> Result<(), MirrorError> {
+    let made = directory.make(name.as_bytes());
+    made.map_err(MirrorError::local(&directory.path_of(name.as_bytes()), "make the directory"))
 }
 
-fn is_empty(path: &Path) -> Result<bool, MirrorError> {
-    let mut entries = std::fs::read_dir(path).map_err(MirrorError::local(path, "read the directory"))?;
-    Ok(entries.next().is_none())
+/// The names in a directory.
+fn enter(spot: &Spot) -> Result<Vec<Vec<u8>>, MirrorError> {
+    let names = enter_copy(&spot.directory, &spot.name).and_then(|directory| directory.names());
+    names.map_err(MirrorError::local(&spot.path(), "read the directory"))
 }
 
-/// What waits in a directory, if that is there: not the records of images.
-fn names(path: &Path) -> Result<Vec<String>, MirrorError> {
-    let local = |error| MirrorError::local(path, "read the directory")(error);
-    let entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(local)?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(local)?.file_name();
-        found.extend(name.into_string().ok().filter(|name| !name.starts_with('.')));
+/// What waits: not the records of images.
+fn waiting_in(top: &Directory) -> Result<Vec<String>, MirrorError> {
+    let own = own_of(top)?;
+    let waiting = own.place(WAITING.as_bytes());
+    if stat(&waiting)?.is_none() {
+        return Ok(Vec::new());
     }
+    let names = own.child(WAITING.as_bytes()).and_then(|waiting| waiting.names());
+    let names = names.map_err(MirrorError::local(&waiting.path(), "read the directory"))?;
+    let names = names.into_iter().filter_map(|name| String::from_utf8(name).ok());
+    let mut found: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
     found.sort_unstable();
     Ok(found)
 }

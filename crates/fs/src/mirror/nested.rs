@@ -4,19 +4,18 @@
 //! nothing there but an empty directory, which is what a mount of the dataset hides.
 
 use super::plan::{Listing, Plan, entries};
-use super::tree::{Path, Tree, names};
-use super::{MirrorError, RECORD_DIRECTORY};
+use super::tree::{Path, Tree};
+use super::{MirrorError, RECORD_DIRECTORY, is_reserved};
+use crate::beneath::Directory;
 use crate::error::FsError;
-use rustix::fs::{Mode, OFlags};
+use crate::paths::is_safe_name;
+use rustix::fs::OFlags;
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 
-const FILE: &str = "nested";
+const FILE: &[u8] = b"nested";
+const TEMPORARY: &[u8] = b"nested.new";
 const NOTING: &str = "note what is kept in it by others";
 /// Larger than the names of all datasets that there can be below one.
 const LEN_MAX: u64 = 16 << 20;
@@ -28,19 +27,24 @@ pub(crate) struct Nested {
 }
 
 impl Nested {
-    pub(super) fn load(record_directory: &std::path::Path) -> Result<Self, MirrorError> {
-        let path = record_directory.join(FILE);
+    /// The names noted in the directory `own` of a record.
+    ///
+    /// # Errors
+    /// When one of them cannot be that of a dataset; when another user has written them; when they cannot be read.
+    pub(super) fn load(own: &Directory) -> Result<Self, MirrorError> {
+        let path = own.path_of(FILE);
         let local = |step| MirrorError::local(&path, step);
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match rustix::fs::open(&path, how, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(rustix::io::Errno::NOENT) => return Ok(Self::default()),
-            Err(error) => return Err(local("open it")(error.into())),
-        };
+        let opened = own.open_file(FILE, OFlags::RDONLY).map_err(local("open it"))?;
+        let Some(file) = opened else { return Ok(Self::default()) };
+        super::check_owner(own, &path, &file)?;
         let mut bytes = Vec::new();
         file.take(LEN_MAX).read_to_end(&mut bytes).map_err(local("read it"))?;
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        Ok(Self { names: lines.map(<[u8]>::to_vec).collect() })
+        let names: BTreeSet<Vec<u8>> = lines.map(<[u8]>::to_vec).collect();
+        match names.iter().all(|name| is_name(name)) {
+            true => Ok(Self { names }),
+            false => Err(MirrorError::Record { path }),
+        }
     }
 
     /// The names, as datasets can be called.
@@ -50,42 +54,42 @@ impl Nested {
     }
 
     /// Takes in a name.
-    pub(super) fn note(mut self, record_directory: &std::path::Path, name: &[u8]) -> Result<(), MirrorError> {
+    pub(super) fn note(mut self, own: &Directory, name: &[u8]) -> Result<(), MirrorError> {
         match self.names.insert(name.to_owned()) {
-            true => self.store(record_directory).map_err(MirrorError::local(record_directory, NOTING)),
+            true => self.store(own).map_err(MirrorError::local(own.path(), NOTING)),
             false => Ok(()),
         }
     }
 
-    fn store(&self, record_directory: &std::path::Path) -> io::Result<()> {
-        let (path, temporary) = (record_directory.join(FILE), record_directory.join("nested.new"));
-        let _ = std::fs::remove_file(&temporary);
-        let mut file = File::options().write(true).create_new(true).open(&temporary)?;
+    fn store(&self, own: &Directory) -> io::Result<()> {
+        if !self.names.iter().all(|name| is_name(name)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is no name of a dataset"));
+        }
+        let _ = own.unlink(TEMPORARY);
+        let mut file = own.create_file(TEMPORARY)?;
         for name in &self.names {
             file.write_all(&[name, &b"\n"[..]].concat())?;
         }
         file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        File::open(record_directory)?.sync_all()
+        own.rename(TEMPORARY, FILE)?;
+        own.sync()
     }
 
     /// Takes in the datasets below that have, or can have, their place; what was given up by its owner is given up.
     pub(super) fn renew(
         &mut self,
         tree: &Tree,
-        record_directory: &std::path::Path,
+        own: &Directory,
         children: &[String],
     ) -> Result<(), MirrorError> {
-        let local = |step| MirrorError::local(record_directory, step);
+        let local = |step| MirrorError::local(own.path(), step);
         let mut renewed = Self::default();
         for name in &self.names {
             if tree.stat(&[], name).map_err(local("look at what is there"))?.is_some() {
                 renewed.names.insert(name.clone());
             } else {
                 // Of an image that is gone, what it held is of no use.
-                let _ = std::fs::remove_file(record_of_image(
-                    &record_directory.with_file_name(OsStr::from_bytes(name)),
-                ));
+                let _ = tree.top().unlink(&record_of_image(name));
             }
         }
         for child in children {
@@ -94,7 +98,7 @@ impl Nested {
             }
         }
         if renewed != *self {
-            renewed.store(record_directory).map_err(local(NOTING))?;
+            renewed.store(own).map_err(local(NOTING))?;
             *self = renewed;
         }
         Ok(())
@@ -103,7 +107,7 @@ impl Nested {
     /// Whether a name at the top is no business of the snapshot: kept by another sync, or the record of one.
     pub(crate) fn reserves(&self, name: &[u8]) -> bool {
         let image = name.strip_prefix(b".").and_then(|name| name.strip_suffix(RECORD_DIRECTORY.as_bytes()));
-        name == RECORD_DIRECTORY.as_bytes()
+        is_reserved(name)
             || self.names.contains(name)
             || image.is_some_and(|image| self.names.contains(image))
     }
@@ -126,7 +130,7 @@ impl Nested {
             let at = |error| FsError::zpl(name)(error);
             let Some(entry) = new.lookup(new.root(), name).map_err(at)? else { continue };
             let is_directory = new.attributes(entry.object).map_err(at)?.kind() == FileKind::Directory;
-            if !is_directory || !entries(new, entry.object, false)?.is_empty() {
+            if !is_directory || !entries(new, entry.object)?.is_empty() {
                 return Err(MirrorError::Nested { name: String::from_utf8_lossy(name).into_owned() });
             }
         }
@@ -158,20 +162,68 @@ impl Nested {
     }
 }
 
-/// Where it is noted what an image holds: beside it.
-pub fn record_of_image(image: &std::path::Path) -> std::path::PathBuf {
-    let name = image.file_name().unwrap_or_default().as_bytes();
-    image.with_file_name(OsStr::from_bytes(&[b".", name, RECORD_DIRECTORY.as_bytes()].concat()))
+/// Whether it can be the last part of the name of a dataset, which is a name in a directory and a line of text.
+fn is_name(name: &[u8]) -> bool {
+    let is_line = str::from_utf8(name).is_ok_and(|name| !name.contains(char::is_control));
+    is_line && is_safe_name(name) && !is_reserved(name)
+}
+
+/// The name of the file, beside an image, in which it is noted what that holds.
+pub(super) fn record_of_image(image: &[u8]) -> Vec<u8> {
+    [b".", image, RECORD_DIRECTORY.as_bytes()].concat()
 }
 
 /// Whether a dataset below has, or can have, its place under this name: nothing is there, or nothing in it, or its own record.
 fn is_free(tree: &Tree, name: &[u8]) -> io::Result<bool> {
     let Some(stat) = tree.stat(&[], name)? else { return Ok(true) };
     if stat.st_mode & 0o170_000 != FileKind::Directory.mode_bits() {
-        let record = [b".", name, RECORD_DIRECTORY.as_bytes()].concat();
-        return Ok(tree.stat(&[], &record)?.is_some());
+        return Ok(tree.stat(&[], &record_of_image(name))?.is_some());
     }
-    let directory = tree.directory(&[name.to_vec()])?;
-    let names = names(directory.as_fd())?;
+    let names = super::enter_copy(tree.top(), name)?.names()?;
     Ok(names.is_empty() || names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused_when_they_are_read() {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = Directory::named(scratch.path()).unwrap();
+        let load = |text: &[u8]| {
+            std::fs::write(scratch.path().join("nested"), text).unwrap();
+            Nested::load(&own)
+        };
+        assert_eq!(load(b"a\nb c\n").unwrap().names().collect::<Vec<_>>(), ["a", "b c"]);
+        for bad in [
+            &b"a\n../../victim/vm.img\n"[..],
+            b"..\n",
+            b".\n",
+            b"/etc\n",
+            b"a\0b\n",
+            b"a\x1b[2J\n",
+            b"\xff\n",
+            b".snowmelt-sync\n",
+        ] {
+            assert!(matches!(load(bad), Err(MirrorError::Record { .. })), "{}", bad.escape_ascii());
+        }
+        let noted = Nested::default().note(&own, b"one\ntwo");
+        assert!(noted.is_err());
+    }
+
+    #[test]
+    fn names_are_neither_read_nor_written_through_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let victim = scratch.path().join("victim");
+        std::fs::write(&victim, "a\n").unwrap();
+        let own = Directory::named(scratch.path()).unwrap();
+        for name in ["nested", "nested.new"] {
+            std::os::unix::fs::symlink(&victim, scratch.path().join(name)).unwrap();
+        }
+        assert!(Nested::load(&own).is_err());
+        Nested::default().note(&own, b"b").unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "a\n");
+        assert_eq!(Nested::load(&own).unwrap().names().collect::<Vec<_>>(), ["b"]);
+    }
 }

@@ -4,7 +4,7 @@
 //! snapshots if its generation and type are the same; then its content stays where it is and only its name moves.
 
 use super::tree::{self, Path};
-use super::{Between, Changes, RECORD_DIRECTORY};
+use super::{Between, Changes, is_reserved};
 use crate::ahead::ahead;
 use crate::error::FsError;
 use crate::names::Names;
@@ -67,6 +67,8 @@ pub(super) struct Plan {
     pub(super) dressed: Vec<(u64, Path)>,
     /// Names that no directory can have: where, and what.
     pub(super) bad_names: Vec<(Vec<u8>, Vec<u8>)>,
+    /// A directory goes to, or comes from, where only records of syncs are: what is in it is not known to have changed.
+    pub(super) needs_whole: bool,
 }
 
 /// Works out what has to be done.
@@ -190,13 +192,15 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
             let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
             let (mut old_path, mut new_path) = (None, None);
             if let Some(old) = &old {
-                before = entries(self.old, object, object == self.old.root())?;
+                before = entries(self.old, object)?;
                 old_path = self.old_names.path(old).map_err(FsError::zpl(b"."))?;
             }
             if let Some(new) = &new {
-                after = entries(self.new, object, object == self.new.root())?;
+                after = entries(self.new, object)?;
                 new_path = self.new_names.path(new).map_err(FsError::zpl(b"."))?;
             }
+            let is_hidden = |path: &Option<Vec<u8>>| path.is_some() && place(path.clone()).is_none();
+            self.plan.needs_whole |= stays && is_hidden(&old_path) != is_hidden(&new_path);
             let both = |name: &Vec<u8>, object: u64, other: &BTreeMap<Vec<u8>, u64>| {
                 stays && other.get(name) == Some(&object) && self.is_same(object)
             };
@@ -275,7 +279,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
             let Ok(Event::Node(node)) = event else { continue };
             let Some(is_linked) = lost.get(&node.object).copied() else { continue };
             let path = tree::split(&node.path);
-            if is_linked && added.contains(&path) {
+            if is_linked && added.contains(&path) || path.iter().any(|name| is_reserved(name)) {
                 continue;
             }
             if is_linked {
@@ -352,10 +356,10 @@ fn expect_above<'k, O: Objects>(fs: &Filesystem<O>, below: impl Iterator<Item = 
     }
 }
 
-/// Where a path leads in the directory; nowhere if it is where the record is.
+/// Where a path leads in the directory; nowhere if it is where only records of syncs are.
 fn place(path: Option<Vec<u8>>) -> Option<Path> {
     let path = tree::split(&path?);
-    (path.first().map(Vec::as_slice) != Some(RECORD_DIRECTORY.as_bytes())).then_some(path)
+    (!path.iter().any(|name| is_reserved(name))).then_some(path)
 }
 
 pub(super) fn join(path: &[Vec<u8>], name: &[u8]) -> Path {
@@ -369,17 +373,16 @@ pub(super) fn unknown(object: u64, source: snowmelt_zpl::SourceError) -> FsError
     FsError::Zpl { path: b".".to_vec(), source: ZplError::Source { object, source } }
 }
 
-/// Names of a directory; at the top, without the one that the record has.
+/// Names of a directory, without those that only records of syncs have.
 pub(super) fn entries<O: Objects>(
     fs: &Filesystem<O>,
     directory: u64,
-    is_top: bool,
 ) -> Result<BTreeMap<Vec<u8>, u64>, FsError> {
     let at = |error| FsError::zpl(format!("object {directory}").as_bytes())(error);
     let mut names = BTreeMap::new();
     for entry in fs.read_dir(directory).map_err(at)?.all() {
         let entry = entry.map_err(at)?;
-        if !is_top || entry.name != RECORD_DIRECTORY.as_bytes() {
+        if !is_reserved(&entry.name) {
             names.insert(entry.name, entry.object);
         }
     }

@@ -3,12 +3,12 @@
 //! A few lines of text in a file of its own, replaced at one stroke. It is on disk before whatever it announces is begun.
 
 use super::MirrorError;
-use rustix::fs::{Mode, OFlags};
+use crate::beneath::Place;
+use rustix::fs::OFlags;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 const HEADER: &str = "snowmelt mirror 1";
 /// Larger than any record.
@@ -95,8 +95,15 @@ impl Record {
                 _ => {}
             }
         }
-        let is_id = record.id.len() == 9 && record.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (is_id && !record.source.is_empty()).then_some(record)
+        (record.is_sound() && !record.source.is_empty()).then_some(record)
+    }
+
+    /// Whether all texts in it can stand in a line.
+    fn is_sound(&self) -> bool {
+        let is_id = self.id.len() == 9 && self.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let names = self.held.iter().chain(self.progress.iter().map(|progress| &progress.to));
+        let mut texts = names.map(|held| &held.name).chain([&self.source]);
+        is_id && texts.all(|text| is_line(text))
     }
 
     pub(super) fn text(&self) -> String {
@@ -123,57 +130,65 @@ impl Record {
     }
 
     /// The record in the file `path`, if there is one, and the time of its last change, but for that of its source.
-    pub(super) fn load(path: &Path) -> Result<Option<(Self, Stamp)>, MirrorError> {
-        let local = |step| MirrorError::local(path, step);
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match rustix::fs::open(path, how, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(local("open the record")(error.into())),
-        };
+    ///
+    /// # Errors
+    /// [`MirrorError::NotOurs`] when another user has written it; when it is damaged or cannot be read.
+    pub(super) fn load(place: &Place) -> Result<Option<(Self, Stamp)>, MirrorError> {
+        let path = place.path();
+        let local = |step| MirrorError::local(&path, step);
+        let opened = place.directory.open_file(&place.name, OFlags::RDONLY);
+        let Some(file) = opened.map_err(local("open the record"))? else { return Ok(None) };
+        super::check_owner(&place.directory, &path, &file)?;
         let stamp = stamp(&file).map_err(local("read the record"))?;
         let mut text = String::new();
         file.take(LEN_MAX).read_to_string(&mut text).map_err(local("read the record"))?;
-        let mut record = Self::parse(&text).ok_or_else(|| MirrorError::Record { path: path.to_owned() })?;
+        let mut record = Self::parse(&text).ok_or_else(|| MirrorError::Record { path: path.clone() })?;
         let stamp = record.stamp.take().unwrap_or(stamp);
         Ok(Some((record, stamp)))
     }
 
     /// Notes in the record at `path` what its target is a copy of, and nothing else: what others change is told by the time
     /// that it had before.
-    pub(super) fn rename(path: &Path, source: &str) -> Result<(), MirrorError> {
-        let Some((mut record, stamp)) = Self::load(path)? else { return Ok(()) };
+    pub(super) fn rename(place: &Place, source: &str) -> Result<(), MirrorError> {
+        let Some((mut record, stamp)) = Self::load(place)? else { return Ok(()) };
         if record.source != source {
             source.clone_into(&mut record.source);
             record.stamp = Some(stamp);
-            record.store(path)?;
+            record.store(place)?;
         }
         Ok(())
     }
 
-    /// Puts a record at another path too.
-    pub(super) fn copy(from: &Path, to: &Path) -> Result<(), MirrorError> {
+    /// Puts a record at another place too.
+    pub(super) fn copy(from: &Place, to: &Place) -> Result<(), MirrorError> {
         let Some((mut record, stamp)) = Self::load(from)? else {
-            return Err(MirrorError::Record { path: from.to_owned() });
+            return Err(MirrorError::Record { path: from.path() });
         };
         record.stamp = Some(stamp);
         record.store(to).map(drop)
     }
 
     /// Puts the record on disk, and gives the time of that.
-    pub(super) fn store(&self, path: &Path) -> Result<Stamp, MirrorError> {
+    ///
+    /// # Errors
+    /// When a text in it has control characters, so that it would be read as something else; when it cannot be written.
+    pub(super) fn store(&self, place: &Place) -> Result<Stamp, MirrorError> {
         let put = || -> io::Result<Stamp> {
-            let temporary = beside(path);
-            let _ = std::fs::remove_file(&temporary);
-            let how = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let mut file = File::from(rustix::fs::open(&temporary, how, Mode::RUSR | Mode::WUSR)?);
+            if !self.is_sound() {
+                let what = "a name that is to be noted has control characters";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            let directory = &place.directory;
+            let temporary = [&place.name, &b".new"[..]].concat();
+            let _ = directory.unlink(&temporary);
+            let mut file = directory.create_file(&temporary)?;
             file.write_all(self.text().as_bytes())?;
             file.sync_all()?;
-            std::fs::rename(&temporary, path)?;
-            File::open(path.parent().unwrap_or(path))?.sync_all()?;
+            directory.rename(&temporary, &place.name)?;
+            directory.sync()?;
             stamp(&file)
         };
-        put().map_err(MirrorError::local(path, "write the record"))
+        put().map_err(MirrorError::local(&place.path(), "write the record"))
     }
 }
 
@@ -182,10 +197,9 @@ fn stamp(file: &File) -> io::Result<Stamp> {
     Ok(i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()))
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    path.with_file_name(name)
+/// Whether a text can stand in a line of a record.
+fn is_line(text: &str) -> bool {
+    !text.contains(char::is_control)
 }
 
 fn held(text: &str) -> Option<Held> {
@@ -245,8 +259,45 @@ mod tests {
             "snowmelt mirror 2\n",
             "snowmelt mirror 1\nsource a\nid ../../../x\n",
             "snowmelt mirror 1\nheld x\n",
+            "snowmelt mirror 1\nsource a\nid d01234567\nheld 7 tank/a\x1b[2J@x\n",
         ] {
             assert_eq!(Record::parse(bad), None, "{bad}");
         }
+    }
+
+    fn at(path: &std::path::Path) -> Place {
+        crate::beneath::Directory::around(path).unwrap()
+    }
+
+    #[test]
+    fn a_name_cannot_add_a_line_to_a_record() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = at(&scratch.path().join("record"));
+        let mut record = Record::new("tank/a".to_owned(), "d01234567".to_owned(), 1);
+        record.store(&place).unwrap();
+        record.source = "tank/a\nheld 7 tank/b@x".to_owned();
+        assert!(record.store(&place).is_err());
+        record.source = "tank/a".to_owned();
+        record.held = Some(Held { guid: 7, name: "tank/a@x\nid d76543210".to_owned() });
+        assert!(record.store(&place).is_err());
+        assert_eq!(Record::load(&place).unwrap().unwrap().0.held, None);
+    }
+
+    #[test]
+    fn a_record_is_neither_read_nor_written_through_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("record");
+        let record = Record::new("tank/a".to_owned(), "d01234567".to_owned(), 1);
+        let elsewhere = at(&scratch.path().join("elsewhere"));
+        record.store(&elsewhere).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        assert!(Record::load(&at(&path)).is_err());
+        // It takes the place of the link, and of one where it is written first.
+        std::fs::write(scratch.path().join("victim"), "mine").unwrap();
+        std::os::unix::fs::symlink("victim", scratch.path().join("record.new")).unwrap();
+        Record { inode: 2, ..record }.store(&at(&path)).unwrap();
+        assert_eq!(std::fs::read_to_string(scratch.path().join("victim")).unwrap(), "mine");
+        assert_eq!(Record::load(&elsewhere).unwrap().unwrap().0.inode, 1);
+        assert_eq!(Record::load(&at(&path)).unwrap().unwrap().0.inode, 2);
     }
 }

@@ -1,10 +1,10 @@
 //! The directory being kept in sync, as a tree of paths.
 //!
-//! Every path is walked name by name from the open top, never through a symbolic link. Directories that forbid what has to
+//! Every path is walked name by name from the open top, never through a symbolic link or into another mount. Directories that forbid what has to
 //! be done are opened up; whoever changes them gives them their attributes afterwards.
 
-use crate::paths::is_safe_name;
-use rustix::fs::{AtFlags, Dir, FileType, IFlags, Mode, OFlags, Stat};
+use crate::beneath::{self, DIRECTORY, Directory, Mounts};
+use rustix::fs::{AtFlags, FileType, IFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,6 @@ pub(super) type Path = Vec<Vec<u8>>;
 
 /// Directories deep that are removed with what is in them; no real tree is deeper.
 const DEPTH_MAX: usize = 4096;
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The names of a path as `Names` tells it.
 pub(super) fn split(path: &[u8]) -> Path {
@@ -33,33 +31,23 @@ pub(super) fn shown(path: &[Vec<u8>], name: &[u8]) -> Vec<u8> {
 }
 
 pub(super) struct Tree {
-    top: OwnedFd,
+    top: Directory,
 }
 
 impl Tree {
-    pub(super) fn open(path: &std::path::Path) -> io::Result<Self> {
-        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { top: rustix::fs::open(path, how, Mode::empty())? })
+    pub(super) fn new(top: Directory) -> Self {
+        Self { top }
     }
 
-    pub(super) fn top(&self) -> BorrowedFd<'_> {
-        self.top.as_fd()
+    pub(super) fn top(&self) -> &Directory {
+        &self.top
     }
 
     /// Opens a directory.
     pub(super) fn directory(&self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
-        let mut directory = self.top.try_clone()?;
+        let mut directory = self.top.as_fd().try_clone_to_owned()?;
         for name in path {
-            if !is_safe_name(name) {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            directory = match rustix::fs::openat(&directory, name.as_slice(), DIRECTORY, Mode::empty()) {
-                Err(Errno::ACCESS) => {
-                    open_up(directory.as_fd(), name)?;
-                    rustix::fs::openat(&directory, name.as_slice(), DIRECTORY, Mode::empty())?
-                }
-                opened => opened?,
-            };
+            directory = open_directory(directory.as_fd(), name)?;
         }
         Ok(directory)
     }
@@ -104,31 +92,26 @@ pub(super) fn stat_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Opti
     }
 }
 
-/// The names in a directory.
-pub(crate) fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
+/// Opens a directory in another, which is opened up if need be.
+fn open_directory(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let open = || beneath::open(above, name, DIRECTORY, Mounts::Refuse);
+    match open() {
+        Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
+            open_up(above, name)?;
+            open()
         }
+        opened => opened,
     }
-    Ok(names)
 }
 
 /// Lets the owner do everything with a directory or file.
 pub(crate) fn open_up(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let node = beneath::open_node(directory, name)?;
+    let stat = rustix::fs::fstat(&node)?;
     if !matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory | FileType::RegularFile) {
         return Err(Errno::ACCESS.into());
     }
-    Ok(rustix::fs::chmodat(
-        directory,
-        name,
-        Mode::from_raw_mode(stat.st_mode) | Mode::RWXU,
-        AtFlags::empty(),
-    )?)
+    Ok(beneath::change_mode(node.as_fd(), Mode::from_raw_mode(stat.st_mode) | Mode::RWXU)?)
 }
 
 /// Does `work`, which changes `name` in a directory; where the inode flags of either forbid that, these are taken away first.
@@ -142,8 +125,10 @@ pub(super) fn unlocked<T>(
         done => return Ok(done?),
     }
     unlock(directory)?;
-    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::openat(directory, name, how, Mode::empty()) {
+    // Nothing else has such flags.
+    let file = beneath::open_regular(directory, name, OFlags::RDONLY);
+    let file = file.or_else(|_| beneath::open(directory, name, DIRECTORY, Mounts::Refuse));
+    if let Ok(file) = file {
         unlock(file.as_fd())?;
     }
     Ok(work()?)
@@ -175,20 +160,15 @@ fn remove_below(directory: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Res
         done => return done,
     }
     let Some(depth) = depth.checked_sub(1) else { return Err(Errno::NAMETOOLONG.into()) };
-    let opened = match rustix::fs::openat(directory, name, DIRECTORY, Mode::empty()) {
-        Err(Errno::ACCESS) => {
-            open_up(directory, name)?;
-            rustix::fs::openat(directory, name, DIRECTORY, Mode::empty())?
-        }
-        opened => opened?,
-    };
+    let opened = open_directory(directory, name)?;
     if rustix::fs::fstat(&opened)?.st_dev != rustix::fs::fstat(directory)?.st_dev {
-        // Something else is mounted there.
+        // A subvolume, which is a filesystem of its own though nothing is mounted.
         return Err(Errno::XDEV.into());
     }
-    let below = names(opened.as_fd())?;
+    let below = beneath::names(opened.as_fd())?;
     if !below.is_empty() && !rustix::process::geteuid().is_root() {
-        open_up(directory, name)?;
+        let stat = rustix::fs::fstat(&opened)?;
+        beneath::change_mode(opened.as_fd(), Mode::from_raw_mode(stat.st_mode) | Mode::RWXU)?;
     }
     for name in below {
         remove_below(opened.as_fd(), &name, depth)?;

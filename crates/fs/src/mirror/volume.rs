@@ -5,15 +5,19 @@
 //! read and compared with the volume.
 
 use super::apply::punch;
+use super::nested::record_of_image;
 use super::record::{Held, Phase, Progress, Record, boot};
 use super::{Changes, Conflict, MirrorError, new_id};
 use crate::ahead::{pieces, ranges};
+use crate::beneath::{Directory, Place};
 use crate::error::FsError;
 use crate::read::VolumeInfo;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use snowmelt_zpl::{Objects, SourceError, ZplError};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +29,10 @@ const PIECE: usize = 4096;
 
 /// An image or block device.
 pub struct Image {
+    /// For messages.
     path: PathBuf,
-    record_path: PathBuf,
+    /// Where the record is.
+    place: Place,
     record: Record,
     file: File,
     is_device: bool,
@@ -43,39 +49,70 @@ pub enum ImageChange<'a> {
 }
 
 impl Image {
-    /// Opens, or makes, an image that is a copy of `source`, as the user calls it, or is to become one. Its record is the
-    /// file `record`.
+    /// Opens, or makes, an image that is a copy of `source`, as the user calls it, or is to become one; or opens a block device,
+    /// whose record is in the directory `devices`.
     ///
     /// # Errors
     /// When it holds something else, or was changed by others, unless `force` is set; when it cannot be opened.
-    pub fn open(path: &Path, record: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
+    pub fn open(path: &Path, devices: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
         let local = |step| MirrorError::local(path, step);
-        let found = rustix::fs::stat(path).ok();
-        let is_there = found.is_some();
-        let is_block =
-            |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
-        // Of a device, that says that nothing of it is mounted.
-        let how = if found.is_some_and(is_block) { OFlags::EXCL } else { OFlags::CREATE };
-        let how = how | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let file = rustix::fs::open(path, how, Mode::RUSR | Mode::WUSR);
-        let mut file = File::from(file.map_err(|error| local("open the image")(error.into()))?);
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(local("open the image")(io::ErrorKind::IsADirectory.into()));
+        }
+        let around = || Directory::around(path).map_err(local("open the directory it is in"));
+        let (file, is_there) = match Directory::open_named_image(path).map_err(local("open the image"))? {
+            Some(file) => (file, true),
+            None => {
+                let place = around()?;
+                (place.directory.create_file(&place.name).map_err(local("open the image"))?, false)
+            }
+        };
+        let is_device = file.metadata().map_err(local("look at it"))?.file_type().is_block_device();
+        let record = match is_device {
+            true => record_of_device(path, devices)?,
+            false => beside(&around()?),
+        };
+        Self::of(path.to_owned(), (file, is_there), record, source, force)
+    }
+
+    /// Opens, or makes, an image below a directory that is a copy. Block devices are never opened there.
+    ///
+    /// # Errors
+    /// As [`Image::open`]; when it is no regular file, whatever a symbolic link leads to.
+    pub fn open_at(place: &Place, source: &str, force: bool) -> Result<Self, MirrorError> {
+        let path = place.path();
+        let local = |step| MirrorError::local(&path, step);
+        let opened = place.directory.open_file(&place.name, OFlags::RDWR).map_err(local("open the image"))?;
+        let opened = match opened {
+            Some(file) => (file, true),
+            None => (place.directory.create_file(&place.name).map_err(local("open the image"))?, false),
+        };
+        let record = beside(place);
+        Self::of(path, opened, record, source, force)
+    }
+
+    fn of(
+        path: PathBuf,
+        (mut file, is_there): (File, bool),
+        record: Place,
+        source: &str,
+        force: bool,
+    ) -> Result<Self, MirrorError> {
+        let local = |step| MirrorError::local(&path, step);
         let metadata = file.metadata().map_err(local("look at it"))?;
         let is_device = metadata.file_type().is_block_device();
-        if !is_device && !metadata.is_file() {
-            return Err(local("open the image")(io::Error::other("it is neither a file nor a block device")));
-        }
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(MirrorError::Busy { path: path.to_owned() });
+            return Err(MirrorError::Busy { path });
         }
         let size = file.seek(SeekFrom::End(0)).map_err(local("find its size"))?;
         let is_new = !is_there || !is_device && size == 0;
         let inode = if is_device { metadata.rdev() } else { metadata.ino() };
-        let found = Record::load(record)?.map(|(record, _)| record).filter(|record| record.inode == inode);
+        let found = Record::load(&record)?.map(|(record, _)| record).filter(|record| record.inode == inode);
         let record_of = match found {
             Some(found) => {
                 if found.source != source && !force {
                     let (holds, source_name) = (found.source, source.to_owned());
-                    return Err(MirrorError::OtherSource { path: path.to_owned(), holds, source_name });
+                    return Err(MirrorError::OtherSource { path, holds, source_name });
                 }
                 let is_left = found.image.is_none_or(|left| left == left_as(&metadata, size));
                 if !is_device && !is_left && found.progress.is_none() {
@@ -91,10 +128,9 @@ impl Image {
                 }
             }
             None if is_new || force => Record::new(source.to_owned(), new_id(inode), inode),
-            None => return Err(MirrorError::Foreign { path: path.to_owned() }),
+            None => return Err(MirrorError::Foreign { path }),
         };
-        let (path, record_path) = (path.to_owned(), record.to_owned());
-        Ok(Self { path, record_path, record: record_of, file, is_device, is_new })
+        Ok(Self { path, place: record, record: record_of, file, is_device, is_new })
     }
 
     /// As of [`super::Mirror::id`].
@@ -137,7 +173,7 @@ impl Image {
         }
         let phase = if matches!(change, ImageChange::Whole) { Phase::Whole } else { Phase::Attach };
         self.record.progress = Some(Progress { to: to.clone(), phase, boot: boot(), begun: 0 });
-        self.record.store(&self.record_path)?;
+        self.record.store(&self.place)?;
         if !self.is_device {
             self.file.set_len(volume.size).map_err(local("set the image's size"))?;
         }
@@ -164,10 +200,26 @@ impl Image {
         self.record.image = (!self.is_device).then(|| left_as(&metadata, volume.size));
         self.record.held = Some(to.clone());
         self.record.progress = None;
-        self.record.store(&self.record_path)?;
+        self.record.store(&self.place)?;
         self.is_new = false;
         Ok(written)
     }
+}
+
+/// Where the record of an image is.
+fn beside(image: &Place) -> Place {
+    image.directory.place(&record_of_image(&image.name))
+}
+
+/// Where the record of a device is: with what this machine keeps for its user, under the device's path.
+fn record_of_device(path: &Path, devices: &Path) -> Result<Place, MirrorError> {
+    let local = |step| MirrorError::local(path, step);
+    std::fs::create_dir_all(devices).map_err(local("make the directory of its record"))?;
+    let whole = path.canonicalize().map_err(local("find it"))?;
+    let name = whole.as_os_str().as_bytes().iter().map(|byte| if *byte == b'/' { b'-' } else { *byte });
+    let name: Vec<u8> = name.skip(1).collect();
+    let directory = Directory::around(&devices.join(OsStr::from_bytes(&name)));
+    directory.map_err(local("open the directory of its record"))
 }
 
 fn left_as(metadata: &std::fs::Metadata, size: u64) -> (u64, i128) {

@@ -1,8 +1,9 @@
 //! The whole directory compared with a snapshot: the first time, when the snapshot it held is gone, and with `force`.
 
 use super::local::{Conflicts, ctime, is_like};
-use super::tree::{self, names};
+use super::tree;
 use super::{Mirror, MirrorError, MirrorOptions};
+use crate::beneath::names;
 use crate::restore::{Failure, Observer, Refill, Summary, refill};
 use crate::walk::{Event, Node, Walk};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
@@ -19,9 +20,9 @@ pub(super) fn fill<B: Objects>(
     options: &MirrorOptions<'_>,
     observer: &mut dyn Observer,
 ) -> Result<Summary, MirrorError> {
-    let how =
-        Refill { owners: options.owners, distrusted, nested: &mirror.nested, cancelled: options.cancelled };
-    let filled = refill(new, &mirror.path, how, observer);
+    let MirrorOptions { owners, privileges, cancelled, .. } = *options;
+    let how = Refill { owners, privileges, distrusted, nested: &mirror.nested, cancelled };
+    let filled = refill(new, mirror.tree.top(), how, observer);
     match filled {
         Ok((summary, true)) => Ok(summary),
         Ok((_, false)) => Err(MirrorError::Interrupted),

@@ -1,14 +1,16 @@
 //! What a restored node is to look like besides its content.
 
-use super::Restore;
+use super::{Privileges, Restore};
+use crate::beneath::{change_mode, path_of_descriptor};
 use crate::error::FsError;
 use crate::fsxattr::{InodeFlags, Project};
 use crate::walk::Node;
-use rustix::fs::{AtFlags, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Gid, IFlags, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
 use snowmelt_zpl::{Attributes, FileKind, Objects, Timestamp, ZfsFlags};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 /// Something tried, and how it failed.
 pub(super) type Step = (&'static str, io::Error);
@@ -21,13 +23,17 @@ pub(super) struct Wanted {
     attributes: Attributes,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     set_owner: bool,
+    privileges: Privileges,
 }
 
 impl<O: Objects> Restore<'_, '_, O> {
-    /// Reads what `node` is to look like.
-    pub(super) fn wanted(&self, node: &Node) -> Result<Wanted, FsError> {
-        let xattrs = self.fs.xattrs(node.object).map_err(FsError::zpl(&node.path))?;
-        Ok(Wanted { attributes: node.attributes.clone(), xattrs, set_owner: self.set_owners })
+    /// Reads what `node` is to look like, and counts what it is not given.
+    pub(super) fn wanted(&mut self, node: &Node) -> Result<Wanted, FsError> {
+        let mut xattrs = self.fs.xattrs(node.object).map_err(FsError::zpl(&node.path))?;
+        let (privileges, all) = (self.options.privileges, xattrs.len());
+        xattrs.retain(|name, _| !privileges.leave_out_xattr(name));
+        self.summary.left_out.note(privileges, &node.attributes, xattrs.len() < all);
+        Ok(Wanted { attributes: node.attributes.clone(), xattrs, set_owner: self.set_owners, privileges })
     }
 }
 
@@ -49,8 +55,8 @@ impl Wanted {
 
     /// Setuid and setgid only go with the right owner: else whoever restores would lend their rights.
     fn mode(&self, right_owner: bool) -> Mode {
-        let bits = self.attributes.permissions();
-        Mode::from_raw_mode(if right_owner { bits } else { bits & !0o6000 })
+        let mode = self.privileges.mode(&self.attributes);
+        if right_owner { mode } else { mode - Mode::SUID - Mode::SGID }
     }
 
     /// Whoever restores is the owner, so the owner is right without being set.
@@ -98,15 +104,7 @@ impl Wanted {
 
     /// Sets the inode flags, where there are any.
     pub(super) fn apply_flags(&self, file: BorrowedFd<'_>) -> Vec<Step> {
-        let wanted = IFlags::from_bits_truncate(self.attributes.flags.fs_ioc_flags() & 0x70);
-        if wanted.is_empty() {
-            return Vec::new();
-        }
-        let set = || {
-            let flags = rustix::fs::ioctl_getflags(file)?;
-            rustix::fs::ioctl_setflags(file, flags | wanted)
-        };
-        set().err().map(|error| ("set the inode flags", error.into())).into_iter().collect()
+        apply_flags(&self.attributes, file)
     }
 
     /// Takes from an open file or directory what it has and is not to have: flags that forbid changes, extended attributes, a
@@ -143,9 +141,9 @@ impl Wanted {
         failed
     }
 
-    /// Dresses what cannot be opened: a link or special node called `name` in `directory`.
-    pub(super) fn apply_at(&self, directory: impl AsFd, name: &[u8]) -> Vec<Step> {
-        let directory = directory.as_fd();
+    /// Dresses what cannot be opened, a link or special node, by a descriptor that only names its inode (`O_PATH`). Nothing
+    /// else is touched, whatever its name leads to by now.
+    pub(super) fn apply_to_node(&self, node: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = Vec::new();
         let mut note = |step, result: rustix::io::Result<()>| {
             let failure = result.err();
@@ -153,32 +151,59 @@ impl Wanted {
             failed.extend(failure.map(|error| (step, io::Error::from(error))));
             done
         };
-        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let right_owner = match self.set_owner {
             true => {
                 let (uid, gid) = self.owner();
-                note("set the owner", rustix::fs::chownat(directory, name, uid, gid, nofollow))
+                note("set the owner", rustix::fs::chownat(node, "", uid, gid, AtFlags::EMPTY_PATH))
             }
             false => self.is_mine(),
         };
-        if !self.xattrs.is_empty() {
-            // There is no lsetxattrat; this path is as good, and the name has no "/" in it.
-            let path = [format!("/proc/self/fd/{}/", directory.as_raw_fd()).as_bytes(), name].concat();
-            for (name, value) in &self.xattrs {
-                let result =
-                    rustix::fs::lsetxattr(path.as_slice(), name.as_slice(), value, XattrFlags::empty());
-                note("set an extended attribute", result);
-            }
+        for (name, value) in &self.xattrs {
+            // The path leads to the inode itself, also where that is a link.
+            let path = path_of_descriptor(node);
+            let result = rustix::fs::setxattr(path, name.as_slice(), value, XattrFlags::empty());
+            note("set an extended attribute", result);
         }
         if self.attributes.kind() != FileKind::Symlink {
-            note(
-                "set the mode",
-                rustix::fs::chmodat(directory, name, self.mode(right_owner), AtFlags::empty()),
-            );
+            note("set the mode", change_mode(node, self.mode(right_owner)));
         }
-        note("set the times", rustix::fs::utimensat(directory, name, &self.times(), nofollow));
+        note("set the times", set_times(node, &self.times()));
         failed
     }
+
+    /// Checks that a descriptor is of a node of the right kind, which has no other name if it was `just_made`.
+    pub(super) fn check_node(&self, node: BorrowedFd<'_>, just_made: bool) -> io::Result<()> {
+        let stat = rustix::fs::fstat(node)?;
+        let is_kind = stat.st_mode & 0o170_000 == self.attributes.kind().mode_bits();
+        match is_kind && !(just_made && stat.st_nlink != 1) {
+            true => Ok(()),
+            false => Err(io::Error::other("it was replaced by something else meanwhile")),
+        }
+    }
+}
+
+/// Sets the times of what a descriptor is of that only names it.
+fn set_times(node: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
+    match rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH) {
+        // Linux before 5.8.
+        Err(Errno::INVAL | Errno::NOENT) => {
+            rustix::fs::utimensat(CWD, path_of_descriptor(node), times, AtFlags::empty())
+        }
+        done => done,
+    }
+}
+
+/// Sets the inode flags of a file that has them in the snapshot.
+pub(super) fn apply_flags(attributes: &Attributes, file: BorrowedFd<'_>) -> Vec<Step> {
+    let wanted = IFlags::from_bits_truncate(attributes.flags.fs_ioc_flags() & 0x70);
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let set = || {
+        let flags = rustix::fs::ioctl_getflags(file)?;
+        rustix::fs::ioctl_setflags(file, flags | wanted)
+    };
+    set().err().map(|error| ("set the inode flags", error.into())).into_iter().collect()
 }
 
 /// Names of the extended attributes of an open file; none where it has none or they cannot be told.

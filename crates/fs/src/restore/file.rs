@@ -2,6 +2,7 @@
 
 use super::{Failure, Restore};
 use crate::ahead::pieces;
+use crate::beneath::open_node;
 use crate::error::FsError;
 use crate::walk::Node;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -122,7 +123,18 @@ impl<O: Objects> Restore<'_, '_, O> {
             }
         };
         let here = self.target.here().map_err(Self::failed(node, "open the directory"))?;
-        let steps = wanted.apply_at(here, temporary);
+        let made = open_node(here, temporary).and_then(|made| {
+            wanted.check_node(made.as_fd(), true)?;
+            Ok(made)
+        });
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.discard(temporary);
+                return Err(Self::failed(node, "find what was made")(error));
+            }
+        };
+        let steps = wanted.apply_to_node(made.as_fd());
         self.report_steps(node, steps);
         let published = self.target.publish(temporary, name, self.options.existing);
         published.map_err(Self::failed(node, "give it its name"))

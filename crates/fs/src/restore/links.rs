@@ -3,11 +3,11 @@
 use super::Existing;
 use super::target::{Identity, Target};
 use crate::walk::Node;
-use rustix::fs::{AtFlags, IFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, IFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 struct Restored {
     /// Names of the directories that lead to it from the target.
@@ -72,8 +72,7 @@ fn link(target: &mut Target, restored: &Restored, name: &[u8], existing: Existin
 
 /// Takes away the flags that forbid further names, if those are what stands in the way; gives the file and its flags.
 fn unlock(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<(OwnedFd, IFlags)>> {
-    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(directory, name, how, Mode::empty())?;
+    let file = crate::beneath::open_regular(directory.as_fd(), name, OFlags::RDONLY)?;
     let flags = rustix::fs::ioctl_getflags(&file)?;
     let locks = IFlags::IMMUTABLE | IFlags::APPEND;
     if !flags.intersects(locks) {

@@ -1,6 +1,7 @@
 //! The directory being restored into: a stack of open directories, moved through one name at a time.
 
 use super::Existing;
+use crate::beneath::{self, Directory, Mounts};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::io;
@@ -9,9 +10,6 @@ use std::path::Path;
 
 /// Directories held open at once; deeper trees open those above again on the way back.
 const OPEN_MAX: usize = 64;
-
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What tells one inode from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +37,8 @@ pub(super) struct Target {
     levels: Vec<Level>,
     /// Numbers temporary names.
     temporary: u64,
+    /// Whether directories that are mount points are restored into.
+    mounts: Mounts,
 }
 
 impl Target {
@@ -48,11 +48,16 @@ impl Target {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        // A machine's tree is restored with its filesystems mounted.
+        Self::at(&Directory::named(path)?, Mounts::Cross)
+    }
+
+    /// Into a directory that is open.
+    pub(super) fn at(directory: &Directory, mounts: Mounts) -> io::Result<Self> {
+        let directory = directory.as_fd().try_clone_to_owned()?;
         let identity = rustix::fs::fstat(&directory)?.into();
         let top = Level { name: Vec::new(), directory: Some(directory), identity };
-        Ok(Self { levels: vec![top], temporary: 0 })
+        Ok(Self { levels: vec![top], temporary: 0, mounts })
     }
 
     /// The directory we are in.
@@ -86,7 +91,7 @@ impl Target {
 
     /// Goes down into a directory here.
     pub(super) fn enter(&mut self, name: &[u8]) -> io::Result<()> {
-        let directory = rustix::fs::openat(self.here()?, name, DIRECTORY, Mode::empty())?;
+        let directory = beneath::open(self.here()?, name, beneath::DIRECTORY, self.mounts)?;
         let identity = rustix::fs::fstat(&directory)?.into();
         if let Some(far) = self.levels.len().checked_sub(OPEN_MAX).filter(|far| *far > 0) {
             self.levels[far].directory = None;
@@ -105,7 +110,8 @@ impl Target {
             return Err(io::Error::other("the directory is closed"));
         };
         if level.directory.is_none() {
-            let directory = rustix::fs::openat(&below, "..", DIRECTORY, Mode::empty())?;
+            let how = beneath::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let directory = rustix::fs::openat(&below, "..", how, Mode::empty())?;
             if Identity::from(rustix::fs::fstat(&directory)?) != level.identity {
                 return Err(io::Error::other("the directory was moved while it was restored into"));
             }
@@ -120,7 +126,7 @@ impl Target {
         let top = top.ok_or_else(|| io::Error::other("the target is closed"))?;
         let mut directory = top.try_clone()?;
         for name in way {
-            directory = rustix::fs::openat(&directory, name.as_slice(), DIRECTORY, Mode::empty())?;
+            directory = beneath::open(directory.as_fd(), name, beneath::DIRECTORY, self.mounts)?;
         }
         Ok(directory)
     }

@@ -1,24 +1,24 @@
 //! Restoring into a directory that holds something already, for [`crate::mirror`]: what is as in the snapshot stays, what is not in
 //! it goes, and single files are made elsewhere.
 
+use super::attributes;
 use super::target::Target;
-use super::{Existing, Failure, Observer, Owners, Restore, RestoreOptions, Summary};
+use super::{Existing, Failure, Observer, Owners, Privileges, Restore, RestoreOptions, Summary};
+use crate::beneath::{self, Directory, Mounts, open_node, open_regular};
 use crate::error::FsError;
-use crate::mirror::{Nested, holds, remove_all};
+use crate::mirror::{Nested, holds, is_reserved, remove_all};
 use crate::walk::{Node, Walk};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A directory being filled is to hold nothing else in the end.
 pub(super) struct Update<'r> {
-    path: &'r Path,
+    top: &'r Directory,
     /// Files changed since then, in nanoseconds since 1970, may not be on disk.
     distrusted: Option<i128>,
     nested: &'r Nested,
@@ -38,6 +38,7 @@ struct Level {
 #[derive(Clone, Copy)]
 pub(crate) struct Refill<'r> {
     pub(crate) owners: Owners,
+    pub(crate) privileges: Privileges,
     /// Files changed since then, in nanoseconds since 1970, may not be on disk.
     pub(crate) distrusted: Option<i128>,
     /// What is kept in it by others.
@@ -45,47 +46,47 @@ pub(crate) struct Refill<'r> {
     pub(crate) cancelled: &'r AtomicBool,
 }
 
-/// Makes the directory `path` hold the root directory of `fs`, and nothing else but the record of syncs and what is kept there by
+/// Makes the directory `top` hold the root directory of `fs`, and nothing else but the record of syncs and what is kept there by
 /// others. `false` says that it was cancelled.
 pub(crate) fn refill<'r, O: Objects>(
     fs: &Filesystem<O>,
-    path: &'r Path,
+    top: &'r Directory,
     how: Refill<'r>,
     observer: &'r mut dyn Observer,
 ) -> Result<(Summary, bool), Failure> {
     let walk = Walk::new(fs, fs.root())?;
-    let target = Target::open(path).map_err(|source| {
-        let path = path.as_os_str().as_encoded_bytes().to_vec();
+    let target = Target::at(top, Mounts::Refuse).map_err(|source| {
+        let path = top.path().as_os_str().as_bytes().to_vec();
         Failure::Local { path, step: "open the target directory", source }
     })?;
-    let Refill { owners, distrusted, nested, cancelled } = how;
-    let mut restore = Restore::new(fs, target, options(owners), observer);
-    restore.update = Some(Update { path, distrusted, nested, cancelled, levels: Vec::new() });
+    let Refill { owners, privileges, distrusted, nested, cancelled } = how;
+    let mut restore = Restore::new(fs, target, options(owners, privileges), observer);
+    restore.update = Some(Update { top, distrusted, nested, cancelled, levels: Vec::new() });
     restore.run(walk, b"");
     Ok((restore.summary, !cancelled.load(Ordering::Relaxed)))
 }
 
-fn options(owners: Owners) -> RestoreOptions {
-    RestoreOptions { owners, existing: Existing::Replace, sync: false }
+fn options(owners: Owners, privileges: Privileges) -> RestoreOptions {
+    RestoreOptions { owners, existing: Existing::Replace, sync: false, privileges }
 }
 
 /// Tells what has to be made from what is there already.
 pub(super) struct Wants<'r> {
-    path: &'r Path,
+    top: &'r Directory,
     distrusted: Option<i128>,
 }
 
 impl Wants<'_> {
     /// Whether a file is probably not there yet: for asking ahead of time.
     pub(super) fn has_to_be_made(&self, node: &Node) -> bool {
-        let path = self.path.join(OsStr::from_bytes(&node.path));
-        rustix::fs::lstat(path).map_or(true, |stat| !holds(&stat, &node.attributes, self.distrusted))
+        let found = beneath::stat(self.top.as_fd(), &node.path, Mounts::Refuse);
+        found.map_or(true, |stat| !holds(&stat, &node.attributes, self.distrusted))
     }
 }
 
 impl<'r> Update<'r> {
     pub(super) fn wants(&self) -> Wants<'r> {
-        Wants { path: self.path, distrusted: self.distrusted }
+        Wants { top: self.top, distrusted: self.distrusted }
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
@@ -111,14 +112,15 @@ impl<'r> Update<'r> {
 }
 
 impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
-    /// For making single files in the directory `path`, without the inode flags that would keep them there.
+    /// For making single files in the directory `staging`, without the inode flags that would keep them there.
     pub(crate) fn staging(
         fs: &'f Filesystem<O>,
-        path: &Path,
-        owners: Owners,
+        staging: &Directory,
+        (owners, privileges): (Owners, Privileges),
         observer: &'r mut dyn Observer,
     ) -> io::Result<Self> {
-        let mut restore = Self::new(fs, Target::open(path)?, options(owners), observer);
+        let target = Target::at(staging, Mounts::Refuse)?;
+        let mut restore = Self::new(fs, target, options(owners, privileges), observer);
         restore.defers_flags = true;
         Ok(restore)
     }
@@ -149,13 +151,9 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         if node.attributes.kind() != FileKind::File || node.attributes.flags.fs_ioc_flags() == 0 {
             return;
         }
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let steps = match rustix::fs::openat(directory, name, how, Mode::empty()) {
-            Ok(file) => match self.wanted(node) {
-                Ok(wanted) => wanted.apply_flags(std::os::fd::AsFd::as_fd(&file)),
-                Err(error) => return self.report(error.into()),
-            },
-            Err(error) => vec![("open the file", error.into())],
+        let steps = match open_regular(directory, name, OFlags::RDONLY) {
+            Ok(file) => attributes::apply_flags(&node.attributes, file.as_fd()),
+            Err(error) => vec![("open the file", error)],
         };
         self.report_steps(node, steps);
     }
@@ -174,11 +172,18 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
 
     /// The same for what cannot be opened.
     pub(crate) fn dress_at(&mut self, node: &Node, directory: BorrowedFd<'_>, name: &[u8]) {
-        match self.wanted(node) {
-            Ok(wanted) => {
-                let steps = wanted.apply_at(directory, name);
-                self.report_steps(node, steps);
+        let found = self.wanted(node).map(|wanted| {
+            let found = open_node(directory, name).and_then(|found| {
+                wanted.check_node(found.as_fd(), false)?;
+                Ok(found)
+            });
+            match found {
+                Ok(found) => wanted.apply_to_node(found.as_fd()),
+                Err(error) => vec![("find it", error)],
             }
+        });
+        match found {
+            Ok(steps) => self.report_steps(node, steps),
             Err(error) => self.report(error.into()),
         }
     }
@@ -220,19 +225,18 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
         let here = self.target.here().map_err(failed("open the directory"))?;
         let here = here.try_clone_to_owned().map_err(failed("open the directory"))?;
-        let here = std::os::fd::AsFd::as_fd(&here);
+        let here = here.as_fd();
         if node.attributes.kind() != FileKind::File {
             self.dress_at(node, here, name);
             return Ok(());
         }
-        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let mut file = rustix::fs::openat(here, name, how, Mode::empty());
+        let mut file = open_regular(here, name, OFlags::RDONLY);
         if file.is_err() {
             crate::mirror::open_up(here, name).map_err(failed("open the file"))?;
-            file = rustix::fs::openat(here, name, how, Mode::empty());
+            file = open_regular(here, name, OFlags::RDONLY);
         }
-        let file = file.map_err(|error| failed("open the file")(error.into()))?;
-        self.dress(node, std::os::fd::AsFd::as_fd(&file));
+        let file = file.map_err(failed("open the file"))?;
+        self.dress(node, file.as_fd());
         Ok(())
     }
 
@@ -254,9 +258,11 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         Ok(())
     }
 
-    /// Whether a node is not the snapshot's to be restored, since the record of syncs is there, or another target.
+    /// Whether a node is not the snapshot's to be restored, since the record of syncs is there, or another target. Records are
+    /// reserved in every directory: any of them may become a target.
     pub(super) fn is_reserved(&self, node: &Node) -> bool {
-        self.update.as_ref().is_some_and(|update| update.nested.reserves(&node.path))
+        is_reserved(super::last_name(&node.path))
+            || self.update.as_ref().is_some_and(|update| update.nested.reserves(&node.path))
     }
 
     /// Removes what is not in the snapshot from the directory we are in.
@@ -269,7 +275,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         let result = (|| {
             let here = self.target.here()?;
             crate::mirror::unlock(here)?;
-            for name in crate::mirror::names(here)? {
+            for name in beneath::names(here)? {
                 let is_reserved = nested.is_some_and(|nested| nested.reserves(&name));
                 if !is_reserved && !level.names.contains(&name) {
                     remove_all(here, &name)?;

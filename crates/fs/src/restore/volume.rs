@@ -1,15 +1,16 @@
 //! Restoring a volume to an image file or a block device.
 
 use super::{Existing, Failure};
+use crate::beneath::Directory;
 use crate::error::FsError;
 use crate::read::VolumeInfo;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 use snowmelt_zpl::{Objects, ZplError};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes copied at once.
 const CHUNK: u64 = 1 << 20;
@@ -54,36 +55,33 @@ pub fn restore_volume<O: Objects>(
     if found.is_some() && options.existing == Existing::Keep {
         return Err(local("make the image")(io::ErrorKind::AlreadyExists.into()));
     }
-    let temporary = beside(path);
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let image = rustix::fs::open(&temporary, flags, Mode::RUSR | Mode::WUSR);
-    let image = File::from(image.map_err(|error| local("make the image")(error.into()))?);
+    // All is done in the directory that is opened here, whatever its path leads to later.
+    let place = Directory::around(path).map_err(local("open the directory"))?;
+    let (directory, name) = (&place.directory, place.name.as_slice());
+    let temporary = beside(name);
+    let image = directory.create_file(&temporary).map_err(local("make the image"))?;
     let mut finish = || {
         image.set_len(volume.size).map_err(local("set the image's size"))?;
         let written = copy(objects, volume, &image, false, progress, &local)?;
         image.sync_all().map_err(local("sync the image"))?;
         match options.existing {
-            Existing::Replace => std::fs::rename(&temporary, path),
+            Existing::Replace => directory.rename(&temporary, name),
             // As a rename, but never over what came meanwhile.
-            Existing::Keep => {
-                std::fs::hard_link(&temporary, path).and_then(|()| std::fs::remove_file(&temporary))
-            }
+            Existing::Keep => directory.link(&temporary, name).and_then(|()| directory.unlink(&temporary)),
         }
         .map_err(local("give the image its name"))?;
         Ok(written)
     };
     let result = finish();
     if result.is_err() {
-        let _ = std::fs::remove_file(&temporary);
+        let _ = directory.unlink(&temporary);
     }
     result
 }
 
 /// A name in the same directory.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".snowmelt-restore-{}", std::process::id()));
-    path.with_file_name(name)
+fn beside(name: &[u8]) -> Vec<u8> {
+    [name, format!(".snowmelt-restore-{}", std::process::id()).as_bytes()].concat()
 }
 
 fn copy<O: Objects, F: FnOnce(io::Error) -> Failure>(

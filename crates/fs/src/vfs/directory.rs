@@ -86,6 +86,22 @@ impl Vfs {
         }
     }
 
+    /// Which inode, and of which generation, a name in a directory leads to now, without a reference to it; `None` if there
+    /// is no such name. Names in `.zfs` are not looked into.
+    ///
+    /// # Errors
+    /// When the directory is stale or cannot be read.
+    pub fn leads_to(&self, parent: u64, name: &[u8]) -> Result<Option<(u64, u64)>, VfsError> {
+        if matches!(Place::of(parent), Place::Control | Place::SnapshotDir) {
+            return Ok(None);
+        }
+        self.on_inode(parent, |view, object| {
+            let Some(entry) = view.lookup(object, name)? else { return Ok(None) };
+            let attributes = view.attributes(entry.object)?;
+            Ok(Some((ino::of(ino::slot(parent), entry.object), attributes.generation)))
+        })
+    }
+
     /// What is above the root of what an inode belongs to: of a snapshot below `.zfs`, the directory it is in.
     fn above_root(&self, root: u64) -> u64 {
         if ino::slot(root) == 0 { root } else { ino::SNAPSHOT_DIR }

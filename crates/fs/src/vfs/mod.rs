@@ -185,6 +185,11 @@ impl Vfs {
         self.options.read().read_only || self.base.read().view.writable().is_none()
     }
 
+    /// Properties that an option of this mount stands in for, and whether they are on.
+    pub fn chosen(&self) -> Vec<(&'static str, bool)> {
+        self.options().differing(&self.properties.lock())
+    }
+
     /// Changes when the content is replaced: whatever was cached from before is worthless.
     pub fn epoch(&self) -> u64 {
         self.head.as_ref().map_or(0, |head| head.generation())
@@ -206,6 +211,13 @@ impl Vfs {
         }
         let new = VfsOptions::of(&catalog, &dataset)?;
         let old = std::mem::replace(&mut *self.properties.lock(), new);
+        if old == new {
+            return Ok(());
+        }
+        if new.read_only && !old.read_only {
+            // Everything that was done while that was allowed.
+            self.sync()?;
+        }
         let mut options = self.options.write();
         *options = options.following(&old, &new);
         Ok(())

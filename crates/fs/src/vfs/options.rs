@@ -1,5 +1,6 @@
 //! How a dataset is mounted, by its properties.
 
+use snowmelt_dataset::catalog::PropertyKind;
 use snowmelt_dataset::{Catalog, Dataset, DatasetError};
 use snowmelt_zpl::XattrStore;
 
@@ -40,11 +41,12 @@ pub struct VfsOptions {
     pub posix_acl: bool,
     /// Extended attributes other than ACLs (`xattr`).
     pub xattrs: bool,
-    /// `devices`: device nodes lead to devices. For whoever mounts it to see to, as the next two.
+    /// `devices`: device nodes lead to devices. For whoever mounts it to see to, as the next two. The default of ZFS is that
+    /// they do; here a dataset may be a stranger's, so it takes a property that was set here.
     pub devices: bool,
     /// `exec`: files can be executed.
     pub exec: bool,
-    /// `setuid`: setuid and setgid bits count.
+    /// `setuid`: setuid and setgid bits and file capabilities count, if that was set here.
     pub setuid: bool,
     /// `recordsize`, bytes: what `stat` tells as the best size of reads and writes.
     pub record_size: u32,
@@ -59,9 +61,9 @@ impl Default for VfsOptions {
             snapdir: SnapDir::default(),
             posix_acl: false,
             xattrs: true,
-            devices: true,
+            devices: false,
             exec: true,
-            setuid: true,
+            setuid: false,
             record_size: 128 << 10,
         }
     }
@@ -77,6 +79,11 @@ impl VfsOptions {
             Ok(catalog.inherited_property(dataset, name)?.map(|(value, ..)| value))
         };
         let is_on = |name: &str| -> Result<bool, DatasetError> { Ok(value(name)?.as_deref() != Some("off")) };
+        // A stream brings properties too, and its sender is not to say what gives rights on this machine.
+        let is_granted = |name: &str| -> Result<bool, DatasetError> {
+            let found = catalog.inherited_property(dataset, name)?;
+            Ok(found.is_some_and(|(value, kind, _)| value == "on" && kind == PropertyKind::Local))
+        };
         let atime = match (is_on("atime")?, is_on("relatime")?) {
             (false, _) => Atime::Off,
             (true, true) => Atime::Relative,
@@ -93,11 +100,31 @@ impl VfsOptions {
             },
             posix_acl: written.posix_acl,
             xattrs: written.xattr != XattrStore::Off,
-            devices: is_on("devices")?,
+            devices: is_granted("devices")?,
             exec: is_on("exec")?,
-            setuid: is_on("setuid")?,
+            setuid: is_granted("setuid")?,
             record_size: written.record_size,
         })
+    }
+
+    /// Properties whose values other options stand for, and whether they are on here.
+    pub(super) fn differing(&self, other: &Self) -> Vec<(&'static str, bool)> {
+        let each = |options: &Self| {
+            [
+                ("atime", options.atime != Atime::Off),
+                ("devices", options.devices),
+                ("exec", options.exec),
+                ("readonly", options.read_only),
+                ("setuid", options.setuid),
+            ]
+        };
+        let mut found: Vec<_> =
+            each(self).into_iter().zip(each(other)).filter(|(a, b)| a != b).map(|(own, _)| own).collect();
+        // Without `atime` it cannot be told.
+        if self.atime != other.atime && self.atime != Atime::Off && other.atime != Atime::Off {
+            found.push(("relatime", self.atime == Atime::Relative));
+        }
+        found
     }
 
     /// As chosen, except where a property has changed from what it was to what it is. What only a mount decides stays.
@@ -106,7 +133,7 @@ impl VfsOptions {
             if was == is { chosen } else { is }
         }
         Self {
-            read_only: self.read_only,
+            read_only: one(self.read_only, was.read_only, is.read_only),
             posix_acl: self.posix_acl,
             atime: one(self.atime, was.atime, is.atime),
             devices: one(self.devices, was.devices, is.devices),
@@ -130,13 +157,19 @@ mod tests {
             chosen.following(&was, &is),
             VfsOptions { snapdir: SnapDir::Visible, record_size: 4096, ..chosen }
         );
-        let set = VfsOptions { atime: Atime::Strict, setuid: false, posix_acl: true, ..is };
+        let set = VfsOptions { atime: Atime::Strict, setuid: true, posix_acl: true, ..is };
         let expected = VfsOptions {
             atime: Atime::Strict,
-            setuid: false,
+            setuid: true,
             posix_acl: false,
             ..chosen.following(&was, &is)
         };
         assert_eq!(chosen.following(&was, &is).following(&is, &set), expected);
+        assert_eq!(chosen.differing(&was), [("atime", false), ("exec", false), ("readonly", true)]);
+        let strict = VfsOptions { atime: Atime::Strict, ..was };
+        assert_eq!(strict.differing(&was), [("relatime", false)]);
+        let read_only = VfsOptions { read_only: true, ..is };
+        assert!(is.following(&is, &read_only).read_only);
+        assert!(!chosen.following(&read_only, &is).read_only);
     }
 }

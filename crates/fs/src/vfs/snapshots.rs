@@ -1,8 +1,8 @@
 //! Snapshots that are looked into below `.zfs/snapshot`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use snowmelt_dataset::{DatasetError, Snapshot, SnapshotId};
 
 use super::error::VfsError;
 use super::view::View;
-use super::{Source, Vfs};
+use super::{Source, Vfs, ino};
 
 /// Snapshots that stay open though nobody uses an inode of theirs.
 const IDLE_MAX: usize = 32;
@@ -28,18 +28,22 @@ pub(super) struct Snapshots {
 #[derive(Default)]
 struct Open {
     slots: HashMap<u16, Arc<OpenSnapshot>>,
-    by_id: HashMap<SnapshotId, u16>,
+    /// By identity and guid: a snapshot that was destroyed and taken again is another one.
+    by_id: HashMap<(SnapshotId, u64), u16>,
     last: u16,
 }
 
 /// A snapshot that is looked into.
 pub(super) struct OpenSnapshot {
     id: SnapshotId,
+    guid: u64,
     pub(super) slot: u16,
     pub(super) view: View,
     /// Inodes of it that are in use.
     inodes: AtomicU64,
     checked: Mutex<Instant>,
+    /// It was destroyed: its blocks may be others' by now.
+    destroyed: AtomicBool,
 }
 
 impl Snapshots {
@@ -78,7 +82,7 @@ impl Open {
             let goes = idle && excess > 0;
             if goes {
                 excess -= 1;
-                by_id.remove(&snapshot.id);
+                by_id.remove(&(snapshot.id, snapshot.guid));
             }
             !goes
         });
@@ -99,32 +103,34 @@ impl Open {
 impl Vfs {
     /// Opens a snapshot to be looked into.
     pub(super) fn look_into(&self, snapshot: &Snapshot) -> Result<Arc<OpenSnapshot>, VfsError> {
-        if let Some(open) = self.snapshots.open.lock().known(snapshot.id) {
+        if let Some(open) = self.snapshots.open.lock().known(snapshot) {
             return Ok(open);
         }
         let view = View::of_snapshot(&self.datasets, snapshot)?;
         let mut open = self.snapshots.open.lock();
-        if let Some(open) = open.known(snapshot.id) {
+        if let Some(open) = open.known(snapshot) {
             return Ok(open);
         }
         let slot = open.free_slot().ok_or(VfsError::TooManySnapshots { max: SLOTS_MAX })?;
         let looked_into = Arc::new(OpenSnapshot {
             id: snapshot.id,
+            guid: snapshot.record.guid,
             slot,
             view,
             inodes: AtomicU64::new(0),
             checked: Mutex::new(Instant::now()),
+            destroyed: AtomicBool::new(false),
         });
         open.slots.insert(slot, looked_into.clone());
-        open.by_id.insert(snapshot.id, slot);
+        open.by_id.insert((snapshot.id, snapshot.record.guid), slot);
         open.shrink(IDLE_MAX);
         Ok(looked_into)
     }
 
     /// The snapshot that an inode is of.
-    pub(super) fn snapshot_of(&self, slot: u16, ino: u64) -> Result<Arc<OpenSnapshot>, VfsError> {
+    pub(super) fn snapshot_of(&self, slot: u16, number: u64) -> Result<Arc<OpenSnapshot>, VfsError> {
         let found = self.snapshots.open.lock().slots.get(&slot).cloned();
-        let snapshot = found.ok_or(VfsError::Stale { ino })?;
+        let snapshot = found.ok_or(VfsError::Stale { ino: number })?;
         let now = Instant::now();
         let due = {
             let mut checked = snapshot.checked.lock();
@@ -135,19 +141,49 @@ impl Vfs {
             due
         };
         if due {
-            match self.datasets.catalog().snapshot_by_id(snapshot.id) {
-                Ok(_) => {}
-                Err(DatasetError::NotFound { .. }) => {
-                    // Not to be found under its id; its inodes lead nowhere until they are forgotten.
-                    let mut open = self.snapshots.open.lock();
-                    open.by_id.remove(&snapshot.id);
-                    *snapshot.checked.lock() = now.checked_sub(CHECK_INTERVAL).unwrap_or(now);
-                    return Err(VfsError::Stale { ino });
-                }
-                Err(other) => return Err(other.into()),
-            }
+            self.check_exists(&snapshot)?;
+        }
+        if snapshot.destroyed.load(Ordering::Acquire) {
+            return Err(VfsError::Stale { ino: number });
         }
         Ok(snapshot)
+    }
+
+    /// Notes whether a snapshot was destroyed: then it is not to be found under its id, and its inodes lead nowhere until
+    /// they are forgotten. Says whether it just was.
+    fn check_exists(&self, snapshot: &OpenSnapshot) -> Result<bool, VfsError> {
+        let catalog = self.datasets.catalog();
+        let newer = match catalog.dataset_by_id(snapshot.id.dataset) {
+            Ok(dataset) => {
+                catalog.snapshots_after(&dataset, snapshot.id.txg.saturating_sub(1)).next().transpose()?
+            }
+            Err(DatasetError::NotFound { .. }) => None,
+            Err(other) => return Err(other.into()),
+        };
+        if newer.is_some_and(|found| (found.id, found.record.guid) == (snapshot.id, snapshot.guid)) {
+            return Ok(false);
+        }
+        self.snapshots.open.lock().by_id.remove(&(snapshot.id, snapshot.guid));
+        Ok(!snapshot.destroyed.swap(true, Ordering::AcqRel))
+    }
+
+    /// Closes what is open of snapshots that were destroyed. Returns the inodes of these that were in use: they lead nowhere
+    /// from now on.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn close_destroyed(&self) -> Result<Vec<u64>, VfsError> {
+        let open: Vec<_> = self.snapshots.open.lock().slots.values().cloned().collect();
+        let mut gone = HashSet::new();
+        for snapshot in open {
+            if self.check_exists(&snapshot)? {
+                gone.insert(snapshot.slot);
+            }
+        }
+        if gone.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(self.inodes.all().into_iter().filter(|ino| gone.contains(&ino::slot(*ino))).collect())
     }
 
     /// The snapshots of the mounted dataset, oldest first, from a txg on.
@@ -176,7 +212,8 @@ impl Vfs {
 }
 
 impl Open {
-    fn known(&self, id: SnapshotId) -> Option<Arc<OpenSnapshot>> {
-        self.by_id.get(&id).and_then(|slot| self.slots.get(slot)).cloned()
+    fn known(&self, snapshot: &Snapshot) -> Option<Arc<OpenSnapshot>> {
+        let slot = self.by_id.get(&(snapshot.id, snapshot.record.guid));
+        slot.and_then(|slot| self.slots.get(slot)).cloned()
     }
 }

@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, OpenAccMode,
+    OpenFlags, WriteFlags,
 };
 use parking_lot::Mutex;
 use snowmelt_dataset::DatasetError;
@@ -22,12 +21,19 @@ use snowmelt_volume::{Volume, VolumeError};
 use snowmelt_zpl::SourceError;
 
 use super::tree::{Node, Tree};
+use crate::attach::Wants;
 use crate::kernel::{self, Allocate, Answer, Complain, FRAGMENT, NAME_MAX, TRANSFER_MAX, empty};
+use crate::wire::{
+    Changes, Filesystem, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request,
+};
 
 /// How long a name leads where it did: volumes come and go without the kernel's doing.
 const NAMES_HOLD: Duration = Duration::from_secs(1);
 /// Sizes may change at any time.
 const ATTRIBUTES_HOLD: Duration = Duration::ZERO;
+/// Requests that the kernel sends ahead without anybody waiting.
+const BACKGROUND_MAX: u16 = 16;
 /// Runs of blocks looked at a time.
 const RUNS: usize = 64;
 
@@ -205,60 +211,41 @@ impl Adapter {
     }
 }
 
-impl Filesystem for Adapter {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ATOMIC_O_TRUNC
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        // What this kernel does not know it cannot be asked for, and is no worse without.
-        let _ = config.add_capabilities(wanted & config.capabilities());
-        let _ = config.set_max_write(TRANSFER_MAX);
-        Ok(())
-    }
+/// What is wanted of the kernel.
+pub(super) fn wants() -> Wants {
+    let flags = InitFlags::FUSE_ASYNC_DIO
+        | InitFlags::FUSE_PARALLEL_DIROPS
+        | InitFlags::FUSE_ATOMIC_O_TRUNC
+        | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+    Wants { flags, read_ahead: None, background: BACKGROUND_MAX }
+}
 
+impl Filesystem for Adapter {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name) {
-            Ok(found) => reply.entry_with_ttls(&NAMES_HOLD, &ATTRIBUTES_HOLD, &found, Generation(0)),
+            Ok(found) => reply.entry_with_ttls(&ATTRIBUTES_HOLD, &NAMES_HOLD, &found, Generation(0)),
             Err(error) => reply.error(error),
         }
     }
 
-    fn forget(&self, _request: &Request, ino: INodeNo, nlookup: u64) {
-        self.tree.forget(ino.0, nlookup);
+    fn forget(&self, ino: INodeNo, lookups: u64) {
+        self.tree.forget(ino.0, lookups);
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, ino: INodeNo, reply: ReplyAttr) {
         match self.name(ino).and_then(|name| self.attributes(ino.0, &name)) {
             Ok(found) => reply.attr(&ATTRIBUTES_HOLD, &found),
             Err(error) => reply.error(error),
         }
     }
 
-    fn setattr(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn setattr(&self, _request: &Request, ino: INodeNo, changes: &Changes, reply: ReplyAttr) {
         let change = || {
-            if mode.is_some() || uid.is_some() || gid.is_some() {
+            if changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some() {
                 return Err(Errno::EPERM);
             }
             let name = self.name(ino)?;
-            if let Some(size) = size {
+            if let Some(size) = changes.size {
                 let Node::Volume(volume) = self.told(self.tree.node(&name))? else {
                     return Err(Errno::EISDIR);
                 };
@@ -272,7 +259,7 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let direct = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         match self.open_volume(ino, flags) {
             Ok(handle) => reply.opened(handle, direct | FopenFlags::FOPEN_NOFLUSH),
@@ -280,17 +267,7 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, _ino: INodeNo, fh: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         match self.read_at(fh, offset, size) {
             Ok(data) => reply.data(&data),
             Err(error) => reply.error(error),
@@ -304,9 +281,7 @@ impl Filesystem for Adapter {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
+        _flags: WriteFlags,
         reply: ReplyWrite,
     ) {
         match self.write_at(fh, offset, data) {
@@ -315,21 +290,12 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn release(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn release(&self, _ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         self.opened.lock().remove(&fh.0);
         reply.ok();
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _ino: INodeNo, fh: FileHandle, reply: ReplyEmpty) {
         empty(reply, self.volume(fh).and_then(|volume| self.told(volume.flush())));
     }
 
@@ -346,22 +312,14 @@ impl Filesystem for Adapter {
         empty(reply, self.allocate(fh, offset, length, mode));
     }
 
-    fn lseek(
-        &self,
-        _request: &Request,
-        _ino: INodeNo,
-        fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
+    fn lseek(&self, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         match self.seek(fh, offset, whence) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(error),
         }
     }
 
-    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.name(ino).and_then(|name| {
             let names = self.told(self.tree.list(&name))?;
             Ok(self.keep(Opened::Directory(Arc::new(names.into_iter().collect()))))
@@ -372,14 +330,7 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdir(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let names = match self.opened.lock().get(&fh.0) {
             Some(Opened::Directory(names)) => names.clone(),
             _ => return reply.error(Errno::EBADF),
@@ -396,18 +347,7 @@ impl Filesystem for Adapter {
         reply.ok();
     }
 
-    fn releasedir(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        self.release(request, ino, fh, flags, None, false, reply);
-    }
-
-    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, reply: ReplyStatfs) {
         match self.told(self.tree.datasets().pool().space().map_err(|error| DatasetError::from(error).into()))
         {
             Ok(space) => {

@@ -5,21 +5,18 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use fuser::{Config, MountOption, Session};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use rustix::mount::MountFlags;
 use snowmelt_dataset::{DatasetError, Datasets};
 
+use crate::attach::Attach;
 use crate::error::MountError;
 use crate::kernel;
 use crate::mount::unmount_at;
+use crate::server;
 use adapter::Adapter;
 use tree::Tree;
-
-/// Threads that answer requests: `fsync` keeps one for as long as a commit takes.
-const THREADS: usize = 8;
 
 /// What to show, and how.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +33,7 @@ pub struct VolumesOptions {
 pub struct VolumesMount {
     dir: PathBuf,
     datasets: Arc<Datasets>,
-    is_over: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    over: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl VolumesMount {
@@ -52,22 +48,31 @@ impl VolumesMount {
         complain: fn(&str),
     ) -> Result<Self, MountError> {
         let dir = kernel::mount_point(dir)?;
-        let config = config(datasets.pool_name(), &options);
+        let attach = Attach {
+            name: datasets.pool_name(),
+            subtype: "snowmelt-volumes",
+            flags: flags(&options),
+            allow_other: options.allow_other,
+            read_max: kernel::READ_MAX,
+        };
         let tree = Arc::new(Tree::new(datasets.clone(), options.targets, options.read_only));
         let complain =
             Arc::new(move |error: &snowmelt_volume::VolumeError| complain(&crate::mounts::chain(error)));
-        let session = Session::new(Adapter::new(tree, complain), &dir, &config)
-            .map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
+        let failed = |source| MountError::Mount { dir: dir.clone(), source };
+        let device = attach.attach(&dir, &adapter::wants()).map_err(failed)?;
         kernel::read_ahead(&dir);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let ended = is_over.clone();
-        let thread = std::thread::Builder::new().name("volumes".to_owned()).spawn(move || {
-            // It ends when it is unmounted. What it fails with is a lost connection to the kernel: the same.
-            let _ = session.run();
-            ended.store(true, Ordering::Release);
+        let over = Arc::new((Mutex::new(false), Condvar::new()));
+        let ended = over.clone();
+        let begun = server::serve(device, Arc::new(Adapter::new(tree, complain)), move || {
+            *ended.0.lock() = true;
+            ended.1.notify_all();
         });
-        let thread = thread.map_err(|source| MountError::Mount { dir: dir.clone(), source })?;
-        Ok(Self { dir, datasets, is_over, thread: Mutex::new(Some(thread)) })
+        if let Err(error) = begun {
+            // Nobody would answer those who look at it.
+            let _ = unmount_at(&dir, true);
+            return Err(failed(error));
+        }
+        Ok(Self { dir, datasets, over })
     }
 
     /// Where it is mounted.
@@ -77,7 +82,7 @@ impl VolumesMount {
 
     /// Whether it was unmounted.
     pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+        *self.over.0.lock()
     }
 
     /// Unmounts it. What was written is durable only when [`VolumesMount::wait`] returns.
@@ -93,10 +98,11 @@ impl VolumesMount {
     /// # Errors
     /// When the pool cannot be written.
     pub fn wait(&self) -> Result<(), DatasetError> {
-        if let Some(thread) = self.thread.lock().take() {
-            // A panic of it was told already.
-            let _ = thread.join();
+        let mut over = self.over.0.lock();
+        while !*over {
+            self.over.1.wait(&mut over);
         }
+        drop(over);
         if !self.datasets.pool().is_read_only() {
             self.datasets.pool().commit()?;
         }
@@ -104,12 +110,7 @@ impl VolumesMount {
     }
 }
 
-fn config(pool: &str, options: &VolumesOptions) -> Config {
-    let more = [
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-        MountOption::NoExec,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-    ];
-    kernel::config(pool, "snowmelt-volumes", more, options.allow_other, THREADS)
+fn flags(options: &VolumesOptions) -> MountFlags {
+    let read_only = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    read_only | MountFlags::NOEXEC | MountFlags::NODEV | MountFlags::NOSUID
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use snowmelt_dataset::{DatasetError, Datasets, Found, Kind, Name};
+use snowmelt_dataset::{DatasetError, DatasetId, Datasets, Found, Kind, Name, SnapshotId};
 use snowmelt_volume::{Volume, VolumeError};
 
 /// The kernel's number for the root (`FUSE_ROOT_ID`).
@@ -27,7 +27,7 @@ pub(super) struct Tree {
     read_only: bool,
     numbers: Mutex<Numbers>,
     /// Volumes that are open.
-    open: Mutex<HashMap<String, Weak<Volume>>>,
+    open: Mutex<HashMap<VolumeId, Weak<Volume>>>,
 }
 
 /// Inode numbers that the kernel knows. The name stays a number's own until the kernel has forgotten it.
@@ -37,6 +37,9 @@ struct Numbers {
     of_name: HashMap<String, u64>,
     last: u64,
 }
+
+/// What stays the same when a volume or a snapshot of it is renamed.
+type VolumeId = (DatasetId, Option<SnapshotId>);
 
 fn no_such(name: &str) -> VolumeError {
     DatasetError::NotFound { name: name.to_owned() }.into()
@@ -116,21 +119,23 @@ impl Tree {
         let parsed = Name::parse(name).map_err(|_| no_such(name))?;
         match self.datasets.catalog().find(&parsed)? {
             Found::Dataset(dataset) if dataset.record.kind == Kind::Filesystem => Ok(Node::Directory),
-            Found::Dataset(_) => self.volume(name).map(Node::Volume),
-            Found::Snapshot(snapshot) if snapshot.kind == Kind::Volume => self.volume(name).map(Node::Volume),
+            Found::Dataset(dataset) => self.volume(name, (dataset.id, None)).map(Node::Volume),
+            Found::Snapshot(snapshot) if snapshot.kind == Kind::Volume => {
+                self.volume(name, (snapshot.id.dataset, Some(snapshot.id))).map(Node::Volume)
+            }
             _ => Err(no_such(name)),
         }
     }
 
-    /// A volume, shared by all who have it open.
-    fn volume(&self, name: &str) -> Result<Arc<Volume>, VolumeError> {
+    /// A volume, shared by all who have it open. It may get another name meanwhile, and its name may be given to another one.
+    fn volume(&self, name: &str, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let mut open = self.open.lock();
-        if let Some(volume) = open.get(name).and_then(Weak::upgrade) {
+        if let Some(volume) = open.get(&id).and_then(Weak::upgrade) {
             return Ok(volume);
         }
         let volume = Arc::new(Volume::open(&self.datasets, name)?);
         open.retain(|_, volume| volume.strong_count() > 0);
-        open.insert(name.to_owned(), Arc::downgrade(&volume));
+        open.insert(id, Arc::downgrade(&volume));
         Ok(volume)
     }
 
@@ -180,5 +185,44 @@ impl Tree {
             }
         }
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use snowmelt_dataset::{CreateOptions, NewVolume, RenameOptions};
+    use snowmelt_pool::{NewPool, Pool, PoolOptions};
+    use snowmelt_store::MemoryStore;
+
+    const BLOCK: u32 = 4096;
+
+    fn volume(tree: &Tree, name: &str) -> Arc<Volume> {
+        let found = match tree.node(name).unwrap() {
+            Node::Volume(volume) => Some(volume),
+            Node::Directory => None,
+        };
+        found.unwrap()
+    }
+
+    #[test]
+    fn a_name_leads_to_what_has_it_now() {
+        let new = NewPool { name: "tank", guid: 1 };
+        let pool = Pool::create(Box::new(MemoryStore::new()), &new, PoolOptions::default()).unwrap();
+        let datasets = Datasets::create(pool).unwrap();
+        let create = |name: &str| {
+            let volume = NewVolume { size: u64::from(BLOCK), block_size: BLOCK };
+            datasets.create_volume(name, &volume, &CreateOptions::default()).unwrap();
+        };
+        create("tank/a");
+        let tree = Tree::new(datasets.clone(), vec!["tank".to_owned()], false);
+        // It stays open while it gets another name, and another one gets its name.
+        let open = volume(&tree, "tank/a");
+        let (from, to) = (Name::parse("tank/a").unwrap(), Name::parse("tank/b").unwrap());
+        datasets.rename(&from, &to, RenameOptions::default()).unwrap();
+        create("tank/a");
+        assert!(!Arc::ptr_eq(&open, &volume(&tree, "tank/a")));
+        assert!(Arc::ptr_eq(&open, &volume(&tree, "tank/b")));
     }
 }

@@ -8,7 +8,7 @@ pub mod pools;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use snowmelt_dataset::{CreateOptions, Datasets, RollbackOptions};
+use snowmelt_dataset::{CreateOptions, Datasets, DestroyPlan, RollbackOptions};
 use snowmelt_fs::vfs::VfsOptions;
 use snowmelt_fuse::{Mount, MountOptions, Mounts};
 use snowmelt_store::MemoryStore;
@@ -76,6 +76,14 @@ impl World {
 
     pub fn snapshot(&self, name: &str) {
         self.datasets.snapshot(&[pools::name(&format!("tank/fs@{name}"))], &[]).unwrap();
+    }
+
+    pub fn destroy_snapshot(&self, name: &str) {
+        let catalog = self.datasets.catalog();
+        let snapshot = catalog.snapshot(&pools::name(&format!("tank/fs@{name}"))).unwrap();
+        let plan = DestroyPlan::snapshots(&catalog, vec![snapshot], false).unwrap();
+        self.datasets.destroy(&plan).unwrap();
+        self.mounts.refresh();
     }
 
     pub fn rollback(&self, name: &str) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use snowmelt_nbd::{
-    Endpoint, Export, Exports, Extent, Listener, OpenError, Options, ServeError, Server, Shutdown,
+    Endpoint, Export, Exports, Extent, Identity, Listener, OpenError, Options, ServeError, Server, Shutdown,
 };
 
 /// The unit in which [`Memory`] knows of holes.
@@ -205,6 +205,8 @@ impl Export for Memory {
 pub struct Shelf {
     pub exports: BTreeMap<String, Arc<Memory>>,
     pub default: Option<String>,
+    /// Common names of certificates, each with the one export that its holder sees. Without any, everybody sees all.
+    pub holders: BTreeMap<String, String>,
 }
 
 impl Shelf {
@@ -212,17 +214,28 @@ impl Shelf {
         self.exports.insert(name.to_owned(), Arc::new(memory));
         self
     }
+
+    fn shows(&self, client: &Identity, name: &str) -> bool {
+        let held = match client {
+            Identity::Certificate(found) => {
+                found.common_name.as_ref().and_then(|name| self.holders.get(name))
+            }
+            _ => None,
+        };
+        self.holders.is_empty() || held.is_some_and(|held| held == name)
+    }
 }
 
 impl Exports for Shelf {
-    fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.exports.keys().cloned().collect())
+    fn list(&self, client: &Identity) -> io::Result<Vec<String>> {
+        Ok(self.exports.keys().filter(|name| self.shows(client, name)).cloned().collect())
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Export>, OpenError> {
+    fn open(&self, client: &Identity, name: &str) -> Result<Arc<dyn Export>, OpenError> {
         match name {
             "deny" => Err(OpenError::Denied { reason: "not for you".to_owned() }),
             "broken" => Err(OpenError::Io(io::Error::other("pool is suspended"))),
+            _ if !self.shows(client, name) => Err(OpenError::NotFound),
             _ => match self.exports.get(name) {
                 Some(export) => Ok(Arc::clone(export) as Arc<dyn Export>),
                 None => Err(OpenError::NotFound),
@@ -230,7 +243,7 @@ impl Exports for Shelf {
         }
     }
 
-    fn default_export(&self) -> Option<String> {
+    fn default_export(&self, _client: &Identity) -> Option<String> {
         self.default.clone()
     }
 }

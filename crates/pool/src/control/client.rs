@@ -71,7 +71,8 @@ pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
         .iter()
         .filter_map(|&name| Some((OsString::from(name), std::env::var_os(name)?)))
         .collect();
-    let cwd = open_cwd().map_err(|e| ControlError::io("pass the working directory to", path, e))?;
+    let cwd = open_directory(Path::new("."));
+    let cwd = cwd.map_err(|e| ControlError::io("pass the working directory to", path, e))?;
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     Call {
         args,
@@ -85,9 +86,12 @@ pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     .send(path)
 }
 
-/// To be passed on it need not be readable.
-fn open_cwd() -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+/// Opens a working directory to pass it on. It need not be readable, and who gets it cannot list it with this descriptor.
+///
+/// # Errors
+/// When there is no such directory.
+pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 impl Call<'_> {
@@ -187,13 +191,12 @@ fn refusal(answer: Answer) -> Result<Option<u8>> {
     }
 }
 
-/// Our descriptors go only to a process of our own user or of root. Root may call anybody's: the pool it names is
-/// theirs.
+/// Descriptors and the command go only to a process of this user or of root. That holds for root too: the process of
+/// another user could read with them what only root may read.
 fn check_owner(connection: &UnixStream, path: &Path) -> Result<()> {
     let owner = rustix::net::sockopt::socket_peercred(connection)
         .map_err(|e| ControlError::io("identify the owner at", path, e))?;
-    let us = rustix::process::geteuid();
-    if us.is_root() || owner.uid.is_root() || owner.uid == us {
+    if owner.uid.is_root() || owner.uid == rustix::process::geteuid() {
         return Ok(());
     }
     Err(ControlError::Stranger { path: path.to_owned(), uid: owner.uid.as_raw() })

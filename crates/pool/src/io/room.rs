@@ -76,12 +76,13 @@ impl Io {
     fn room_left(&self) -> Result<(Option<u64>, u64)> {
         let capacity =
             self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
-        let occupied = self.space.lock().occupied();
-        let size = capacity.total.unwrap_or_else(|| capacity.free.saturating_add(occupied));
-        Ok((
-            capacity.total,
-            capacity.free.saturating_sub(slop(size, self.slot(capacity.total), self.segment_bytes)),
-        ))
+        let table = self.space.lock();
+        let occupied = table.occupied();
+        // Otherwise more could be written than is told: as much as fits into the segment that is open.
+        let open = if capacity.by_slots { table.open_room(self.segment_bytes) } else { 0 };
+        let free = capacity.free.saturating_add(open);
+        let size = capacity.total.unwrap_or_else(|| free.saturating_add(occupied));
+        Ok((capacity.total, free.saturating_sub(slop(size, self.slot(capacity.total), self.segment_bytes))))
     }
 
     pub(crate) fn space(&self) -> Result<Space> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::context;
+use super::locked::Locked;
 use super::record::KeyRecord;
 use super::suite::{Cipher, Suite};
 
@@ -142,7 +143,7 @@ pub struct Wrap<'a> {
 #[derive(Clone)]
 pub struct Keys {
     record: KeyRecord,
-    key: Arc<Zeroizing<[u8; KEY_LEN]>>,
+    key: Arc<Locked<Zeroizing<[u8; KEY_LEN]>>>,
 }
 
 impl std::fmt::Debug for Keys {
@@ -157,7 +158,7 @@ impl Keys {
     /// # Errors
     /// `Form` when the user's key is none; `System`.
     pub fn new(guid: u64, suite: Suite, wrap: &Wrap<'_>) -> Result<Self, KeyError> {
-        let key = Arc::new(Zeroizing::new(random()?));
+        let key = Arc::new(Locked::new(Zeroizing::new(random()?)));
         let record = wrapped(guid, suite, wrap, &key)?;
         Ok(Keys { record, key })
     }
@@ -168,11 +169,11 @@ impl Keys {
     /// `Incorrect`, `Form`; `Record` when to try would take too much.
     pub fn open(record: &KeyRecord, material: &[u8]) -> Result<Self, KeyError> {
         let wrapping = wrapping_key(record.format, material, &record.salt, record.cost)?;
-        let mut key = Zeroizing::new(record.sealed);
+        let mut key = Locked::new(Zeroizing::new(record.sealed));
         let opened = Cipher::new(Suite::XChaCha20Poly1305, &wrapping).open(
             &record.nonce,
             &record.authenticated(),
-            key.as_mut(),
+            key.as_mut_slice(),
             &record.tag,
         );
         if !opened {
@@ -206,7 +207,7 @@ impl Keys {
     }
 
     pub(super) fn derive(&self, context: &str) -> Zeroizing<[u8; KEY_LEN]> {
-        Zeroizing::new(blake3::derive_key(context, &**self.key))
+        Zeroizing::new(blake3::derive_key(context, self.key.as_slice()))
     }
 
     /// What proves that an uberblock with this hash is of somebody who has the key.
@@ -267,7 +268,7 @@ fn wrapping_key(
     salt: &[u8; 16],
     cost: PassphraseCost,
 ) -> Result<Zeroizing<[u8; KEY_LEN]>, KeyError> {
-    let mut secret = Zeroizing::new([0; KEY_LEN]);
+    let mut secret = Locked::new(Zeroizing::new([0; KEY_LEN]));
     match format {
         KeyFormat::Raw if material.len() == KEY_LEN => secret.copy_from_slice(material),
         KeyFormat::Raw => {
@@ -296,11 +297,11 @@ fn wrapping_key(
                 )));
             }
             let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, cost.params()?);
-            let derived = argon2.hash_password_into(passphrase, salt, secret.as_mut());
+            let derived = argon2.hash_password_into(passphrase, salt, secret.as_mut_slice());
             derived.map_err(|_| KeyError::System("the key cannot be derived of the passphrase"))?;
         }
     }
-    Ok(Zeroizing::new(blake3::derive_key(context::WRAPPING, &*secret)))
+    Ok(Zeroizing::new(blake3::derive_key(context::WRAPPING, secret.as_slice())))
 }
 
 /// Random bytes of the system.
@@ -321,7 +322,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
 impl Keys {
     pub(super) fn of_test(guid: u64, suite: Suite, key: [u8; KEY_LEN]) -> Self {
         let record = KeyRecord { guid, suite, ..KeyRecord::golden() };
-        Keys { record, key: Arc::new(Zeroizing::new(key)) }
+        Keys { record, key: Arc::new(Locked::new(Zeroizing::new(key))) }
     }
 
     pub(super) fn secret_of_test(&self) -> &Zeroizing<[u8; KEY_LEN]> {

@@ -5,6 +5,7 @@
 mod block;
 mod frame;
 mod keys;
+mod locked;
 mod record;
 mod suite;
 #[cfg(test)]

@@ -5,6 +5,7 @@ use chacha20poly1305::XChaCha20Poly1305;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use zeroize::{Zeroize, Zeroizing};
 
+use super::locked::Locked;
 use crate::ptr::SUITE_SHIFT;
 
 /// Bytes of a tag.
@@ -73,15 +74,15 @@ impl Suite {
 
 /// A suite with a key.
 pub(super) enum Cipher {
-    XChaCha(Box<XChaCha20Poly1305>),
-    GcmSiv(Box<Aes256GcmSiv>),
+    XChaCha(Locked<XChaCha20Poly1305>),
+    GcmSiv(Locked<Aes256GcmSiv>),
 }
 
 impl Cipher {
     pub(super) fn new(suite: Suite, key: &Zeroizing<[u8; 32]>) -> Self {
         match suite {
-            Suite::XChaCha20Poly1305 => Self::XChaCha(Box::new(XChaCha20Poly1305::new((&**key).into()))),
-            Suite::Aes256GcmSiv => Self::GcmSiv(Box::new(Aes256GcmSiv::new((&**key).into()))),
+            Suite::XChaCha20Poly1305 => Self::XChaCha(Locked::new(XChaCha20Poly1305::new((&**key).into()))),
+            Suite::Aes256GcmSiv => Self::GcmSiv(Locked::new(Aes256GcmSiv::new((&**key).into()))),
         }
     }
 

@@ -43,6 +43,11 @@ impl View {
         }
     }
 
+    /// The txg in which anything of the tree was last written; 0 for an empty tree or a root only in memory.
+    pub fn written_in(&self) -> Txg {
+        self.root_ptr().map_or(0, |root| root.birth)
+    }
+
     /// Whether there is nothing in the tree.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()

@@ -1,8 +1,10 @@
 //! Pools that can be asked, wherever they are.
 //!
+//! - `described`: whether a description that another machine gave can be what it says
 //! - `peer`: a pool of snowmelt, through [`crate::wire`]
 //! - `zfs`: a pool of ZFS, through its commands
 
+mod described;
 mod peer;
 mod zfs;
 
@@ -88,9 +90,10 @@ pub trait Source: Read {
 /// A stream that goes into a pool. Dropped before [`Sink::finish`], the receive is interrupted, and keeps what it has
 /// stored.
 pub trait Sink: Write {
-    /// Says that the stream has ended and waits until what it holds is there. After a write has failed, this tells why.
+    /// Says that the stream has ended and waits until what it holds is there; gives what a person should know of that. After
+    /// a write has failed, this tells why.
     ///
     /// # Errors
     /// Why it was not received.
-    fn finish(self: Box<Self>) -> Result<(), Failure>;
+    fn finish(self: Box<Self>) -> Result<Vec<String>, Failure>;
 }

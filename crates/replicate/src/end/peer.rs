@@ -3,6 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
 
+use snowmelt_dataset::{DatasetError, Name};
+
+use super::described::Collected;
 use super::{End, Sink, Source};
 use crate::error::Failure;
 use crate::objects::RemoteSnapshot;
@@ -11,10 +14,8 @@ use crate::request::{
 };
 use crate::wire::{Call, Connection, Incoming, Outgoing};
 
-/// Longest line of a description: a dataset with half a million snapshots.
-const LINE_MAX: u64 = 64 * 1024 * 1024;
-/// Bytes of a whole description: five million snapshots.
-const DESCRIPTION_MAX: usize = 512 * 1024 * 1024;
+/// Bytes of a whole description: more than half a million snapshots.
+const DESCRIPTION_MAX: u64 = 64 * 1024 * 1024;
 /// Sends or actions in one request.
 const BATCH: usize = 1000;
 
@@ -47,29 +48,27 @@ pub(crate) fn confused() -> Failure {
 impl End for Peer {
     fn describe(&self, what: &Describe) -> Result<Vec<DatasetInfo>, Failure> {
         let call = self.connection.request(&Request::Describe(what.clone()))?;
-        let mut lines = BufReader::new(call.channel().incoming());
-        let mut found = Vec::new();
-        let mut line = Vec::new();
-        let mut bytes = 0;
+        let mut lines = BufReader::new(call.channel().incoming().take(DESCRIPTION_MAX + 1));
+        let mut found = Collected::new(what)?;
+        let (mut line, mut bytes) = (Vec::new(), 0);
         loop {
             line.clear();
-            if bytes > DESCRIPTION_MAX {
-                let why =
-                    format!("the description of '{}' is larger than {DESCRIPTION_MAX} bytes", what.root);
-                return Err(Failure::other(why));
-            }
-            match (&mut lines).take(LINE_MAX).read_until(b'\n', &mut line) {
+            match lines.read_until(b'\n', &mut line) {
                 Ok(0) => break,
                 // Why it broke off is in the result.
                 Err(_) => break,
-                Ok(len) => bytes += len,
+                Ok(len) => bytes += len as u64,
             }
-            let info = serde_json::from_slice(&line)
-                .map_err(|error| Failure::other(format!("a description that cannot be read: {error}")))?;
-            found.push(info);
+            if bytes > DESCRIPTION_MAX {
+                return Err(found.too_much(&format!("{} MiB", DESCRIPTION_MAX >> 20)));
+            }
+            let info = serde_json::from_slice(&line).map_err(|error| {
+                Failure::other(format!("a description that cannot be read: {error}")).made_safe()
+            })?;
+            found.add(info)?;
         }
         match call.channel().result()? {
-            Answer::Done => Ok(found),
+            Answer::Done => Ok(found.into_datasets()),
             _ => Err(confused()),
         }
     }
@@ -80,7 +79,8 @@ impl End for Peer {
     }
 
     fn receive(&self, request: &ReceiveRequest) -> Result<Box<dyn Sink>, Failure> {
-        let call = self.connection.request(&Request::Receive(request.clone()))?;
+        let request = ReceiveRequest { wants_notes: true, ..request.clone() };
+        let call = self.connection.request(&Request::Receive(request))?;
         Ok(Box::new(Receiving { output: call.channel().outgoing(), call }))
     }
 
@@ -116,7 +116,10 @@ impl End for Peer {
 
     fn take_in(&self, how: &TakeIn) -> Result<TakenIn, Failure> {
         match self.ask(&Request::TakeIn(how.clone()))? {
-            Answer::TakenIn(taken) => Ok(taken),
+            Answer::TakenIn(taken) => {
+                Name::parse_dataset(&taken.dataset).map_err(DatasetError::from)?;
+                Ok(taken)
+            }
             _ => Err(confused()),
         }
     }
@@ -162,10 +165,15 @@ impl Write for Receiving {
 }
 
 impl Sink for Receiving {
-    fn finish(self: Box<Self>) -> Result<(), Failure> {
+    fn finish(self: Box<Self>) -> Result<Vec<String>, Failure> {
         let Self { output, call } = *self;
         // If that cannot be said the result tells why.
         let _ = output.finish();
-        call.channel().result().map(drop)
+        match call.channel().result()? {
+            Answer::Received { notes } => Ok(notes),
+            // An older server.
+            Answer::Done => Ok(Vec::new()),
+            _ => Err(confused()),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
+use super::described::Collected;
 use super::{End, Sink, Source};
 use crate::error::{Failure, FailureKind};
 use crate::objects::RemoteSnapshot;
@@ -20,6 +21,8 @@ const PROPERTIES: &str =
 /// What ssh exits with if it could not connect.
 const SSH_FAILED: i32 = 255;
 
+/// Bytes that a command may print: what a pool of half a million snapshots needs.
+const OUTPUT_MAX: u64 = 256 * 1024 * 1024;
 /// A pool of ZFS.
 pub struct Zfs {
     /// The words before those of `zfs` itself: `ssh host`, or none.
@@ -51,10 +54,25 @@ impl Zfs {
     }
 
     fn run(&self, words: &[String]) -> Result<String, Failure> {
-        let output = self.command(words).stdin(Stdio::null()).output().map_err(|error| cannot_run(&error))?;
-        match output.status.code() {
-            Some(0) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            code => Err(self.failed(code, &String::from_utf8_lossy(&output.stderr))),
+        let mut command = self.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| cannot_run(&error))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdout, stderr) = std::thread::scope(|scope| {
+            let errors = scope.spawn(|| bounded(stderr, SAID_MAX));
+            (
+                bounded(stdout, OUTPUT_MAX),
+                errors.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
+        });
+        let status = child.wait().map_err(|error| cannot_run(&error))?;
+        match status.code() {
+            _ if stdout.len() as u64 > OUTPUT_MAX => Err(Failure::other(format!(
+                "zfs printed more than {} MiB, which is more than a sync takes",
+                OUTPUT_MAX >> 20
+            ))),
+            Some(0) => Ok(String::from_utf8_lossy(&stdout).into_owned()),
+            code => Err(self.failed(code, &String::from_utf8_lossy(&stderr)).made_safe()),
         }
     }
 
@@ -122,6 +140,16 @@ fn words(words: &[&str]) -> Vec<String> {
 /// A word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What a command prints, up to one byte more than `most`; then it is closed.
+fn bounded(output: Option<impl Read>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(output) = output {
+        // What could be read counts; whether all of it came, the status says.
+        let _ = output.take(most + 1).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn cannot_run(error: &io::Error) -> Failure {
@@ -231,7 +259,9 @@ impl End for Zfs {
             info.snapshots.sort_by_key(|snapshot| snapshot.createtxg);
             info.inconsistent = info.resume_token.is_some() && info.snapshots.is_empty();
         }
-        Ok(found)
+        let mut collected = Collected::new(what)?;
+        found.into_iter().try_for_each(|info| collected.add(info))?;
+        Ok(collected.into_datasets())
     }
 
     fn send(&self, request: &SendRequest) -> Result<Box<dyn Source>, Failure> {
@@ -387,8 +417,8 @@ impl Write for Receiving {
 }
 
 impl Sink for Receiving {
-    fn finish(mut self: Box<Self>) -> Result<(), Failure> {
+    fn finish(mut self: Box<Self>) -> Result<Vec<String>, Failure> {
         drop(self.input.take());
-        self.process.finish()
+        self.process.finish().map(|()| Vec::new())
     }
 }

@@ -165,6 +165,9 @@ impl Options {
             origin: None,
             properties: self.set.clone(),
             exclude: self.exclude.clone(),
+            // What a sync sends is no package that does more: one that does is the source's own idea.
+            only_adds: true,
+            wants_notes: false,
         }
     }
 }

@@ -11,6 +11,8 @@ mod task;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use crate::end::End;
 use crate::error::{Failure, FailureKind};
 use crate::limit::Limit;
@@ -162,11 +164,12 @@ impl Sync<'_> {
             self.tell_sizes(&described, &plan)?;
         }
         self.protect(&mut described, &plan)?;
+        let told = Mutex::default();
         let outcomes = schedule::run(&plan.tasks, self.jobs, |task| {
             if self.is_cancelled() {
                 return Err(Failure::new(FailureKind::Interrupted, "interrupted"));
             }
-            task::Running { sync: self, described: &described, task }.run()
+            task::Running { sync: self, described: &described, task, told: &told }.run()
         });
         let mut report = Report::default();
         for (task, outcome) in plan.tasks.iter().zip(outcomes) {
@@ -348,10 +351,21 @@ impl Sync<'_> {
             if actions.is_empty() {
                 continue;
             }
+            let mut stay = 0;
             for (action, result) in actions.iter().zip(end.apply(&actions)?) {
-                if let Err(failure) = result {
-                    (self.observer)(Event::Note(&format!("{}: {failure}", attempt(action))));
+                match result {
+                    Err(failure) if is_retention(action) && failure.kind == FailureKind::NotAllowed => {
+                        stay += 1
+                    }
+                    Err(failure) => (self.observer)(Event::Note(&format!("{}: {failure}", attempt(action)))),
+                    Ok(()) => {}
                 }
+            }
+            if stay > 0 {
+                let note = format!(
+                    "{stay} older snapshots of this sync stay: the other side does not let it destroy them"
+                );
+                (self.observer)(Event::Note(&note));
             }
         }
         Ok(())
@@ -364,6 +378,11 @@ impl Described {
         let target = task.target_at.and_then(|at| self.target.get(at));
         plan::steps(source, target, &task.target, task.origin.as_ref(), options)
     }
+}
+
+/// Whether an action only removes what an earlier sync left.
+fn is_retention(action: &Action) -> bool {
+    matches!(action, Action::DestroySnapshot { .. })
 }
 
 /// An action, for people.

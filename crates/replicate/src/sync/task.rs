@@ -1,7 +1,10 @@
 //! The steps of one dataset, one after the other.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::schedule::Outcome;
 use super::{Described, Event, Sync};
@@ -18,6 +21,8 @@ pub(super) struct Running<'a> {
     pub(super) sync: &'a Sync<'a>,
     pub(super) described: &'a Described,
     pub(super) task: &'a Task,
+    /// Notes of targets that were passed on: each is told once.
+    pub(super) told: &'a Mutex<BTreeSet<String>>,
 }
 
 impl Running<'_> {
@@ -124,7 +129,11 @@ impl Running<'_> {
             (self.sync.observer)(Event::Bytes(len));
         };
         self.sent(source, broken)?;
-        sink.finish().map_err(|failure| self.explained(failure))?;
+        for note in sink.finish().map_err(|failure| self.explained(failure))? {
+            if self.told.lock().insert(note.clone()) {
+                (self.sync.observer)(Event::Note(&note));
+            }
+        }
         (self.sync.observer)(Event::End {
             snapshot: &send.to,
             target: &receive.target,

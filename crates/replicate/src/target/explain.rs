@@ -1,5 +1,7 @@
 //! What went wrong with a target, and what can be done about it.
 
+use std::io;
+
 use snowmelt_fs::mirror::MirrorError;
 
 use crate::error::{Failure, FailureKind, chain};
@@ -29,6 +31,17 @@ pub(super) fn explained(source: &str, error: &MirrorError) -> Failure {
             FailureKind::Other,
             format!(
                 "{error}\nremove '{}' and sync with --force: everything is compared then",
+                path.display()
+            ),
+        ),
+        MirrorError::Local { path, source, .. } if source.kind() == io::ErrorKind::NotADirectory => {
+            (FailureKind::Other, format!("'{}' is in the way: remove it, and sync again", path.display()))
+        }
+        MirrorError::NotOurs { path, .. } => (
+            FailureKind::Other,
+            format!(
+                "{error}, who could change it meanwhile\nrun this as that user; or remove '{}' and sync with --force: everything \
+                 is compared then",
                 path.display()
             ),
         ),

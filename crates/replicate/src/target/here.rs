@@ -1,13 +1,13 @@
 //! What is on this machine.
 
-use std::ffi::OsStr;
 use std::fs::Metadata;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use snowmelt_dataset::Name;
-use snowmelt_fs::mirror::{Image, Mirror, MirrorError, RECORD_DIRECTORY, record_of_image};
+use snowmelt_fs::beneath::{Directory, Place};
+use snowmelt_fs::mirror::{Image, Mirror, MirrorError, RECORD_DIRECTORY, enter_copy, is_reserved};
+use snowmelt_fs::restore::Privileges;
 use snowmelt_stream::wire::MAGIC;
 
 use super::explain::explained;
@@ -24,35 +24,43 @@ pub struct Here {
     path: PathBuf,
     /// Where the records of block devices are.
     devices: PathBuf,
+    /// What is restored that gives rights on this machine.
+    privileges: Privileges,
     opened: Option<Opened>,
 }
 
 impl Here {
     /// At `path`. Records of block devices are in the directory `devices`, which need not exist.
     pub fn new(path: PathBuf, devices: PathBuf) -> Self {
-        Self { path, devices, opened: None }
+        Self { path, devices, privileges: Privileges::default(), opened: None }
     }
 
-    /// The path of what is to be opened. What leads there from the target is directories and no links.
-    fn place(&self, below: &[String], dry_run: bool) -> Result<PathBuf, Failure> {
-        let mut path = self.path.clone();
-        for (at, name) in below.iter().enumerate() {
-            // A rehearsal also looks at copies that wait for their place.
-            if !(dry_run && at == 0 && name == RECORD_DIRECTORY) {
-                check_name(name)?;
-            }
-            path.push(name);
-            match std::fs::symlink_metadata(&path) {
-                Ok(found) if found.is_symlink() || at + 1 < below.len() && !found.is_dir() => {
-                    return Err(Failure::other(format!(
-                        "'{}' is in the way: remove it, and sync again",
-                        path.display()
-                    )));
-                }
-                _ => {}
-            }
+    /// With what gives rights on this machine, as far as `privileges` says. The peer does not choose that.
+    #[must_use]
+    pub fn with_privileges(self, privileges: Privileges) -> Self {
+        Self { privileges, ..self }
+    }
+
+    /// What is to be opened. What leads there from the target is directories and no links: each is opened in the one above it,
+    /// and stays open.
+    fn spot(&self, below: &[String], dry_run: bool) -> Result<Spot, Failure> {
+        let Some((last, above)) = below.split_last() else { return Ok(Spot::Top) };
+        // A rehearsal also looks at copies that wait for their place.
+        let waits = |at: usize, name: &str| dry_run && at == 0 && name == RECORD_DIRECTORY;
+        let mut names = below.iter().enumerate().filter(|(at, name)| !waits(*at, name));
+        names.try_for_each(|(_, name)| check_name(name))?;
+        let top = Directory::named(&self.path);
+        let Some(mut directory) = found(top, &self.path, dry_run)? else { return Ok(Spot::Missing) };
+        for (at, name) in above.iter().enumerate() {
+            let path = directory.path_of(name.as_bytes());
+            let next = match waits(at, name) {
+                true => directory.child(name.as_bytes()),
+                false => enter_copy(&directory, name.as_bytes()),
+            };
+            let Some(next) = found(next, &path, dry_run)? else { return Ok(Spot::Missing) };
+            directory = next;
         }
-        Ok(path)
+        Ok(Spot::Below(directory.place(last.as_bytes())))
     }
 
     /// What was opened.
@@ -60,54 +68,130 @@ impl Here {
         self.opened.as_ref().map(|opened| opened.form)
     }
 
-    fn open_at(&self, path: PathBuf, form: Form, what: &OpenTarget) -> Result<Opened, MirrorError> {
-        let thing = match form {
-            Form::Stream => Thing::Stream,
-            Form::Directory if is_untouched(&path, what) => Thing::Untouched,
-            Form::Directory => {
-                let mut mirror = Mirror::open(&path, &what.source, what.force)?;
+    fn opened_before(&mut self) -> Result<&mut Opened, Failure> {
+        self.opened.as_mut().ok_or_else(|| Failure::other("no target was opened"))
+    }
+
+    /// What was opened, if it was not opened for a rehearsal.
+    fn opened_for_change(&mut self) -> Result<&mut Opened, Failure> {
+        let opened = self.opened_before()?;
+        match opened.is_rehearsal {
+            true => Err(Failure::other("the target was opened for a rehearsal, and is not changed")),
+            false => Ok(opened),
+        }
+    }
+
+    fn open_at(&self, spot: &Spot, form: Form, what: &OpenTarget) -> Result<Opened, MirrorError> {
+        let untouched = if what.dry_run { self.untouched(spot, form)? } else { None };
+        let thing = match (form, spot, untouched) {
+            (Form::Stream, ..) => Thing::Stream,
+            (.., Some(is_foreign)) => Thing::Untouched { is_foreign },
+            (Form::Directory, ..) => {
+                let mut mirror = match spot {
+                    Spot::Below(place) => Mirror::open_at(place, &what.source, what.force)?,
+                    _ => Mirror::open(&self.path, &what.source, what.force)?,
+                };
                 if !what.dry_run {
                     mirror.nest(&what.children)?;
                 }
                 Thing::Directory(mirror)
             }
-            Form::Image if what.dry_run && !path.exists() => Thing::Untouched,
-            Form::Image => {
-                let record = self.image_record(&path)?;
-                Thing::Image(Image::open(&path, &record, &what.source, what.force)?)
-            }
+            (Form::Image, ..) => Thing::Image(match spot {
+                Spot::Below(place) => Image::open_at(place, &what.source, what.force)?,
+                _ => Image::open(&self.path, &self.devices, &what.source, what.force)?,
+            }),
         };
-        Ok(Opened { thing, form, path, source: what.source.clone(), children: what.children.clone() })
+        let path = match spot {
+            Spot::Below(place) => place.path(),
+            Spot::Top | Spot::Missing => self.path.clone(),
+        };
+        let (source, children) = (what.source.clone(), what.children.clone());
+        Ok(Opened {
+            thing,
+            form,
+            path,
+            source,
+            children,
+            privileges: self.privileges,
+            is_rehearsal: what.dry_run,
+        })
     }
 
-    /// Where the record of an image is: beside it; that of a device with what this machine keeps for its user.
-    fn image_record(&self, path: &Path) -> Result<PathBuf, MirrorError> {
-        use std::os::unix::fs::FileTypeExt;
-        let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-        if !is_device {
-            return Ok(record_of_image(path));
-        }
-        let local = |step| move |source| MirrorError::Local { path: path.to_owned(), step, source };
-        std::fs::create_dir_all(&self.devices).map_err(local("make the directory of its record"))?;
-        let whole = path.canonicalize().map_err(local("find it"))?;
-        let name = whole.as_os_str().as_bytes().iter().map(|byte| if *byte == b'/' { b'-' } else { *byte });
-        let name: Vec<u8> = name.skip(1).collect();
-        Ok(self.devices.join(OsStr::from_bytes(&name)))
+    /// For a rehearsal: whether no sync has been there, and if so, whether there is something all the same.
+    fn untouched(&self, spot: &Spot, form: Form) -> Result<Option<bool>, MirrorError> {
+        let look = || -> io::Result<Option<bool>> {
+            match (form, spot) {
+                (Form::Stream, _) => Ok(None),
+                (_, Spot::Missing) => Ok(Some(false)),
+                (Form::Image, Spot::Below(place)) => Ok(place.stat()?.is_none().then_some(false)),
+                (Form::Image, Spot::Top) => Ok((!self.path.exists()).then_some(false)),
+                (Form::Directory, Spot::Below(place)) => match place.stat()? {
+                    None => Ok(Some(false)),
+                    Some(_) => untouched(&enter_copy(&place.directory, &place.name)?),
+                },
+                (Form::Directory, Spot::Top) => match Directory::named(&self.path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(false)),
+                    opened => untouched(&opened?),
+                },
+            }
+        };
+        let path = || self.path.clone();
+        look().map_err(|source| MirrorError::Local { path: path(), step: "look at what is there", source })
     }
+}
+
+/// Where a target is.
+enum Spot {
+    /// The path that the user has named.
+    Top,
+    /// Below it.
+    Below(Place),
+    /// Below it, in a directory that is not there; in a rehearsal only.
+    Missing,
+}
+
+/// A directory that leads to a target; in a rehearsal it may be missing.
+fn found(
+    opened: io::Result<Directory>,
+    path: &Path,
+    may_be_missing: bool,
+) -> Result<Option<Directory>, Failure> {
+    use io::ErrorKind::{CrossesDevices, NotADirectory, NotFound};
+    let is_link = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+    let shown = path.display();
+    match opened {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == NotFound && may_be_missing => Ok(None),
+        Err(error) if error.kind() == NotADirectory || is_link(&error) => {
+            Err(Failure::other(format!("'{shown}' is in the way: remove it, and sync again")))
+        }
+        Err(error) if error.kind() == CrossesDevices => Err(Failure::other(format!(
+            "'{shown}' is a mount point, and holds no copy: sync what belongs there into it by itself first"
+        ))),
+        Err(error) => Err(Failure::other(format!("{shown}: cannot open the directory: {error}"))),
+    }
+}
+
+/// Whether no sync has been at a directory, and if so, whether it holds something.
+fn untouched(directory: &Directory) -> io::Result<Option<bool>> {
+    let names = directory.names()?;
+    let is_ours = names.iter().any(|name| name == RECORD_DIRECTORY.as_bytes());
+    Ok((!is_ours).then_some(!names.is_empty()))
 }
 
 impl Target for Here {
     fn open(&mut self, what: &OpenTarget) -> Result<TargetState, Failure> {
         // Its lock first: it may be what is opened again.
         self.opened = None;
-        let path = self.place(&what.below, what.dry_run)?;
+        check_text(&what.source)?;
+        let spot = self.spot(&what.below, what.dry_run)?;
         what.children.iter().try_for_each(|name| check_name(name))?;
         let form = match (what.below.is_empty(), what.kind) {
-            (true, kind) => form(kind, &path)?,
+            (true, kind) => form(kind, &self.path)?,
             (false, Kind::Filesystem) => Form::Directory,
             (false, Kind::Volume) => Form::Image,
         };
-        let opened = self.open_at(path, form, what).map_err(|error| explained(&what.source, &error))?;
+        let opened = self.open_at(&spot, form, what).map_err(|error| explained(&what.source, &error))?;
         let mut state = opened.state();
         if state.is_foreign && !what.force {
             return Err(explained(&what.source, &MirrorError::Foreign { path: opened.path }));
@@ -120,8 +204,9 @@ impl Target for Here {
     }
 
     fn relocate(&mut self, moves: &[Relocation]) -> Result<Vec<Result<(), Failure>>, Failure> {
-        let Some(opened) = &mut self.opened else { return Err(Failure::other("no target was opened")) };
+        let opened = self.opened_for_change()?;
         moves.iter().flat_map(|one| &one.to).try_for_each(|name| check_name(name))?;
+        moves.iter().try_for_each(|one| check_text(&one.source))?;
         opened.relocate(moves)
     }
 
@@ -131,7 +216,8 @@ impl Target for Here {
         material: Material,
         watcher: &mut dyn Watcher,
     ) -> Result<Brought, Failure> {
-        let Some(opened) = &mut self.opened else { return Err(Failure::other("no target was opened")) };
+        let opened = if how.dry_run { self.opened_before()? } else { self.opened_for_change()? };
+        check_text(&how.to.name)?;
         match material {
             Material::Stream(_) if opened.form != Form::Stream => {
                 Err(Failure::other("the target is made from snapshots, not from a stream"))
@@ -148,14 +234,18 @@ impl Target for Here {
 /// Whether a name can be the last part of that of a dataset, and be used in a path.
 fn check_name(name: &str) -> Result<(), Failure> {
     let is_fine = !name.contains('/')
-        && ![".", "..", RECORD_DIRECTORY].contains(&name)
+        && ![".", ".."].contains(&name)
+        && !is_reserved(name.as_bytes())
         && Name::parse_dataset(&format!("pool/{name}")).is_ok();
     if is_fine { Ok(()) } else { Err(Failure::other(format!("'{name}' is no name of a dataset"))) }
 }
 
-/// Whether a rehearsal has to do with a directory that no sync has been at.
-fn is_untouched(path: &Path, what: &OpenTarget) -> bool {
-    what.dry_run && !path.join(RECORD_DIRECTORY).exists()
+/// Whether a text can be noted in a record, where it has a line.
+fn check_text(text: &str) -> Result<(), Failure> {
+    match text.contains(char::is_control) {
+        true => Err(Failure::other(format!("{text:?} has control characters: that cannot be noted"))),
+        false => Ok(()),
+    }
 }
 
 /// What a target is; one that is not there becomes what suits the dataset.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use snowmelt_fs::mirror::{
     self, Between, Held, Image, ImageChange, Mirror, MirrorError, MirrorOptions, Move,
 };
-use snowmelt_fs::restore::{self, Observer, Owners, Summary};
+use snowmelt_fs::restore::{self, LeftOut, Observer, Owners, Privileges, Summary};
 use snowmelt_fs::volume_info;
 use snowmelt_zpl::Filesystem;
 
@@ -29,6 +29,10 @@ pub(super) struct Opened {
     /// What it is a copy of, in the user's words.
     pub(super) source: String,
     pub(super) children: Vec<String>,
+    /// What is restored that gives rights on this machine.
+    pub(super) privileges: Privileges,
+    /// It was opened to look at only: a rehearsal also looks at places that nothing is written to.
+    pub(super) is_rehearsal: bool,
 }
 
 pub(super) enum Thing {
@@ -36,7 +40,10 @@ pub(super) enum Thing {
     Image(Image),
     Stream,
     /// In a rehearsal: no sync has been at it.
-    Untouched,
+    Untouched {
+        /// There is something in it.
+        is_foreign: bool,
+    },
 }
 
 fn holding(held: &Held) -> Holding {
@@ -78,14 +85,8 @@ impl Opened {
                 ..nothing
             },
             Thing::Stream => TargetState { held: stream_file::held(&self.path), ..nothing },
-            Thing::Untouched => {
-                let mut entries = std::fs::read_dir(&self.path).into_iter().flatten();
-                TargetState {
-                    id: Some("new".to_owned()),
-                    is_new: true,
-                    is_foreign: entries.next().is_some(),
-                    ..nothing
-                }
+            Thing::Untouched { is_foreign } => {
+                TargetState { id: Some("new".to_owned()), is_new: true, is_foreign: *is_foreign, ..nothing }
             }
         }
     }
@@ -149,14 +150,17 @@ impl Opened {
                 let options = MirrorOptions {
                     force: how.force,
                     owners: Owners::Auto,
+                    privileges: self.privileges,
                     children: &self.children,
                     cancelled: lifeline.flag(),
                 };
                 update(mirror, &how.to, new, old, &options, &mut watching)
             }
-            (Thing::Directory(mirror), true) => preview(mirror, how, new, old, &self.children),
+            (Thing::Directory(mirror), true) => {
+                preview(mirror, how, (new, old), (&self.children, self.privileges))
+            }
             (Thing::Image(image), false) => write(image, &how.to, &new, old.is_some(), &mut watching),
-            (Thing::Image(_) | Thing::Stream | Thing::Untouched, _) => Ok(Done::default()),
+            (Thing::Image(_) | Thing::Stream | Thing::Untouched { .. }, _) => Ok(Done::default()),
         };
         if let Some(lost) = lifeline.lost() {
             return Err(lost);
@@ -166,6 +170,9 @@ impl Opened {
             Wrong::Failure(failure) => failure,
         })?;
         let Done { summary, is_touched } = done;
+        if summary.left_out != LeftOut::default() {
+            watching.watcher.failure(&format!("{}: {}", self.path.display(), summary.left_out));
+        }
         Ok(Brought {
             new: summary.files
                 + summary.directories
@@ -240,14 +247,13 @@ fn update(
 fn preview(
     mirror: &Mirror,
     how: &Bring,
-    new: RemoteSnapshot,
-    old: Option<RemoteSnapshot>,
-    children: &[String],
+    (new, old): (RemoteSnapshot, Option<RemoteSnapshot>),
+    (children, privileges): (&[String], Privileges),
 ) -> Result<Done, Wrong> {
     let Some(old) = old else { return Ok(Done::default()) };
     let (old, new) = (filesystem(old)?, filesystem(new)?);
     let between = Between { old: &old, new: &new, changes: new.objects() };
-    let preview = mirror.preview(&between, children)?;
+    let preview = mirror.preview(&between, children, privileges)?;
     if preview.conflicts.count > 0 && !how.force {
         return Err(Wrong::Mirror(preview.conflicts.into()));
     }

@@ -1,7 +1,6 @@
 //! The other side of a target that is elsewhere.
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,19 +16,18 @@ use crate::wire::{Channel, Handler, Incoming, Patience, WireError, serve};
 /// Tells a person what could not be done.
 pub type Teller<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// Serves the directory, image or file at `path` as a target to the client at the other side of `input` and `output`, until it is
-/// gone or `cancelled` is set. Records of block devices are in `devices`.
+/// Serves a directory, image or file of this machine as a target to the client at the other side of `input` and `output`, until it is
+/// gone or `cancelled` is set.
 ///
 /// # Errors
 /// When the client is none, or breaks the protocol.
 pub fn serve_target(
-    path: PathBuf,
-    devices: PathBuf,
+    target: Here,
     (input, output): (impl Read + Send + 'static, impl Write + Send + 'static),
     teller: Teller<'_>,
     cancelled: &AtomicBool,
 ) -> Result<(), WireError> {
-    let target = Mutex::new(Here::new(path, devices));
+    let target = Mutex::new(target);
     serve(input, output, Patience::default(), &Server { target, teller, cancelled })
 }
 

@@ -1,14 +1,13 @@
 //! A file with a stream.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use snowmelt_fs::beneath::Directory;
 use snowmelt_stream::reader::Reader;
 use snowmelt_stream::record::{RECORD_LEN, Record};
 
@@ -26,48 +25,54 @@ const END: u32 = 5;
 /// Bytes of a file's name that are in the name of what is to replace it: more would be too long a name.
 const BASE_MAX: usize = 200;
 
-/// Replaces a file by one with this stream, at one stroke; gives the bytes of it.
+/// Replaces a file by one with this stream, at one stroke; gives the bytes of it. All is done in the directory that is opened
+/// first, whatever its path leads to later.
 pub(super) fn replace(
     path: &Path,
     source: Box<dyn Source>,
     watcher: &mut dyn Watcher,
 ) -> Result<u64, Failure> {
     let local = |error: io::Error| Failure::other(format!("{}: {error}", path.display()));
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let base = path.file_name().unwrap_or_default().as_bytes();
+    let place = Directory::around(path).map_err(local)?;
+    let (directory, base) = (&place.directory, place.name.as_slice());
     let base = base.get(..BASE_MAX).unwrap_or(base);
     let temporary = [b".", base, format!(".snowmelt-new-{}", std::process::id()).as_bytes()].concat();
-    let temporary = path.with_file_name(OsStr::from_bytes(&temporary));
     let nameless = nameless(directory);
     let is_nameless = nameless.is_some();
-    let named = || File::options().write(true).create_new(true).open(&temporary);
+    let named = || new_file(directory, &temporary);
     let mut out = nameless.map_or_else(named, Ok).map_err(local)?;
     let done = copy(source, &mut out, watcher).and_then(|written| {
         out.sync_all().map_err(local)?;
         if is_nameless {
-            name(&out, &temporary).map_err(local)?;
+            name(&out, directory, &temporary).map_err(local)?;
         }
-        std::fs::rename(&temporary, path).map_err(local)?;
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(local)?;
+        directory.rename(&temporary, &place.name).map_err(local)?;
+        directory.sync().map_err(local)?;
         Ok(written)
     });
     if done.is_err() {
         // Nobody else knows of it.
-        let _ = std::fs::remove_file(&temporary);
+        let _ = directory.unlink(&temporary);
     }
     done
 }
 
 /// A file without a name, which goes with the process, however that ends; `None` where the filesystem has none.
-fn nameless(directory: &Path) -> Option<File> {
+fn nameless(directory: &Directory) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::open(directory, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
+    rustix::fs::openat(directory, ".", flags, Mode::from_raw_mode(0o666)).ok().map(File::from)
 }
 
-/// Gives it one.
-fn name(file: &File, path: &Path) -> io::Result<()> {
-    let opened = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::linkat(CWD, opened, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+/// A file that was not there.
+fn new_file(directory: &Directory, name: &[u8]) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o666))?.into())
+}
+
+/// Gives a file without a name one.
+fn name(file: &File, directory: &Directory, name: &[u8]) -> io::Result<()> {
+    let opened = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    Ok(rustix::fs::linkat(CWD, opened, directory, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// Copies a stream as a whole; gives its bytes.
@@ -189,7 +194,7 @@ mod tests {
         assert_eq!(replace(&path, source(Ok(())), &mut Silent).unwrap(), 12);
         assert_eq!(std::fs::read(&path).unwrap(), b"datadatadata");
         // A process that dies leaves nothing, where the filesystem has files without names.
-        if nameless(dir.path()).is_some() {
+        if nameless(&Directory::named(dir.path()).unwrap()).is_some() {
             assert_eq!(*seen.lock(), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         }
     }

@@ -189,7 +189,7 @@ fn take_result(shared: &Shared, number: u32, payload: &[u8]) -> Result<(), WireE
     let Some(channel) = shared.find(number)? else { return Ok(()) };
     let result: Result<Answer, Failure> = serde_json::from_slice(payload)
         .map_err(|error| WireError::protocol(format!("a result that cannot be read: {error}")))?;
-    channel.answered(result);
+    channel.answered(result.map(Answer::made_safe).map_err(Failure::made_safe));
     Ok(())
 }
 

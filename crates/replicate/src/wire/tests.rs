@@ -75,13 +75,7 @@ fn describe(root: &str) -> Request {
 }
 
 fn receive() -> Request {
-    Request::Receive(ReceiveRequest {
-        target: "tank/a".to_owned(),
-        force: false,
-        origin: None,
-        properties: Vec::new(),
-        exclude: Vec::new(),
-    })
+    Request::Receive(ReceiveRequest { target: "tank/a".to_owned(), ..ReceiveRequest::default() })
 }
 
 #[test]

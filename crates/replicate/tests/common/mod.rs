@@ -13,6 +13,7 @@ use snowmelt_dataset::objset::{Block, ObjsetKey};
 use snowmelt_dataset::{CheckOptions, CreateOptions, Datasets, Name, NewVolume};
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_replicate::Failure;
+use snowmelt_replicate::access::Access;
 use snowmelt_replicate::end::Peer;
 use snowmelt_replicate::plan::{Marks, Options};
 use snowmelt_replicate::serve::serve_pool;
@@ -270,13 +271,18 @@ pub struct Link {
 
 impl Link {
     pub fn open(pool: &TestPool, cut: &Arc<Cut>) -> Result<Self, Failure> {
+        Self::open_as(pool, cut, Access::default())
+    }
+
+    /// With no more than this access.
+    pub fn open_as(pool: &TestPool, cut: &Arc<Cut>, access: Access) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (datasets, sent) = (pool.datasets.clone(), Arc::new(AtomicU64::new(0)));
         let input = Side { socket: theirs.try_clone().unwrap(), cut: cut.clone() };
         let output = Side { socket: theirs, cut: cut.clone() };
         let server = std::thread::spawn(move || {
             // What it says of a cut is not asked for.
-            let _ = serve_pool(&datasets, None, input, output, &AtomicBool::new(false));
+            let _ = serve_pool(&datasets, &access, None, input, output, &AtomicBool::new(false));
         });
         let counted = Counted { socket: ours.try_clone().unwrap(), bytes: sent.clone() };
         let connection = Connection::open(ours, counted, Manners::default());

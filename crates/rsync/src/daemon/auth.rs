@@ -129,9 +129,9 @@ pub fn check(
     let (name, answer) = answer.split_once(' ').ok_or("an answer without a digest")?;
     let mut rules = module.auth_users.iter();
     let found = rules.find_map(|rule| Some((rule, allows(rule, name, names)?)));
-    let (user, group) = found.ok_or("no such user")?;
+    let (user, group) = found.ok_or("no matching rule")?;
     if user.access == Some(Access::Denied) {
-        return Err("denied by auth users".to_owned());
+        return Err("denied by rule".to_owned());
     }
     let file = module.secrets_file.as_deref().ok_or("no secrets file")?;
     let text = secrets(file, module.strict_modes)?;

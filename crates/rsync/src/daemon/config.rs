@@ -45,8 +45,11 @@ pub enum ConfigError {
     },
 }
 
+/// Connections of one address at a time, if nobody says otherwise.
+const PER_ADDRESS: usize = 64;
+
 /// A whole configuration.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Config {
     /// Told to everybody who connects.
     pub motd_file: Option<PathBuf>,
@@ -58,6 +61,8 @@ pub struct Config {
     pub pid_file: Option<PathBuf>,
     /// What the server has to say goes there, if not to standard error.
     pub log_file: Option<PathBuf>,
+    /// Connections of one address at a time; 0 is no limit.
+    pub max_connections_per_address: usize,
     /// Connections that may wait until they are taken.
     pub listen_backlog: Option<u16>,
     /// Every connection begins with the address of a client that somebody stands before.
@@ -68,6 +73,24 @@ pub struct Config {
     pub modules: Vec<Module>,
     /// The files and directories that it was read from, as they were then: the first one names the others.
     pub(super) files: Vec<Seen>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            motd_file: None,
+            address: None,
+            port: None,
+            pid_file: None,
+            log_file: None,
+            max_connections_per_address: PER_ADDRESS,
+            listen_backlog: None,
+            proxy_protocol: false,
+            proxy_protocol_hosts: None,
+            modules: Vec::new(),
+            files: Vec::new(),
+        }
+    }
 }
 
 /// A file or directory that was read.
@@ -219,7 +242,7 @@ impl Module {
             ignore_nonreadable: false,
             timeout_seconds: TIMEOUT_SECONDS,
             refuse_options: Vec::new(),
-            hidden: Filter::default(),
+            hidden: Filter::of_module(),
             transfer_logging: false,
             log_format: LogFormat::default(),
             log_file: None,
@@ -375,7 +398,6 @@ fn module_name(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Subject;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(text, Path::new("rsyncd.conf"))
@@ -392,9 +414,7 @@ mod tests {
         let [a, b] = config.modules.as_slice() else { panic!() };
         assert_eq!((a.path.as_str(), a.comment.as_str(), a.max_connections), ("/srv/a", "the a", 4));
         assert!(a.is_directory() && !b.is_directory() && !b.list && b.hosts_allow.is_some());
-        let hides = |module: &Module, path: &[u8]| {
-            module.hidden.excludes(Subject { path, full: path, is_dir: false }, None)
-        };
+        let hides = |module: &Module, path: &[u8]| module.hidden.hides(path, false);
         // Of the same sort, the last line is the one that counts.
         assert!(hides(a, b"d/c.tmp") && !hides(a, b"x") && hides(b, b"x") && !hides(b, b"c.tmp"));
     }
@@ -409,7 +429,7 @@ mod tests {
             let module = config.modules.first().unwrap().clone();
             let is_hidden = |name: &&&str| {
                 let path = name.as_bytes();
-                module.hidden.excludes(Subject { path, full: path, is_dir: false }, None)
+                module.hidden.hides(path, false)
             };
             names.iter().filter(is_hidden).copied().collect::<Vec<_>>().join(" ")
         };
@@ -463,7 +483,7 @@ mod tests {
         );
         assert_eq!(joe.secrets_file.as_deref(), Some(Path::new("tank/home/joe/s")));
         assert_eq!(joe.pre_exec.as_deref(), Some("prepare joe \"$RSYNC_MODULE_PATH\""));
-        assert!(joe.hidden.excludes(Subject { path: b"joe.key", full: b"joe.key", is_dir: false }, None));
+        assert!(joe.hidden.hides(b"joe.key", false));
         for bad in ["", "..", "a/b"] {
             assert!(of(bad).unwrap_err().contains("which is no name"), "{bad}");
         }

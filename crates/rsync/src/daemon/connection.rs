@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Instant;
 
 use super::access::{HostList, Lookups, is_allowed};
 use super::auth::{self, AuthDigest};
+use super::bursts::Kind;
 use super::config::{Access, Config};
 use super::link::Link;
 use super::peer::Peer;
@@ -45,6 +47,11 @@ impl Greeting {
     }
 }
 
+/// The server's first line.
+pub(super) fn greeting() -> String {
+    format!("@RSYNCD: {PROTOCOL_MAX}.0 {}\n", AuthDigest::names())
+}
+
 impl Daemon {
     /// Serves one client.
     ///
@@ -53,20 +60,33 @@ impl Daemon {
     pub fn serve_link(&self, mut link: Link, address: IpAddr) -> Result<()> {
         let config = self.renewed();
         (link.set_timeout)(Some(self.patience))?;
-        link.patience.begin(self.patience, None);
+        link.patience.begin(self.greeting_patience(), None);
         let peer =
             Peer::new(if config.proxy_protocol { behind(&config, &mut link, address)? } else { address });
+        // Of those that a proxy stands before, each has an address of its own. Others were counted when they came.
+        let most = config.max_connections_per_address;
+        let place = config.proxy_protocol.then(|| self.addresses.enter(peer.address(), most));
+        if matches!(place, Some(None)) {
+            self.say_once(Kind::AddressFull, || {
+                format!("{peer}: more than {most} connections of one address")
+            });
+            link.say(greeting().trim_end())?;
+            link.say(&max_connections(most))?;
+            link.drain();
+            return Ok(());
+        }
+        self.say(format!("connect from {}", peer.both()));
         let Some(chosen) = self.greet(&config, &mut link, &peer)? else { return Ok(()) };
         let module = &*chosen.module;
         let Some(counted) = self.enter(module) else {
             if module.is_disabled {
                 link.say("@ERROR: module is disabled")?;
             } else {
-                link.say(&format!(
-                    "@ERROR: max connections ({}) reached -- try again later",
-                    module.max_connections
-                ))?;
+                let most = module.max_connections;
+                self.say_of(module, format!("max connections ({most}) reached on module {}", module.name));
+                link.say(&max_connections(most))?;
             }
+            link.drain();
             return Ok(());
         };
         self.serve_module(link, &peer, &chosen, counted);
@@ -75,7 +95,9 @@ impl Daemon {
 
     /// Up to a module that the client may read; `None` when there is nothing more to be done.
     fn greet<'c>(&self, config: &'c Config, link: &mut Link, peer: &Peer) -> Result<Option<Chosen<'c>>> {
-        link.say(&format!("@RSYNCD: {PROTOCOL_MAX}.0 {}", AuthDigest::names()))?;
+        if !link.is_greeted {
+            link.say(greeting().trim_end())?;
+        }
         let Some(greeting) = Greeting::parse(&link.line()?) else {
             link.say("@ERROR: protocol startup error")?;
             return Ok(None);
@@ -125,6 +147,7 @@ impl Daemon {
             link.say(&message)?;
             return Ok(None);
         }
+        self.say_of(&chosen, format!("rsync allowed access on module {name} from {}", peer.both()));
         let (mut user, mut access) = (String::new(), None);
         if !module.auth_users.is_empty() {
             let Some(found) = self.log_in(link, &chosen, peer, greeting.digest)? else { return Ok(None) };
@@ -191,10 +214,20 @@ impl Daemon {
         }
         let challenge = auth::challenge()?;
         link.say(&format!("@RSYNCD: AUTHREQD {challenge}"))?;
+        // Somebody may have to type a password.
+        link.patience.begin(self.patience, None);
         let answer = link.line()?;
+        let address = peer.address();
+        let Some(wait) = self.logins.wait(address, Instant::now()) else {
+            self.say(format!("auth failed on module {name} from {}: too many failures before", peer.both()));
+            link.say(&format!("@ERROR: auth failed on module {name}"))?;
+            return Ok(None);
+        };
+        std::thread::sleep(wait);
         match digest.and_then(|digest| auth::check(module, digest, &challenge, &answer, &self.names)) {
             Ok(found) => Ok(Some(found)),
             Err(reason) => {
+                self.logins.failed(address, Instant::now());
                 let user = answer.split(' ').next().unwrap_or_default().escape_default();
                 self.say(format!("auth failed on module {name} from {} for {user}: {reason}", peer.both()));
                 link.say(&format!("@ERROR: auth failed on module {name}"))?;
@@ -214,6 +247,10 @@ impl Daemon {
     }
 }
 
+fn max_connections(most: usize) -> String {
+    format!("@ERROR: max connections ({most}) reached -- try again later")
+}
+
 /// Who is behind a proxy.
 ///
 /// # Errors
@@ -221,7 +258,7 @@ impl Daemon {
 fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
     let lookups = Lookups { reverse: false, forward: true };
     let is_trusted = |hosts: &HostList| hosts.contains(&Peer::new(address), lookups);
-    if !config.proxy_protocol_hosts.as_ref().is_none_or(is_trusted) {
+    if !config.proxy_protocol_hosts.as_ref().is_some_and(is_trusted) {
         let what = "not one of the 'proxy protocol hosts'";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
     }

@@ -1,8 +1,14 @@
 //! The connection to a client, in lines as long as nothing else is agreed on, and how long each direction may take.
 
+use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::wire::{Patience, Prompt, ReadWire};
 
@@ -22,31 +28,43 @@ pub struct Link {
     pub(super) writer: Box<dyn Write + Send>,
     pub(super) set_timeout: Box<SetTimeout>,
     pub(super) patience: Patience,
+    /// What is written to, if that can be ended without ending what is read.
+    socket: Option<OwnedFd>,
+    /// The client has had the server's first line.
+    pub(super) is_greeted: bool,
 }
 
-/// A socket that is read for as long as there is patience.
+/// What is read for as long as there is patience.
 struct Timed {
-    stream: Prompt<TcpStream>,
+    stream: Prompt<File>,
     patience: Patience,
-    /// The timeout that the socket has.
-    set: Option<Duration>,
+}
+
+fn is_socket(fd: &OwnedFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == FileType::Socket)
 }
 
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.patience.left();
-        if left.is_some_and(|left| left.is_zero()) {
-            return Err(io::ErrorKind::TimedOut.into());
+        while let Some(left) = self.patience.left() {
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let begun = Instant::now();
+            let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let polled = poll(&mut [PollFd::new(self.stream.socket(), PollFlags::IN)], Some(&timeout));
+            self.patience.spend(begun.elapsed(), 0);
+            match polled {
+                // There may be no time left then.
+                Err(rustix::io::Errno::INTR) | Ok(0) => {}
+                polled => {
+                    polled?;
+                    break;
+                }
+            }
         }
-        // By the second, so that the socket is seldom told another one.
-        let timeout = left.map(|left| Duration::from_secs(left.as_secs() + 1));
-        if timeout != self.set {
-            self.stream.socket().set_read_timeout(timeout)?;
-            self.set = timeout;
-        }
-        let begun = Instant::now();
         let read = self.stream.read(buffer);
-        self.patience.spend(begun.elapsed(), *read.as_ref().unwrap_or(&0));
+        self.patience.spend(Duration::ZERO, *read.as_ref().unwrap_or(&0));
         read
     }
 }
@@ -59,14 +77,27 @@ impl Link {
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
-        let (writer, control) = (stream.try_clone()?, stream.try_clone()?);
-        let set_timeout = Box::new(move |timeout| control.set_write_timeout(timeout));
-        let patience = Patience::default();
         stream.set_read_timeout(None)?;
-        let reader: Box<dyn Read + Send> =
-            Box::new(Timed { stream: Prompt::new(stream), patience: patience.clone(), set: None });
-        Ok(Self { reader: BufReader::new(reader), writer: Box::new(writer), set_timeout, patience })
+        rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+        let input = OwnedFd::from(stream);
+        let output = input.try_clone()?;
+        Self::over(input, output)
+    }
+
+    /// Over two descriptors, which may be of one socket.
+    ///
+    /// # Errors
+    /// When one is broken.
+    pub fn over(input: OwnedFd, output: OwnedFd) -> io::Result<Self> {
+        let patience = Patience::of(input.try_clone()?);
+        let socket = if is_socket(&output)? { Some(output.try_clone()?) } else { None };
+        let control = socket.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let set_timeout = Box::new(move |timeout: Option<Duration>| -> io::Result<()> {
+            let Some(socket) = &control else { return Ok(()) };
+            Ok(set_socket_timeout(socket, Timeout::Send, timeout)?)
+        });
+        let timed = Timed { stream: Prompt::new(File::from(input)), patience: patience.clone() };
+        Ok(Self { set_timeout, patience, socket, ..Self::new(timed, File::from(output)) })
     }
 
     /// Over anything, without a timeout.
@@ -78,7 +109,14 @@ impl Link {
             writer: Box::new(writer),
             set_timeout,
             patience: Patience::default(),
+            socket: None,
+            is_greeted: false,
         }
+    }
+
+    /// The same, whose client has had the server's first line.
+    pub(super) fn greeted(self) -> Self {
+        Self { is_greeted: true, ..self }
     }
 
     /// A line, without its end.
@@ -96,15 +134,19 @@ impl Link {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line that is no text"))
     }
 
-    /// Takes what the client still sends: a connection closed before that may lose what the client was told last.
+    /// Takes what the client still sends: a connection closed before that may lose what the client was told last. It sees that
+    /// nothing more will come, as far as it is a socket, and ends.
     pub(super) fn drain(&mut self) {
         let begun = Instant::now();
-        self.patience.begin(DRAIN_PATIENCE, None);
-        let is_patient = (self.set_timeout)(Some(DRAIN_PATIENCE)).is_ok();
+        self.patience.begin_within((DRAIN_PATIENCE, DRAIN_PATIENCE), None);
+        let is_told = (self.set_timeout)(Some(DRAIN_PATIENCE)).is_ok() && self.writer.flush().is_ok();
+        if let Some(socket) = &self.socket {
+            // One that is broken needs no end.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
         let mut rest = (&mut self.reader).take(DRAIN_MAX);
         let mut buffer = [0; DRAIN_LEN];
-        if is_patient && self.writer.flush().is_ok() {
-            while begun.elapsed() < DRAIN_PATIENCE && rest.read(&mut buffer).is_ok_and(|len| len > 0) {}
+        while is_told && begun.elapsed() < DRAIN_PATIENCE && rest.read(&mut buffer).is_ok_and(|len| len > 0) {
         }
     }
 

@@ -1,20 +1,21 @@
 //! Taking connections.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Daemon, Link, Shutdown};
-use crate::error::RsyncError;
+use super::door::Door;
+use super::{Daemon, Shutdown};
 
 /// How often it is looked at whether to end.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// After a failure, how long until it is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Connections taken from one address that is listened on before it is looked at the others.
+const TAKEN_AT_ONCE: usize = 64;
 
 /// A place where clients come.
 pub struct Listener {
@@ -30,6 +31,19 @@ impl Listener {
         let socket = TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         Ok(Self { socket })
+    }
+
+    /// Listens on a port of all addresses: of IPv6 and IPv4, or of IPv4 alone on machines without IPv6.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn any(port: u16) -> io::Result<Self> {
+        Self::tcp(SocketAddr::from(([0_u16; 8], port))).or_else(|error| match error.raw_os_error() {
+            Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL) => {
+                Self::tcp(SocketAddr::from(([0_u8; 4], port))).map_err(|_| error)
+            }
+            _ => Err(error),
+        })
     }
 
     /// Has so many connections wait until they are taken.
@@ -50,10 +64,10 @@ impl Listener {
     }
 }
 
-/// Until somebody comes, or for [`LOOK`].
-fn wait(listeners: &[Listener]) {
-    let mut sockets: Vec<_> =
-        listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN)).collect();
+/// Until somebody comes or says something, or for [`LOOK`].
+fn wait(listeners: &[Listener], door: &Door) {
+    let listeners = listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN));
+    let mut sockets: Vec<_> = listeners.chain(door.sockets()).collect();
     if poll(&mut sockets, Some(&LOOK)).is_err() {
         std::thread::sleep(PAUSE);
     }
@@ -71,49 +85,29 @@ impl Daemon {
         max_connections: usize,
         shutdown: &Shutdown,
     ) -> io::Result<()> {
-        let connections = Arc::new(AtomicUsize::new(0));
+        let mut door = Door::new(self.clone(), max_connections);
         while !shutdown.is_triggered() {
-            wait(listeners);
+            wait(listeners, &door);
             for listener in listeners {
-                match listener.socket.accept() {
-                    Ok((stream, peer)) => self.take(stream, peer, max_connections, &connections),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // Of the one connection, or of a moment without descriptors.
-                    Err(error) => {
-                        self.say(format!("accept: {error}"));
-                        std::thread::sleep(PAUSE);
-                    }
-                }
+                self.take_from(listener, &mut door);
             }
+            door.look();
         }
         Ok(())
     }
 
-    fn take(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
-        most: usize,
-        connections: &Arc<AtomicUsize>,
-    ) {
-        if connections.fetch_add(1, Ordering::AcqRel) >= most {
-            connections.fetch_sub(1, Ordering::AcqRel);
-            return self.say(format!("{}: more than {most} connections", peer.ip().to_canonical()));
-        }
-        let (daemon, count) = (self.clone(), connections.clone());
-        let work = move || {
-            let peer = peer.ip().to_canonical();
-            let link = Link::tcp(stream).map_err(RsyncError::from);
-            match link.and_then(|link| daemon.serve_link(link, peer)) {
-                // Whoever looks whether the server is there goes at once.
-                Err(error) if !error.is_departure() => daemon.say(format!("{peer}: {error}")),
-                _ => {}
+    fn take_from(&self, listener: &Listener, door: &mut Door) {
+        for _ in 0..TAKEN_AT_ONCE {
+            match listener.socket.accept() {
+                Ok((stream, peer)) => door.take(stream, peer.ip()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Of the one connection, or of a moment without descriptors.
+                Err(error) => {
+                    self.say(format!("accept: {error}"));
+                    std::thread::sleep(PAUSE);
+                    return;
+                }
             }
-            count.fetch_sub(1, Ordering::AcqRel);
-        };
-        if let Err(error) = std::thread::Builder::new().name("rsync".to_owned()).spawn(work) {
-            connections.fetch_sub(1, Ordering::AcqRel);
-            self.say(format!("no thread for {}: {error}", peer.ip().to_canonical()));
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The daemon: greeting, modules, who may read them, and a thread for each connection.
 
 mod access;
+mod addresses;
 mod auth;
+mod bursts;
 mod config;
 mod connection;
 mod current;
+mod door;
 mod exec;
 mod identity;
 mod indexes;
@@ -27,10 +30,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use self::addresses::{Addresses, Logins};
+use self::bursts::{Bursts, Kind};
 use self::current::Current;
 use crate::history;
 use crate::index::IndexError;
@@ -57,6 +62,8 @@ pub trait OpenPath: Send + Sync {
 
 /// Time for a client to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The part of it that there is for the greeting and the name of a module.
+const GREETING_PART: u32 = 4;
 
 /// Is told what the daemon has to say, a line at a time, and the log file that it is meant for, if there is one.
 pub type Log = dyn Fn(Option<&Path>, &str) + Send + Sync;
@@ -72,6 +79,11 @@ pub struct Daemon {
     indexes: indexes::Indexes,
     /// Connections to each module.
     connected: Mutex<HashMap<String, usize>>,
+    /// Connections of each address.
+    addresses: Addresses,
+    /// Failed logins of each address.
+    logins: Logins,
+    bursts: Bursts,
 }
 
 /// Ends a server, from wherever.
@@ -102,7 +114,19 @@ impl Daemon {
         let indexes = indexes::Indexes::default();
         let (patience, time) = (PATIENCE, Box::new(history::log_time));
         let current = Mutex::new(Current::new(config));
-        Self { current, datasets, names, log, patience, time, indexes, connected: Mutex::default() }
+        Self {
+            current,
+            datasets,
+            names,
+            log,
+            patience,
+            time,
+            indexes,
+            connected: Mutex::default(),
+            addresses: Addresses::default(),
+            logins: Logins::default(),
+            bursts: Bursts::default(),
+        }
     }
 
     /// Tells times in the log so, instead of in UTC.
@@ -115,6 +139,15 @@ impl Daemon {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    fn greeting_patience(&self) -> Duration {
+        self.patience / GREETING_PART
+    }
+
+    /// The configuration as it was read last.
+    fn last_config(&self) -> Arc<Config> {
+        self.current.lock().last().clone()
     }
 
     /// The configuration as its files are now.
@@ -147,6 +180,13 @@ impl Daemon {
     fn say(&self, text: impl AsRef<str>) {
         let config = self.current.lock().last().clone();
         (self.log)(config.log_file.as_deref(), text.as_ref());
+    }
+
+    /// Says what strangers can cause again and again, once in a while.
+    fn say_once(&self, kind: Kind, text: impl FnOnce() -> String) {
+        if let Some(line) = self.bursts.line(kind, text, Instant::now()) {
+            self.say(line);
+        }
     }
 
     /// Says what is of one module only.

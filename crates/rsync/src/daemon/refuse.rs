@@ -56,8 +56,22 @@ fn refused_option(module: &Module, options: &Options) -> Option<RsyncError> {
     let implied = deletes.then_some("delete");
     let mut given = options.given.iter().map(String::as_str).chain(implied);
     let name = given.find(|name| !is_free(name) && is_refused(name))?;
-    let shown = if name.len() == 1 { format!("-{name}") } else { format!("--{name}") };
+    let shown = shown(name);
     Some(RsyncError::refused(ExitCode::Unsupported, format!("The server is configured to refuse {shown}")))
+}
+
+/// An option with both of its names, as far as it has them: `--compress (-z)`.
+fn shown(name: &str) -> String {
+    let mut letters = ('A'..='z').map(String::from);
+    let letter = match name.len() {
+        1 => Some(name.to_owned()),
+        _ => letters.find(|letter| long_name(letter) == name),
+    };
+    match letter {
+        Some(letter) if long_name(&letter).len() > 1 => format!("--{} (-{letter})", long_name(&letter)),
+        Some(letter) => format!("-{letter}"),
+        None => format!("--{name}"),
+    }
 }
 
 fn long_name(letter: &str) -> &str {
@@ -149,5 +163,7 @@ mod tests {
         assert!(refuses("a", "-r") && refuses("backup", "-b") && !refuses("delete", "-r"));
         let told = refused(&config("delete"), None, "--server -r --delete . m").unwrap();
         assert_eq!(told, "The server is configured to refuse --delete");
+        let told = refused(&config("compress"), None, "--server -rze.iLsf . m").unwrap();
+        assert_eq!(told, "The server is configured to refuse --compress (-z)");
     }
 }

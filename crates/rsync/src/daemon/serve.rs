@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Gid, Uid};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::config::{Id, names};
 use super::connection::Chosen;
@@ -17,7 +18,7 @@ use super::{Counted, Daemon, Link, Module};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::index::IndexError;
 use crate::names::Names;
-use crate::options::{Options, complete, read_args};
+use crate::options::{Options, complete, read_args, unescape_options};
 use crate::receiver::{Into, OnEvent, Terms};
 use crate::scan::{Called, View, clean};
 use crate::sender::Summary;
@@ -49,6 +50,7 @@ impl Daemon {
         counted: Counted<'_>,
     ) {
         let module = &*chosen.module;
+        let mut counted = Some(counted);
         let mut variables = variables(module, peer, &chosen.user);
         let result = self.ask(&mut link, peer, chosen, &mut variables).and_then(|asked| match asked {
             None => Ok(None),
@@ -73,6 +75,10 @@ impl Daemon {
             Ok(None) => -1,
             Err(error) => {
                 self.say_of(module, format!("{peer}: module {}: {error}", module.name));
+                // Who is refused keeps no place while it is waited for its end.
+                if module.post_exec.is_none() {
+                    drop(counted.take());
+                }
                 link.drain();
                 match error {
                     RsyncError::PeerExit { code } => i32::try_from(*code).unwrap_or(-1),
@@ -82,7 +88,7 @@ impl Daemon {
         };
         // Who sees its connection end may come again at once, unless something is to be done before.
         if module.post_exec.is_none() {
-            drop(counted);
+            drop(counted.take());
         }
         // Nobody waits for what is done afterwards.
         drop(link);
@@ -154,9 +160,12 @@ impl Daemon {
             }
         };
         link.say("@RSYNCD: OK")?;
+        link.patience.begin(self.patience, None);
         // Before version 30 they were lines.
         let end = if chosen.protocol < 30 { b'\n' } else { 0 };
-        let args = complete(read_args(&mut link.reader, end)?, &mut link.reader)?;
+        let mut args = read_args(&mut link.reader, end)?;
+        unescape_options(&mut args);
+        let args = complete(args, &mut link.reader)?;
         let (mut options, failure) = Options::parse(&args);
         let mut failure = failure.or_else(|| Self::refusal(module, chosen.access, &options));
         let shown = options.paths.join(&b' ');
@@ -284,6 +293,10 @@ impl Daemon {
             Id::Default => None,
             Id::Named(name) => Some(self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?),
         };
+        // Root can give files to anybody, and so do rsync's servers that run as root.
+        if uid == Some(0) {
+            return Ok((None, None));
+        }
         let gid = match &module.gid {
             Id::Default => None,
             Id::Named(_) => self.gids(module, uid.unwrap_or(NOBODY))?.first().copied(),
@@ -358,7 +371,12 @@ impl Daemon {
         let switch = || -> rustix::io::Result<()> {
             rustix::thread::set_thread_groups(&gids)?;
             rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-            rustix::thread::set_thread_res_uid(uid, uid, uid)
+            // Files are opened as the effective user. Signals can be sent by whoever is the real or saved one, which others
+            // of that name must not be: what ends one thread ends the whole server.
+            rustix::thread::set_thread_res_uid(Uid::ROOT, uid, Uid::ROOT)?;
+            let nothing = CapabilitySet::empty();
+            let none = CapabilitySets { effective: nothing, permitted: nothing, inheritable: nothing };
+            rustix::thread::set_capabilities(None, none)
         };
         switch().map_err(|error| format!("cannot become another user: {error}"))
     }

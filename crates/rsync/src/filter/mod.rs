@@ -3,23 +3,28 @@
 mod rule;
 mod scope;
 mod wild;
+mod work;
 
 pub use rule::Rule;
-pub use wild::matches;
+pub use wild::{Pattern, matches};
+pub use work::Work;
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::sync::Arc;
 
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::wire::ReadWire;
+use crate::wire::{Patience, ReadWire};
 use rule::{Line, Merge, Wrong, cvs_rules};
 pub use scope::Scope;
+use work::Meter;
 
-/// Most rules of one connection, and most in one directory's file.
+/// Most rules of one list, and most in one directory's files.
 const RULES_MAX: usize = 100_000;
-/// Longest rule, and bytes of all rules that a client sends.
+/// Most rules that a client sends, the longest one, and bytes of all of them.
+const SENT_MAX: usize = 10_000;
 const RULE_MAX: usize = 8192;
-const RULES_LEN_MAX: usize = 16 << 20;
+const SENT_LEN_MAX: usize = 1 << 20;
 
 /// What `--cvs-exclude` leaves out (rsync(1)).
 const CVS: &str = "RCS SCCS CVS CVS.adm RCSLOG cvslog.* tags TAGS .make.state .nse_depinfo *~ #* .#* ,* _$* *$ *.old \
@@ -42,6 +47,10 @@ pub struct Filter {
     of_xattrs: Vec<Rule>,
     /// It is about what is received: what may be deleted.
     receiving: bool,
+    /// It is a module's own: what a rule says of a directory, it says of all that is in it.
+    is_of_module: bool,
+    /// What it may cost to apply them.
+    meter: Meter,
 }
 
 /// What is asked about.
@@ -64,6 +73,11 @@ fn too_many() -> RsyncError {
 }
 
 impl Filter {
+    /// One for the rules of a module.
+    pub fn of_module() -> Self {
+        Self { is_of_module: true, ..Self::default() }
+    }
+
     /// Reads the rules that a client sends after its arguments; those of the other side than this one are left out.
     ///
     /// # Errors
@@ -71,7 +85,7 @@ impl Filter {
     pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool) -> Result<Self> {
         let mut filter = Self { receiving, ..Self::default() };
         let mut total_len = 0;
-        loop {
+        for count in 0.. {
             let len = from.read_i32()?;
             if len == 0 {
                 return Ok(filter);
@@ -80,7 +94,7 @@ impl Filter {
                 usize::try_from(len).map_err(|_| RsyncError::protocol(format!("a rule of {len} bytes")))?;
             let line = from.read_bytes(len, RULE_MAX)?;
             total_len += len;
-            if total_len > RULES_LEN_MAX {
+            if total_len > SENT_LEN_MAX || count >= SENT_MAX {
                 return Err(too_many());
             }
             match line.as_slice() {
@@ -90,6 +104,13 @@ impl Filter {
                 _ => filter.add(&line)?,
             }
         }
+        Err(too_many())
+    }
+
+    /// The same rules, whose use by a client has a limit, and an end when the client is gone.
+    #[must_use]
+    pub fn metered(self, client: Patience) -> Self {
+        Self { meter: Meter::of(client), ..self }
     }
 
     /// Adds a rule as it is written on a command line: `- *.o`, `+ /a/***`, `: .rsync-filter`.
@@ -100,8 +121,12 @@ impl Filter {
         if self.items.len() >= RULES_MAX {
             return Err(too_many());
         }
-        match Line::parse(line).map_err(|wrong| refused(wrong, line))? {
-            Line::Clear => *self = Self { receiving: self.receiving, ..Self::default() },
+        let covered =
+            self.covering(line, |line| matches!(line, [b'-' | b'H' | b'P' | b'e' | b'h' | b'p', ..]));
+        match Line::parse(&covered).map_err(|wrong| refused(wrong, line))? {
+            Line::Clear => {
+                (self.items, self.merges, self.of_xattrs) = Default::default();
+            }
             Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. })
                 if !sides.count(self.receiving) => {}
             Line::Rule(rule) if rule.of_xattrs => self.of_xattrs.push(rule),
@@ -116,7 +141,17 @@ impl Filter {
 
     /// Adds a pattern of what to leave out, or to include.
     pub fn add_pattern(&mut self, pattern: &[u8], include: bool) {
-        self.items.push(Item::Rule(Rule::new(pattern, include)));
+        let pattern = self.covering(pattern, |_| !include);
+        self.items.push(Item::Rule(Rule::new(&pattern, include)));
+    }
+
+    /// A rule of a module that leaves out a directory, `dir/`, leaves out what is in it: as if it were `dir/***`.
+    fn covering<'l>(&self, line: &'l [u8], leaves_out: impl Fn(&[u8]) -> bool) -> Cow<'l, [u8]> {
+        let names_dir = line.len() > 1 && line.ends_with(b"/") && !line.ends_with(b" /");
+        match self.is_of_module && names_dir && leaves_out(line) {
+            true => [line, b"***"].concat().into(),
+            false => line.into(),
+        }
     }
 
     /// Adds what `--cvs-exclude` leaves out: the usual names, and each directory's `.cvsignore`.
@@ -135,19 +170,45 @@ impl Filter {
         !self.merges.is_empty()
     }
 
-    /// Whether a file is left out by the sender.
-    pub fn excludes(&self, subject: Subject<'_>, scope: Option<&Arc<Scope>>) -> bool {
-        let said = self.items.iter().find_map(|item| match item {
-            Item::Rule(rule) => rule.says(subject),
-            Item::Merge(at) => scope.and_then(|scope| scope.says(*at, subject)),
-        });
-        said == Some(false)
+    /// Whether a file is left out.
+    ///
+    /// # Errors
+    /// When a client's rules take too long to find out.
+    pub fn excludes(&self, subject: Subject<'_>, scope: Option<&Arc<Scope>>) -> Result<bool> {
+        let mut work = self.meter.begin();
+        let is_excluded = self.says(subject, scope, &mut work) == Some(false);
+        self.meter.end(&work)?;
+        Ok(is_excluded)
+    }
+
+    fn says(&self, subject: Subject<'_>, scope: Option<&Arc<Scope>>, work: &mut Work) -> Option<bool> {
+        self.items.iter().find_map(|item| match item {
+            Item::Rule(rule) => rule.says(subject, work),
+            Item::Merge(at) => scope.and_then(|scope| scope.says(*at, subject, work)),
+        })
     }
 
     /// Whether an attribute of files is left out, by its name.
-    pub fn excludes_xattr(&self, name: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// As of files.
+    pub fn excludes_xattr(&self, name: &[u8]) -> Result<bool> {
         let subject = Subject { path: name, full: name, is_dir: false };
-        self.of_xattrs.iter().find_map(|rule| rule.says(subject)) == Some(false)
+        let mut work = self.meter.begin();
+        let said = self.of_xattrs.iter().find_map(|rule| rule.says(subject, &mut work));
+        self.meter.end(&work)?;
+        Ok(said == Some(false))
+    }
+
+    /// Does work for the client that is none of its rules: it counts as if it were.
+    ///
+    /// # Errors
+    /// When there has been too much of it.
+    pub fn charge<T>(&self, work: impl FnOnce(&mut Work) -> T) -> Result<T> {
+        let mut left = self.meter.rest();
+        let done = work(&mut left);
+        self.meter.end(&left)?;
+        Ok(done)
     }
 }
 
@@ -170,7 +231,13 @@ impl Filter {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         ends.map(|end| (&path[..end], true))
             .chain([(path, is_dir)])
-            .any(|(path, is_dir)| self.excludes(Subject { path, full: path, is_dir }, None))
+            .any(|(path, is_dir)| self.hides_it(path, is_dir))
+    }
+
+    /// Whether a path itself is hidden, wherever it is.
+    fn hides_it(&self, path: &[u8], is_dir: bool) -> bool {
+        let subject = Subject { path, full: path, is_dir };
+        self.says(subject, None, &mut Work::unlimited()) == Some(false)
     }
 }
 
@@ -192,7 +259,7 @@ mod tests {
     fn excludes(rules: &[&str], path: &str) -> bool {
         let is_dir = path.ends_with('/');
         let path = path.trim_end_matches('/').as_bytes();
-        filter(rules).excludes(Subject { path, full: path, is_dir }, None)
+        filter(rules).excludes(Subject { path, full: path, is_dir }, None).unwrap()
     }
 
     #[test]
@@ -213,7 +280,7 @@ mod tests {
         let excludes = |rules: &[&str], receiving| {
             let mut filter = Filter { receiving, ..Filter::default() };
             rules.iter().for_each(|rule| filter.add(rule.as_bytes()).unwrap());
-            filter.excludes(Subject { path: b"a", full: b"a", is_dir: false }, None)
+            filter.excludes(Subject { path: b"a", full: b"a", is_dir: false }, None).unwrap()
         };
         for (rule, sender, receiver) in [
             ("- a", true, true),
@@ -237,6 +304,52 @@ mod tests {
         assert!(excludes(&["- /a/**/c"], "a/b/b/c") && excludes(&["- a/**"], "x/a/b/c"));
         assert!(excludes(&["- a/***"], "x/a/") && excludes(&["- a/***"], "a/b"));
         assert!(!excludes(&["- a/**"], "a/"));
+        assert!(excludes(&["- **/bar"], "bar") && excludes(&["- **/bar"], "a/b/bar"));
+        assert!(excludes(&["- **/bar/"], "bar/") && !excludes(&["- **/bar"], "abar"));
+        assert!(!excludes(&["- /**/bar"], "bar") && excludes(&["- /**/bar"], "a/bar"));
+        assert!(excludes(&["- ***"], "a") && excludes(&["- x**/bar"], "a/xb/bar"));
+    }
+
+    #[test]
+    fn a_backslash_is_special_only_beside_wildcards() {
+        assert!(excludes(&[r"- \a"], r"\\a".replace(r"\\", r"\").as_str()));
+        assert!(excludes(&[r"- \*"], "*") && !excludes(&[r"- \*"], "a"));
+        assert!(!excludes(&["- a["], "a["));
+    }
+
+    #[test]
+    fn what_is_in_a_hidden_directory_is_hidden() {
+        let hidden = filter(&["- /d/", "- **/secret"]);
+        assert!(hidden.hides(b"d", true) && hidden.hides(b"d/x", false) && hidden.hides(b"d/e/x", false));
+        assert!(!hidden.hides(b"d", false) && !hidden.hides(b"a/d/x", false));
+        assert!(hidden.hides(b"secret", false) && hidden.hides(b"a/secret/x", false));
+        let mut shown = Filter::of_module();
+        shown.add(b"-! d/").unwrap();
+        shown.add_pattern(b"e/", false);
+        assert!(!shown.hides(b"d/x", false) && shown.hides(b"x", false) && shown.hides(b"d/e/x", false));
+    }
+
+    #[test]
+    fn rules_that_take_too_long_are_refused() {
+        let rules: Vec<String> = vec![format!("- **/{}*Zb*", "*a*b".repeat(20)); 200];
+        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+        let filter = filter(&rules).metered(Patience::default());
+        let name = "ab".repeat(120) + "/" + &"ab".repeat(120) + "b";
+        let asked = Subject { path: name.as_bytes(), full: name.as_bytes(), is_dir: false };
+        let refused = (0..10_000).find_map(|_| filter.excludes(asked, None).err()).unwrap();
+        assert_eq!(refused.to_string(), "the filter rules take too long to apply");
+    }
+
+    #[test]
+    fn a_client_sends_only_so_many_rules() {
+        let sent = |count: usize, rule: &[u8]| {
+            let len = i32::try_from(rule.len()).unwrap().to_le_bytes();
+            let one = [&len[..], rule].concat();
+            let all = [one.repeat(count), vec![0; 4]].concat();
+            Filter::receive(&mut all.as_slice(), 32, false)
+        };
+        assert!(sent(SENT_MAX, b"- a").is_ok() && sent(SENT_MAX + 1, b"- a").is_err());
+        assert!(sent(129, &[b"- ", "a".repeat(RULE_MAX - 2).as_bytes()].concat()).is_err());
     }
 
     #[test]

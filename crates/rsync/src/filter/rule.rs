@@ -1,21 +1,23 @@
 //! One rule.
 
-use super::{CVS, Subject, base_name, matches};
+use super::wild::Pattern;
+use super::work::Work;
+use super::{CVS, Subject, base_name};
 
 /// A pattern, and what it says of what it matches.
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Without its leading slash.
-    pattern: Vec<u8>,
+    text: Text,
+    reach: Reach,
     include: bool,
     /// Says it of what does not match.
     negated: bool,
     only_dirs: bool,
-    /// The pattern is about the whole path, not its end.
+    /// The pattern began with a slash: it is about the whole path.
     anchored: bool,
-    /// The pattern has a slash, or "**": it is about more than the last name.
-    is_path: bool,
-    /// `dir/***`: also the directory itself.
+    /// It begins with `**`, which can stand for the slash before the first name too.
+    is_wide_first: bool,
+    /// It ends with `***`: `dir/***` is also about the directory itself.
     with_top: bool,
     /// The path is that in the module, not in the transfer.
     absolute: bool,
@@ -25,6 +27,24 @@ pub struct Rule {
     base: Option<Vec<u8>>,
     /// Whose rule it is.
     pub(super) sides: Sides,
+}
+
+/// What a path is compared with. Only where there is a wildcard is a backslash special.
+#[derive(Debug, Clone)]
+enum Text {
+    Literal(Vec<u8>),
+    Wild(Pattern),
+}
+
+/// The part of a path that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// The last so many names.
+    Last(usize),
+    /// All of it.
+    Whole,
+    /// All of it, or what follows any of its slashes.
+    AnyEnd,
 }
 
 /// Whose rule it is: of who sends (what is in the list), of who receives (what may be deleted), of both.
@@ -308,24 +328,35 @@ pub(super) fn cvs_rules() -> impl Iterator<Item = Rule> {
 impl Rule {
     /// From a bare pattern.
     pub fn new(pattern: &[u8], include: bool) -> Self {
-        let anchored = pattern.starts_with(b"/");
-        let pattern = pattern.strip_prefix(b"/").unwrap_or(pattern);
-        let (pattern, with_top) = match pattern.strip_suffix(b"/***") {
-            Some(top) => (top, true),
-            None => (pattern, false),
-        };
         let (pattern, only_dirs) = match pattern.strip_suffix(b"/") {
-            Some(pattern) if !with_top => (pattern, true),
+            Some(directory) if !directory.is_empty() => (directory, true),
             _ => (pattern, false),
         };
-        let is_path = with_top || pattern.contains(&b'/') || pattern.windows(2).any(|pair| pair == b"**");
+        let with_top = pattern.ends_with(b"***");
+        let slashes = pattern.iter().filter(|byte| **byte == b'/').count();
+        let is_wide = pattern.windows(2).any(|pair| pair == b"**");
+        let (pattern, anchored) = match pattern.strip_prefix(b"/") {
+            Some(rest) => (rest, true),
+            None => (pattern, false),
+        };
+        let is_wide_first = !anchored && pattern.starts_with(b"**");
+        let reach = match (anchored || is_wide_first, is_wide) {
+            (true, _) => Reach::Whole,
+            (false, true) => Reach::AnyEnd,
+            (false, false) => Reach::Last(slashes + 1),
+        };
+        let text = match pattern.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[')) {
+            true => Text::Wild(Pattern::new(pattern)),
+            false => Text::Literal(pattern.to_vec()),
+        };
         Self {
-            pattern: pattern.to_vec(),
+            text,
+            reach,
             include,
             negated: false,
             only_dirs,
             anchored,
-            is_path: is_path || anchored,
+            is_wide_first,
             with_top,
             absolute: false,
             of_xattrs: false,
@@ -335,16 +366,14 @@ impl Rule {
     }
 
     /// What it says of a file, if it says something: to be sent or not.
-    pub(super) fn says(&self, subject: Subject<'_>) -> Option<bool> {
-        let is_like = (subject.is_dir || !self.only_dirs) && self.is_like(subject);
+    pub(super) fn says(&self, subject: Subject<'_>, work: &mut Work) -> Option<bool> {
+        let is_like = (subject.is_dir || !self.only_dirs) && self.is_like(subject, work);
         (is_like != self.negated).then_some(self.include)
     }
 
-    fn is_like(&self, subject: Subject<'_>) -> bool {
-        if !self.is_path {
-            return matches(&self.pattern, base_name(subject.path));
-        }
+    fn is_like(&self, subject: Subject<'_>, work: &mut Work) -> bool {
         let path = match &self.base {
+            _ if self.reach == Reach::Last(1) => base_name(subject.path),
             _ if self.absolute => subject.full,
             Some(base) if self.anchored => match below(subject.full, base) {
                 Some(path) => path,
@@ -352,28 +381,42 @@ impl Rule {
             },
             _ => subject.path,
         };
-        if self.anchored || self.pattern.starts_with(b"**") {
-            return self.is_like_path(path, subject.is_dir);
+        // Where the path does not begin at the transfer's root, there is a slash before the first name of the transfer.
+        let is_at_root = !self.absolute || path.len() == subject.path.len();
+        let (before, after) = (self.is_wide_first && is_at_root, self.with_top && subject.is_dir);
+        if !before && !after {
+            return self.is_like_path(path, work);
         }
-        // The end of the path, from any name on.
-        let mut path = path;
-        loop {
-            if self.is_like_path(path, subject.is_dir) {
-                return true;
-            }
-            match path.iter().position(|byte| *byte == b'/') {
-                Some(at) => path = &path[at + 1..],
-                None => return false,
+        let slash = |is_there: bool| if is_there { &b"/"[..] } else { b"" };
+        self.is_like_path(&[slash(before), path, slash(after)].concat(), work)
+    }
+
+    fn is_like_path(&self, path: &[u8], work: &mut Work) -> bool {
+        match self.reach {
+            Reach::Whole => self.is_like_text(path, work),
+            Reach::Last(count) => last_names(path, count).is_some_and(|end| self.is_like_text(end, work)),
+            Reach::AnyEnd => {
+                let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+                let ends = slashes.map(|(at, _)| &path[at + 1..]);
+                [path].into_iter().chain(ends).any(|end| self.is_like_text(end, work))
             }
         }
     }
 
-    fn is_like_path(&self, path: &[u8], is_dir: bool) -> bool {
-        if !self.with_top {
-            return matches(&self.pattern, path);
+    fn is_like_text(&self, text: &[u8], work: &mut Work) -> bool {
+        match &self.text {
+            Text::Literal(literal) => work.spend(1) && literal == text,
+            Text::Wild(pattern) => pattern.matches(text, work),
         }
-        let below = [&self.pattern[..], b"/**"].concat();
-        matches(&below, path) || is_dir && matches(&self.pattern, path)
+    }
+}
+
+/// The last so many names of a path, if it has as many.
+fn last_names(path: &[u8], count: usize) -> Option<&[u8]> {
+    let mut slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+    match slashes.nth(count - 1) {
+        Some((at, _)) => Some(&path[at + 1..]),
+        None => (path.iter().filter(|byte| **byte == b'/').count() + 1 == count).then_some(path),
     }
 }
 

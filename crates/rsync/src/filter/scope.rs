@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use super::rule::{Line, Merge, Rule, cvs_rules};
-use super::{Filter, Item, RULES_MAX, Subject, add_merge};
+use super::{Filter, Item, RULES_MAX, Subject, Work, add_merge};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::source::Source;
 
@@ -34,14 +34,14 @@ struct List {
 
 impl Scope {
     /// What the files of one name say of a file.
-    pub(super) fn says(&self, at: usize, subject: Subject<'_>) -> Option<bool> {
+    pub(super) fn says(&self, at: usize, subject: Subject<'_>, work: &mut Work) -> Option<bool> {
         let is_inherited = self.merges.get(at).is_some_and(|merge| merge.is_inherited);
         let mut next = Some(self);
         while let Some(list) = next.and_then(|scope| scope.lists.get(at)) {
             let said = list.items.iter().find_map(|item| match item {
-                Item::Rule(rule) => rule.says(subject),
+                Item::Rule(rule) => rule.says(subject, work),
                 // Of what a file names, the number is greater than its own: there is an end.
-                Item::Merge(named) => self.says(*named, subject),
+                Item::Merge(named) => self.says(*named, subject, work),
             });
             if said.is_some() || list.is_cleared || !is_inherited {
                 return said;
@@ -174,7 +174,9 @@ mod tests {
         filter.add(b": .rules").unwrap();
         let root = filter.enter(None, &source, b"")?;
         let scope = filter.enter(root.as_ref(), &source, b"d")?;
-        let says = |path: &[u8]| filter.excludes(Subject { path, full: path, is_dir: false }, scope.as_ref());
+        let says = |path: &[u8]| {
+            filter.excludes(Subject { path, full: path, is_dir: false }, scope.as_ref()).unwrap()
+        };
         Ok((says(b"d/a"), says(b"d/b")))
     }
 

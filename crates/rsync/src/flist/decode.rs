@@ -8,6 +8,7 @@ use super::acl::ReceivedAcl;
 use super::encode::ListForm;
 use super::flags::*;
 use super::xattr::{self, ReceivedXattr};
+use crate::budget::{MemoryBudget, Share};
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::idmap::IdMap;
 use crate::names::Names;
@@ -17,9 +18,13 @@ use crate::wire::ReadWire;
 /// Longest path, and target of a link (`PATH_MAX`, which counts a zero byte).
 const PATH_MAX: usize = 4095;
 /// Bytes that all lists of one connection may take here.
-const BYTES_MAX: u64 = 4 << 30;
-/// What an entry takes besides its name, about.
-const ENTRY_BYTES: u64 = 200;
+const BYTES_MAX: u64 = 2 << 30;
+/// Bytes that the lists of all connections of this process may take together.
+static ALL_LISTS: MemoryBudget = MemoryBudget::quarter();
+/// Bytes of that are taken at once.
+const TAKEN_AT_ONCE: u64 = 1 << 20;
+/// What an entry takes besides its name, about: also where it is found by its name, and what is noted of it.
+const ENTRY_BYTES: u64 = 400;
 const NANOSECONDS_MAX: i32 = 999_999_999;
 
 /// A file that the sender has.
@@ -117,6 +122,7 @@ pub struct ListReader {
     /// Before version 30: the first file of each that has several names, by filesystem and number.
     linked: HashMap<(u64, u64), u32>,
     bytes: u64,
+    share: Share,
 }
 
 /// What a list was read as.
@@ -132,6 +138,11 @@ pub struct List {
 
 fn bad(what: impl Into<String>) -> RsyncError {
     RsyncError::protocol(what)
+}
+
+/// Bytes of the process's budget for so many of lists.
+fn taken(bytes: u64) -> usize {
+    usize::try_from(bytes.next_multiple_of(TAKEN_AT_ONCE)).unwrap_or(usize::MAX)
 }
 
 /// A name without empty parts and "."; "." itself stays.
@@ -170,6 +181,7 @@ impl ListReader {
             xattrs: Vec::new(),
             linked: HashMap::new(),
             bytes: 0,
+            share: ALL_LISTS.share(),
         }
     }
 
@@ -255,15 +267,18 @@ impl ListReader {
     /// When it is too much.
     pub fn keep(&mut self, bytes: u64) -> Result<()> {
         self.bytes += bytes;
-        match self.bytes > BYTES_MAX {
-            true => Err(RsyncError::refused(ExitCode::Memory, "ERROR: the file list is too long")),
-            false => Ok(()),
-        }
+        let text = match (self.bytes > BYTES_MAX, self.share.grow(taken(self.bytes))) {
+            (true, _) => "ERROR: the file list is too long",
+            (false, false) => "ERROR: the file lists of all clients together take too much memory",
+            (false, true) => return Ok(()),
+        };
+        Err(RsyncError::refused(ExitCode::Memory, text))
     }
 
     /// A list is there no more.
     pub fn release(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        self.share.shrink(taken(self.bytes));
     }
 
     /// An entry's flags, or at the end what failed.

@@ -5,12 +5,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, StatxFlags};
 
 use super::IndexError;
 use super::builder::Seen;
 use super::record::{NAME_MAX, Record, Special};
 use crate::source::directory::metadata_of;
+use crate::source::inside::{Follow, open_inside};
 use crate::source::xattrs;
 
 /// A directory and what is below.
@@ -47,10 +48,8 @@ impl Tree {
 
     /// Opens a directory below.
     pub fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
-        let path = if path.is_empty() { b"." } else { path };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)?)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        Ok(open_inside(&self.root, path, flags, Follow::Nothing)?)
     }
 
     /// What is in a directory; what vanishes meanwhile is left out.

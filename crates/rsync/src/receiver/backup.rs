@@ -53,6 +53,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Gives what is at a path the name of its backup, which is returned.
     pub(super) fn back_up(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let backup = self.backup_path(path);
+        if self.into.hidden.hides(&backup, false) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         if let Some(directory) = &self.options.backup_dir {
             self.make_backup_way(&self.beside(directory), &backup)?;
         }

@@ -103,15 +103,16 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let child = if directory == b"." { name } else { [directory, b"/", &name].concat() };
             (child, attributes)
         });
-        Ok(names
-            .filter(|(child, attributes)| {
-                let full = self.path_below(child);
-                let is_dir = attributes.kind() == FileKind::Directory;
-                let subject = Subject { path: child, full: &full, is_dir };
-                let in_module = Subject { path: &full, full: &full, is_dir };
-                !self.filter.excludes(subject, scope.as_ref()) && !self.into.hidden.excludes(in_module, None)
-            })
-            .collect())
+        let mut deletable = Vec::new();
+        for (child, attributes) in names {
+            let full = self.path_below(&child);
+            let is_dir = attributes.kind() == FileKind::Directory;
+            let subject = Subject { path: &child, full: &full, is_dir };
+            if !self.filter.excludes(subject, scope.as_ref())? && !self.into.hidden.hides(&full, is_dir) {
+                deletable.push((child, attributes));
+            }
+        }
+        Ok(deletable)
     }
 
     /// The rules of a directory's own files, and of those above it.

@@ -56,8 +56,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if self.list.is_only_named(index) {
             return self.make_early(index, &path);
         }
-        let subject = Subject { path: &path, full: &path, is_dir };
-        if !path.is_empty() && self.into.hidden.excludes(subject, None) {
+        if self.into.hidden.hides(&path, is_dir) {
             let what = if is_dir { "directory" } else { "file" };
             let text =
                 format!("ERROR: daemon refused to receive {what} \"{}\"\n", String::from_utf8_lossy(&path));
@@ -110,7 +109,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let Some(found) = found else { return Ok(()) };
         let name = self.list[index as usize].name.clone();
         let is_dir = found.kind() == FileKind::Directory;
-        if self.filter.excludes(Subject { path: &name, full: path, is_dir }, None) {
+        if self.filter.excludes(Subject { path: &name, full: path, is_dir }, None)? {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(&name).into_owned();
@@ -142,8 +141,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Makes a directory that is seen to with its own list, so that this does not change the time of the one that it is in later.
     fn make_early(&mut self, index: u32, path: &[u8]) -> Result<()> {
-        let subject = Subject { path, full: path, is_dir: true };
-        if !self.keeps_dir_times() || path.is_empty() || self.into.hidden.excludes(subject, None) {
+        if !self.keeps_dir_times() || path.is_empty() || self.into.hidden.hides(path, true) {
             return Ok(());
         }
         // What fails here is told when it fails again.

@@ -17,6 +17,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let refuse = |code, text: String| Err(RsyncError::refused(code, text));
         let (path, as_directory) = clean(&self.into.path);
         let count = self.list.counting().take(2).count();
+        // Not even whether it is there is told of what is in a hidden directory.
+        self.refuse_hidden(&path, as_directory || count > 1)?;
+        self.refuse_hidden_directories(&path)?;
         let found = match self.into.target.stat(&path) {
             Ok(found) => found,
             Err(error) => {
@@ -25,7 +28,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return refuse(ExitCode::FileSelect, text);
             }
         };
-        match found.map(|found| metadata_of(&found)) {
+        let found = found.map(|found| metadata_of(&found));
+        self.refuse_hidden(&path, found.is_some_and(|found| found.is_dir()))?;
+        match found {
             Some(found) if found.is_dir() => self.root = path,
             Some(_) if count > 1 || as_directory => {
                 let text = "ERROR: destination must be a directory when copying more than 1 file";
@@ -44,6 +49,30 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             _ => self.single = Some(path),
         }
         Ok(())
+    }
+
+    /// Nothing comes to a destination that the module hides.
+    fn refuse_hidden(&self, path: &[u8], is_dir: bool) -> Result<()> {
+        if !self.into.hidden.hides(path, is_dir) {
+            return Ok(());
+        }
+        let shown = String::from_utf8_lossy(&self.into.path);
+        let text = format!("ERROR: daemon has excluded destination \"{shown}\"");
+        Err(RsyncError::refused(ExitCode::FileSelect, text))
+    }
+
+    /// Options may not name directories that the module hides.
+    fn refuse_hidden_directories(&mut self, destination: &[u8]) -> Result<()> {
+        let before = std::mem::replace(&mut self.root, destination.to_vec());
+        let named = self.options.backup_dir.as_deref().map(|directory| self.beside(directory));
+        self.root = before;
+        match named.is_some_and(|directory| self.into.hidden.hides(&directory, true)) {
+            true => Err(RsyncError::refused(
+                ExitCode::Unsupported,
+                "Your options have been rejected by the server.",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn make_destination(&mut self, path: &[u8]) -> Result<()> {

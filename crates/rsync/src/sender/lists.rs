@@ -68,7 +68,8 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
                 }
             }
             None => {
-                for path in paths.iter().flat_map(|path| self.scan.expand(path)).collect::<Vec<_>>() {
+                let expanded: Result<Vec<_>> = paths.iter().map(|path| self.scan.expand(path)).collect();
+                for path in expanded?.concat() {
                     self.scan.argument(&path, &mut entries, &mut below)?;
                 }
             }
@@ -162,6 +163,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         if with_xattrs || with_acls && !entry.metadata.is_symlink() {
             match self.scan.attributes(entry) {
                 Ok(found) => attributes = found,
+                Err(error) if error.get_ref().is_some_and(|inner| inner.is::<RsyncError>()) => {
+                    return Err(error.into());
+                }
                 Err(error) => {
                     self.scan.io_error |= IO_ERROR_GENERAL;
                     let shown = self.scan.shown(&entry.path());

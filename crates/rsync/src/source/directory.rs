@@ -1,5 +1,4 @@
-//! A directory of this machine, which nothing leads out of: as in a `chroot`, links and ".." end at its root
-//! (`openat2(2)`, `RESOLVE_IN_ROOT`).
+//! A directory of this machine, which nothing leads out of: as in a `chroot`, links and ".." end at its root.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,13 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
+use super::inside::{Follow, open_inside};
 use super::{Content, Metadata, Source, Time, xattrs};
 
-/// Times that a path is looked up while others rename.
-const TRIES: usize = 1000;
 /// Files of no more bytes are read at once.
 const SHORT_MAX: usize = 64 << 10;
 
@@ -38,31 +36,13 @@ impl DirectorySource {
     }
 
     fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-        let path = if path.is_empty() { b"." } else { path };
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Ok(open_inside(&self.root, path, flags, resolve)?)
+        Ok(open_inside(&self.root, path, flags, Follow::InRoot)?)
     }
 
     /// What is there, whatever it is, for looking at only.
     fn handle(&self, path: &[u8], follow: bool) -> io::Result<OwnedFd> {
         let nofollow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         self.open_at(path, OFlags::PATH | nofollow)
-    }
-}
-
-/// The kernel gives up on a path with ".." while anything anywhere is renamed, and is to be asked again (`openat2(2)`, `EAGAIN`).
-fn open_inside(
-    root: &OwnedFd,
-    path: &[u8],
-    flags: OFlags,
-    resolve: ResolveFlags,
-) -> rustix::io::Result<OwnedFd> {
-    let mut tries = 1;
-    loop {
-        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(Errno::AGAIN) if tries < TRIES => tries += 1,
-            done => return done,
-        }
     }
 }
 
@@ -114,14 +94,13 @@ impl DirectorySource {
         links: Links,
     ) -> io::Result<Box<dyn Content>> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let (flags, resolve) = match links {
-            Links::None => (flags | OFlags::NOFOLLOW, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS),
-            Links::Inside { last: false } => (flags | OFlags::NOFOLLOW, ResolveFlags::IN_ROOT),
-            Links::Inside { last: true } => (flags, ResolveFlags::IN_ROOT),
+        let (flags, follow) = match links {
+            Links::None => (flags | OFlags::NOFOLLOW, Follow::Nothing),
+            Links::Inside { last: false } => (flags | OFlags::NOFOLLOW, Follow::InRoot),
+            Links::Inside { last: true } => (flags, Follow::InRoot),
         };
-        let resolve = resolve | ResolveFlags::NO_MAGICLINKS;
         let stale = io::Error::from(Errno::STALE);
-        let fd = match open_inside(&self.root, path, flags, resolve) {
+        let fd = match open_inside(&self.root, path, flags, follow) {
             // A link, a socket, or something on the way that is no directory any more.
             Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => return Err(stale),
             opened => opened?,

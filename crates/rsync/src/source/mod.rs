@@ -6,6 +6,7 @@ mod chmod;
 pub(crate) mod dataset;
 pub(crate) mod directory;
 mod indexed;
+pub(crate) mod inside;
 mod named;
 mod readable;
 pub(crate) mod xattrs;

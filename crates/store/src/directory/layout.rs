@@ -1,13 +1,16 @@
 //! The names in a pool's directory, and the steps that make and remove it.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
 
 use crate::error::At;
 use crate::label::{self, Label, Layout};
 use crate::ring::RING_LEN;
+use crate::trusted::{Directory, Place};
 use crate::{CreateOptions, Result, SegmentId, SegmentInfo, StoreError, lock as owner};
 
 const LABEL: &str = "label";
@@ -19,236 +22,231 @@ const RING: &str = "uberblocks";
 const SEGMENTS: &str = "segments";
 const SEGMENT_SUFFIX: &str = ".seg";
 
-pub(super) fn ring_path(root: &Path) -> PathBuf {
-    root.join(RING)
+pub(super) fn ring_name() -> &'static Path {
+    Path::new(RING)
 }
 
-pub(super) fn segments_path(root: &Path) -> PathBuf {
-    root.join(SEGMENTS)
+pub(super) fn segments_name() -> &'static Path {
+    Path::new(SEGMENTS)
 }
 
 /// Neighbouring ids share a directory, so that a sync has few directories to make durable.
-pub(super) fn segment_path(root: &Path, id: SegmentId) -> PathBuf {
-    root.join(format!("{SEGMENTS}/{:02x}/{id}{SEGMENT_SUFFIX}", (id.0 >> 8) & 0xff))
+pub(super) fn segment_name(id: SegmentId) -> PathBuf {
+    PathBuf::from(format!("{SEGMENTS}/{:02x}/{id}{SEGMENT_SUFFIX}", (id.0 >> 8) & 0xff))
 }
 
-pub(super) fn make_directory(path: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other,
-    }
+fn not_a_pool(root: &Directory, why: &str) -> StoreError {
+    StoreError::NotAPool { path: root.path().to_owned(), why: why.to_owned() }
 }
 
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Takes the lock of the pool at `root`.
-pub(super) fn lock(root: &Path) -> Result<File> {
-    let path = root.join(LOCK);
+/// Takes the lock of the pool in `root`.
+pub(super) fn lock(root: &Directory) -> Result<File> {
+    let path = root.path().join(LOCK);
     loop {
-        let file = match File::options().read(true).write(true).open(&path) {
+        let file = match root.write(Path::new(LOCK)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let why = "it has no lock file".to_owned();
-                return Err(StoreError::NotAPool { path: root.to_owned(), why });
+                return Err(not_a_pool(root, "it has no lock file"));
             }
             Err(error) => return Err(error).at("open", &path),
         };
-        owner::exclusive(&file, root)?;
+        owner::exclusive(&file, root.path())?;
         // The pool may have been destroyed, and another one made, between the open and the lock.
         let ours = file.metadata().at("look at", &path)?;
-        if std::fs::metadata(&path).is_ok_and(|m| (m.dev(), m.ino()) == (ours.dev(), ours.ino())) {
+        let named = root.stat(Path::new(LOCK));
+        if named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.dev(), ours.ino())) {
             return Ok(file);
         }
     }
 }
 
-pub(super) fn read_label(root: &Path) -> Result<Label> {
-    let not_a_pool = |why: String| StoreError::NotAPool { path: root.to_owned(), why };
-    let path = root.join(LABEL);
-    let mut page = Vec::new();
-    match File::open(&path) {
-        Ok(file) => {
-            // One byte more than a label has, so that a longer file is noticed.
-            let limit = label::LABEL_LEN as u64 + 1;
-            io::Read::read_to_end(&mut io::Read::take(file, limit), &mut page).at("read", &path)?;
-        }
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(not_a_pool("it has no label".to_owned()));
-        }
-        Err(error) => return Err(error).at("open", &path),
+/// Opens the directory at `path`, in which a pool is to be.
+pub(super) fn open_root(path: &Path) -> Result<Directory> {
+    let place = Place::find(path)?;
+    if place.kind()? != FileType::Directory {
+        let why = "it is not a directory".to_owned();
+        return Err(StoreError::NotAPool { path: path.to_owned(), why });
     }
-    let label = Label::decode(&page).or_else(|why| copied_label(root).ok_or_else(|| not_a_pool(why)))?;
+    place.directory()
+}
+
+/// Up to one byte more than a label has, so that a longer file is noticed.
+fn read_page(root: &Directory, name: &str) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    root.read(Path::new(name))?.take(label::LABEL_LEN as u64 + 1).read_to_end(&mut page)?;
+    Ok(page)
+}
+
+pub(super) fn read_label(root: &Directory) -> Result<Label> {
+    #[cfg(test)]
+    stalled::wait(root.path());
+    let page = match read_page(root, LABEL) {
+        Ok(page) => page,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(not_a_pool(root, "it has no label"));
+        }
+        Err(error) => return Err(error).at("read", &root.path().join(LABEL)),
+    };
+    let label =
+        Label::decode(&page).or_else(|why| copied_label(root).ok_or_else(|| not_a_pool(root, &why)))?;
     match label.layout {
         Layout::Directory { .. } => Ok(label),
-        Layout::File { .. } => Err(not_a_pool("its label belongs to a pool in a file".to_owned())),
-        Layout::Object => Err(not_a_pool("its label belongs to a pool in an object store".to_owned())),
+        Layout::File { .. } => Err(not_a_pool(root, "its label belongs to a pool in a file")),
+        Layout::Object => Err(not_a_pool(root, "its label belongs to a pool in an object store")),
     }
 }
 
 /// The second copy of the label, if there is one and it is whole.
-fn copied_label(root: &Path) -> Option<Label> {
-    let mut page = Vec::new();
-    let file = File::open(root.join(LABEL_COPY)).ok()?;
-    io::Read::read_to_end(&mut io::Read::take(file, label::LABEL_LEN as u64 + 1), &mut page).ok()?;
-    Label::decode(&page).ok()
+fn copied_label(root: &Directory) -> Option<Label> {
+    Label::decode(&read_page(root, LABEL_COPY).ok()?).ok()
 }
 
 /// Replaces the label atomically and durably; of a member of a mirror its copy, too.
-pub(super) fn write_label(root: &Path, label: &Label) -> Result<()> {
-    let copy = root.join(LABEL_COPY);
+pub(super) fn write_label(root: &Directory, label: &Label) -> Result<()> {
     if label.mirror.is_none() {
-        remove_if_there(&copy).at("delete", &copy)?;
+        remove_if_there(root, Path::new(LABEL_COPY))?;
     }
     let names = if label.mirror.is_some() { &[LABEL, LABEL_COPY][..] } else { &[LABEL] };
     for name in names {
-        let new = root.join(LABEL_NEW);
-        write_file(&new, &label.encode())?;
-        std::fs::rename(&new, root.join(name)).at("rename", &new)?;
-        sync_directory(root).at("sync", root)?;
+        write_file(root, LABEL_NEW, &label.encode())?;
+        root.rename(LABEL_NEW, name).at("rename", &root.path().join(LABEL_NEW))?;
+        root.sync(Path::new("")).at("sync", root.path())?;
     }
     Ok(())
 }
 
 /// Bytes of the label and its copy that are not as they should be.
-pub(super) fn differing_labels(root: &Path, label: &Label) -> u64 {
+pub(super) fn differing_labels(root: &Directory, label: &Label) -> u64 {
     let wanted = label.encode();
     let names = if label.mirror.is_some() { &[LABEL, LABEL_COPY][..] } else { &[LABEL] };
-    let differs = |name: &&&str| std::fs::read(root.join(name)).map_or(true, |page| page != wanted);
+    let differs = |name: &&&str| read_page(root, name).map_or(true, |page| page != wanted);
     names.iter().filter(differs).count() as u64 * label::LABEL_LEN as u64
 }
 
-fn write_file(path: &Path, contents: &[u8]) -> Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .at("create", path)?;
-    file.write_all(contents).at("write", path)?;
-    file.sync_all().at("sync", path)
+/// Writes a file that is new: what has its name is removed.
+fn write_file(root: &Directory, name: &str, contents: &[u8]) -> Result<()> {
+    let path = root.path().join(name);
+    remove_if_there(root, Path::new(name))?;
+    let mut file = root.make(Path::new(name)).at("create", &path)?;
+    file.write_all(contents).at("write", &path)?;
+    file.sync_all().at("sync", &path)
 }
 
 /// Makes the files of an empty pool. The label comes last: without it there is no pool.
-pub(super) fn create(root: &Path, options: &CreateOptions) -> Result<()> {
-    label::check_name(&options.label, root)?;
+pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
+    label::check_name(&options.label, path)?;
     if options.size.is_some() {
         let why = "a pool in a directory takes no size: its file system limits it".to_owned();
-        return Err(StoreError::Invalid { path: root.to_owned(), why });
+        return Err(StoreError::Invalid { path: path.to_owned(), why });
     }
-    let made = match DirBuilder::new().mode(0o700).create(root) {
+    let place = Place::find(path)?;
+    let made = match place.make_directory() {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
-        Err(error) => return Err(error).at("create", root),
+        Err(error) => return Err(error).at("create", path),
     };
+    if made {
+        place.sync().at("sync the directory of", path)?;
+    }
+    let root = &place.directory()?;
+    root.check_owner()?;
     if !made && !options.force {
         check_empty(root)?;
     }
-    let lock_path = root.join(LOCK);
-    let lock_file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock_path)
-        .at("create", &lock_path)?;
-    owner::exclusive(&lock_file, root)?;
+    let lock_file = open_or_make(root, LOCK)?;
+    owner::exclusive(&lock_file, root.path())?;
     if !made {
         remove_contents(root)?;
     }
-    make_directory(&segments_path(root)).at("create", &segments_path(root))?;
+    root.make_directory(segments_name()).at("create", &root.path().join(SEGMENTS))?;
     // Written out in full now, so that a publication changes no metadata of the file system.
-    write_file(&ring_path(root), &vec![0; RING_LEN as usize])?;
-    sync_directory(root).at("sync", root)?;
+    write_file(root, RING, &vec![0; RING_LEN as usize])?;
+    root.sync(Path::new("")).at("sync", root.path())?;
     let layout = Layout::Directory { made };
     let label = Label { pool: options.label.clone(), seq: 0, layout, mirror: None };
-    write_label(root, &label)?;
-    if let Some(parent) = root.parent().filter(|_| made) {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        sync_directory(parent).at("sync", parent)?;
-    }
-    Ok(())
+    write_label(root, &label)
 }
 
-fn check_empty(root: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(root).at("list", root)? {
-        let name = entry.at("list", root)?.file_name();
-        // Every fresh ext file system has it.
-        if name == "lost+found" {
-            continue;
-        }
-        let what = match read_label(root) {
-            Ok(label) => format!("the pool '{}'", label.pool.name),
-            Err(_) => format!("other files ('{}')", name.display()),
-        };
-        return Err(StoreError::Foreign { path: root.to_owned(), what });
-    }
-    Ok(())
+fn open_or_make(root: &Directory, name: &str) -> Result<File> {
+    let opened = match root.make(Path::new(name)) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => root.write(Path::new(name)),
+        made => made,
+    };
+    opened.at("create", &root.path().join(name))
 }
 
-/// Removes the pool at `root`, the label first, and the directory itself if it was made for the pool.
-pub(super) fn remove(root: &Path, label: &Label) -> Result<()> {
+fn check_empty(root: &Directory) -> Result<()> {
+    // Every fresh ext file system has it.
+    let names = root.list(Path::new("")).at("list", root.path())?;
+    let Some(name) = names.iter().find(|name| *name != "lost+found") else { return Ok(()) };
+    let what = match read_label(root) {
+        Ok(label) => format!("the pool '{}'", label.pool.name),
+        Err(_) => format!("other files ('{}')", name.display()),
+    };
+    Err(StoreError::Foreign { path: root.path().to_owned(), what })
+}
+
+/// Removes the pool in `root`, the label first, and the directory itself if it was made for the pool.
+pub(super) fn remove(root: &Directory, label: &Label) -> Result<()> {
     remove_contents(root)?;
-    let lock = root.join(LOCK);
-    remove_if_there(&lock).at("delete", &lock)?;
+    remove_if_there(root, Path::new(LOCK))?;
     if label.layout == (Layout::Directory { made: true }) {
         // Other files in it, or a busy directory, are no reason to fail: the pool is gone.
-        let _ = std::fs::remove_dir(root);
+        let _ = Place::find(root.path()).map(|place| place.remove_directory());
     }
     Ok(())
 }
 
 /// Removes everything that is a pool's, except its lock, and nothing else.
-fn remove_contents(root: &Path) -> Result<()> {
+fn remove_contents(root: &Directory) -> Result<()> {
     for name in [LABEL_COPY, LABEL, LABEL_NEW] {
-        remove_if_there(&root.join(name)).at("delete", &root.join(name))?;
+        remove_if_there(root, Path::new(name))?;
     }
     // From here on there is no pool, whatever happens.
-    sync_directory(root).at("sync", root)?;
+    root.sync(Path::new("")).at("sync", root.path())?;
     for segment in list_segments(root)? {
-        let path = segment_path(root, segment.id);
-        remove_if_there(&path).at("delete", &path)?;
+        remove_if_there(root, &segment_name(segment.id))?;
     }
-    let segments = segments_path(root);
     for shard in 0..=255u8 {
         // Directories with something else in them stay.
-        let _ = std::fs::remove_dir(segments.join(format!("{shard:02x}")));
+        let _ = root.remove_directory(&shard_name(shard));
     }
-    let _ = std::fs::remove_dir(&segments);
-    remove_if_there(&ring_path(root)).at("delete", &ring_path(root))
+    let _ = root.remove_directory(segments_name());
+    remove_if_there(root, ring_name())
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
+fn remove_if_there(root: &Directory, name: &Path) -> Result<()> {
+    match root.remove(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        other => other.at("delete", &root.path().join(name)),
     }
+}
+
+fn shard_name(shard: u8) -> PathBuf {
+    PathBuf::from(format!("{SEGMENTS}/{shard:02x}"))
 }
 
 /// All files that are segments, by name and place, in no order.
-pub(super) fn list_segments(root: &Path) -> Result<Vec<SegmentInfo>> {
+pub(super) fn list_segments(root: &Directory) -> Result<Vec<SegmentInfo>> {
     let mut found = Vec::new();
     for shard in 0..=255u8 {
-        let shard = segments_path(root).join(format!("{shard:02x}"));
-        let entries = match std::fs::read_dir(&shard) {
-            Ok(entries) => entries,
+        let shard = shard_name(shard);
+        let names = match root.list(&shard) {
+            Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).at("list", &shard),
+            Err(error) => return Err(error).at("list", &root.path().join(&shard)),
         };
-        for entry in entries {
-            let entry = entry.at("list", &shard)?;
-            let Some(id) = entry.file_name().to_str().and_then(segment_id) else { continue };
-            if segment_path(root, id) != entry.path() {
+        for name in names {
+            let Some(id) = name.to_str().and_then(segment_id) else { continue };
+            let path = shard.join(&name);
+            if segment_name(id) != path {
                 continue;
             }
-            match entry.metadata() {
-                Ok(metadata) => found.push(SegmentInfo { id, len: metadata.len() }),
+            match root.stat(&path) {
+                Ok(stat) => found.push(SegmentInfo { id, len: u64::try_from(stat.st_size).unwrap_or(0) }),
                 // Deleted since.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error).at("look at", &entry.path()),
+                Err(error) => return Err(error).at("look at", &root.path().join(&path)),
             }
         }
     }
@@ -258,4 +256,33 @@ pub(super) fn list_segments(root: &Path) -> Result<Vec<SegmentInfo>> {
 fn segment_id(name: &str) -> Option<SegmentId> {
     let digits = name.strip_suffix(SEGMENT_SUFFIX).filter(|digits| digits.len() == 16)?;
     u64::from_str_radix(digits, 16).ok().map(SegmentId)
+}
+
+/// Directories that do not answer until they are let go: what a disk that hangs is to a test.
+#[cfg(test)]
+pub(crate) mod stalled {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+    use std::sync::{Condvar, Mutex};
+
+    static STALLED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    static LET_GO: Condvar = Condvar::new();
+
+    /// Lets nobody read the label of the pool at `path`, a canonical path.
+    pub fn stall(path: PathBuf) {
+        STALLED.lock().unwrap().insert(path);
+    }
+
+    /// Lets everybody read it.
+    pub fn let_go(path: &Path) {
+        STALLED.lock().unwrap().remove(path);
+        LET_GO.notify_all();
+    }
+
+    /// Waits while the pool at `path` is stalled.
+    pub fn wait(path: &Path) {
+        let Ok(path) = std::fs::canonicalize(path) else { return };
+        let stalled = STALLED.lock().unwrap();
+        drop(LET_GO.wait_while(stalled, |stalled| stalled.contains(&path)).unwrap());
+    }
 }

@@ -1,16 +1,17 @@
 //! Making, finding and wiping the fixed parts of a file store.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use crate::error::At;
 use crate::label::{self, LABEL_LEN, Label, Layout};
 use crate::ring::RING_LEN;
+use crate::trusted::Place;
 use crate::{CreateOptions, Result, StoreError, lock, probe};
 
 use super::geometry::{Geometry, LABEL_A, LABEL_B, RING_BASE, SIZE_MIN, TABLE_BASE};
@@ -20,35 +21,36 @@ const BUSY_TRIES: u32 = 20;
 const BUSY_STEP: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Opens for writing, as the only one who does.
-pub(super) fn open_owned(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    let is_device = std::fs::metadata(path).at("look at", path)?.file_type().is_block_device();
-    if is_device {
-        // Of a block device this claims the exclusive use in the kernel, too: no mount, no RAID beside us.
-        options.custom_flags(OFlags::EXCL.bits().cast_signed());
-    }
+pub(super) fn open_owned(place: &Place) -> Result<File> {
+    let path = place.path();
+    // Of a block device this claims the exclusive use in the kernel, too: no mount, no RAID beside us.
+    let is_device = place.kind()? == FileType::BlockDevice;
+    let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let mut patience = BUSY_TRIES;
     let file = loop {
-        match options.open(path) {
-            Err(error) if is_device && Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+        match place.medium(true, exclusive) {
+            Err(StoreError::Io { source, .. })
+                if is_device && Errno::from_io_error(&source) == Some(Errno::BUSY) =>
+            {
                 // A program that this process is just starting holds our last descriptor until its exec.
                 if patience == 0 {
-                    return Err(why_busy(path));
+                    return Err(why_busy(place));
                 }
                 patience -= 1;
                 std::thread::sleep(BUSY_STEP);
             }
-            other => break other.at("open", path)?,
+            other => break other?,
         }
     };
+    place.check_owner(&file)?;
     lock::exclusive(&file, path)?;
     Ok(file)
 }
 
 /// Tells another owner of the pool from a use by the kernel.
-fn why_busy(path: &Path) -> StoreError {
-    match File::open(path).at("open", path).and_then(|file| lock::exclusive(&file, path)) {
+fn why_busy(place: &Place) -> StoreError {
+    let path = place.path();
+    match place.medium(false, OFlags::empty()).and_then(|file| lock::exclusive(&file, path)) {
         Ok(()) => StoreError::Foreign {
             path: path.to_owned(),
             what: "something that the system is using (a mounted file system, swap, RAID or LVM)".to_owned(),
@@ -125,20 +127,22 @@ pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
 /// Makes an empty pool. The labels come last: without them there is no pool.
 pub(super) fn create(path: &Path, options: &CreateOptions, slot_len: Option<u64>) -> Result<()> {
     label::check_name(&options.label, path)?;
-    let (file, made) = open_or_make(path)?;
-    let result = create_in(&file, path, options, (made, slot_len));
+    let place = Place::find(path)?;
+    let (file, made) = open_or_make(&place)?;
+    let result = create_in(&file, &place, options, (made, slot_len));
     if result.is_err() && made {
-        let _ = std::fs::remove_file(path);
+        let _ = place.remove();
     }
     result
 }
 
 fn create_in(
     file: &File,
-    path: &Path,
+    place: &Place,
     options: &CreateOptions,
     (made, slot_len): (bool, Option<u64>),
 ) -> Result<()> {
+    let path = place.path();
     if !made
         && !options.force
         && let Some(what) = probe::contents(file).at("read", path)?
@@ -150,7 +154,7 @@ fn create_in(
     let geometry = Geometry::divide_by(size, slot_len).ok_or_else(|| invalid(path, size))?;
     wipe(file, &geometry).at("wipe", path)?;
     if made {
-        sync_parent(path)?;
+        place.sync().at("sync the directory of", path)?;
     }
     let Geometry { slot_len, slot_count, slot_base } = geometry;
     let layout = Layout::File { slot_len, slot_count, slot_base };
@@ -164,15 +168,14 @@ fn invalid(path: &Path, size: u64) -> StoreError {
 }
 
 /// The locked file, and whether it was made just now.
-fn open_or_make(path: &Path) -> Result<(File, bool)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    match options.open(path) {
+fn open_or_make(place: &Place) -> Result<(File, bool)> {
+    let path = place.path();
+    match place.make() {
         Ok(file) => {
             lock::exclusive(&file, path)?;
             Ok((file, true))
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open_owned(path)?, false)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok((open_owned(place)?, false)),
         Err(error) => Err(error).at("create", path),
     }
 }
@@ -181,7 +184,7 @@ fn open_or_make(path: &Path) -> Result<(File, bool)> {
 pub(super) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
     let size = match options.size {
         Some(size) => size,
-        None => File::open(path).and_then(|file| size_of(&file)).at("measure", path)?,
+        None => size_of(&Place::find(path)?.medium(false, OFlags::empty())?).at("measure", path)?,
     };
     Ok(Geometry::slot_len_for(size))
 }
@@ -208,11 +211,6 @@ fn settle_size(file: &File, path: &Path, wanted: Option<u64>) -> Result<u64> {
     }
     file.set_len(wanted).at("set the size of", path)?;
     Ok(wanted)
-}
-
-fn sync_parent(path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent).and_then(|dir| dir.sync_all()).at("sync", parent)
 }
 
 /// Removes a pool: the labels first and durably, then all it kept.

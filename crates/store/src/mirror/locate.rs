@@ -11,7 +11,7 @@ use super::{MirrorStore, opening};
 use crate::label::{Label, MEMBERS_MAX, MirrorLabel, PoolLabel};
 use crate::{
     Access, CreateOptions, DEADMAN, FileStore, Location, Pending, QUIET, Result, Store, StoreError, location,
-    pending, runtime,
+    pending, runtime, trusted,
 };
 
 /// Members that are not where they were are looked for beside one that is, among so many at most.
@@ -61,7 +61,7 @@ pub(crate) fn create(locations: &[Location], options: &CreateOptions) -> Result<
             return Err(error);
         }
     }
-    let socket = runtime::mirror_socket(options.label.guid, &first);
+    let socket = runtime::mirror_socket(options.label.guid);
     let options = OpenOptions { access: Access::ReadWrite, guid: options.label.guid, socket };
     Ok(Box::new(MirrorStore::assemble_with(members, options)?))
 }
@@ -97,8 +97,10 @@ impl Found {
     }
 }
 
-/// Finds the members of the mirror of which `label` is a member's, at `path`.
+/// Finds the members of the mirror of which `label` is a member's, at `path`. The label may be a stranger's, so of what it
+/// names only that is opened which belongs to the same user.
 fn find(path: &Path, pool: &PoolLabel, mirror: &MirrorLabel) -> Found {
+    let owner = trusted::owner_soon(path);
     let mut found = Found::default();
     let mut queue: VecDeque<PathBuf> =
         std::iter::once(path.to_owned()).chain(mirror.members.iter().map(|(_, path)| path.clone())).collect();
@@ -112,7 +114,7 @@ fn find(path: &Path, pool: &PoolLabel, mirror: &MirrorLabel) -> Found {
             let (place, guid) = (path.clone(), pool.guid);
             let asked = Pending::ask(move || {
                 let path = std::fs::canonicalize(&place).unwrap_or(place);
-                Some((member_at(&path, guid)?, path))
+                Some((member_at(&path, guid, owner)?, path))
             });
             let Some(answer) = asked.within(QUIET) else {
                 found.silent.insert(path);
@@ -140,9 +142,12 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// The guid of the member of a pool at a path, and what its label says of all.
-pub(super) fn member_at(path: &Path, pool: u64) -> Option<(u64, Vec<(u64, PathBuf)>)> {
-    if !path.exists() {
+/// The guid of the member of a pool at a path, and what its label says of all. What belongs neither to the pool's `owner`
+/// nor to somebody who is trusted as well is not looked into.
+pub(super) fn member_at(path: &Path, pool: u64, owner: Option<u32>) -> Option<(u64, Vec<(u64, PathBuf)>)> {
+    let found = trusted::owner(path)?;
+    let is_trusted = owner.is_none_or(trusted::is_trusted) && trusted::is_trusted(found);
+    if owner != Some(found) && !is_trusted {
         return None;
     }
     let label = location::whole_label(&Location::detect(path).ok()?).ok()?;
@@ -168,8 +173,9 @@ pub(super) fn open_within(
     let Some(mirror) = &label.mirror else { return location::open_member(location, access) };
     let path = pending::canonical(location.path());
     let found = find(&path, &label.pool, mirror);
-    let (members, is_silent) = opening::open_all(found.places(), label.pool.guid, access, deadman)?;
-    let socket = runtime::mirror_socket(label.pool.guid, &path);
+    let pool = (label.pool.guid, trusted::owner_soon(&path));
+    let (members, is_silent) = opening::open_all(found.places(), pool, access, deadman)?;
+    let socket = runtime::mirror_socket(label.pool.guid);
     let options = OpenOptions { access, guid: label.pool.guid, socket };
     let mirror = MirrorStore::assemble_with(members, options)?;
     if access == Access::ReadWrite {
@@ -258,7 +264,7 @@ impl MirrorStore {
         self.has_answered(guid)?;
         let path = self.path_of(guid).unwrap_or_default();
         let (place, pool) = (path.clone(), self.pool_guid());
-        self.bounded("look at", &path, move || match member_at(&place, pool) {
+        self.bounded("look at", &path, move || match member_at(&place, pool, None) {
             Some((found, _)) if found == guid => Ok(()),
             _ => Err(StoreError::Invalid { why: why_not_there(&place), path: place }),
         })?;

@@ -34,9 +34,9 @@ struct Opening {
 }
 
 impl Opening {
-    fn begin((guid, path): (u64, PathBuf), pool: u64, access: Access) -> Self {
+    fn begin((guid, path): (u64, PathBuf), (pool, owner): (u64, Option<u32>), access: Access) -> Self {
         let place = path.clone();
-        let asked = Pending::ask(move || match member_at(&place, pool) {
+        let asked = Pending::ask(move || match member_at(&place, pool, owner) {
             Some((found, _)) if found == guid => open_member(&place, access),
             _ => Ok(Err(why_not_there(&place))),
         });
@@ -72,7 +72,7 @@ impl Opening {
 /// `Locked` when another process has any of them; `Io` when one may not be opened.
 pub(super) fn open_all(
     places: Vec<(u64, PathBuf)>,
-    pool: u64,
+    pool: (u64, Option<u32>),
     access: Access,
     deadman: Duration,
 ) -> Result<(Vec<MirrorMember>, bool)> {

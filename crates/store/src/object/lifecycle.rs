@@ -1,7 +1,6 @@
 //! Making, opening and destroying a pool below a prefix.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 
@@ -11,6 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::cache::Disk;
 use super::fence::{self, Fence, KEEP_SECONDS, Published};
+use super::local::LocalLock;
 use super::publication::{self, FOLDER, Publication, Writer};
 use super::remote::{Created, Listed, Patience, Remote};
 use super::segments::State;
@@ -19,7 +19,7 @@ use super::{DELETE_AFTER, Inner, ObjectStore, Opener, backend, parts, refusal};
 use crate::error::At;
 use crate::gate::Gate;
 use crate::label::{Label, Layout, PoolLabel, check_name};
-use crate::{Access, CacheLocation, CreateOptions, ObjectLocation, OtherOwner, Result, StoreError, lock};
+use crate::{Access, CacheLocation, CreateOptions, ObjectLocation, OtherOwner, Result, StoreError};
 
 /// Bytes of a cache of which only the place was said.
 pub const CACHE_BYTES: u64 = 10 << 30;
@@ -198,7 +198,7 @@ impl ObjectStore {
         opener: Opener,
     ) -> Result<Self> {
         let lock = match access {
-            Access::ReadWrite if opener.lock => Some(local_lock(url)?),
+            Access::ReadWrite if opener.lock => Some(LocalLock::take(url)?),
             _ => None,
         };
         let remote = Remote::new(backend, prefix, opener.patience).at("begin to talk to", url)?;
@@ -253,19 +253,6 @@ impl ObjectStore {
             _lock: lock,
         };
         Ok(Self { inner: Arc::new(inner) })
-    }
-}
-
-/// Keeps the processes of one machine apart, which would only fence one another.
-fn local_lock(url: &Path) -> Result<File> {
-    let socket = super::control_socket(url);
-    let path = socket.map_or_else(|| PathBuf::from("/tmp"), |socket| socket.with_extension("lock"));
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path).at("open", &path)?;
-    match lock::exclusive(&file, &path) {
-        Err(StoreError::Locked { .. }) => Err(StoreError::Locked { path: url.to_owned() }),
-        other => other.map(|()| file),
     }
 }
 

@@ -9,6 +9,7 @@ mod backend;
 mod cache;
 mod fence;
 mod lifecycle;
+mod local;
 mod parts;
 mod publication;
 mod reading;
@@ -19,7 +20,6 @@ mod segments;
 mod tests;
 mod windows;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,7 @@ use crate::{
 };
 use cache::Disk;
 use fence::{Fence, Published};
+use local::LocalLock;
 use publication::Writer;
 use remote::{Patience, Remote};
 use segments::State;
@@ -81,7 +82,7 @@ struct Inner {
     delete_after: Duration,
     recheck_after: Duration,
     /// The owner's lock on this machine.
-    _lock: Option<File>,
+    _lock: Option<LocalLock>,
 }
 
 impl std::fmt::Debug for ObjectStore {
@@ -232,7 +233,7 @@ impl Store for ObjectStore {
     }
 
     fn capacity(&self) -> Result<Capacity> {
-        Ok(Capacity { total: None, free: ROOM })
+        Ok(Capacity { total: None, free: ROOM, by_slots: false })
     }
 
     fn describe(&self) -> String {

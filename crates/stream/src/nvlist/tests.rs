@@ -128,6 +128,35 @@ fn unique_names_replace_one_another() {
 }
 
 #[test]
+fn small_integers_are_packed_without_their_sign_in_xdr() {
+    // The kernel refuses a char above 0xff, and a short above 0xffff.
+    for (value, words) in [
+        (NvValue::Uint8Array(vec![0x80, 0xff]), &[2_u32, 0x80, 0xff][..]),
+        (NvValue::Int8Array(vec![-1]), &[1, 0xff]),
+        (NvValue::Int16Array(vec![-2]), &[1, 0xfffe]),
+        (NvValue::Byte(0xff), &[0xff]),
+        (NvValue::Int8(-128), &[0x80]),
+        (NvValue::Int16(-1), &[0xffff]),
+        (NvValue::Int32(-1), &[0xffff_ffff]),
+    ] {
+        let mut list = NvList::new();
+        list.insert("n", value.clone());
+        let packed = list.pack_xdr();
+        let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        // The value is what precedes the 8 zeros at the end.
+        assert!(packed[..packed.len() - 8].ends_with(&expected), "{value:?}: {packed:x?}");
+        assert_eq!(NvList::unpack(&packed).unwrap(), list);
+        // `libzfs` on x86 sign-extends.
+        let mut extended = packed.clone();
+        let at = packed.len() - 12;
+        if let NvValue::Int8Array(_) | NvValue::Byte(_) = value {
+            extended[at..at + 3].fill(0xff);
+            assert_eq!(NvList::unpack(&extended).unwrap(), list);
+        }
+    }
+}
+
+#[test]
 fn lists_print_as_nvlist_print_does() {
     let mut inner = NvList::new();
     inner.insert("n", 255);

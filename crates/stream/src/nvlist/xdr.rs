@@ -143,8 +143,8 @@ fn put(out: &mut Vec<u8>, v: u32) {
     out.extend_from_slice(&v.to_be_bytes());
 }
 
-fn put_signed(out: &mut Vec<u8>, v: impl Into<i32>) {
-    out.extend_from_slice(&v.into().to_be_bytes());
+fn put_signed(out: &mut Vec<u8>, v: i32) {
+    out.extend_from_slice(&v.to_be_bytes());
 }
 
 fn put_opaque(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -166,13 +166,15 @@ fn put_array<T: Copy>(out: &mut Vec<u8>, items: &[T], mut item: impl FnMut(&mut 
 
 fn pack_value(value: &NvValue, out: &mut Vec<u8>) {
     let wide = |out: &mut Vec<u8>, v: u64| out.extend_from_slice(&v.to_be_bytes());
-    // x86's char is signed, so `xdr_char` sign-extends every byte.
-    let char = |out: &mut Vec<u8>, v: u8| put_signed(out, v.cast_signed());
+    // Integers of less than 32 bits are never sign-extended: the kernel refuses a word with more bits than the type has
+    // (`xdrmem_dec_char`, `xdrmem_dec_ushort`). `libzfs` on x86 does sign-extend them, and reads both.
+    let char = |out: &mut Vec<u8>, v: u8| put(out, u32::from(v));
+    let short = |out: &mut Vec<u8>, v: i16| put(out, u32::from(v.cast_unsigned()));
     match value {
         NvValue::Boolean => {}
         NvValue::Byte(v) | NvValue::Uint8(v) => char(out, *v),
-        NvValue::Int8(v) => put_signed(out, *v),
-        NvValue::Int16(v) => put_signed(out, *v),
+        NvValue::Int8(v) => char(out, v.cast_unsigned()),
+        NvValue::Int16(v) => short(out, *v),
         NvValue::Uint16(v) => put(out, u32::from(*v)),
         NvValue::Int32(v) => put_signed(out, *v),
         NvValue::Uint32(v) => put(out, *v),
@@ -182,9 +184,9 @@ fn pack_value(value: &NvValue, out: &mut Vec<u8>) {
         NvValue::BooleanValue(v) => put(out, u32::from(*v)),
         NvValue::String(v) => put_bytes(out, string(v)),
         NvValue::ByteArray(v) => put_opaque(out, v),
-        NvValue::Int8Array(v) => put_array(out, v, put_signed),
+        NvValue::Int8Array(v) => put_array(out, v, |out, v| char(out, v.cast_unsigned())),
         NvValue::Uint8Array(v) => put_array(out, v, char),
-        NvValue::Int16Array(v) => put_array(out, v, put_signed),
+        NvValue::Int16Array(v) => put_array(out, v, short),
         NvValue::Uint16Array(v) => put_array(out, v, |out, v| put(out, u32::from(v))),
         NvValue::Int32Array(v) => put_array(out, v, put_signed),
         NvValue::Uint32Array(v) => put_array(out, v, put),

@@ -231,6 +231,62 @@ fn a_package_header_is_covered_by_its_end() {
     assert!(matches!(error, StreamError::Checksum { which: ChecksumKind::Stream, index: 1, .. }), "{error}");
 }
 
+/// The sum over a header alone.
+fn own_sum(header: &[u8]) -> [u64; 4] {
+    let mut sum = Fletcher4::new();
+    sum.update(&header[..OFF_CHECKSUM]);
+    sum.state()
+}
+
+/// The package with the checksums of the END that closes it set: the stream's, then the record's own.
+fn package_closed_with(stream: [u64; 4], record: [u64; 4]) -> Vec<u8> {
+    let mut bytes = write_all(&package(), ByteOrder::Little);
+    let last = bytes.len() - RECORD_LEN;
+    for (at, words) in [(last + 8, stream), (last + OFF_CHECKSUM, record)] {
+        for (i, word) in words.iter().enumerate() {
+            bytes[at + 8 * i..at + 8 * i + 8].copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn the_end_that_closes_a_package_may_have_a_checksum_over_itself_alone() {
+    // `zstream redup`, `recompress` and `decompress` of OpenZFS 2.0 to 2.4 start a new sum there.
+    let plain = write_all(&package(), ByteOrder::Little);
+    let own = own_sum(&plain[plain.len() - RECORD_LEN..]);
+    let bytes = package_closed_with([0; 4], own);
+    let read = read_all(&bytes, Limits::default()).unwrap();
+    assert_eq!(without_checksums(&read), package());
+}
+
+#[test]
+fn the_end_that_closes_a_package_may_have_no_other_checksum() {
+    let plain = write_all(&package(), ByteOrder::Little);
+    let own = own_sum(&plain[plain.len() - RECORD_LEN..]);
+    for (stream, record) in [([0; 4], [1, 2, 3, 4]), ([1, 2, 3, 4], [0; 4]), (own, own), ([1, 0, 0, 0], own)]
+    {
+        let error = verify(package_closed_with(stream, record).as_slice()).unwrap_err();
+        assert!(matches!(error, StreamError::Checksum { .. }), "{error}");
+    }
+}
+
+#[test]
+fn no_other_end_may_have_a_checksum_over_itself_alone() {
+    let plain = write_all(&package(), ByteOrder::Little);
+    // The END after the package's BEGIN, and that of the last substream.
+    let header_end = RECORD_LEN + plain[4..8].iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
+    for at in [header_end, plain.len() - 2 * RECORD_LEN] {
+        let mut bytes = plain.clone();
+        let own = own_sum(&bytes[at..]);
+        for (i, word) in own.iter().enumerate() {
+            bytes[at + OFF_CHECKSUM + 8 * i..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        let error = verify(bytes.as_slice()).unwrap_err();
+        assert!(matches!(error, StreamError::Checksum { .. }), "{error}");
+    }
+}
+
 #[test]
 fn nothing_behind_the_end_is_looked_at() {
     let mut bytes = write_all(&records(), ByteOrder::Little);

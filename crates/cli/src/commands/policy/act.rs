@@ -18,9 +18,11 @@ use super::job::End;
 use super::survey::lock_name;
 use super::{inner, job};
 use crate::app::App;
+use crate::commands::notify::Watchdog;
 use crate::commands::sync::OneEnd;
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::journal::Level;
 
 /// The most snapshots that one command destroys.
 const DESTROY_MAX: usize = 1000;
@@ -38,6 +40,8 @@ pub(super) struct Runner<'a, 'b> {
     pub(super) failed: usize,
     /// Something that the policy is about is not there.
     lacks: bool,
+    /// Who is told that the work goes on.
+    watchdog: Option<&'a Watchdog>,
 }
 
 /// Who is told what is done. Failures are always told.
@@ -45,13 +49,35 @@ pub(super) struct Runner<'a, 'b> {
 pub(super) enum Tells {
     Nobody,
     Output,
-    /// Standard error, which goes to the journal.
-    Log,
+    /// Standard error, from this level on.
+    Log(Level),
 }
 
 impl<'a, 'b> Runner<'a, 'b> {
     pub(super) fn new(app: &'a mut App<'b>, config: &'a Config, books: &'a Books, tells: Tells) -> Self {
-        Self { app, config, books, tells, done: Vec::new(), succeeded: 0, failed: 0, lacks: false }
+        Self {
+            app,
+            config,
+            books,
+            tells,
+            done: Vec::new(),
+            succeeded: 0,
+            failed: 0,
+            lacks: false,
+            watchdog: None,
+        }
+    }
+
+    /// Reports to `watchdog` that the work goes on.
+    pub(super) fn watched(mut self, watchdog: &'a Watchdog) -> Self {
+        self.watchdog = Some(watchdog);
+        self
+    }
+
+    fn alive(&self) {
+        if let Some(watchdog) = self.watchdog {
+            watchdog.alive(self.app.context);
+        }
     }
 
     /// A planner for what was found, now.
@@ -82,7 +108,12 @@ impl<'a, 'b> Runner<'a, 'b> {
                 let out = &mut self.app.context.out;
                 let _ = writeln!(out, "{line}").and_then(|()| out.flush());
             }
-            Tells::Log => drop(writeln!(self.app.context.err, "{line}")),
+            Tells::Log(least) => {
+                let level = if line.starts_with("warning:") { Level::Warning } else { Level::Info };
+                if level <= least {
+                    self.app.context.log(level, line);
+                }
+            }
         }
     }
 
@@ -177,6 +208,7 @@ impl<'a, 'b> Runner<'a, 'b> {
 
     /// Runs a command of our own; its complaint if it fails.
     fn command<'w>(&mut self, words: impl IntoIterator<Item = &'w str>) -> Result<(), String> {
+        self.alive();
         let said = inner::run(self.app, words).map_err(|error| error.to_string())?;
         match said.exit {
             Exit::Ok => Ok(()),
@@ -194,8 +226,8 @@ impl<'a, 'b> Runner<'a, 'b> {
         may_end: bool,
     ) -> Result<(), String> {
         let cancelled = may_end.then_some(&*self.app.context.cancelled);
-        let output = self.app.context.err.try_clone().ok();
-        Hook { name, command, variables, timeout, cancelled, output }.run()
+        let output = self.app.context.pass_on(Level::Info, format!("{name}: ")).ok();
+        Hook { name, command, variables, timeout, cancelled, output, alive: &|| self.alive() }.run()
     }
 
     /// Destroys snapshots.

@@ -19,10 +19,11 @@ use super::books::Books;
 use super::load::load;
 use super::survey::survey;
 use crate::app::App;
-use crate::commands::notify::notify;
+use crate::commands::notify::{Watchdog, notify, reloading, status};
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::journal::Level;
 use crate::signals;
 
 /// How soon a signal or the end of a job is seen.
@@ -30,29 +31,33 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long nothing is looked at, at most: there may be new datasets, or a pool may be full.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(15);
 
-/// Follows the policy in this file until it is interrupted.
+/// Follows the policy in this file until it is interrupted, with a log from the level `least` on.
 ///
 /// # Errors
 /// When the policy cannot be read at first.
-pub(super) fn run(app: &mut App<'_>, path: &Path) -> Result<Exit> {
+pub(super) fn run(app: &mut App<'_>, path: &Path, least: Level) -> Result<Exit> {
     let mut config = Arc::new(load(path)?);
     let books = Books::new(app.context);
     let hung_up = signals::flag_on_hangup();
     notify(app.context, "READY=1");
-    app.context.complain(format_args!("following {}", path.display()));
-    let mut standing = Standing::default();
+    let mut standing = Standing::new(least, Watchdog::new(app.context));
+    standing.say(app.context, Level::Info, &format!("following {}", path.display()));
     while !app.context.is_cancelled() {
         if hung_up.swap(false, Ordering::Relaxed) {
+            reloading(app.context);
             match load(path) {
                 Ok(read) => {
                     config = Arc::new(read);
-                    app.context.complain(format_args!("read {} again", path.display()));
+                    standing.say(app.context, Level::Info, &format!("read {} again", path.display()));
                 }
                 Err(error) => app.context.complain(format_args!("{error}\nthe policy stays as it was")),
             }
+            notify(app.context, "READY=1");
         }
+        standing.watchdog.alive(app.context);
         let wake = pass(app, &config, &books, &mut standing);
-        wait(app.context, wake, &hung_up, &mut standing.jobs);
+        standing.tell_status(app.context, wake);
+        wait(app.context, wake, &hung_up, &mut standing);
     }
     notify(app.context, "STOPPING=1");
     // They have been asked to end too.
@@ -63,11 +68,35 @@ pub(super) fn run(app: &mut App<'_>, path: &Path) -> Result<Exit> {
 }
 
 /// What lasts from pass to pass.
-#[derive(Default)]
 struct Standing {
+    least: Level,
+    watchdog: Watchdog,
     jobs: Vec<Running>,
     /// What the last pass did not do though it could seem due: that is told once.
     notes: BTreeSet<String>,
+}
+
+impl Standing {
+    fn new(least: Level, watchdog: Watchdog) -> Self {
+        Self { least, watchdog, jobs: Vec::new(), notes: BTreeSet::new() }
+    }
+
+    fn say(&self, context: &mut Context, level: Level, text: &str) {
+        if level <= self.least {
+            context.log(level, text);
+        }
+    }
+
+    /// Tells systemd, and whoever looks for a fault, what is done and when it is looked again.
+    fn tell_status(&self, context: &mut Context, wake: Timestamp) {
+        let time = wake.to_zoned(context.time_zone()).strftime("%H:%M:%S").to_string();
+        let jobs: Vec<&str> = self.jobs.iter().map(|job| job.name.as_str()).collect();
+        let running =
+            if jobs.is_empty() { "no job runs".to_owned() } else { format!("jobs: {}", jobs.join(", ")) };
+        let text = format!("{running}; next look at {time}");
+        status(context, &text);
+        self.say(context, Level::Debug, &text);
+    }
 }
 
 struct Running {
@@ -93,7 +122,8 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
     let mut due: Vec<String> = Vec::new();
     if lock.is_some() {
         let taking = Runner::planner(config, app, &found.state, &host).take();
-        let mut runner = Runner::new(app, config, books, Tells::Log);
+        let mut runner =
+            Runner::new(app, config, books, Tells::Log(standing.least)).watched(&standing.watchdog);
         if !taking.actions.is_empty() {
             runner.take(&taking);
             found = survey(runner.app, config, books, &|_| false);
@@ -117,7 +147,8 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
     drop(lock);
     for name in due {
         if !app.context.is_cancelled() && !standing.jobs.iter().any(|job| job.name == name) {
-            begin(app, config, books, &mut standing.jobs, name);
+            standing.say(app.context, Level::Debug, &format!("job {name} begins"));
+            begin(app, config, books, standing, name);
         }
     }
     let next = Runner::planner(config, app, &found.state, &host).next_due();
@@ -125,7 +156,8 @@ fn pass(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut S
 }
 
 /// Runs a job in the background, and prunes its ends after it.
-fn begin(app: &mut App<'_>, config: &Arc<Config>, books: &Books, jobs: &mut Vec<Running>, name: String) {
+fn begin(app: &mut App<'_>, config: &Arc<Config>, books: &Books, standing: &mut Standing, name: String) {
+    let least = standing.least;
     let mut context = match surroundings(app.context) {
         Ok(context) => context,
         Err(error) => return app.context.complain(CliError::failed(format!("job {name}"), &error)),
@@ -134,7 +166,7 @@ fn begin(app: &mut App<'_>, config: &Arc<Config>, books: &Books, jobs: &mut Vec<
     let (places, pool_dirs) = (app.places.clone(), app.pool_dirs().to_vec());
     let thread = std::thread::spawn(move || {
         let mut app = App::at_work(&mut context, places, pool_dirs);
-        let mut runner = Runner::new(&mut app, &config, &books, Tells::Log);
+        let mut runner = Runner::new(&mut app, &config, &books, Tells::Log(least));
         let done = match runner.replicate(&job) {
             Ok(true) => super::prune_ends(&mut runner, &job),
             Ok(false) => Ok(()),
@@ -144,7 +176,7 @@ fn begin(app: &mut App<'_>, config: &Arc<Config>, books: &Books, jobs: &mut Vec<
             runner.complain(error);
         }
     });
-    jobs.push(Running { name, thread });
+    standing.jobs.push(Running { name, thread });
 }
 
 fn surroundings(context: &Context) -> std::io::Result<Context> {
@@ -161,7 +193,7 @@ fn surroundings(context: &Context) -> std::io::Result<Context> {
 }
 
 /// Waits until it is time, a signal has come or a job has ended. The clock may be set meanwhile: it is looked at all the time.
-fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, jobs: &mut Vec<Running>) {
+fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, standing: &mut Standing) {
     let begun = Timestamp::now();
     loop {
         let now = Timestamp::now();
@@ -169,11 +201,12 @@ fn wait(context: &Context, wake: Timestamp, hung_up: &AtomicBool, jobs: &mut Vec
         if now >= wake || is_set_back || context.is_cancelled() || hung_up.load(Ordering::Relaxed) {
             return;
         }
-        let before = jobs.len();
-        jobs.retain(|job| !job.thread.is_finished());
-        if jobs.len() < before {
+        let before = standing.jobs.len();
+        standing.jobs.retain(|job| !job.thread.is_finished());
+        if standing.jobs.len() < before {
             return;
         }
+        standing.watchdog.alive(context);
         std::thread::sleep(TICK);
     }
 }

@@ -5,6 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::lines::{PassOn, Passing};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How soon the end of a command is seen.
@@ -24,8 +25,10 @@ pub(super) struct Hook<'a> {
     pub(super) timeout: u64,
     /// Ends it when it becomes true.
     pub(super) cancelled: Option<&'a AtomicBool>,
-    /// Where what it says goes.
-    pub(super) output: Option<std::fs::File>,
+    /// Where what it says goes, line by line.
+    pub(super) output: Option<PassOn>,
+    /// Called while it runs.
+    pub(super) alive: &'a dyn Fn(),
 }
 
 impl Hook<'_> {
@@ -35,23 +38,31 @@ impl Hook<'_> {
     /// Why it did not succeed.
     pub(super) fn run(self) -> Result<(), String> {
         let name = self.name;
-        let output = |file: Option<std::fs::File>| file.map_or_else(Stdio::null, Stdio::from);
-        let copy = self.output.as_ref().and_then(|file| file.try_clone().ok());
+        let failed = |error| format!("{name} '{}' could not be run: {error}", self.command);
+        let (reader, writer) = std::io::pipe().map_err(failed)?;
+        let copy = writer.try_clone().map_err(failed)?;
         let mut child = Command::new("/bin/sh")
             .arg("-c")
             .arg(self.command)
             .envs(self.variables)
             .stdin(Stdio::null())
-            .stdout(output(copy))
-            .stderr(output(self.output))
+            .stdout(copy)
+            .stderr(writer)
             .process_group(0)
             .spawn()
-            .map_err(|error| format!("{name} '{}' could not be run: {error}", self.command))?;
+            .map_err(failed)?;
+        let passing = match self.output {
+            Some(output) => Some(output.begin(reader).map_err(failed)?),
+            None => None,
+        };
         let begun = Instant::now();
         let limit = (self.timeout > 0).then(|| Duration::from_secs(self.timeout));
         loop {
             match child.try_wait() {
-                Ok(Some(status)) => return judged(name, self.command, status),
+                Ok(Some(status)) => {
+                    passing.into_iter().for_each(Passing::settle);
+                    return judged(name, self.command, status);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     return Err(format!("{name} '{}' could not be waited for: {error}", self.command));
@@ -65,6 +76,7 @@ impl Hook<'_> {
                 end(&mut child);
                 return Err(format!("{name} '{}' was interrupted", self.command));
             }
+            (self.alive)();
             std::thread::sleep(TICK);
         }
     }
@@ -106,7 +118,7 @@ mod tests {
         let cancelled = AtomicBool::new(cancelled);
         let variables = both("SCRIPT", "pre").to_vec();
         let (name, cancelled) = ("hook", Some(&cancelled));
-        Hook { name, command, variables, timeout, cancelled, output: None }.run()
+        Hook { name, command, variables, timeout, cancelled, output: None, alive: &|| {} }.run()
     }
 
     #[test]

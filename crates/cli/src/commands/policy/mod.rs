@@ -13,8 +13,6 @@ mod monitor;
 mod show;
 mod survey;
 
-use std::path::Path;
-
 use snowmelt_policy::Config;
 use snowmelt_policy::config::Section;
 use snowmelt_policy::plan::{Action, Plan};
@@ -24,9 +22,10 @@ use self::books::Books;
 use self::monitor::Question;
 use self::survey::{Survey, survey};
 use crate::app::App;
-use crate::args::{PolicyArgs, PolicyCommand};
+use crate::args::{PolicyArgs, PolicyCommand, ServeArgs};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::journal::Level;
 
 /// The lock of whoever takes and prunes snapshots.
 const SNAPSHOTS: &str = "snapshots";
@@ -82,9 +81,9 @@ pub fn run(app: &mut App<'_>, args: &PolicyArgs) -> Result<Exit> {
 ///
 /// # Errors
 /// When the policy cannot be read at first.
-pub fn serve(app: &mut App<'_>, config: Option<&Path>) -> Result<Exit> {
-    let path = load::path(app, config);
-    daemon::run(app, &path)
+pub fn serve(app: &mut App<'_>, args: &ServeArgs) -> Result<Exit> {
+    let path = load::path(app, args.config.as_deref());
+    daemon::run(app, &path, Level::least(args.quiet, args.verbose))
 }
 
 fn check(app: &mut App<'_>, config: &Config, books: &Books, as_json: bool) -> Result<Exit> {

@@ -11,16 +11,18 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use snowmelt_dataset::property::{PeerProperties, PropertyName};
 use snowmelt_replicate::end::{End, Peer, Zfs};
 use snowmelt_replicate::target::{Here, Target, There};
 use snowmelt_replicate::wire::{Connection, Manners, Patience, WireError};
 
-use super::place::Remote;
+use super::place::{Remote, split_host};
 use crate::app::App;
-use crate::args::SyncArgs;
+use crate::args::{PrivilegeArgs, SyncArgs};
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::lines::Passing;
 
 /// What a shell exits with that does not find a program.
 pub(super) const NO_PROGRAM: i32 = 127;
@@ -34,11 +36,38 @@ pub(super) struct Reach<'a> {
     pub(super) remote_command: &'a str,
     /// The level of zstd with which is packed what goes over; 0 for not at all.
     pub(super) level: u8,
+    /// `property=value`, as the user wants them at the target.
+    pub(super) set: &'a [String],
+    /// Properties that the target is to take from streams.
+    pub(super) allow: &'a [String],
+    /// The source is of this machine.
+    pub(super) is_from_here: bool,
 }
 
 impl<'a> From<&'a SyncArgs> for Reach<'a> {
     fn from(args: &'a SyncArgs) -> Self {
-        Reach { rsh: &args.rsh, remote_command: &args.remote_command, level: args.compress.unwrap_or(0) }
+        Reach {
+            rsh: &args.rsh,
+            remote_command: &args.remote_command,
+            level: args.compress.unwrap_or(0),
+            set: &args.set,
+            allow: &args.allow_property,
+            is_from_here: split_host(&args.source).0.is_none(),
+        }
+    }
+}
+
+impl Reach<'_> {
+    /// Properties that a server is to take from its client besides those that are harmless: what the user sets here he may
+    /// set there. From a source of this machine to a target of this machine all are taken.
+    fn properties(self, is_here: bool) -> Vec<String> {
+        if is_here && self.is_from_here {
+            return vec!["all".to_owned()];
+        }
+        let names = self.set.iter().filter_map(|pair| pair.split_once('=')).map(|(name, _)| name);
+        let names = names.filter_map(|name| PropertyName::parse(name).ok().map(|name| name.text()));
+        let harmless = PeerProperties::default();
+        names.filter(|name| !harmless.takes(name)).chain(self.allow.iter().cloned()).collect()
     }
 }
 
@@ -177,10 +206,14 @@ impl Ways {
         let mut servers = Vec::new();
         let source = open(app, reach, source, &mut servers)?;
         let target: Option<Box<dyn Target>> = match goal {
-            Goal::Here(path) => Some(Box::new(Here::new(path.to_owned(), devices(app)))),
+            Goal::Here(path) => {
+                let target = Here::new(path.to_owned(), devices(app));
+                Some(Box::new(target.with_privileges(args.privileges.of())))
+            }
             Goal::There(remote) => {
                 let host = remote.host.as_deref().unwrap_or_default();
-                match elsewhere(reach, host, Served::Into(remote.served()), &mut servers) {
+                let served = Served::Into(remote.served(), args.privileges);
+                match elsewhere(app, reach, host, served, &mut servers) {
                     Ok(peer) => Some(Box::new(There::new(peer))),
                     Err(unreached) => {
                         // Who goes on in another way finds the pool at rest.
@@ -256,17 +289,30 @@ fn peer(
     servers: &mut Vec<Server>,
 ) -> Result<Arc<Peer>, Unreached> {
     match &place.host {
-        None => here(app, place.served(), servers),
-        Some(host) => elsewhere(reach, host, Served::From(place.served()), servers),
+        // A path is a source, which takes no properties.
+        None if place.path.is_some() => here(app, place.served(), &[], servers),
+        None => here(app, place.served(), &reach.properties(true), servers),
+        Some(host) => {
+            let properties = if place.path.is_some() { Vec::new() } else { reach.properties(false) };
+            elsewhere(app, reach, host, Served::From(place.served(), &properties), servers)
+        }
     }
 }
 
 /// A pool of this machine. Whoever owns it serves it, this process or another one.
-fn here(app: &App<'_>, served: &OsStr, servers: &mut Vec<Server>) -> Result<Arc<Peer>, Unreached> {
+fn here(
+    app: &App<'_>,
+    served: &OsStr,
+    properties: &[String],
+    servers: &mut Vec<Server>,
+) -> Result<Arc<Peer>, Unreached> {
     let attempt = format!("cannot open '{}'", served.display());
     let failed = |error: &io::Error| Unreached::Failed(CliError::failed(&attempt, error));
     let (ours, theirs) = UnixStream::pair().map_err(|error| failed(&error))?;
     let mut words: Vec<OsString> = ["serve".into(), "sync".into(), served.to_owned()].to_vec();
+    for name in properties {
+        words.extend(["--allow-property".into(), name.into()]);
+    }
     for path in app.pool_dirs() {
         words.extend(["--pool-dir".into(), path.clone().into()]);
     }
@@ -301,14 +347,15 @@ fn here(app: &App<'_>, served: &OsStr, servers: &mut Vec<Server>) -> Result<Arc<
 /// What another machine is to serve.
 #[derive(Debug, Clone, Copy)]
 enum Served<'a> {
-    /// A pool, or a directory or image as a source.
-    From(&'a OsStr),
+    /// A pool that takes these properties, or a directory or image as a source.
+    From(&'a OsStr, &'a [String]),
     /// A path as a target.
-    Into(&'a OsStr),
+    Into(&'a OsStr, PrivilegeArgs),
 }
 
 /// A pool, or something else, of another machine.
 fn elsewhere(
+    app: &App<'_>,
     reach: Reach<'_>,
     host: &str,
     served: Served<'_>,
@@ -325,10 +372,17 @@ fn elsewhere(
         .arg(remote_line(reach.remote_command, served))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| {
             Unreached::Failed(CliError::failed(format!("{attempt}: cannot run {program}"), &error))
         })?;
+    let passing = child
+        .stderr
+        .take()
+        .map(|stderr| app.context.pass_on_once().and_then(|pass_on| pass_on.begin(stderr)))
+        .transpose()
+        .map_err(|error| Unreached::Failed(CliError::failed(&attempt, &error)))?;
     let (Some(input), Some(output)) = (child.stdout.take(), child.stdin.take()) else {
         return Err(Unreached::Failed(CliError::Failed(attempt)));
     };
@@ -342,6 +396,7 @@ fn elsewhere(
         }
         Err(WireError::Closed) => {
             let status = child.wait().ok().and_then(|status| status.code());
+            passing.into_iter().for_each(Passing::settle);
             Err(match status {
                 // What ssh exits with if there is no connection.
                 Some(255) | None => Unreached::Lost(format!("{attempt}: {program} could not connect")),
@@ -363,19 +418,41 @@ fn elsewhere(
 
 /// What the shell of another machine is to run: what is served in quotes that nothing in it can end.
 fn remote_line(command: &str, served: Served<'_>) -> OsString {
-    let (flag, served) = match served {
-        Served::From(served) => ("", served),
-        Served::Into(served) => ("--into ", served),
+    let mut line = format!("{command} serve sync ").into_bytes();
+    let served = match served {
+        Served::From(served, properties) => {
+            for name in properties {
+                line.extend(b"--allow-property ");
+                quote(name.as_bytes(), &mut line);
+                line.push(b' ');
+            }
+            served
+        }
+        Served::Into(served, privileges) => {
+            line.extend(b"--into ");
+            if privileges.setuid {
+                line.extend(b"--setuid ");
+            }
+            if privileges.devices {
+                line.extend(b"--devices ");
+            }
+            served
+        }
     };
-    let mut line = format!("{command} serve sync {flag}'").into_bytes();
-    for byte in served.as_bytes() {
+    quote(served.as_bytes(), &mut line);
+    OsString::from_vec(line)
+}
+
+/// A word in quotes that nothing in it can end.
+fn quote(word: &[u8], line: &mut Vec<u8>) {
+    line.push(b'\'');
+    for byte in word {
         match byte {
             b'\'' => line.extend(b"'\\''"),
             _ => line.push(*byte),
         }
     }
     line.push(b'\'');
-    OsString::from_vec(line)
 }
 
 /// The writing half of a socket: when it is dropped the other side reads the end, though the reading half is still here.
@@ -409,9 +486,17 @@ mod tests {
             ("/a b;$(rm)`x`\"\\", "snowmelt serve sync '/a b;$(rm)`x`\"\\'"),
             ("/it's", "snowmelt serve sync '/it'\\''s'"),
         ] {
-            assert_eq!(remote_line("snowmelt", Served::From(OsStr::new(served))), line);
+            assert_eq!(remote_line("snowmelt", Served::From(OsStr::new(served), &[])), line);
         }
-        let into = remote_line("snowmelt", Served::Into(OsStr::new("/it's")));
+        let properties = ["mountpoint".to_owned(), "a:b".to_owned()];
+        let with = remote_line("snowmelt", Served::From(OsStr::new("tank"), &properties));
+        assert_eq!(with, "snowmelt serve sync --allow-property 'mountpoint' --allow-property 'a:b' 'tank'");
+        let into = remote_line("snowmelt", Served::Into(OsStr::new("/a"), PrivilegeArgs::default()));
+        assert_eq!(into, "snowmelt serve sync --into '/a'");
+        let all = PrivilegeArgs { setuid: true, devices: true };
+        let into = remote_line("snowmelt", Served::Into(OsStr::new("/a"), all));
+        assert_eq!(into, "snowmelt serve sync --into --setuid --devices '/a'");
+        let into = remote_line("snowmelt", Served::Into(OsStr::new("/it's"), PrivilegeArgs::default()));
         assert_eq!(into, "snowmelt serve sync --into '/it'\\''s'");
     }
 }

@@ -58,6 +58,8 @@ fn elsewhere(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result<Exit
         origin: None,
         properties: settings.options.set,
         exclude: settings.options.exclude,
+        only_adds: false,
+        wants_notes: true,
     };
     let input = app.context.stdin.try_clone().map_err(CliError::Output)?;
     let end = OneEnd::open(app, args, target)?;
@@ -92,7 +94,10 @@ fn pass(
     let copied = copy(Box::new(Given(input)), &mut sink, &mut shown);
     shown.finish();
     match copied {
-        Ok(count) => sink.finish().map(|()| count).map_err(told),
+        Ok(count) => {
+            sink.finish().map_err(told)?.iter().for_each(|note| app.context.complain(note));
+            Ok(count)
+        }
         // The receiver knows why it takes no more.
         Err(failure) if failure.kind == FailureKind::Other => {
             Err(told(sink.finish().err().unwrap_or(failure)))

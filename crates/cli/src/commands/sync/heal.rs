@@ -22,7 +22,14 @@ pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
     if source == target {
         return Err(CliError::Failed(format!("{attempt}: they are the same")));
     }
-    let reach = Reach { rsh: &args.rsh, remote_command: &args.remote_command, level: 0 };
+    let reach = Reach {
+        rsh: &args.rsh,
+        remote_command: &args.remote_command,
+        level: 0,
+        set: &[],
+        allow: &[],
+        is_from_here: false,
+    };
     let peers = Peers::open(app, reach, &source, &target).map_err(|unreached| match unreached {
         Unreached::Lost(why) | Unreached::Busy(why) => CliError::Failed(why),
         Unreached::Failed(error) => error,

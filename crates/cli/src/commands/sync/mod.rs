@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use snowmelt_dataset::property::{Types, format_bytes, parse_size};
+use snowmelt_dataset::property::{PeerProperties, Types, format_bytes, parse_size};
 use snowmelt_replicate::limit::Limit;
 use snowmelt_replicate::plan::{Marks, Options};
 use snowmelt_replicate::request::{TakeIn, TakenIn};
@@ -220,6 +220,8 @@ impl Settings {
                     .map_err(|error| CliError::Usage(format!("{attempt}: {error}")))
             })
             .collect::<Result<_>>()?;
+        PeerProperties::with(args.allow_property.iter().map(String::as_str))
+            .map_err(|error| CliError::Usage(format!("{attempt}: --allow-property: {error}")))?;
         let rate = rate(args)?;
         check_identifier(args)?;
         let options = Options {
@@ -343,7 +345,9 @@ fn once(
     let cancelled = app.context.cancelled.clone();
     let shown = (!args.json).then(|| Progress::bytes(app.context, None));
     let history = history(app);
-    let teller = Teller { app: Mutex::new(app), verbose: args.verbose && !args.json, shown };
+    // A directory goes by the name that the user gave it, not by that of its shadow.
+    let named = taken.is_some().then_some(&*args.source);
+    let teller = Teller { app: Mutex::new(app), verbose: args.verbose && !args.json, shown, source: named };
     let sync = Sync {
         source: &*ends.source,
         source_root,
@@ -399,6 +403,8 @@ struct Teller<'a, 'b> {
     app: Mutex<&'a mut App<'b>>,
     verbose: bool,
     shown: Option<Progress>,
+    /// What the user called the source, where that is not a dataset.
+    source: Option<&'a str>,
 }
 
 impl Teller<'_, '_> {
@@ -412,7 +418,8 @@ impl Teller<'_, '_> {
             Event::Begin { snapshot, target, resumes } => {
                 if let Some(shown) = &self.shown {
                     let verb = if *resumes { "resuming " } else { "" };
-                    shown.message(format!("{verb}{snapshot} to {target}  "));
+                    let source = self.source.unwrap_or(snapshot);
+                    shown.message(&format!("{verb}{source} to {target}"));
                 }
             }
             Event::Bytes(more) => {
@@ -422,7 +429,8 @@ impl Teller<'_, '_> {
             }
             Event::End { snapshot, target, bytes, took } if self.verbose => {
                 let bytes = format_bytes(*bytes);
-                self.say(&format!("{snapshot} to {target}: {bytes} in {:.1} s", took.as_secs_f64()));
+                let source = self.source.unwrap_or(snapshot);
+                self.say(&format!("{source} to {target}: {bytes} in {:.1} s", took.as_secs_f64()));
             }
             Event::Note(note) => {
                 let Ok(mut app) = self.app.lock() else { return };

@@ -71,6 +71,13 @@ pub(in crate::commands) fn parse(app: &App<'_>, text: &str) -> Result<Place> {
     if text.starts_with(['/', '.', '~']) {
         return Ok(Place::Path(app.context.path(text)));
     }
+    if let Some((kind, _)) = text.split_once("://")
+        && !kind.contains('/')
+    {
+        return Err(CliError::Usage(format!(
+            "'{text}': there is no such kind of place as '{kind}://' (host:pool/dataset, host:/directory and rsync:// are some)"
+        )));
+    }
     let (host, rest) = split_host(text);
     let (is_zfs, dataset) = match rest.strip_prefix("zfs:") {
         Some(dataset) => (true, dataset),

@@ -54,8 +54,8 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, source: &Remote, target: &
             ));
         }
         if taken.failures > 0 {
-            let attempt = format!("cannot sync all of '{}'", args.source);
-            app.context.complain(import_directory::failures(&attempt, taken.failures));
+            let done = format!("synced '{}' to '{}'", args.source, args.target);
+            app.context.complain(import_directory::failures(&done, taken.failures));
         }
         return Ok(if matches!(sent, Exit::Ok) && taken.failures > 0 { Exit::Partial } else { sent });
     }

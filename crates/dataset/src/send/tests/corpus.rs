@@ -179,6 +179,10 @@ fn check_substream(datasets: &Datasets, copy: &Datasets, label: &str, stream: &[
     let sent = run(&plan).unwrap_or_else(|error| panic!("{label}: {error}"));
     let ours = parse(&sent);
     check_begin(label, &begin_of(&sent), &begin);
+    for (_, packed) in begins(&sent) {
+        // XDR in units of 8 bytes: the only encoding that machines of either byte order read.
+        assert!(packed.first().is_none_or(|encoding| *encoding == 1) && packed.len() % 8 == 0, "{label}");
+    }
     if begin.from_guid == 0 {
         compare(label, &plain(&ours), &plain(&theirs));
     } else {

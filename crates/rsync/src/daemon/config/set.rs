@@ -141,6 +141,7 @@ impl Config {
             "port" => self.port = Some(number(value)?),
             "pidfile" => self.pid_file = Some(value.into()),
             "listenbacklog" => self.listen_backlog = Some(number(value)?),
+            "maxconnectionsperaddress" => self.max_connections_per_address = number(value)?,
             "proxyprotocol" => self.proxy_protocol = boolean(value)?,
             "proxyprotocolhosts" => self.proxy_protocol_hosts = Some(HostList::parse(words(value))?),
             "daemonuid" | "daemongid" | "daemonchroot" => {

@@ -1,13 +1,12 @@
-//! A member whose label is a pipe that nobody writes to does not answer until somebody does.
+//! A member whose label cannot be read for a while does not answer.
 
-use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::time::Instant;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
 use super::*;
+use crate::directory::stalled;
 use crate::mirror::locate::open_within;
 use crate::mirror::{MemberState, MemberStatus, MirrorStore};
 use crate::{CreateOptions, PoolLabel, SegmentId, create_mirror};
@@ -43,20 +42,12 @@ impl Mirrored {
     }
 
     fn hang(&self, member: &str) {
-        let label = self.path(member).join("label");
-        fs::rename(&label, label.with_extension("away")).unwrap();
-        mknodat(CWD, &label, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        stalled::stall(self.path(member));
     }
 
     /// Answers all that has been asked, and all that will be.
     fn answer(&self, member: &str) {
-        let label = self.path(member).join("label");
-        let waiting = label.with_extension("waiting");
-        fs::rename(&label, &waiting).unwrap();
-        fs::rename(label.with_extension("away"), &label).unwrap();
-        // They read an empty label, and then the copy.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        drop(File::options().write(true).custom_flags(flags).open(waiting).unwrap());
+        stalled::let_go(&self.path(member));
     }
 }
 

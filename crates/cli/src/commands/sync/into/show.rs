@@ -98,7 +98,7 @@ pub(in super::super) struct Shown<'a> {
 impl<'a> Shown<'a> {
     /// Counts names.
     pub(super) fn items(app: &'a mut App<'_>, args: &SyncArgs) -> Result<Self, Unreached> {
-        Self::new(app, args, Progress::items)
+        Self::new(app, args, Progress::entries)
     }
 
     /// Counts bytes.

@@ -1,0 +1,217 @@
+//! Which pool was at a place when it was last open: so that another one there is not taken for it.
+//!
+//! One line for each place in `known_pools` beside the list of pools: path, guid, whether the pool is encrypted, and its
+//! name, separated by tabs. A place that is not listed is learned when its pool is opened. Docs: `docs/cli.md`, "Known pools".
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use snowmelt_store::Location;
+
+use super::registry::Registry;
+use super::{Places, shadow, stream_index};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+
+const HEADER: &str = "Pools that were open here: path, guid, encryption, name. Written by snowmelt.";
+
+/// What is known of the pools at all places.
+pub struct Pins(Registry);
+
+/// The pool that was found at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Without symbolic links; an address for a pool in an object store.
+    pub place: PathBuf,
+    /// Its guid.
+    pub guid: u64,
+    /// Whether it is encrypted.
+    pub is_encrypted: bool,
+    /// Its name.
+    pub name: String,
+}
+
+impl Pin {
+    fn line(&self) -> PathBuf {
+        let encrypted = if self.is_encrypted { "on" } else { "off" };
+        let mut line = self.place.as_os_str().to_owned().into_vec();
+        line.extend_from_slice(
+            format!("\tguid={}\tencryption={encrypted}\tname={}", self.guid, self.name).as_bytes(),
+        );
+        std::ffi::OsString::from_vec(line).into()
+    }
+
+    fn parse(line: &Path) -> Option<Self> {
+        let mut words = line.as_os_str().as_bytes().split(|byte| *byte == b'\t');
+        let place = PathBuf::from(OsStr::from_bytes(words.next()?));
+        let mut pin = Self { place, guid: 0, is_encrypted: false, name: String::new() };
+        for word in words {
+            match std::str::from_utf8(word).ok()?.split_once('=')? {
+                ("guid", value) => pin.guid = value.parse().ok()?,
+                ("encryption", value) => pin.is_encrypted = value == "on",
+                ("name", value) => value.clone_into(&mut pin.name),
+                // Of a later version.
+                _ => {}
+            }
+        }
+        (pin.guid != 0).then_some(pin)
+    }
+
+    fn words(&self) -> String {
+        let encrypted = if self.is_encrypted { "encrypted" } else { "not encrypted" };
+        format!("'{}' (guid {}, {encrypted})", self.name, self.guid)
+    }
+}
+
+impl Pins {
+    /// Those of the user of this command.
+    pub fn of(context: &Context) -> Self {
+        let file = Places::new(context, &[]).config_dir().join("known_pools");
+        Self(Registry::with_header(file, HEADER))
+    }
+
+    fn all(&self) -> Vec<Pin> {
+        self.0.read().unwrap_or_default().iter().filter_map(|line| Pin::parse(line)).collect()
+    }
+
+    /// Refuses a pool without encryption where an encrypted one is known. Nothing of it needs to have been read.
+    ///
+    /// # Errors
+    /// When it is not the pool that is known.
+    pub fn check_encryption(&self, place: &Path, is_encrypted: bool) -> Result<()> {
+        match self.all().into_iter().find(|pin| pin.place == place) {
+            Some(known) if known.is_encrypted && !is_encrypted => {
+                Err(refused(place, &known, "one that is not encrypted"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`verify`](Self::verify); a pool that passes is known from now on.
+    ///
+    /// # Errors
+    /// When it is not the pool that is known.
+    pub fn check(&self, found: &Pin) -> Result<()> {
+        self.verify(found)?;
+        if !self.all().contains(found) && !is_made_by_us(&found.name) {
+            self.set(found);
+        }
+        Ok(())
+    }
+
+    /// Refuses a pool that is not the one that is known at its place.
+    ///
+    /// # Errors
+    /// When it is not the pool that is known.
+    pub fn verify(&self, found: &Pin) -> Result<()> {
+        let all = self.all();
+        if all.contains(found) || is_made_by_us(&found.name) {
+            return Ok(());
+        }
+        for known in &all {
+            let is_here = known.place == found.place;
+            let is_namesake = known.name == found.name && known.place.parent() == found.place.parent();
+            let is_stripped = known.is_encrypted && !found.is_encrypted;
+            // The names of disks change places: a pool that is known elsewhere is no stranger.
+            let is_other = is_here && known.guid != found.guid && !is_known_elsewhere(&all, found);
+            if is_other || is_stripped && (is_here || is_namesake) {
+                return Err(refused(&found.place, known, &found.words()));
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on this pool is known at its place. Where the list cannot be written nothing is remembered.
+    pub fn set(&self, found: &Pin) {
+        if found.name.contains(['\t', '\n']) || found.place.as_os_str().as_bytes().contains(&b'\t') {
+            return;
+        }
+        let _ =
+            self.0.replace(&found.line(), |line| Pin::parse(line).is_none_or(|pin| pin.place == found.place));
+    }
+
+    /// No pool is known at these places any more.
+    pub fn forget(&self, places: &[PathBuf]) {
+        if self.all().iter().any(|pin| places.contains(&pin.place)) {
+            let is_of = |line: &Path| Pin::parse(line).is_none_or(|pin| places.contains(&pin.place));
+            let _ = self.0.remove_all(is_of);
+        }
+    }
+}
+
+fn is_known_elsewhere(all: &[Pin], found: &Pin) -> bool {
+    all.iter().any(|pin| pin.guid == found.guid && pin.is_encrypted == found.is_encrypted)
+}
+
+/// Shadows and indexes of streams are made anew whenever that is of use.
+fn is_made_by_us(name: &str) -> bool {
+    shadow::is_name(name) || stream_index::is_name(name)
+}
+
+/// The place of a pool, as it is listed.
+pub fn place(location: &Location) -> PathBuf {
+    match location {
+        Location::Object(object) => object.url.clone(),
+        // Whoever asks has opened the pool, so this does not wait.
+        other => std::fs::canonicalize(other.path()).unwrap_or_else(|_| other.path().to_owned()),
+    }
+}
+
+fn refused(place: &Path, known: &Pin, found: &str) -> CliError {
+    let place = place.display();
+    CliError::Failed(format!(
+        "the pool at {place} is not the one that is known: that was {}, and now there is {found}\nsomebody who can write \
+         there may have replaced it; if that was you, 'snowmelt pool import --accept-new {place}' takes the new one",
+        known.words()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(place: &str, guid: u64, is_encrypted: bool) -> Pin {
+        Pin { place: place.into(), guid, is_encrypted, name: "tank".to_owned() }
+    }
+
+    fn pins(dir: &tempfile::TempDir) -> Pins {
+        Pins(Registry::with_header(dir.path().join("known_pools"), HEADER))
+    }
+
+    #[test]
+    fn lines_are_read_back() {
+        for pin in [pin("/a b", 7, true), pin("s3://b/p", u64::MAX, false)] {
+            assert_eq!(Pin::parse(&pin.line()), Some(pin));
+        }
+        assert_eq!(Pin::parse(Path::new("/a")), None);
+    }
+
+    #[test]
+    fn another_pool_at_a_known_place_is_refused_until_it_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let pins = pins(&dir);
+        pins.check(&pin("/p/a", 1, true)).unwrap();
+        pins.check(&pin("/p/a", 1, true)).unwrap();
+        let error = pins.check(&pin("/p/a", 2, true)).unwrap_err().to_string();
+        assert!(error.contains("guid 1") && error.contains("pool import --accept-new /p/a"), "{error}");
+        pins.check(&pin("/p/a", 1, false)).unwrap_err();
+        pins.check_encryption(Path::new("/p/a"), false).unwrap_err();
+        pins.check_encryption(Path::new("/p/a"), true).unwrap();
+        // Found before it by its name, as whoever can write to a directory of pools may arrange.
+        pins.check(&pin("/p/0", 3, false)).unwrap_err();
+        pins.check(&pin("/elsewhere/0", 3, false)).unwrap();
+        pins.forget(&["/p/a".into()]);
+        pins.check(&pin("/p/a", 2, false)).unwrap();
+    }
+
+    #[test]
+    fn disks_whose_names_change_places_are_still_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let pins = pins(&dir);
+        pins.check(&pin("/dev/sda", 1, false)).unwrap();
+        pins.check(&pin("/dev/sdb", 2, false)).unwrap();
+        pins.check(&pin("/dev/sda", 2, false)).unwrap();
+        pins.check(&pin("/dev/sdb", 3, false)).unwrap_err();
+    }
+}

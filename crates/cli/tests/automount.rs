@@ -1,0 +1,238 @@
+//! `zfs` and `zpool` mount and unmount by themselves, as those of ZFS do.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::mounting::{Mounting, mounted_below};
+use common::{Said, Scratch};
+
+/// A pool `tank` whose filesystems belong below `mnt`, and a shell that has this turned on.
+struct World {
+    world: Mounting,
+}
+
+impl World {
+    fn new() -> Self {
+        let world = Mounting::new(Scratch::with_pool());
+        world.scratch.ok(&format!("set canmount=off mountpoint={} tank", world.dir().display()));
+        Self { world }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = self.world.scratch.command(line);
+        command.env("SNOWMELT_AUTOMOUNT", "on");
+        command
+    }
+
+    fn run(&self, line: &str) -> Said {
+        Said::of(self.command(line))
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let said = self.run(line);
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
+        said.out
+    }
+
+    fn fails(&self, line: &str) -> String {
+        let said = self.run(line);
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{line}: {said:?}");
+        said.err
+    }
+
+    /// Where something is below the mountpoint of the pool.
+    fn at(&self, path: &str) -> PathBuf {
+        if path.is_empty() { self.world.dir() } else { self.world.dir().join(path) }
+    }
+
+    /// What is mounted, by its place below `mnt`, in order.
+    fn mounted(&self) -> Vec<String> {
+        let top = self.world.dir();
+        let mut dirs: Vec<String> = mounted_below(&top)
+            .into_iter()
+            .map(|dir| dir.strip_prefix(&top).unwrap().to_str().unwrap().to_owned())
+            .collect();
+        dirs.sort();
+        dirs
+    }
+
+    fn home(&self) -> &std::path::Path {
+        self.world.scratch.path()
+    }
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_is_created_is_mounted_and_what_is_destroyed_unmounted() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    assert_eq!(world.mounted(), ["a"]);
+    // From now on there is a process in the background, which mounts by itself.
+    world.ok("zfs create -p tank/a/b/c");
+    assert_eq!(world.mounted(), ["a", "a/b", "a/b/c"]);
+    fs::write(world.at("a/b/c/file"), b"content").unwrap();
+    world.ok("zfs snapshot tank/a/b/c@s");
+    world.ok("zfs clone tank/a/b/c@s tank/clone");
+    assert_eq!(fs::read(world.at("clone/file")).unwrap(), b"content");
+    world.ok("zfs create -u tank/u");
+    world.ok("zfs create -o canmount=noauto tank/n");
+    world.ok("zfs create -o mountpoint=none tank/none");
+    world.ok("zfs create -s -V 1M tank/volume");
+    assert_eq!(world.mounted(), ["a", "a/b", "a/b/c", "clone"]);
+    assert_eq!(world.ok("zfs get -Ho value mounted tank/a/b"), "yes\n");
+    world.ok("zfs destroy tank/clone");
+    assert!(!world.at("clone").exists());
+    let open = File::open(world.at("a/b/c/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("a/b/c").display());
+    assert_eq!(world.fails("zfs destroy -r tank/a"), busy);
+    drop(open);
+    assert_eq!(world.mounted(), ["a", "a/b", "a/b/c"]);
+    world.ok("zfs destroy -r tank/a");
+    assert_eq!(world.mounted(), [""; 0]);
+    assert!(!world.at("a").exists());
+    world.world.wait_until_closed();
+    world.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn mounts_follow_names_and_properties() {
+    let world = World::new();
+    world.ok("zfs create -p tank/a/b");
+    fs::write(world.at("a/b/file"), b"content").unwrap();
+    world.ok("zfs rename tank/a tank/z");
+    assert_eq!(world.mounted(), ["z", "z/b"]);
+    assert_eq!(fs::read(world.at("z/b/file")).unwrap(), b"content");
+    assert!(!world.at("a").exists());
+    let open = File::open(world.at("z/b/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("z/b").display());
+    assert_eq!(world.fails("zfs rename tank/z tank/y"), busy);
+    let elsewhere = format!("zfs set mountpoint={} tank/z", world.at("elsewhere").display());
+    assert_eq!(world.fails(&elsewhere), busy);
+    drop(open);
+    assert_eq!(world.mounted(), ["z", "z/b"]);
+    world.ok(&elsewhere);
+    assert_eq!(world.mounted(), ["elsewhere", "elsewhere/b"]);
+    assert_eq!(fs::read(world.at("elsewhere/b/file")).unwrap(), b"content");
+    world.ok("zfs set canmount=off tank/z");
+    assert_eq!(world.mounted(), ["elsewhere/b"]);
+    world.ok("zfs set canmount=noauto tank/z/b");
+    assert_eq!(world.mounted(), ["elsewhere/b"]);
+    world.ok("zfs inherit mountpoint tank/z");
+    assert_eq!(world.mounted(), ["z/b"]);
+    world.ok("zfs set readonly=on tank/z/b");
+    let refused = fs::write(world.at("z/b/new"), b"new").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    world.ok("zfs set mountpoint=none tank/z/b");
+    assert_eq!(world.mounted(), [""; 0]);
+    world.ok("zfs set canmount=on tank/z/b");
+    world.ok("zfs inherit mountpoint tank/z/b");
+    assert_eq!(world.mounted(), ["z/b"]);
+    world.ok("zfs unmount tank/z/b");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_receive_mounts_what_it_makes_and_both_commands_end() {
+    let world = World::new();
+    world.ok("zfs create -u tank/a");
+    world.ok("zfs snapshot tank/a@s");
+    // The sender owns the pool meanwhile; it must not stay for what the receiver mounts.
+    for (flags, mounted) in [("-u", vec![]), ("", vec!["copy"])] {
+        let mut sender = world.command("zfs send tank/a@s").stdout(Stdio::piped()).spawn().unwrap();
+        let target = if flags.is_empty() { "copy" } else { "hidden" };
+        let mut receiver = world.command(&format!("zfs receive {flags} tank/{target}"));
+        let received = receiver.stdin(sender.stdout.take().unwrap()).output().unwrap();
+        assert!(received.status.success(), "{received:?}");
+        assert!(sender.wait().unwrap().success());
+        assert_eq!(world.mounted(), mounted);
+    }
+    // What is mounted stays so.
+    fs::write(world.at("copy/file"), b"file").unwrap();
+    world.ok("zfs rollback tank/copy@s");
+    assert!(!world.at("copy/file").exists());
+    world.ok("zfs unmount tank/copy");
+    // Without the words of ZFS nothing is mounted, and no process stays.
+    world.world.wait_until_closed();
+    world.ok("create tank/quiet");
+    assert_eq!(world.mounted(), [""; 0]);
+    assert!(world.world.owner().is_none());
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn overlay_off_wants_an_empty_directory() {
+    let world = World::new();
+    fs::create_dir(world.at("full")).unwrap();
+    fs::write(world.at("full/file"), b"file").unwrap();
+    let refused = format!(
+        "cannot mount '{}': directory is not empty\nfilesystem successfully created, but not mounted\n",
+        world.at("full").display()
+    );
+    world.ok("zfs create -u -o overlay=off tank/first");
+    world.ok("zfs mount tank/first");
+    assert_eq!(world.fails("zfs create -o overlay=off tank/full"), refused);
+    let refused = format!("cannot mount '{}': directory is not empty\n", world.at("full").display());
+    assert_eq!(world.fails("zfs mount tank/full"), refused);
+    // One that fails does not keep the others from being mounted, and is told by the status.
+    world.ok("zfs unmount -a");
+    world.world.wait_until_closed();
+    assert_eq!(world.fails("zfs mount -a"), refused);
+    assert!(world.mounted().contains(&"first".to_owned()));
+    world.ok("zfs mount -O tank/full");
+    assert!(world.mounted().contains(&"full".to_owned()));
+    world.ok("zfs unmount -a");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn pools_are_mounted_by_import_and_unmounted_by_export_and_destroy() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    fs::write(world.at("a/file"), b"content").unwrap();
+    let open = File::open(world.at("a/file")).unwrap();
+    let said = world.run("zpool export tank");
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("pool or dataset is busy"), "{said:?}");
+    drop(open);
+    let pool = world.world.scratch.ok("pool list -Ho name");
+    assert_eq!(pool, "tank\n");
+    let image = world.home().join("other.img");
+    File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
+    let place = world.at("other");
+    world.ok(&format!("zpool create -O mountpoint={} other {}", place.display(), image.display()));
+    assert!(world.mounted().contains(&"other".to_owned()));
+    world.ok("zfs create other/fs");
+    fs::write(place.join("fs/file"), b"content").unwrap();
+    world.ok("zpool export other");
+    assert!(!world.mounted().iter().any(|dir| dir.starts_with("other")));
+    world.ok(&format!("zpool import -N {}", image.display()));
+    assert!(!world.mounted().iter().any(|dir| dir.starts_with("other")));
+    world.ok("zpool export other");
+    world.ok(&format!("zpool import {}", image.display()));
+    assert_eq!(fs::read(place.join("fs/file")).unwrap(), b"content");
+    world.ok("zpool destroy other");
+    assert!(!world.mounted().iter().any(|dir| dir.starts_with("other")));
+    world.ok("zfs unmount -a");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn options_of_a_mount_are_temporary_values() {
+    let world = World::new();
+    world.ok("zfs create -o readonly=off tank/a");
+    world.ok("zfs mount -o remount,noatime,ro tank/a");
+    let shown = |name: &str| world.ok(&format!("zfs get -Ho value,source {name} tank/a"));
+    assert_eq!(shown("atime"), "off\ttemporary\n");
+    assert_eq!(shown("readonly"), "on\ttemporary\n");
+    assert_eq!(shown("exec"), "on\tdefault\n");
+    world.ok("zfs unmount tank/a");
+    assert_eq!(shown("atime"), "on\tdefault\n");
+    assert_eq!(shown("readonly"), "off\tlocal\n");
+}

@@ -1,0 +1,272 @@
+//! Words of `zfs` and `zpool` whose details tools and scripts rely on.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::fs;
+
+use common::mounting::Mounting;
+use common::{Scratch, demo};
+
+fn two_pools() -> Scratch {
+    let scratch = Scratch::with_pool();
+    scratch.ok("pool create dozer");
+    scratch.ok("create tank/a");
+    scratch.ok("create dozer/b");
+    scratch
+}
+
+#[test]
+fn one_command_changes_datasets_of_several_pools() {
+    let scratch = two_pools();
+    scratch.ok("set com.example:x=1 tank/a dozer/b tank");
+    assert_eq!(scratch.ok("get -Ho value com.example:x tank/a dozer/b tank"), "1\n1\n1\n");
+    // What one pool refuses, the others do all the same.
+    let said = scratch.run("set com.example:x=2 tank/a nopool/x dozer/b");
+    assert_eq!((said.code, said.err.as_str()), (1, "cannot open 'nopool/x': dataset does not exist\n"));
+    assert_eq!(scratch.ok("get -Ho value com.example:x tank/a dozer/b"), "2\n2\n");
+    scratch.ok("inherit com.example:x tank/a dozer/b");
+    assert_eq!(scratch.ok("get -Ho name,value com.example:x tank/a dozer/b"), "dozer/b\t-\ntank/a\t1\n");
+    scratch.ok("snapshot tank/a@s");
+    scratch.ok("snapshot dozer/b@s");
+    scratch.ok("hold keep tank/a@s dozer/b@s");
+    let holds = scratch.ok("holds -H tank/a@s dozer/b@s");
+    assert_eq!(
+        holds.lines().map(|line| line.split('\t').next().unwrap()).collect::<Vec<_>>(),
+        ["tank/a@s", "dozer/b@s"]
+    );
+    scratch.ok("release keep tank/a@s dozer/b@s");
+    assert_eq!(scratch.ok("holds -H tank/a@s dozer/b@s"), "");
+}
+
+#[test]
+fn a_missing_bookmark_is_told_in_the_words_that_tools_match() {
+    let scratch = two_pools();
+    for (line, name) in
+        [("get guid tank/a#b", "tank/a#b"), ("list tank/a#b", "tank/a#b"), ("get guid tank/x#b", "tank/x#b")]
+    {
+        let missing = format!("cannot open '{name}': no such pool or dataset\n");
+        assert_eq!(scratch.fails(1, line), missing, "{line}");
+    }
+}
+
+#[test]
+fn counts_of_a_pool_have_no_unit() {
+    let scratch = Scratch::with_pool();
+    assert_eq!(scratch.ok("pool list -Ho freeing,leaked tank"), "0\t0\n");
+}
+
+#[test]
+fn the_size_of_a_new_volume_is_rounded_up() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 100K tank/v");
+    scratch.ok("create -s -b 64K -V 1 tank/w");
+    assert_eq!(scratch.ok("get -Hpo value volsize tank/v tank/w"), "114688\n65536\n");
+}
+
+#[test]
+fn create_with_parents_minds_another_type() {
+    let scratch = two_pools();
+    scratch.ok("create -p tank/a");
+    assert_eq!(
+        scratch.fails(1, "create -p -V 1M tank/a"),
+        "cannot create 'tank/a': dataset already exists\n"
+    );
+    scratch.ok("create -s -V 1M tank/v");
+    scratch.ok("create -p -s -V 1M tank/v");
+    assert_eq!(scratch.fails(1, "create -p tank/v"), "cannot create 'tank/v': dataset already exists\n");
+}
+
+#[test]
+fn options_that_are_given_twice_are_refused() {
+    let scratch = Scratch::with_home();
+    for (line, why) in [
+        ("receive -x atime -x atime tank/x", "property 'atime' specified multiple times"),
+        ("receive -o atime=on -o atime=off tank/x", "property 'atime' specified multiple times"),
+        ("receive -o atime=on -x atime tank/x", "property 'atime' specified multiple times"),
+        ("send -n -i @a -i @a tank/home@b", "only one incremental source can be given"),
+    ] {
+        let said = scratch.run_with_input(line, &demo("full.zstream"));
+        assert_eq!((said.code, said.err.lines().next()), (2, Some(why)), "{line}");
+    }
+}
+
+#[test]
+fn lists_of_snapshots_may_have_empty_names() {
+    let scratch = two_pools();
+    for name in ["s1", "s2", "s3", "s4"] {
+        scratch.ok(&format!("snapshot tank/a@{name}"));
+    }
+    scratch.ok("destroy tank/a@s1,@,s2,,,,s3,");
+    assert_eq!(scratch.ok("list -Ho name -t snapshot tank/a"), "tank/a@s4\n");
+    let nothing = "could not find any snapshots to destroy; check snapshot names.\n";
+    assert_eq!(scratch.fails(1, "destroy tank/a@,"), nothing);
+}
+
+#[test]
+fn the_key_of_what_has_none_has_no_place() {
+    let scratch = two_pools();
+    assert_eq!(
+        scratch.fails(1, "set keylocation=prompt tank/a"),
+        "cannot set property for 'tank/a': keylocation may only be set on encryption roots\n"
+    );
+}
+
+#[test]
+fn a_clone_has_bookmarks_of_its_history() {
+    let scratch = two_pools();
+    scratch.ok("snapshot tank/a@early");
+    scratch.ok("snapshot tank/a@origin");
+    scratch.ok("snapshot tank/a@late");
+    scratch.ok("clone tank/a@origin tank/c");
+    scratch.ok("bookmark tank/a@early tank/c#early");
+    scratch.ok("bookmark tank/a@origin tank/c#origin");
+    assert_eq!(
+        scratch.fails(1, "bookmark tank/a@late tank/c#late"),
+        "cannot create bookmark 'tank/c#late': bookmark is in a different dataset than its source\n"
+    );
+    let guids = scratch.ok("get -Hpo value guid tank/a@early tank/c#early");
+    let guids: Vec<_> = guids.lines().collect();
+    assert_eq!(guids[0], guids[1]);
+    // An incremental from one, whether or not its snapshot is still there.
+    scratch.ok("snapshot tank/c@1");
+    let first = scratch.to_file("send -i #origin tank/c@1", "one.zstream");
+    scratch.receive("receive tank/copy", &scratch.to_file("send tank/a@origin", "origin.zstream"));
+    scratch.receive("receive tank/copy", &first);
+}
+
+#[test]
+fn diff_wants_the_earlier_snapshot_first() {
+    let scratch = Scratch::with_home();
+    let names = scratch.ok("list -Ho name -t snapshot tank/home");
+    let names: Vec<_> = names.lines().collect();
+    assert!(!scratch.ok(&format!("diff {} {}", names[0], names[1])).is_empty());
+    let refused = scratch.fails(1, &format!("diff {} {}", names[1], names[0]));
+    assert_eq!(refused, format!("'{}' is not an earlier snapshot from the same fs\n", names[1]));
+}
+
+#[test]
+fn diff_names_files_where_they_would_be_mounted() {
+    let scratch = Scratch::with_home();
+    let names = scratch.ok("list -Ho name -t snapshot tank/home");
+    let names: Vec<_> = names.lines().collect();
+    let diff = format!("diff -H {} {}", names[0], names[1]);
+    assert!(
+        scratch.ok(&diff).lines().all(|line| line.split('\t').nth(1).unwrap().starts_with("/tank/home/"))
+    );
+    scratch.ok("set mountpoint=/srv/home tank/home");
+    assert!(scratch.ok(&diff).lines().all(|line| line.split('\t').nth(1).unwrap().starts_with("/srv/home/")));
+    scratch.ok("set mountpoint=none tank/home");
+    assert!(
+        scratch.ok(&diff).lines().all(|line| line.split('\t').nth(1).unwrap().starts_with("/tank/home/"))
+    );
+}
+
+#[test]
+fn a_mistyped_target_of_receive_is_not_made() {
+    let scratch = Scratch::with_home();
+    let newest = scratch.ok("list -Ho name -t snapshot tank/home").lines().last().unwrap().to_owned();
+    let plain = scratch.to_file(&format!("send {newest}"), "plain.zstream");
+    let package = scratch.to_file(&format!("send -R {newest}"), "package.zstream");
+    let before = scratch.ok("list -Ho name");
+    for option in ["-d", "-e", "-nd", "-ne"] {
+        for stream in [&plain, &package] {
+            let said = scratch.run_with_input(&format!("receive {option} tank/mistyped"), stream);
+            assert_eq!(
+                (said.code, said.err.as_str()),
+                (1, "cannot receive: specified fs (tank/mistyped) does not exist\n"),
+                "{option}"
+            );
+        }
+    }
+    assert_eq!(scratch.ok("list -Ho name"), before);
+    scratch.ok("create tank/there");
+    scratch.receive("receive -d tank/there", &plain);
+    scratch.ok("create tank/here");
+    scratch.receive("receive -e tank/here", &package);
+    assert!(scratch.ok("list -Ho name").contains("tank/there/home\n"));
+    assert!(scratch.ok("list -Ho name").contains("tank/here/home\n"));
+}
+
+#[test]
+fn a_filesystem_is_sent_as_it_is_now() {
+    let scratch = Scratch::with_home();
+    let names = scratch.ok("list -Ho name -t snapshot tank/home");
+    let names: Vec<_> = names.lines().collect();
+    let full = scratch.to_file("send tank/home", "full.zstream");
+    scratch.receive("receive tank/copy", &full);
+    assert_eq!(scratch.ok("list -Ho name -t snapshot tank/copy"), "tank/copy@--head--\n");
+    assert_eq!(
+        scratch.ok("manifest tank/copy@--head--"),
+        scratch.ok(&format!("manifest {}", names[names.len() - 1]))
+    );
+    let first = scratch.to_file(&format!("send {}", names[0]), "first.zstream");
+    scratch.receive("receive tank/other", &first);
+    let short = names[0].split('@').nth(1).unwrap();
+    let rest = scratch.to_file(&format!("send -i @{short} tank/home"), "rest.zstream");
+    scratch.receive("receive tank/other", &rest);
+    assert_eq!(scratch.ok("manifest tank/other@--head--"), scratch.ok("manifest tank/copy@--head--"));
+    assert_eq!(scratch.run("send -R tank/home").code, 2);
+}
+
+/// The sender destroyed filesystems that have clones, and volumes: the copy does so too, or nothing of it.
+#[test]
+fn a_forced_receive_of_a_package_destroys_all_or_nothing() {
+    let scratch = Scratch::with_pool();
+    for line in [
+        "create tank/src",
+        "create tank/src/fs",
+        "snapshot tank/src/fs@fsnap",
+        "clone tank/src/fs@fsnap tank/src/clone",
+        "create -s -V 1M tank/src/vol",
+        "snapshot tank/src/vol@v",
+        "clone tank/src/vol@v tank/src/vclone",
+        "create tank/src/kept",
+        "snapshot -r tank/src@one",
+    ] {
+        scratch.ok(line);
+    }
+    scratch.receive("receive tank/dst", &scratch.to_file("send -R tank/src@one", "one.zstream"));
+    for line in ["destroy -R tank/src/fs", "destroy -R tank/src/vol", "snapshot -r tank/src@two"] {
+        scratch.ok(line);
+    }
+    let stream = scratch.to_file("send -R -I @one tank/src@two", "two.zstream");
+    // Something of it cannot go: nothing does.
+    scratch.ok("hold keep tank/dst/clone@one");
+    let before = scratch.ok("list -Hro name -t all tank/dst");
+    let said = scratch.run_with_input("receive -F tank/dst", &stream);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(scratch.ok("list -Hro name -t all tank/dst"), before);
+    scratch.ok("release keep tank/dst/clone@one");
+    let said = scratch.run_with_input("receive -F tank/dst", &stream);
+    assert!(said.code == 0 && said.err.contains("destroying tank/dst/clone\n"), "{said:?}");
+    assert_eq!(scratch.ok("list -Hro name tank/dst"), "tank/dst\ntank/dst/kept\n");
+    scratch.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_was_written_a_moment_ago_is_in_a_diff_and_in_a_stream() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    scratch.ok("mount tank/fs mnt");
+    scratch.ok("snapshot tank/fs@one");
+    fs::write(world.dir().join("new"), b"content").unwrap();
+    let path = world.dir().join("new").canonicalize().unwrap();
+    assert!(scratch.ok("diff -H tank/fs@one").contains(&format!("+\t{}\n", path.display())));
+    fs::write(world.dir().join("newer"), b"more").unwrap();
+    scratch.receive("receive tank/copy", &scratch.to_file("send tank/fs", "head.zstream"));
+    assert_eq!(scratch.ok("cat tank/copy:newer"), "more");
+    // A path stands for the filesystem that is mounted there.
+    assert_eq!(
+        scratch.ok(&format!("list -Ho name {}", world.dir().canonicalize().unwrap().display())),
+        "tank/fs\n"
+    );
+    assert_eq!(scratch.ok(&format!("get -Ho name type {}", path.display())), "tank/fs\n");
+    let outside = scratch.path().canonicalize().unwrap();
+    let refused = format!("cannot open '{}': not a ZFS filesystem\n", outside.display());
+    assert_eq!(scratch.fails(1, &format!("list {}", outside.display())), refused);
+    scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+}

@@ -1,0 +1,210 @@
+//! Access to what is below a directory, through open descriptors and never by a path.
+//!
+//! A directory that others can write to may change at any moment: what was a file when it was looked at can be a symbolic link
+//! when it is opened. So nothing below such a directory is reached by its path. Each name is looked up in a directory that is
+//! held open, a symbolic link is an error, and what kind of file it is gets checked on the descriptor.
+//!
+//! The kernel is told so with `openat2` (Linux 5.6). Where that is missing, or forbidden by a sandbox, names are opened one by
+//! one with `O_NOFOLLOW`, and the mount of each descriptor is compared.
+
+mod directory;
+mod node;
+
+pub(crate) use directory::names;
+pub use directory::{Directory, Place};
+pub(crate) use node::{change_mode, check_unchanged, open_node, open_regular, path_of_descriptor};
+
+use crate::paths::is_safe_name;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+/// Whether a path may lead to another mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mounts {
+    /// It may.
+    Cross,
+    /// A mount point on the way is an error of kind [`io::ErrorKind::CrossesDevices`].
+    Refuse,
+}
+
+/// Flags with which directories are opened for reading.
+pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
+
+/// Opens what `path`, names joined by slashes, leads to from `at`. None of the names may be ".." or a symbolic link; with
+/// `O_PATH`, the last one may be a link, which is opened itself.
+///
+/// # Errors
+/// As `open`; [`io::ErrorKind::CrossesDevices`] for a mount point that is not to be entered.
+pub(crate) fn open(at: BorrowedFd<'_>, path: &[u8], flags: OFlags, mounts: Mounts) -> io::Result<OwnedFd> {
+    open_or_create(at, path, flags, Mode::empty(), mounts)
+}
+
+/// As [`open`], with the mode of what `O_CREAT` makes.
+pub(crate) fn open_or_create(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    mounts: Mounts,
+) -> io::Result<OwnedFd> {
+    if !path.split(|byte| *byte == b'/').all(is_safe_name) {
+        return Err(Errno::INVAL.into());
+    }
+    match has_openat2() {
+        true => open_at_once(at, path, flags, mode, mounts),
+        false => open_by_steps(at, path, flags, mode, mounts),
+    }
+}
+
+/// What is at a path below `at`, as `lstat` reports it.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn stat(at: BorrowedFd<'_>, path: &[u8], mounts: Mounts) -> io::Result<Stat> {
+    Ok(rustix::fs::fstat(open(at, path, OFlags::PATH, mounts)?)?)
+}
+
+fn open_at_once(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    mounts: Mounts,
+) -> io::Result<OwnedFd> {
+    let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    resolve.set(ResolveFlags::NO_XDEV, mounts == Mounts::Refuse);
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat2(at, path, flags, mode, resolve) {
+        Err(Errno::XDEV) => Err(is_mounted()),
+        opened => Ok(opened?),
+    }
+}
+
+fn open_by_steps(
+    at: BorrowedFd<'_>,
+    path: &[u8],
+    flags: OFlags,
+    mode: Mode,
+    mounts: Mounts,
+) -> io::Result<OwnedFd> {
+    let mut above: Option<OwnedFd> = None;
+    let mut names = path.split(|byte| *byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        let is_last = names.peek().is_none();
+        let how = if is_last { flags } else { OFlags::PATH | OFlags::DIRECTORY };
+        let mode = if is_last { mode } else { Mode::empty() };
+        let from = above.as_ref().map_or(at, AsFd::as_fd);
+        let opened = rustix::fs::openat(from, name, how | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)?;
+        if mounts == Mounts::Refuse && mount_of(opened.as_fd())? != mount_of(from)? {
+            return Err(is_mounted());
+        }
+        above = Some(opened);
+    }
+    above.ok_or_else(|| Errno::INVAL.into())
+}
+
+fn is_mounted() -> io::Error {
+    io::Error::new(io::ErrorKind::CrossesDevices, "something else is mounted there")
+}
+
+/// Whether the kernel, and the sandbox if there is one, know `openat2`.
+fn has_openat2() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let tried = rustix::fs::openat2(CWD, "/", how, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+        !matches!(tried, Err(Errno::NOSYS | Errno::PERM))
+    })
+}
+
+/// Tells mounts apart: by the kernel's number of the mount, or by the device where `/proc` does not tell that.
+fn mount_of(file: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
+    let number = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    match number {
+        Some(number) => Ok((number, 0)),
+        #[allow(clippy::unnecessary_cast)]
+        None => Ok((0, rustix::fs::statat(file, "", AtFlags::EMPTY_PATH)?.st_dev as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn both(
+        at: &OwnedFd,
+        path: &str,
+        flags: OFlags,
+        mounts: Mounts,
+    ) -> [Result<OwnedFd, Option<io::ErrorKind>>; 2] {
+        let (at, path, mode) = (at.as_fd(), path.as_bytes(), Mode::empty());
+        let kind = |error: io::Error| Some(error.kind());
+        [
+            open_at_once(at, path, flags, mode, mounts).map_err(kind),
+            open_by_steps(at, path, flags, mode, mounts).map_err(kind),
+        ]
+    }
+
+    fn top(path: &std::path::Path) -> OwnedFd {
+        rustix::fs::open(path, DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn neither_way_of_opening_follows_a_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        let inside = scratch.path().join("inside");
+        fs::create_dir_all(inside.join("a/b")).unwrap();
+        fs::write(inside.join("a/b/file"), "mine").unwrap();
+        fs::create_dir(scratch.path().join("outside")).unwrap();
+        fs::write(scratch.path().join("outside/file"), "secret").unwrap();
+        symlink("../outside", inside.join("way")).unwrap();
+        symlink("../outside/file", inside.join("link")).unwrap();
+        let top = top(&inside);
+        for path in ["way/file", "link"] {
+            for opened in both(&top, path, OFlags::RDONLY, Mounts::Cross) {
+                assert!(opened.is_err(), "{path}");
+            }
+        }
+        for opened in both(&top, "a/b/file", OFlags::RDONLY, Mounts::Refuse) {
+            opened.unwrap();
+        }
+        // The link itself, and nothing that it leads to.
+        for opened in both(&top, "link", OFlags::PATH, Mounts::Refuse) {
+            let mode = rustix::fs::fstat(opened.unwrap()).unwrap().st_mode;
+            assert!(rustix::fs::FileType::from_raw_mode(mode).is_symlink());
+        }
+    }
+
+    #[test]
+    fn names_that_lead_up_are_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir_all(scratch.path().join("a/b")).unwrap();
+        let top = top(&scratch.path().join("a"));
+        for path in ["..", "b/..", "b/../..", "/etc", "", "b//b", "."] {
+            let opened = open(top.as_fd(), path.as_bytes(), OFlags::PATH, Mounts::Cross);
+            assert_eq!(opened.unwrap_err().raw_os_error(), Some(Errno::INVAL.raw_os_error()), "{path}");
+        }
+    }
+
+    #[test]
+    fn neither_way_of_opening_enters_a_mount_unless_asked() {
+        // Every Linux machine that runs tests has this one mounted.
+        let top = top(std::path::Path::new("/"));
+        for opened in both(&top, "proc", DIRECTORY, Mounts::Refuse) {
+            assert_eq!(opened.unwrap_err(), Some(io::ErrorKind::CrossesDevices));
+        }
+        for opened in both(&top, "proc/self/fd", DIRECTORY, Mounts::Cross) {
+            // "self" is a link.
+            assert!(opened.is_err());
+        }
+        for opened in both(&top, "proc/1", DIRECTORY, Mounts::Cross) {
+            opened.unwrap();
+        }
+    }
+}

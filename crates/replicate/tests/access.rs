@@ -1,0 +1,503 @@
+//! What a client may reach and do, asked over the wire.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use common::{Cut, Link, MIB, Random, TestPool, name};
+use parking_lot::Mutex;
+use snowmelt_dataset::catalog::PropertyKind;
+use snowmelt_dataset::property::PeerProperties;
+use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
+use snowmelt_dataset::{CloneOptions, Subtree};
+use snowmelt_replicate::access::{Access, Role};
+use snowmelt_replicate::end::End;
+use snowmelt_replicate::plan::{Marks, Options};
+use snowmelt_replicate::request::{Action, DatasetInfo, Describe, ReadRequest, ReceiveRequest, SendRequest};
+use snowmelt_replicate::sync::{Event, Report, Sync};
+use snowmelt_replicate::{Failure, FailureKind};
+use snowmelt_stream::features::Features;
+use snowmelt_stream::reader::Reader;
+use snowmelt_stream::record::{Record, WriteByRef};
+use snowmelt_stream::token::ResumeToken;
+use snowmelt_stream::writer::Writer;
+
+const MARK: &str = "snowmelt-sync_2026-01-02_03:04:05.678";
+
+fn below(root: &str, role: Role) -> Access {
+    Access::to_subtree(Subtree::new(root).unwrap(), role)
+}
+
+fn open(pool: &TestPool, access: Access) -> Link {
+    Link::open_as(pool, &Cut::never(), access).unwrap()
+}
+
+/// `tank/a` with a volume and a clone of what is not the client's; `tank/secret`, with a clone of what is the client's;
+/// `tank/ab`, which only begins alike.
+fn tank() -> TestPool {
+    let pool = TestPool::new("tank");
+    for name in ["tank/a", "tank/ab", "tank/secret"] {
+        pool.filesystem(name);
+    }
+    let mut random = Random(1);
+    for name in ["tank/a/vol", "tank/ab/vol", "tank/secret/vol"] {
+        pool.volume(name, MIB);
+        pool.write(name, 0, MIB, &mut random);
+        pool.snapshot(&format!("{name}@1"));
+        pool.datasets
+            .bookmark(&common::name(&format!("{name}@1")), &common::name(&format!("{name}#m")))
+            .unwrap();
+    }
+    let clone = |from: &str, to: &str| {
+        pool.datasets.clone_snapshot(&name(from), to, &CloneOptions::default()).unwrap();
+        pool.snapshot(&format!("{to}@c"));
+    };
+    clone("tank/secret/vol@1", "tank/a/clone");
+    clone("tank/a/vol@1", "tank/secret/clone");
+    pool
+}
+
+fn guid(pool: &TestPool, snapshot: &str) -> u64 {
+    pool.datasets.catalog().snapshot(&name(snapshot)).unwrap().record.guid
+}
+
+fn describe(peer: &dyn End, root: &str) -> Vec<DatasetInfo> {
+    peer.describe(&Describe { root: root.to_owned(), recursive: true, tag: String::new() }).unwrap()
+}
+
+/// Reads all of a stream; why it broke off, if it did.
+fn sent(peer: &dyn End, request: &SendRequest) -> Result<Vec<u8>, Failure> {
+    let mut source = peer.send(request)?;
+    let mut bytes = Vec::new();
+    let _ = source.read_to_end(&mut bytes);
+    source.finish().map(|()| bytes)
+}
+
+fn received(peer: &dyn End, request: &ReceiveRequest, stream: &[u8]) -> Result<Vec<String>, Failure> {
+    let mut sink = peer.receive(request)?;
+    let _ = sink.write_all(stream);
+    sink.finish()
+}
+
+fn applied(peer: &dyn End, action: Action) -> Result<(), Failure> {
+    peer.apply(&[action]).unwrap().remove(0)
+}
+
+/// A full stream of a snapshot, made without any server.
+fn stream(pool: &TestPool, to: &str, from: Option<&str>) -> Vec<u8> {
+    let catalog = pool.datasets.catalog();
+    let find = |text: &str| catalog.snapshot(&name(text)).unwrap();
+    let from = from.map_or(Source::None, |from| Source::Snapshot(find(from)));
+    let plan = SendPlan::single(&catalog, &find(to), from, &SendFlags::default()).unwrap();
+    let mut bytes = Vec::new();
+    plan.run(&mut bytes, &|_| {}).unwrap();
+    bytes
+}
+
+/// Every failure that a client may see of names below `root`: what is asked for, and what was answered with the root's name
+/// left out.
+fn asked_about(peer: &dyn End, root: &str, stream: &[u8]) -> Vec<(&'static str, String)> {
+    let at = |rest: &str| format!("{root}{rest}");
+    let text = |result: Result<(), Failure>| match result {
+        Ok(()) => "done".to_owned(),
+        Err(failure) => format!("{:?} {}", failure.kind, failure.message.replace(root, "ROOT")),
+    };
+    let mut all = Vec::new();
+    let found = describe(peer, root).len() + describe(peer, &at("/vol")).len();
+    all.push(("describe", found.to_string()));
+    let send = |to: String, from: Option<String>| SendRequest { to, from, ..SendRequest::default() };
+    let inside = || "tank/a/vol@1".to_owned();
+    for (what, request) in [
+        ("send", send(at("/vol@1"), None)),
+        ("send from", send(inside(), Some(at("/vol@1")))),
+        ("send from a bookmark", send(inside(), Some(at("/vol#m")))),
+    ] {
+        all.push((what, text(sent(peer, &request).map(drop))));
+        all.push((what, text(peer.sizes(&[request]).unwrap().remove(0).map(drop))));
+    }
+    let read = |snapshot: String, since: Option<String>| {
+        let remote = peer.read(&ReadRequest { snapshot, since }).unwrap();
+        let read = snowmelt_zpl::Objects::dnode(&remote, 1).map(drop);
+        read.map_err(|error| Failure::other(snowmelt_replicate::error::chain(&error)))
+    };
+    all.push(("read", text(read(at("/vol@1"), None))));
+    all.push(("read since", text(read(inside(), Some(at("/vol@1"))))));
+    for target in [at(""), at("/vol"), at("/new"), at("/vol@2")] {
+        let request = ReceiveRequest { target, force: true, ..ReceiveRequest::default() };
+        all.push(("receive", text(received(peer, &request, stream).map(drop))));
+    }
+    let origin = ReceiveRequest {
+        target: "tank/a/o".to_owned(),
+        origin: Some(at("/vol@1")),
+        ..ReceiveRequest::default()
+    };
+    all.push(("origin", text(received(peer, &origin, stream).map(drop))));
+    let tag = || "snowmelt-sync".to_owned();
+    let actions = [
+        Action::Snapshot { names: vec![format!("tank/a@{MARK}"), at(&format!("@{MARK}"))] },
+        Action::DestroySnapshot { name: at("/vol@1") },
+        Action::Bookmark { snapshot: at("/vol@1"), bookmark: at("/vol#snowmelt-sync_b") },
+        Action::Bookmark { snapshot: inside(), bookmark: at("/vol#snowmelt-sync_b") },
+        Action::DestroyBookmark { name: at("/vol#m") },
+        Action::Hold { tag: tag(), snapshot: at("/vol@1") },
+        Action::Release { tag: tag(), snapshot: at("/vol@1") },
+        Action::Rename { from: at("/vol"), to: "tank/a/taken".to_owned() },
+        Action::Rename { from: "tank/a/clone".to_owned(), to: at("/given") },
+        Action::Rename { from: "tank/a/clone".to_owned(), to: at("/vol") },
+        Action::CreateParents { name: at("/x/y") },
+        Action::CreateParents { name: at("") },
+        Action::AbortReceive { name: at("/vol") },
+    ];
+    for action in actions {
+        all.push(("apply", text(applied(peer, action))));
+    }
+    all
+}
+
+#[test]
+fn what_is_outside_of_the_subtree_is_as_if_it_did_not_exist() {
+    let pool = tank();
+    let before: Vec<_> = ["tank/secret", "tank/ab"].map(|root| pool.content(root)).into();
+    let stream = stream(&pool, "tank/a/vol@1", None);
+    let link = open(&pool, below("tank/a", Role::Full));
+    let missing = asked_about(&link.peer, "tank/none", &stream);
+    for root in ["tank/secret", "tank/ab"] {
+        assert_eq!(asked_about(&link.peer, root, &stream), missing, "{root}");
+    }
+    assert!(
+        missing.iter().all(|(what, said)| *what == "describe" || said.contains("does not exist")),
+        "{missing:?}"
+    );
+    // The pool itself, and its other subtrees seen from there.
+    assert!(describe(&link.peer, "tank").is_empty());
+    link.close();
+    assert_eq!(["tank/secret", "tank/ab"].map(|root| pool.content(root)).to_vec(), before);
+    assert!(pool.datasets.catalog().dataset("tank/none").is_err());
+    assert!(pool.datasets.catalog().snapshot(&name(&format!("tank/a@{MARK}"))).is_err(), "all or none");
+}
+
+#[test]
+fn a_description_tells_nothing_of_what_is_outside() {
+    let pool = tank();
+    let link = open(&pool, below("tank/a", Role::Full));
+    let found = describe(&link.peer, "tank/a");
+    let names: Vec<&str> = found.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(names, ["tank/a", "tank/a/clone", "tank/a/vol"]);
+    assert_eq!(found[1].origin, None, "its origin is somebody else's");
+    assert!(!found[2].snapshots[0].has_clones, "its clone is somebody else's");
+    // Who destroys it learns no name either.
+    let destroyed = applied(&link.peer, Action::DestroySnapshot { name: "tank/a/vol@1".to_owned() });
+    assert_eq!(destroyed.unwrap_err().message, "'tank/a/vol@1': dataset is busy");
+    // Streams of the clone do not name its origin.
+    let clone = SendRequest { to: "tank/a/clone@c".to_owned(), properties: true, ..SendRequest::default() };
+    let bytes = sent(&link.peer, &clone).unwrap();
+    let origin = guid(&pool, "tank/secret/vol@1");
+    let is_origin = |window: &[u8]| window == origin.to_be_bytes() || window == origin.to_le_bytes();
+    assert!(!bytes.windows(8).any(is_origin), "the origin's guid");
+    let all = SendRequest { intermediate: true, ..clone };
+    assert!(sent(&link.peer, &all).is_err(), "what differs from the origin");
+    link.close();
+    let link = open(&pool, Access::default());
+    assert_eq!(describe(&link.peer, "tank").len(), 9);
+    link.close();
+}
+
+#[test]
+fn tokens_find_nothing_outside() {
+    let pool = tank();
+    let token = |to: &str| {
+        let token = ResumeToken::new(guid(&pool, to), "tank/a/vol@1");
+        SendRequest { token: Some(token.to_string()), ..SendRequest::default() }
+    };
+    let (inside, outside) = (token("tank/a/vol@1"), token("tank/secret/vol@1"));
+    let link = open(&pool, below("tank/a", Role::Send));
+    assert!(sent(&link.peer, &inside).is_ok());
+    let refused = sent(&link.peer, &outside).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::CannotResume);
+    assert_eq!(link.peer.sizes(std::slice::from_ref(&outside)).unwrap(), [Err(refused)]);
+    link.close();
+    let link = open(&pool, Access::default());
+    assert!(sent(&link.peer, &outside).is_ok(), "whoever has the whole pool has that too");
+    link.close();
+}
+
+/// A stream whose data is said to be in another snapshot.
+fn by_reference(stream: &[u8], ref_guid: u64) -> Vec<u8> {
+    let mut reader = Reader::new(stream);
+    let mut writer = Writer::new(Vec::new());
+    let mut payload = Vec::new();
+    let mut to_guid = 0;
+    while let Some(at) = reader.next(&mut payload).unwrap() {
+        match at.record {
+            Record::Begin(mut begin) => {
+                to_guid = begin.to_guid;
+                begin.features = begin.features.union(Features::DEDUP);
+                writer.record(&Record::Begin(begin), &payload).unwrap();
+            }
+            Record::Write(write) if write.object == 1 => {
+                let by_ref = WriteByRef {
+                    object: write.object,
+                    offset: write.offset,
+                    length: write.logical_size,
+                    to_guid,
+                    ref_guid,
+                    ref_object: write.object,
+                    ref_offset: write.offset,
+                    ..WriteByRef::default()
+                };
+                writer.record(&Record::WriteByRef(by_ref), &[]).unwrap();
+            }
+            other => writer.record(&other, &payload).unwrap(),
+        }
+    }
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn streams_build_on_nothing_outside() {
+    let pool = tank();
+    let secret = guid(&pool, "tank/secret/vol@1");
+    let copying = by_reference(&stream(&pool, "tank/a/vol@1", None), secret);
+    let cloning = stream(&pool, "tank/a/clone@c", Some("tank/secret/vol@1"));
+    for (access, expected) in [(below("tank/a", Role::Receive), false), (Access::default(), true)] {
+        let link = open(&pool, access);
+        for (target, stream) in [("tank/a/copied", &copying), ("tank/a/cloned", &cloning)] {
+            // What was cut off is kept: another name each time.
+            let target = format!("{target}-{expected}");
+            let request = ReceiveRequest { target: target.clone(), ..ReceiveRequest::default() };
+            let done = received(&link.peer, &request, stream);
+            // What a stream refers to it has to have brought, whoever sends it.
+            let expected = expected && !target.contains("copied");
+            assert_eq!(done.is_ok(), expected, "{target}: {done:?}");
+        }
+        link.close();
+    }
+}
+
+/// One sync; its report, and its notes.
+fn sync(
+    source: (&TestPool, &str, Access),
+    target: (&TestPool, &str, Access),
+    stamp: &str,
+    options: Options,
+) -> (Report, Vec<String>) {
+    let (from, to) = (open(source.0, source.2), open(target.0, target.2));
+    let notes = Mutex::new(Vec::new());
+    let observer = |event: Event<'_>| {
+        if let Event::Note(note) = event {
+            notes.lock().push(note.to_owned());
+        }
+    };
+    let report = Sync {
+        source: &from.peer,
+        source_root: source.1,
+        target: &to.peer,
+        target_root: target.1,
+        recursive: true,
+        is_excluded: &|_| false,
+        snapshot: Some(format!("snowmelt-sync_2026-01-0{stamp}_03:04:05.678")),
+        marks: Marks::new(None, "there", true),
+        history: "snowmelt sync".to_owned(),
+        options,
+        jobs: 2,
+        limit: None,
+        tell_sizes: true,
+        observer: &observer,
+        cancelled: &AtomicBool::new(false),
+    }
+    .run()
+    .unwrap();
+    from.close();
+    to.close();
+    (report, notes.into_inner())
+}
+
+fn failures(report: &Report) -> Vec<String> {
+    report.datasets.iter().filter_map(|one| one.failure.clone()).map(|failure| failure.message).collect()
+}
+
+fn snapshots(pool: &TestPool, dataset: &str) -> Vec<String> {
+    let catalog = pool.datasets.catalog();
+    let dataset = catalog.dataset(dataset).unwrap();
+    let all = catalog.snapshots(&dataset).map(|snapshot| snapshot.unwrap().record.name);
+    all.collect()
+}
+
+/// A source with a volume, and a pool for copies.
+fn two_pools() -> (TestPool, TestPool, Random) {
+    let (source, mut random) = (TestPool::new("tank"), Random(7));
+    source.filesystem("tank/web");
+    source.volume("tank/web/vol", MIB);
+    source.write("tank/web/vol", 0, MIB, &mut random);
+    let target = TestPool::new("back");
+    target.filesystem("back/hosts");
+    (source, target, random)
+}
+
+#[test]
+fn a_sync_works_with_a_key_for_each_side() {
+    for role in [Role::Receive, Role::Append] {
+        let (source, target, mut random) = two_pools();
+        // The root of what the target's key reaches is made by the first sync.
+        let from = || (&source, "tank/web", below("tank/web", Role::Send));
+        let to = || (&target, "back/hosts/web", below("back/hosts/web", role));
+        for stamp in ["1", "2", "3"] {
+            source.write("tank/web/vol", 0, 64 << 10, &mut random);
+            let (report, notes) = sync(from(), to(), stamp, Options::default());
+            assert_eq!(failures(&report), [""; 0], "{role:?}");
+            let kept = notes.iter().filter(|note| note.contains("older snapshots of this sync stay")).count();
+            assert_eq!(
+                (notes.len(), kept),
+                if role == Role::Append && stamp != "1" { (1, 1) } else { (0, 0) },
+                "{notes:?}"
+            );
+        }
+        assert_eq!(snapshots(&source, "tank/web/vol").len(), 1);
+        assert_eq!(snapshots(&target, "back/hosts/web/vol").len(), if role == Role::Append { 3 } else { 1 });
+        let history: Vec<String> =
+            target.datasets.catalog().history().unwrap().into_iter().map(|(_, line)| line).collect();
+        assert!(history.iter().any(|line| line == "sync client: snowmelt sync"), "{history:?}");
+    }
+}
+
+#[test]
+fn append_only_loses_nothing_that_is_there() {
+    let (source, target, mut random) = two_pools();
+    let from = || (&source, "tank/web", below("tank/web", Role::Send));
+    let to = |role| (&target, "back/hosts/web", below("back/hosts/web", role));
+    sync(from(), to(Role::Append), "1", Options::default());
+    target.snapshot("back/hosts/web/vol@mine");
+    target.datasets.hold("keep", &[name("back/hosts/web/vol@mine")]).unwrap();
+    source.write("tank/web/vol", 0, 64 << 10, &mut random);
+    let force = Options { force: true, ..Options::default() };
+    let (report, _) = sync(from(), to(Role::Append), "2", force.clone());
+    assert!(failures(&report).iter().any(|why| why.contains("--append-only")), "{report:?}");
+    assert!(snapshots(&target, "back/hosts/web/vol").contains(&"mine".to_owned()));
+    let link = open(&target, below("back/hosts/web", Role::Append));
+    let vol = || "back/hosts/web/vol".to_owned();
+    let mark = format!("{}@{}", vol(), snapshots(&target, "back/hosts/web/vol")[0]);
+    for action in [
+        Action::DestroySnapshot { name: mark },
+        Action::Release { tag: "keep".to_owned(), snapshot: format!("{}@mine", vol()) },
+        Action::Rename { from: vol(), to: "back/hosts/web/other".to_owned() },
+        Action::Snapshot { names: vec![format!("{}@{MARK}", vol())] },
+    ] {
+        assert_eq!(applied(&link.peer, action).unwrap_err().kind, FailureKind::NotAllowed);
+    }
+    assert_eq!(
+        sent(&link.peer, &SendRequest { to: format!("{}@mine", vol()), ..SendRequest::default() })
+            .unwrap_err()
+            .kind,
+        FailureKind::NotAllowed
+    );
+    link.close();
+}
+
+#[test]
+fn a_source_is_only_read() {
+    let pool = tank();
+    pool.snapshot(&format!("tank/a/vol@{MARK}"));
+    let link = open(&pool, below("tank/a", Role::Send));
+    let stream = stream(&pool, "tank/a/vol@1", None);
+    let receive = ReceiveRequest { target: "tank/a/new".to_owned(), ..ReceiveRequest::default() };
+    assert_eq!(received(&link.peer, &receive, &stream).unwrap_err().kind, FailureKind::NotAllowed);
+    for action in [
+        Action::Rename { from: "tank/a/vol".to_owned(), to: "tank/a/gone".to_owned() },
+        Action::CreateParents { name: "tank/a/x".to_owned() },
+        Action::DestroySnapshot { name: "tank/a/vol@1".to_owned() },
+        Action::DestroyBookmark { name: "tank/a/vol#m".to_owned() },
+        // The newest: the next sync needs it.
+        Action::DestroySnapshot { name: format!("tank/a/vol@{MARK}") },
+    ] {
+        assert_eq!(applied(&link.peer, action).unwrap_err().kind, FailureKind::NotAllowed);
+    }
+    link.close();
+}
+
+fn property(pool: &TestPool, dataset: &str, kind: PropertyKind, property: &str) -> Option<String> {
+    let catalog = pool.datasets.catalog();
+    catalog.stored_property(catalog.dataset(dataset).unwrap().id, 0, kind, property).unwrap()
+}
+
+#[test]
+fn properties_of_a_peer_stay_within_its_dataset() {
+    let (source, target, mut random) = two_pools();
+    let set = |pool: &TestPool, dataset: &str, pairs: &[(&str, &str)]| {
+        let pairs: Vec<(String, String)> =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        pool.datasets.set_properties(&name(dataset), &pairs).unwrap();
+    };
+    set(
+        &source,
+        "tank/web",
+        &[("mountpoint", "/etc/cron.d"), ("setuid", "on"), ("atime", "off"), ("a:b", "c")],
+    );
+    let asked = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let options = Options {
+        properties: true,
+        set: vec![asked("canmount", "on"), asked("compression", "off")],
+        exclude: vec!["quota".to_owned(), "recordsize".to_owned()],
+        ..Options::default()
+    };
+    let from = || (&source, "tank/web", Access::default());
+    let to = |access| (&target, "back/hosts/web", access);
+    let (report, notes) = sync(from(), to(below("back/hosts/web", Role::Receive)), "1", options.clone());
+    assert_eq!(failures(&report), [""; 0]);
+    let told: Vec<&String> = notes.iter().filter(|note| note.contains("does not take")).collect();
+    // Each note once, though two datasets came.
+    assert_eq!(told.len(), 2, "{notes:?}");
+    assert!(told.iter().any(|note| note.contains("canmount, mountpoint, setuid")), "{told:?}");
+    let (local, got) = (PropertyKind::Local, PropertyKind::Received);
+    let here = |kind, name: &str| property(&target, "back/hosts/web", kind, name);
+    for name in ["mountpoint", "setuid", "canmount"] {
+        assert_eq!((here(local, name), here(got, name)), (None, None), "{name}");
+    }
+    assert_eq!(here(got, "atime").as_deref(), Some("off"));
+    assert_eq!(here(got, "a:b").as_deref(), Some("c"));
+    assert_eq!(here(local, "compression").as_deref(), Some("off"));
+    // What was set here stays set, whatever the client leaves out.
+    set(&target, "back/hosts/web", &[("quota", "1073741824")]);
+    source.write("tank/web/vol", 0, 64 << 10, &mut random);
+    source.snapshot("tank/web@more");
+    sync(from(), to(below("back/hosts/web", Role::Receive)), "2", options.clone());
+    assert_eq!(here(local, "quota").as_deref(), Some("1073741824"));
+    // The command of the server may allow more.
+    source.snapshot("tank/web@again");
+    let all = Access::default().with_properties(PeerProperties::with(["mountpoint"]).unwrap());
+    sync(from(), to(all), "3", options);
+    assert_eq!(here(got, "mountpoint").as_deref(), Some("/etc/cron.d"));
+    assert_eq!(here(got, "setuid"), None);
+}
+
+#[test]
+fn histories_take_short_lines_and_not_too_many() {
+    let pool = tank();
+    let link = open(&pool, below("tank/a", Role::Append));
+    let forged = format!("2026-01-01 zpool destroy\n\x1b[31m{}", "x".repeat(100_000));
+    let note = || Action::Note { line: forged.clone() };
+    let results = link.peer.apply(&[(); 10].map(|()| note())).unwrap();
+    assert!(results.iter().all(Result::is_ok));
+    link.close();
+    let history = pool.datasets.catalog().history().unwrap();
+    let lines: Vec<&String> =
+        history.iter().map(|(_, line)| line).filter(|line| line.contains("destroy")).collect();
+    assert_eq!(lines.len(), 10);
+    assert!(lines.iter().all(|line| line.starts_with("sync client: ") && line.len() < 1200));
+    assert!(!lines.iter().any(|line| line.contains(char::is_control)));
+}
+
+#[test]
+fn a_client_shares_nothing_with_another_one() {
+    // Two clients at once, each with a key of its own.
+    let pool = Arc::new(tank());
+    let (one, two) =
+        (open(&pool, below("tank/a", Role::Full)), open(&pool, below("tank/secret", Role::Full)));
+    assert_eq!(describe(&one.peer, "tank/a").len(), 3);
+    assert_eq!(describe(&two.peer, "tank/secret").len(), 3);
+    assert!(describe(&one.peer, "tank/secret").is_empty() && describe(&two.peer, "tank/a").is_empty());
+    one.close();
+    two.close();
+}

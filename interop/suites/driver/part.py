@@ -1,0 +1,31 @@
+"""A part of a suite that takes about a given time, another one for each commit."""
+import hashlib
+
+# The others run whole each time.
+CUT = ('autobackup', 'zts')
+
+# Of a test whose duration is not known.
+SECONDS = 4.0
+
+
+def choose(names, durations, seconds, key):
+    """Whole groups (what stands before the last slash or dot), in an order that the key decides, until the time is used up."""
+    groups = {}
+    for name in names:
+        groups.setdefault(group_of(name), []).append(name)
+
+    def place(group):
+        return hashlib.sha256(('%s %s' % (key, group)).encode()).digest()
+
+    chosen, left = [], seconds
+    for group in sorted(groups, key=place):
+        cost = sum(durations.get(name, SECONDS) for name in groups[group])
+        if chosen and cost > left:
+            continue
+        chosen += groups[group]
+        left -= cost
+    return chosen
+
+
+def group_of(name):
+    return name.rsplit('/', 1)[0] if '/' in name else name.split('.')[0]

@@ -1,0 +1,54 @@
+"""Results of a suite beside the list of what is known not to pass.
+
+A line of a list: the name of the test, its state (fail, skip, slow or any), and the reason, separated by tabs. `any` is for tests
+whose result depends on the machine: nothing is expected of them. Durations are kept beside, to choose parts by.
+"""
+import os
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PASSED = 'pass'
+
+
+def load(suite):
+    expected = {}
+    path = os.path.join(HERE, 'expected', '%s.txt' % suite)
+    if os.path.exists(path):
+        with open(path) as lines:
+            for line in lines:
+                if line.strip() and not line.startswith('#'):
+                    name, state, reason = line.rstrip('\n').split('\t')
+                    expected[name] = (state, reason)
+    return expected
+
+
+def durations(suite):
+    """Seconds that tests took; of few is it worth knowing."""
+    path = os.path.join(HERE, 'expected', '%s.seconds' % suite)
+    known = {}
+    if os.path.exists(path):
+        with open(path) as lines:
+            for line in lines:
+                name, seconds = line.split('\t')
+                known[name] = float(seconds)
+    return known
+
+
+def compare(suite, names, found, write):
+    """Prints what differs from the list, and the counts. Gives the exit status."""
+    expected = load(suite)
+    wrong, counts = [], {}
+    for name in names:
+        state, why = found.get(name, ('missing', 'it was not run'))
+        counts[state] = counts.get(state, 0) + 1
+        wanted = expected.get(name, (PASSED, ''))[0]
+        if wanted not in (state, 'any'):
+            wrong.append('%s %s: %s, and the list says %s: %s' % (suite, name, state, wanted, why))
+    if write:
+        for name in sorted(found):
+            state, why = found[name]
+            if state != PASSED:
+                print('%s\t%s\t%s' % (name, state, expected.get(name, ('', why))[1] or why))
+    for line in wrong:
+        print('FAIL  %s' % line)
+    print('%s: %s; %d not as listed' % (suite, ', '.join('%d %s' % (counts[state], state) for state in sorted(counts)), len(wrong)))
+    return 1 if wrong or not names else 0

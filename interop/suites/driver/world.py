@@ -1,0 +1,127 @@
+"""Where a suite runs: a mount namespace of its own, with pools, configuration, /tmp, /etc and /dev that nobody else sees."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
+BINARY = os.path.abspath(os.environ.get('SNOWMELT', os.path.join(TARGET, 'release', 'snowmelt')))
+SUITES = os.path.abspath(os.environ.get('SNOWMELT_SUITES', os.path.join(TARGET, 'interop-suites')))
+
+CAP_SYS_TIME = 1 << 25
+
+
+def enter(script, words):
+    """Starts the script again in a mount namespace of its own, for good without the right to set the clock."""
+    if os.geteuid() != 0:
+        sys.exit('the suites need root')
+    if not os.access(BINARY, os.X_OK):
+        sys.exit('%s is not there: cargo build --release, or set SNOWMELT' % BINARY)
+    outside = os.readlink('/proc/self/ns/mnt')
+    words = ['setpriv', '--bounding-set', '-sys_time', '--inh-caps', '-sys_time', 'unshare', '-m', '--propagation', 'slave',
+             sys.executable, script, '--inside', outside, *words]
+    os.execvp(words[0], words)
+
+
+def require_private(outside):
+    """Refuses to go on where mounts would be seen by others, or the clock could be set."""
+    with open('/proc/self/status') as status:
+        sets = {line.split(':')[0]: int(line.split()[1], 16) for line in status if line.startswith('Cap')}
+    if any(sets[name] & CAP_SYS_TIME for name in ('CapBnd', 'CapPrm', 'CapEff')):
+        sys.exit('refused: the clock could be set from here')
+    if os.readlink('/proc/self/ns/mnt') == outside:
+        sys.exit('refused: this is not a mount namespace of its own')
+
+
+def overlay(directory, scratch):
+    name = directory.strip('/').replace('/', '_')
+    upper, work = os.path.join(scratch, 'overlay', name, 'upper'), os.path.join(scratch, 'overlay', name, 'work')
+    os.makedirs(upper)
+    os.makedirs(work)
+    mount('-t', 'overlay', 'overlay', '-o', 'lowerdir=%s,upperdir=%s,workdir=%s' % (directory, upper, work), directory)
+
+
+def mount(*words):
+    subprocess.run(['mount', *words], check=True)
+
+
+class World:
+    """Pools of one suite. `env` is what its programs get."""
+
+    def __init__(self, suite, scratch):
+        self.suite = suite
+        self.top = os.path.join(scratch, suite) if scratch else tempfile.mkdtemp(prefix='snowmelt-suite-', dir='/var/tmp')
+        os.makedirs(self.top, exist_ok=True)
+        os.chmod(self.top, 0o755)
+        self.keep = bool(scratch)
+        self.logs = os.path.join(self.top, 'logs')
+        self.suites = SUITES
+        self.binary = BINARY
+
+    def path(self, *names):
+        path = os.path.join(self.top, *names)
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def __enter__(self):
+        overlay('/usr/sbin', self.top)
+        helper = '/usr/sbin/mount.zfs'
+        if not os.path.lexists(helper):
+            os.symlink(self.binary, helper)
+        overlay('/etc', self.top)
+        shutil.rmtree('/etc/snowmelt', ignore_errors=True)
+        os.makedirs('/etc/snowmelt')
+        self.bin = self.path('bin')
+        os.makedirs(self.logs, exist_ok=True)
+        self.env = dict(os.environ, PATH='%s:%s' % (self.bin, os.environ['PATH']), LC_ALL='C')
+        self.env.pop('SNOWMELT_POOLS', None)
+        self.env.pop('TMPDIR', None)
+        for variable, name in (('XDG_DATA_HOME', 'data'), ('XDG_CONFIG_HOME', 'config'), ('XDG_RUNTIME_DIR', 'run'),
+                               ('XDG_CACHE_HOME', 'cache'), ('XDG_STATE_HOME', 'state')):
+            self.env[variable] = self.path(name)
+        temporary = self.path('tmp')
+        os.chmod(temporary, 0o1777)
+        mount('--bind', temporary, '/tmp')
+        self.run([self.binary, 'shims', self.bin], check=True)
+        return self
+
+    def __exit__(self, *_):
+        self.clear()
+        subprocess.run(['umount', '-l', '/tmp'], check=False)
+        if not self.keep:
+            shutil.rmtree(self.top, ignore_errors=True)
+
+    def devices(self):
+        """A /dev whose files can be made and removed."""
+        kept = {name: self.path('dev', name) for name in ('pts', 'shm')}
+        for name, place in kept.items():
+            mount('--bind', '/dev/%s' % name, place)
+        overlay('/dev', self.top)
+        for name, place in kept.items():
+            os.makedirs('/dev/%s' % name, exist_ok=True)
+            mount('--bind', place, '/dev/%s' % name)
+
+    def run(self, words, **kw):
+        kw.setdefault('env', self.env)
+        return subprocess.run(words, **kw)
+
+    def log(self, name):
+        path = os.path.join(self.logs, '%s.log' % name.replace('/', '_'))
+        return open(path, 'wb')
+
+    def pools(self):
+        ended = self.run(['zpool', 'list', '-H', '-o', 'name'], capture_output=True, text=True, timeout=60)
+        return ended.stdout.split()
+
+    def clear(self):
+        """Unmounts and destroys everything that a test left."""
+        quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'timeout': 60}
+        for _ in range(3):
+            self.run(['zfs', 'unmount', '-a', '-f'], **quiet)
+            for pool in self.pools():
+                self.run(['zpool', 'destroy', '-f', pool], **quiet)
+            if not self.pools():
+                return

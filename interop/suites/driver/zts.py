@@ -1,0 +1,209 @@
+"""The test suite of OpenZFS, as Debian packages it: Korn shell scripts in groups, each with a setup and a cleanup.
+
+Nothing of the kernel's ZFS is here: scripts that look into it, with zdb or a tunable, are in the list of those that fail.
+"""
+import os
+import re
+import shutil
+import subprocess
+import time
+
+LIMIT = 60
+DISK_BYTES = 4 << 30
+
+# What zfs and zpool words do. The rest of the suite is about devices, the kernel's caches and the like.
+GROUPS = (
+    'cli_root/zfs_bookmark', 'cli_root/zfs_clone', 'cli_root/zfs_create', 'cli_root/zfs_destroy', 'cli_root/zfs_diff',
+    'cli_root/zfs_get', 'cli_root/zfs_inherit', 'cli_root/zfs_mount', 'cli_root/zfs_promote', 'cli_root/zfs_receive',
+    'cli_root/zfs_rename', 'cli_root/zfs_rollback', 'cli_root/zfs_send', 'cli_root/zfs_set', 'cli_root/zfs_snapshot',
+    'cli_root/zfs_unmount', 'cli_user/zfs_list', 'delegate', 'history', 'quota', 'refquota', 'refreserv', 'reservation',
+    'rsend', 'snapshot', 'snapused', 'userquota',
+)
+STATES = {0: 'pass', 4: 'skip', 5: 'skip', 124: 'slow', 137: 'slow'}
+
+# Commands of the suite that are ours, or have no meaning without a kernel module.
+NOT_LINKED = ('zfs', 'zpool', 'zdb', 'udevadm', 'modprobe', 'setenforce', 'exportfs', 'zinject')
+STUBS = {
+    'newfs': 'exec mkfs.ext2 -F -q "$@"',
+    'udevadm': 'exit 0',
+    'zstreamdump': 'exec zstream dump "$@"',
+    # As the suite calls it: sudo -Eu USER COMMAND...
+    'sudo': 'while :; do case $1 in -Eu|-u) user=$2; shift 2;; -E|-n) shift;; *) break;; esac; done\n'
+            'exec setpriv --reuid "${user:-root}" --regid "$(id -g "${user:-root}")" --init-groups -- "$@"',
+}
+
+
+# The suite is that of ZFS 2.1, which compresses nothing by itself: scripts write zeros and count them. And it looks for pools
+# in all devices, where these are files.
+ZPOOL = '''case $1 in
+  create) shift; set -- create -O compression=off "$@" ;;
+  import) case " $* " in *" -d "*|*" -c "*) ;; *) shift; set -- import -d {files} "$@" ;; esac ;;
+esac
+exec -a zpool {zpool} "$@"'''
+
+
+def share(world):
+    return os.path.join(world.suites, 'zts/usr/share/zfs')
+
+
+def functional(world, *names):
+    return os.path.join(share(world), 'zfs-tests/tests/functional', *names)
+
+
+def tests(world):
+    names = []
+    for group in GROUPS:
+        directory = functional(world, group)
+        if not os.path.isdir(directory):
+            continue
+        scripts = sorted(name[:-4] for name in os.listdir(directory) if name.endswith('.ksh'))
+        names += ['%s/%s' % (group, name) for name in scripts if name not in ('setup', 'cleanup')]
+    return names
+
+
+def run(world, names):
+    groups = {}
+    for name in names:
+        groups.setdefault(name.rsplit('/', 1)[0], []).append(name)
+    if not groups:
+        return {}
+    suite = Suite(world)
+    found = {}
+    for group, members in groups.items():
+        suite.group(group, members, found)
+    return found
+
+
+class Suite:
+    """The environment that the scripts expect of the suite's runner."""
+
+    def __init__(self, world):
+        self.world = world
+        world.devices()
+        self.bin = world.path('stf')
+        self.files = world.path('files')
+        os.chmod(self.files, 0o777)
+        temporary = world.path('vartmp')
+        os.chmod(temporary, 0o1777)
+        # The name of the scratch directory may be long: nothing of it is below /var/tmp from here on.
+        self.link()
+        self.tunables()
+        stf = os.path.join(share(world), 'zfs-tests')
+        self.env = dict(
+            world.env, PATH=self.bin, STF_TOOLS=os.path.join(share(world), 'test-runner'), STF_SUITE=stf, STF_PATH=self.bin,
+            FILEDIR=self.files, TEST_BASE_DIR=self.files, KEEP='rpool', __ZFS_POOL_EXCLUDE='rpool', TESTFAIL_CALLBACKS='',
+            HOSTID='1', DISKS=' '.join(self.disks()))
+        shell = '. $STF_SUITE/include/default.cfg; env -0'
+        self.env.update(self.sourced(shell))
+
+    def sourced(self, text):
+        """The environment after a piece of shell."""
+        full = dict(self.env, PATH=self.world.env['PATH'])
+        ended = subprocess.run([self.ksh(), '-c', 'set -a; ' + text], env=full, capture_output=True, check=False)
+        pairs = [pair.split('=', 1) for pair in ended.stdout.decode(errors='replace').split('\0') if '=' in pair]
+        return {name: value for name, value in pairs if name not in ('PATH', '_', 'PWD', 'SHLVL', 'OLDPWD')}
+
+    def ksh(self):
+        return shutil.which('ksh') or os.path.join(self.world.suites, 'zts/bin/ksh93')
+
+    def disks(self):
+        return [os.path.join(self.files, 'file-vdev%d' % at) for at in range(3)]
+
+    def link(self):
+        """Every command of the suite by itself: the scripts have no other PATH."""
+        world, stf = self.world, os.path.join(share(self.world), 'zfs-tests')
+        commands = subprocess.run(
+            ['bash', '-c', '. "$1"; echo $SYSTEM_FILES_COMMON $SYSTEM_FILES_LINUX', 'bash', os.path.join(stf, 'include/commands.cfg')],
+            capture_output=True, text=True, check=True).stdout.split()
+        unpacked = [os.path.join(world.suites, 'zts', place) for place in ('usr/bin', 'bin', 'usr/sbin', 'sbin')]
+        path = os.pathsep.join([os.environ['PATH'], *unpacked])
+        for name in {*commands, 'comm', 'tac', 'mountpoint', 'setsid', 'bash', 'setpriv', 'id', 'mke2fs', 'mkfs.ext2', 'xxh128sum'}:
+            found = shutil.which(name, path=path)
+            if found and name not in NOT_LINKED and name not in STUBS:
+                self.place(name, found)
+        self.place('ksh', self.ksh())
+        helpers = os.path.join(stf, 'bin')
+        for name in os.listdir(helpers):
+            self.place(name, os.path.join(helpers, name))
+        for name in ('zfs', 'mount.zfs'):
+            self.place(name, os.path.join(world.bin, name))
+        libraries = os.path.join(world.suites, 'zts/lib/x86_64-linux-gnu')
+        stubs = dict(STUBS, zstream='LD_LIBRARY_PATH=%s exec %s "$@"' % (libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
+        stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), files=self.files)
+        for name, text in stubs.items():
+            place = os.path.join(self.bin, name)
+            if os.path.lexists(place):
+                os.unlink(place)
+            with open(place, 'w') as file:
+                file.write('#!/bin/bash\n%s\n' % text)
+            os.chmod(place, 0o755)
+        # The scripts say ksh in their first line.
+        if not os.path.lexists('/bin/ksh') and not os.path.lexists('/usr/bin/ksh'):
+            from .world import overlay
+            overlay('/usr/bin', world.top)
+            os.symlink(self.ksh(), '/usr/bin/ksh')
+
+    def place(self, name, target):
+        path = os.path.join(self.bin, name)
+        if os.path.lexists(path):
+            os.unlink(path)
+        os.symlink(target, path)
+
+    def tunables(self):
+        """Tunables of the kernel's module, which scripts set and read again: files that nobody reads."""
+        subprocess.run(['mount', '-t', 'tmpfs', 'tmpfs', '/sys/module'], check=True)
+        place = '/sys/module/zfs/parameters'
+        os.makedirs(place)
+        with open(os.path.join(share(self.world), 'zfs-tests/include/tunables.cfg')) as lines:
+            for line in lines:
+                words = line.split()
+                if len(words) >= 3 and re.match('[A-Z]', line) and words[2] != 'UNSUPPORTED':
+                    with open(os.path.join(place, words[2]), 'w') as file:
+                        file.write('0\n')
+
+    def fresh(self):
+        """Nothing of one group is left for the next."""
+        self.world.clear()
+        for name in os.listdir(self.files):
+            path = os.path.join(self.files, name)
+            (shutil.rmtree if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
+        for disk in self.disks():
+            with open(disk, 'wb') as file:
+                file.truncate(DISK_BYTES)
+
+    def script(self, group, name):
+        """Runs a script; gives its status, 124 if it was stopped."""
+        path = functional(self.world, group, '%s.ksh' % name)
+        if not os.path.exists(path):
+            return 0
+        words = ['timeout', '-k', '5', str(LIMIT), self.ksh(), '-p', path]
+        with self.world.log('%s_%s' % (group, name)) as log:
+            return subprocess.run(words, env=self.env, cwd=self.world.top, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                  check=False).returncode
+
+    def group(self, group, names, found):
+        self.fresh()
+        ready = self.script(group, 'setup')
+        for name in names:
+            if ready != 0:
+                found[name] = ('fail', 'the setup of its group failed')
+                continue
+            begun = time.monotonic()
+            status = self.script(group, name.rsplit('/', 1)[1])
+            state = STATES.get(status, 'fail')
+            found[name] = (state, '' if state == 'pass' else self.why(name))
+            print('%-60s %-5s %6.1f s' % (name, state, time.monotonic() - begun), flush=True)
+            if state == 'slow' or (state != 'pass' and 'testpool' not in self.world.pools()):
+                # What it left is no ground for the others.
+                self.script(group, 'cleanup')
+                self.fresh()
+                self.script(group, 'setup')
+        self.script(group, 'cleanup')
+
+    def why(self, name):
+        """The first line that says that something is wrong."""
+        with open(os.path.join(self.world.logs, '%s.log' % name.replace('/', '_')), errors='replace') as lines:
+            for line in lines:
+                if line.startswith('ERROR:') and 'Retry in' not in line:
+                    return line.strip()[:160]
+        return ''

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Gets the test suites of tools made for ZFS into a directory, from package registries alone:
+#
+#   zrepl            its platform tests, from the Go module proxy, built here
+#   sanoid           the tests of syncoid, from the source package of Debian
+#   zfs_autobackup   its source distribution, from PyPI
+#   zts              the test suite of OpenZFS, from Debian's contrib; unpacked, not installed
+#
+#   fetch.sh DIR [SUITE...]
+#
+# Environment: SUITE (the Debian release of sanoid's source, trixie), SANOID_SOURCE (an unpacked source of sanoid instead).
+set -euo pipefail
+dir=$1
+shift
+release=${SUITE:-trixie}
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+[ $# -gt 0 ] || set -- zrepl syncoid autobackup zts
+
+apt_here() {    # apt_here LINE...: an apt-get that knows these sources alone
+  apt_work=$dir/apt
+  mkdir -p "$apt_work/lists/partial" "$apt_work/cache/archives/partial"
+  local mirror
+  mirror=$(apt-get indextargets --format '$(REPO_URI) $(LABEL) $(COMPONENT)' 'Identifier: Packages' \
+    | awk '$2 == "Debian" && $3 == "main" { print $1; exit }')
+  : > "$apt_work/sources"
+  local line
+  for line in "$@"; do
+    set -- $line
+    echo "$1 [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?no Debian mirror: run apt-get update} ${*:2}" \
+      >> "$apt_work/sources"
+  done
+  apt=(apt-get -q -o "Dir::Etc::sourcelist=$apt_work/sources" -o Dir::Etc::sourceparts=/dev/null
+       -o "Dir::State::lists=$apt_work/lists" -o "Dir::Cache=$apt_work/cache" -o APT::Sandbox::User=root)
+  "${apt[@]}" update
+}
+
+fetch_zrepl() {
+  [ -x "$dir/zrepl-platformtest" ] && return
+  local module
+  export GOPATH=$dir/go GOFLAGS=-modcacherw
+  module=$(go mod download -json github.com/zrepl/zrepl@v0.7.0 | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  rm -rf "$dir/zrepl"
+  cp -r "$module" "$dir/zrepl"
+  (cd "$dir/zrepl" && go build -p 1 -o "$dir/zrepl-platformtest" ./internal/platformtest/harness)
+}
+
+fetch_syncoid() {
+  [ -d "$dir/sanoid/tests/syncoid" ] && return
+  rm -rf "$dir/sanoid"
+  if [ -n "${SANOID_SOURCE:-}" ]; then cp -r "$SANOID_SOURCE" "$dir/sanoid"; return; fi
+  apt_here "deb-src $release main"
+  (cd "$dir" && "${apt[@]}" source --download-only sanoid && dpkg-source --no-check -x sanoid_*.dsc sanoid)
+}
+
+fetch_autobackup() {
+  [ -d "$dir/zfs_autobackup/tests" ] && return
+  (cd "$dir" && python3 -m pip download -q --disable-pip-version-check --no-deps --no-binary :all: zfs-autobackup==4.0rc2)
+  rm -rf "$dir/zfs_autobackup"
+  tar -C "$dir" -xf "$dir/zfs_autobackup-4.0rc2.tar.gz"
+  mv "$dir/zfs_autobackup-4.0rc2" "$dir/zfs_autobackup"
+  python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --target "$dir/python" \
+    colorama unittest2 mock coverage
+}
+
+fetch_zts() {
+  [ -d "$dir/zts/usr/share/zfs/zfs-tests" ] && return
+  apt_here "deb bookworm main contrib"
+  mkdir -p "$dir/packages"
+  (cd "$dir/packages" && "${apt[@]}" download zfs-test zfsutils-linux libzfs4linux libzpool5linux libnvpair3linux \
+    libuutil3linux ksh93u+m attr lsscsi)
+  rm -rf "$dir/zts.part"
+  local package
+  for package in "$dir"/packages/*.deb; do dpkg-deb -x "$package" "$dir/zts.part"; done
+  mv "$dir/zts.part" "$dir/zts"
+}
+
+for suite in "$@"; do "fetch_$suite"; done
