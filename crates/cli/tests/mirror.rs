@@ -6,10 +6,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::Scratch;
-use common::mounting::Mounting;
+use common::mounting::{Mounting, wait_for};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -375,11 +376,15 @@ impl Disk {
     fn hang(&self) {
         kill_process(self.server, Signal::STOP).unwrap();
     }
+
+    fn answer(&self) {
+        let _ = kill_process(self.server, Signal::CONT);
+    }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = kill_process(self.server, Signal::CONT);
+        self.answer();
     }
 }
 
@@ -408,4 +413,41 @@ fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
     let said = scratch.run("pool list -H -o name");
     assert_eq!((said.code, said.out.as_str()), (0, "tank\n"), "{said:?}");
     assert!(said.err.contains("one for 30 s: which pool is there is not known"), "{said:?}");
+}
+
+/// The owner has the hung member open already; the commands that begin now would have to open it.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn commands_that_begin_while_a_member_hangs_find_the_pool_and_its_owner() {
+    let (disk, scratch) = (Disk::new(), Scratch::new());
+    let one = disk.path("one");
+    scratch.ok(&format!("pool create -o deadman=2s tank mirror {one} two"));
+    let mut owner =
+        scratch.command("receive tank/x").stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("an owner that listens", || {
+        let files = fs::read_dir(format!("/proc/{}/fd", owner.id())).unwrap().flatten();
+        files
+            .flat_map(|file| fs::read_link(file.path()))
+            .any(|file| file.to_string_lossy().starts_with("socket:"))
+    });
+    disk.hang();
+    let begun = Instant::now();
+    assert_eq!(scratch.ok("list -H -o name"), "tank\n");
+    let faulted = config(&scratch);
+    assert!(faulted[1].starts_with("mirror-0 DEGRADED "), "{faulted:?}");
+    assert!(faulted[2].starts_with(&format!("{one} FAULTED ")), "{faulted:?}");
+    assert!(faulted[3].starts_with("two ONLINE "), "{faulted:?}");
+    scratch.ok(&format!("pool offline tank {one}"));
+    let said = scratch.fails(1, &format!("pool online tank {one}"));
+    assert!(said.contains("no answer for 2 s"), "{said}");
+    fill(&scratch, "a", 1 << 20, 1);
+    assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
+    disk.answer();
+    scratch.ok(&format!("pool online tank {one}"));
+    drop(owner.stdin.take());
+    owner.wait().unwrap();
+    settled(&scratch);
+    check(&scratch);
+    fs::remove_dir_all(scratch.path().join("two")).unwrap();
+    holds(&scratch, "a", 1 << 20, 1);
 }
