@@ -10,7 +10,7 @@ use crate::commands::automount;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::{Acquired, Forward, KnownPool, Places, Session, acquire};
+use crate::pools::{Acquired, Forward, KnownPool, Places, Session, acquire, missing};
 use crate::rows::{Answer, Query};
 
 /// A command at work.
@@ -76,7 +76,15 @@ impl<'a> App<'a> {
             }
             return Err(CliError::Failed(missing(name)));
         }
-        let Some(known) = self.places.find(name) else { return Err(CliError::Failed(missing(name))) };
+        let Some(known) = self.places.find(name) else {
+            let missing = missing(name);
+            return Err(CliError::Failed(match missing::find(self.context, &self.places, name) {
+                Some(pin) => {
+                    format!("{missing}\nthe pool '{name}' is not where it was: {}", pin.place.display())
+                }
+                None => missing,
+            }));
+        };
         let args = self.context.args.clone();
         let forward = Forward { args: &args, stdout: None };
         match acquire(self.context, &known.location, &forward, crate::run::serve)? {

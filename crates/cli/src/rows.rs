@@ -12,6 +12,7 @@ use crate::damaged;
 use crate::error::{CliError, Result};
 use crate::listing::{Request, Rows, collect};
 use crate::pools::Session;
+use crate::pools::pins::Pin;
 use crate::report;
 
 /// A question about one pool.
@@ -94,6 +95,9 @@ pub struct PoolFacts {
     /// What it waits for, if that is long.
     #[serde(default)]
     pub unanswered: Option<String>,
+    /// It is not where it was: only name, guid and place are known.
+    #[serde(default)]
+    pub is_missing: bool,
 }
 
 /// The cache of a pool.
@@ -292,8 +296,23 @@ impl From<ScrubStatus> for ScanFacts {
 }
 
 impl PoolFacts {
-    /// ONLINE, or DEGRADED if something was wrong when the pool was opened.
+    /// What is known of a pool that is not where it was.
+    pub fn of_missing(pin: &Pin) -> Self {
+        Self {
+            name: pin.name.clone(),
+            guid: pin.guid,
+            vdev: pin.place.display().to_string(),
+            is_missing: true,
+            ..Self::default()
+        }
+    }
+
+    /// ONLINE, DEGRADED if something was wrong when the pool was opened, SUSPENDED while its store does not answer,
+    /// UNAVAIL if it is not where it was.
     pub fn health(&self) -> &'static str {
+        if self.is_missing {
+            return "UNAVAIL";
+        }
         if self.unanswered.is_some() {
             return "SUSPENDED";
         }
@@ -303,7 +322,8 @@ impl PoolFacts {
 
     /// Whether nothing is known to be wrong, nor was since that was cleared.
     pub fn is_well(&self) -> bool {
-        self.faults.is_empty()
+        !self.is_missing
+            && self.faults.is_empty()
             && self.unanswered.is_none()
             && self.damaged == 0
             && self.read_errors == 0
@@ -402,6 +422,7 @@ fn facts(session: &Session) -> Result<PoolFacts> {
         cache: pool.store().cache().map(|status| Box::new(status.into())),
         deadman: pool.property("deadman").map_err(failed)?.and(pool.deadman().ok()).map(|it| it.as_secs()),
         unanswered: None,
+        is_missing: false,
     })
 }
 

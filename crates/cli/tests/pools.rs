@@ -72,6 +72,43 @@ fn a_pool_elsewhere_is_listed_until_it_is_exported() {
 }
 
 #[test]
+fn a_pool_that_is_gone_is_unavailable_until_it_is_forgotten() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("pool create other elsewhere");
+    std::fs::rename(scratch.path().join("elsewhere"), scratch.path().join("away")).unwrap();
+    let said = scratch.run("pool list -H -o name,cap,health");
+    assert_eq!((said.code, said.out.as_str()), (1, "other\t-\tUNAVAIL\ntank\t0%\tONLINE\n"));
+    let said = scratch.run("pool status -x");
+    assert_eq!(said.code, 1, "{said:?}");
+    let place = scratch.path().join("elsewhere");
+    for text in [" state: UNAVAIL\n", "'snowmelt pool export other' forgets it", place.to_str().unwrap()] {
+        assert!(said.out.contains(text), "{said:?}");
+    }
+    assert!(!said.out.contains("tank") && !said.out.contains("errors"), "{said:?}");
+    let json: serde_json::Value = serde_json::from_str(&scratch.run("pool status -j other").out).unwrap();
+    assert_eq!(json["pools"]["other"]["state"], "UNAVAIL");
+    assert_eq!(scratch.ok("pool status -x tank"), "pool 'tank' is healthy\n");
+    let said = scratch.fails(1, "create other/a");
+    assert!(
+        said.starts_with("cannot create 'other/a': no such pool 'other'\nthe pool 'other' is not where"),
+        "{said}"
+    );
+    assert!(scratch.fails(1, "pool destroy other").contains("'snowmelt pool export other'"));
+    // It comes back, and is gone for good then.
+    std::fs::rename(scratch.path().join("away"), &place).unwrap();
+    assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
+    std::fs::remove_dir_all(&place).unwrap();
+    scratch.ok("pool export other");
+    assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
+    assert_eq!(scratch.fails(1, "pool list other"), "cannot open 'other': no such pool\n");
+    // One in the usual place too.
+    std::fs::remove_dir_all(scratch.path().join("data/snowmelt/tank")).unwrap();
+    assert_eq!(scratch.run("pool list -H -o name,health").out, "tank\tUNAVAIL\n");
+    scratch.ok("pool create tank");
+    assert_eq!(scratch.ok("pool list -H -o name,health"), "tank\tONLINE\n");
+}
+
+#[test]
 fn a_pool_in_a_file() {
     let scratch = Scratch::new();
     scratch.ok("pool create disk disk.img --size 256M");

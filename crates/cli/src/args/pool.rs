@@ -182,7 +182,8 @@ pub struct PoolStatusArgs {
 
 /// Forget where a pool is, so that it can be moved
 ///
-/// Waits until no other process uses the pool and leaves its data as they are.
+/// Waits until no other process uses the pool and leaves its data as they are. A pool that is gone for good is forgotten, so
+/// that it is no longer shown as UNAVAIL.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(override_usage = "snowmelt pool export [-af] [pool] ...")]

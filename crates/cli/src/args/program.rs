@@ -9,7 +9,11 @@ use std::path::Path;
 
 /// Commands that messages quote: the program of ZFS, the words for it here, and its verbs.
 const QUOTED: [(&str, &str, &[&str]); 2] = [
-    ("zpool", "snowmelt pool", &["clear", "destroy", "import", "online", "replace", "resilver", "scrub"]),
+    (
+        "zpool",
+        "snowmelt pool",
+        &["clear", "destroy", "export", "import", "online", "replace", "resilver", "scrub"],
+    ),
     ("zfs", "snowmelt", &["destroy", "holds", "inherit", "set"]),
 ];
 

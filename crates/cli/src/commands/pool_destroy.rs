@@ -9,7 +9,7 @@ use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::Told;
-use crate::pools::waiting;
+use crate::pools::{missing, waiting};
 
 /// Destroys a pool.
 ///
@@ -18,7 +18,13 @@ use crate::pools::waiting;
 pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     let name = &args.pool;
     let Some(pool) = app.places.find(name) else {
-        return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
+        let failed = format!("cannot open '{name}': no such pool");
+        return Err(CliError::Failed(match missing::find(app.context, &app.places, name) {
+            Some(_) => {
+                format!("{failed}\n'snowmelt pool export {name}' forgets a pool that is gone for good")
+            }
+            None => failed,
+        }));
     };
     let attempt = format!("cannot destroy '{name}'");
     automount::release_pool(app, &pool, args.force, &attempt)?;

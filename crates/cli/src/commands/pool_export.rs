@@ -6,22 +6,27 @@ use crate::app::App;
 use crate::args::PoolExportArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::{KnownPool, acquire_alone};
+use crate::pools::{KnownPool, acquire_alone, missing};
 
 /// Forgets where pools are.
 ///
 /// # Errors
 /// When one is not there, or in use.
 pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
-    let pools = if args.all {
-        app.places.all()
-    } else {
-        let find = |name: &String| {
-            let known = app.places.find(name);
-            known.ok_or_else(|| CliError::Failed(format!("cannot open '{name}': no such pool")))
-        };
-        args.pools.iter().map(find).collect::<Result<_>>()?
-    };
+    let mut missing = Vec::new();
+    let mut pools = if args.all { app.places.all() } else { Vec::new() };
+    for name in &args.pools {
+        if let Some(pool) = app.places.find(name) {
+            pools.push(pool);
+        } else if let Some(pin) = missing::find(app.context, &app.places, name) {
+            missing.push(pin);
+        } else {
+            return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
+        }
+    }
+    for pin in missing {
+        forget_all(app, &[pin.place], &format!("cannot export '{}'", pin.name))?;
+    }
     let mut failed = false;
     for pool in pools {
         if let Err(error) = export(app, &pool, args.force) {

@@ -9,6 +9,7 @@ use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
 use crate::output::table::{self, Column};
+use crate::pools::missing;
 use crate::rows::{Answer, PoolFacts, Query};
 
 const DEFAULT_FIELDS: &str =
@@ -50,26 +51,30 @@ pub fn run(app: &mut App<'_>, args: &PoolListArgs) -> Result<Exit> {
     Ok(Exit::unless(failed))
 }
 
-/// Asks the pools named, or all, how they are; complains of those that do not answer.
+/// Asks the pools named, or all, how they are; complains of those that do not answer. The second value is whether there are
+/// such, or pools that are missing.
 ///
 /// # Errors
 /// When output fails.
 pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, bool)> {
     let mut failed = false;
-    let mut known = Vec::new();
+    let (mut known, mut pools) = (Vec::new(), Vec::new());
     if names.is_empty() {
         known = app.places.all();
+        let missing = missing::pools(app.context, &app.places, &known);
+        pools.extend(missing.iter().map(PoolFacts::of_missing));
     }
     for name in names {
-        match app.places.find(name) {
-            Some(pool) => known.push(pool),
-            None => {
-                app.context.complain(format_args!("cannot open '{name}': no such pool"));
-                failed = true;
-            }
+        if let Some(pool) = app.places.find(name) {
+            known.push(pool);
+        } else if let Some(pin) = missing::find(app.context, &app.places, name) {
+            pools.push(PoolFacts::of_missing(&pin));
+        } else {
+            app.context.complain(format_args!("cannot open '{name}': no such pool"));
+            failed = true;
         }
     }
-    let mut pools = Vec::new();
+    failed |= !pools.is_empty();
     for pool in known {
         match app.query(&pool, &Query::Pool) {
             Ok(Answer::Pool(facts)) => pools.push(*facts),
@@ -81,6 +86,7 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
             }
         }
     }
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok((pools, failed))
 }
 

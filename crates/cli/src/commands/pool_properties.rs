@@ -228,6 +228,12 @@ impl Field {
     fn text(&self, pool: &PoolFacts, exact: bool) -> String {
         let size = |bytes: u64| if exact { bytes.to_string() } else { format_bytes(bytes) };
         let percent = |number: u64| if exact { number.to_string() } else { format!("{number}%") };
+        if pool.is_missing
+            && !matches!(self.name, "name" | "health" | "guid")
+            && !matches!(self.kind, Kind::Fixed(_))
+        {
+            return "-".to_owned();
+        }
         let sealed = pool.encryption.as_ref();
         match (self.name, self.kind) {
             ("encryption", _) => sealed.map_or("off", |it| &it.suite).to_owned(),

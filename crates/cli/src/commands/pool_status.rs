@@ -122,7 +122,16 @@ fn print(
     program: Program,
 ) -> Result<()> {
     writeln!(out, "  pool: {}\n state: {}", pool.name, pool.health())?;
-    if let Some(unanswered) = &pool.unanswered {
+    if pool.is_missing {
+        writeln!(out, "status: The pool is not where it was: nothing of it is at {}.", pool.vdev)?;
+        writeln!(out, "action: Connect its disk, or mount the filesystem that it is on. If you moved it,")?;
+        writeln!(
+            out,
+            "\t{}",
+            program.spoken("'zpool import -d DIRECTORY' finds it again. If it is gone for good,")
+        )?;
+        writeln!(out, "\t{}", program.spoken(&format!("'zpool export {}' forgets it.", pool.name)))?;
+    } else if let Some(unanswered) = &pool.unanswered {
         writeln!(out, "status: The pool waits for a device: {unanswered}.")?;
         writeln!(out, "\tWhat was asked of it goes on when it answers; nothing is lost.")?;
         writeln!(out, "action: Check the device and the system log.")?;
@@ -175,7 +184,7 @@ fn print(
         }
         writeln!(out)?;
     }
-    if pool.error_count() == 0 {
+    if pool.error_count() == 0 && !pool.is_missing {
         writeln!(out, "errors: No known data errors")?;
     }
     if !pool.faults.is_empty() {

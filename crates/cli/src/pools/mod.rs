@@ -5,6 +5,7 @@ pub mod cache;
 pub mod entry;
 pub mod keys;
 mod locate;
+pub mod missing;
 pub mod outside;
 pub mod pins;
 mod private;

@@ -71,7 +71,8 @@ impl Pins {
         Self(Registry::with_header(file, HEADER))
     }
 
-    fn all(&self) -> Vec<Pin> {
+    /// All of them, as they were learned.
+    pub fn all(&self) -> Vec<Pin> {
         self.0.read().unwrap_or_default().iter().filter_map(|line| Pin::parse(line)).collect()
     }
 
