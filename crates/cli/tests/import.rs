@@ -246,6 +246,26 @@ fn dry_runs_filters_and_refusals() {
 }
 
 #[test]
+fn a_replica_is_overwritten_only_if_forced() {
+    let scratch = Scratch::with_pool();
+    scratch.receive("receive tank/r", &common::demo("full.zstream"));
+    fs::create_dir(scratch.path().join("www")).unwrap();
+    fs::write(scratch.path().join("www/page"), "text").unwrap();
+    let before = scratch.ok("list -H -t all -o name,used -r tank");
+    for line in ["import www tank/r", "import -n www tank/r", "sync www tank/r"] {
+        let refused = scratch.fails(1, line);
+        let option = if line.starts_with("sync") { "'--force'" } else { "'-F'" };
+        assert!(refused.contains("was received") && refused.contains(option), "{line}: {refused}");
+    }
+    assert_eq!(scratch.ok("list -H -t all -o name,used -r tank"), before);
+    assert!(!scratch.ok("get -H all tank/r").contains("$received"));
+    scratch.ok("import -F www tank/r@mine");
+    assert_eq!(scratch.ok("cat tank/r@mine:page"), "text");
+    // From then on it is an import's.
+    scratch.ok("import www tank/r@again");
+}
+
+#[test]
 fn what_cannot_be_read_stays_as_it_was() {
     let scratch = Scratch::with_pool();
     let top = source(&scratch);

@@ -4,11 +4,11 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::mounting::{Mounting, mounted_below, wait_for};
@@ -34,7 +34,9 @@ fn a_mount_lives_in_the_background() {
     assert_eq!(scratch.ok("cat tank/fs@one:file"), "content");
     assert_eq!(scratch.fails(1, "mount tank/fs mnt"), "cannot mount 'tank/fs': filesystem already mounted\n");
     assert_eq!(scratch.fails(1, "destroy -r tank/fs"), "cannot destroy 'tank/fs': dataset is busy\n");
-    assert_eq!(scratch.fails(1, "pool export tank"), "cannot export 'tank': pool is busy\n");
+    let busy = scratch.fails(1, "pool export tank");
+    let owner = format!("cannot export 'tank': pool is busy\nprocess {} uses it: ", world.owner().unwrap());
+    assert!(busy.starts_with(&owner), "{busy}");
     let open = File::open(world.dir().join("file")).unwrap();
     let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.dir().display());
     assert_eq!(scratch.fails(1, "unmount tank/fs"), busy);
@@ -304,6 +306,48 @@ fn in_the_foreground_an_interrupt_unmounts() {
     child.wait().unwrap();
     wait_for("the unmount", || mounted_below(&world.dir()).len() == 1);
     scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn an_unmount_names_the_namespace_that_keeps_the_mount_and_can_be_interrupted() {
+    let world = Mounting::new(Scratch::with_pool());
+    let scratch = &world.scratch;
+    scratch.ok("create tank/fs");
+    scratch.ok("mount tank/fs mnt");
+    let mut other = Command::new("unshare");
+    // It keeps this mount, and none of other tests.
+    let keep =
+        "grep fuse.snowmelt /proc/self/mounts | grep -v \" $0 \" | cut -d ' ' -f 2 | xargs -r umount -l
+        echo; exec sleep 1000";
+    other.args(["--mount", "--propagation", "private", "sh", "-c", keep]).arg(world.dir());
+    let mut other = other.stdout(Stdio::piped()).spawn().unwrap();
+    other.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let unmount = || scratch.command("unmount tank/fs").stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = unmount();
+    let mut said = BufReader::new(first.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let user = format!("' is still mounted elsewhere, by process {} (sleep 1000)\n", other.id());
+    assert!(line.ends_with(&user), "{line}");
+    let signal = |child: &Child| {
+        let pid = rustix::process::Pid::from_raw(child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    };
+    signal(&first);
+    line.clear();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("interrupted: it is unmounted here"), "{line}");
+    assert_eq!(first.wait().unwrap().code(), Some(1));
+    // Who waits does so no longer when somebody gives it up.
+    let mut second = unmount();
+    let mut said = BufReader::new(second.stderr.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    scratch.ok("unmount -f tank/fs");
+    assert!(second.wait().unwrap().success());
+    other.kill().unwrap();
+    other.wait().unwrap();
     world.wait_until_closed();
 }
 

@@ -43,8 +43,11 @@ fn commands_are_done_while_a_receive_goes_on() {
     let (first, rest) = stream.split_at(1000);
     input.write_all(first).unwrap();
     wait_for_owner(receive.id());
-    assert_eq!(scratch.fails(1, "pool export tank"), "cannot export 'tank': pool is busy\n");
-    assert_eq!(scratch.fails(1, "pool destroy tank"), "cannot destroy 'tank': pool is busy\n");
+    let binary = scratch.command("").get_program().to_string_lossy().into_owned();
+    let user: String = format!("{binary} receive tank/home").chars().take(120).collect();
+    let user = format!("pool is busy\nprocess {} uses it: {user}\n", receive.id());
+    assert_eq!(scratch.fails(1, "pool export tank"), format!("cannot export 'tank': {user}"));
+    assert_eq!(scratch.fails(1, "pool destroy tank"), format!("cannot destroy 'tank': {user}"));
     scratch.ok("create tank/other");
     assert!(scratch.ok("list -Ho name").contains("tank/other\n"));
     assert_eq!(scratch.ok("pool list -Ho name,health"), "tank\tONLINE\n");

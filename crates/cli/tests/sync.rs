@@ -123,6 +123,11 @@ fn diverged_targets_are_kept_unless_forced() {
     scratch.ok("sync --force tank/home back/home");
     let now = scratch.ok("list -H -t snapshot -o name back/home");
     assert!(now.contains("@next") && !now.contains("@mine"), "{now}");
+    scratch.ok("snapshot tank/home@later");
+    scratch.ok("sync tank/home back/home");
+    scratch.ok("rollback -r tank/home@next");
+    let said = scratch.run("sync --force tank/home back/home");
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     // What is no copy is never overwritten.
     scratch.ok("create back/other");
     scratch.ok("snapshot back/other@1");

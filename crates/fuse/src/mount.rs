@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -42,6 +42,7 @@ pub struct Mount {
     epoch: AtomicU64,
     ended: Mutex<Ended>,
     end: Condvar,
+    is_forced: AtomicBool,
 }
 
 /// Whether a mount is over.
@@ -80,6 +81,7 @@ impl Mount {
             told,
             ended: Mutex::new(Ended::No),
             end: Condvar::new(),
+            is_forced: AtomicBool::new(false),
         });
         let served = mount.clone();
         let begun = server::serve(device, adapter, move || {
@@ -121,7 +123,21 @@ impl Mount {
         if self.is_over() {
             return Ok(());
         }
-        unmount_at(&self.dir, force)
+        unmount_at(&self.dir, force)?;
+        if force {
+            self.is_forced.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether it was unmounted by force: it is over as soon as nobody uses it, and nobody has to wait for that.
+    pub fn is_forced(&self) -> bool {
+        self.is_forced.load(Ordering::Acquire)
+    }
+
+    /// The device number that `stat(2)` shows of files in it, while it is mounted.
+    pub fn device(&self) -> Option<u64> {
+        rustix::fs::stat(&self.dir).ok().map(|stat| stat.st_dev)
     }
 
     /// Changes how it is mounted: read-only or not, and what else options can say.
@@ -191,18 +207,18 @@ impl Mount {
         matches!(*self.ended.lock(), Ended::Yes(_))
     }
 
-    /// Waits until it is.
+    /// Waits until it is, at most so long; whether it is.
     ///
     /// # Errors
     /// When the last of it could not be written.
-    pub fn wait(&self) -> Result<(), MountError> {
+    pub fn wait_for(&self, limit: Duration) -> Result<bool, MountError> {
         let mut ended = self.ended.lock();
-        while matches!(*ended, Ended::No) {
-            self.end.wait(&mut ended);
+        if matches!(*ended, Ended::No) {
+            self.end.wait_for(&mut ended, limit);
         }
         match &mut *ended {
-            Ended::Yes(failure) => failure.take().map_or(Ok(()), |failure| Err(failure.into())),
-            Ended::No => Ok(()),
+            Ended::Yes(failure) => failure.take().map_or(Ok(true), |failure| Err(failure.into())),
+            Ended::No => Ok(false),
         }
     }
 

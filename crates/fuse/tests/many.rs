@@ -66,7 +66,7 @@ fn mount_many(count: u64) {
         mount.unmount(false).unwrap();
     }
     for mount in &mounts {
-        mount.wait().unwrap();
+        assert!(mount.wait_for(std::time::Duration::from_secs(60)).unwrap());
     }
     assert!(world.mounts.is_empty());
 }

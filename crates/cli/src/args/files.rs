@@ -31,7 +31,8 @@ pub enum FilesCommand {
     <source> <filesystem|volume>[@snapshot]"
 )]
 pub struct ImportArgs {
-    /// Give up what was written to the dataset since its newest snapshot
+    /// Give up what was written to the dataset since its newest snapshot; also into a dataset that was received, which takes
+    /// no more streams of its source then
     #[arg(short = 'F')]
     pub force: bool,
     /// Only say what would be done

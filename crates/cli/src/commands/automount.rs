@@ -103,7 +103,7 @@ impl Unmounted {
             session.hosts.store(true, Ordering::Relaxed);
             let is_head = !mount.vfs().is_snapshot();
             let ended = Was::of(&session.datasets.catalog(), &mount)
-                .and_then(|was| unmount::end(&mount, force).map(|_| was));
+                .and_then(|was| unmount::end(app.context, &mount, force).map(|_| was));
             match ended {
                 Ok(was) if is_head => unmounted.were.push(was),
                 Ok(_) => {}
@@ -361,7 +361,7 @@ impl Before {
 ///
 /// # Errors
 /// When something is in use.
-pub(super) fn unmount_inside(app: &App<'_>, session: &Session, mount: &Mount, force: bool) -> Result<()> {
+pub(super) fn unmount_inside(app: &mut App<'_>, session: &Session, mount: &Mount, force: bool) -> Result<()> {
     if !is_on(app) || mount.vfs().is_snapshot() {
         return Ok(());
     }
@@ -376,7 +376,7 @@ pub(super) fn unmount_inside(app: &App<'_>, session: &Session, mount: &Mount, fo
             && other.dir().starts_with(mount.dir())
     };
     for inner in inner_first(session, is_inside) {
-        unmount::end(&inner, force)?;
+        unmount::end(app.context, &inner, force)?;
     }
     Ok(())
 }

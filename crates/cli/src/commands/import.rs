@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use snowmelt_dataset::objset::view::VOLUME_DATA;
 use snowmelt_dataset::property::{Types, format_bytes, parse_size};
 use snowmelt_dataset::{
-    DatasetError, Kind, Name, NewVolume, ReceiveError, Snapshot, StageOptions, Staging, VOLUME_BLOCK_DEFAULT,
-    new_volume_objects,
+    Catalog, Dataset, DatasetError, Kind, Name, NewVolume, ReceiveError, Snapshot, StageOptions, Staging,
+    VOLUME_BLOCK_DEFAULT, new_volume_objects,
 };
 use snowmelt_volume::{Imported, image_size, import_image};
 
@@ -169,7 +169,7 @@ impl Import<'_> {
                 match Name::parse(&full).map_err(DatasetError::from).and_then(|name| catalog.snapshot(&name))
                 {
                     Ok(_) => Err(self.refused(&DatasetError::Exists { name: full }.into())),
-                    Err(_) => Ok(true),
+                    Err(_) => self.check_replica(&catalog, &found).map(|()| true),
                 }
             }
             Ok(_) => Err(CliError::Failed(format!(
@@ -181,6 +181,25 @@ impl Import<'_> {
             Err(DatasetError::NotFound { .. }) => Ok(false),
             Err(error) => Err(self.refused(&error.into())),
         }
+    }
+
+    /// A replica is left alone, unless forced: after a snapshot of another origin it takes no more streams of its source.
+    fn check_replica(&self, catalog: &Catalog, dataset: &Dataset) -> Result<()> {
+        let attempt = format!("cannot import into '{}'", self.dataset);
+        let failed = report::failed(&attempt);
+        let Some(newest) = catalog.newest_snapshot(dataset).map_err(&failed)? else { return Ok(()) };
+        if self.args.force
+            || self.suspects.is_some()
+            || !catalog.came_with_stream(newest.id).map_err(&failed)?
+        {
+            return Ok(());
+        }
+        let option = if self.only_changes { "--force" } else { "-F" };
+        Err(CliError::Failed(format!(
+            "{attempt}: its newest snapshot {} was received\n\
+             after an import it can take no more streams of its source: use '{option}' if that is meant",
+            newest.full_name()
+        )))
     }
 
     pub(super) fn image(&self, context: &Context, session: &Session) -> Result<TakenImage> {

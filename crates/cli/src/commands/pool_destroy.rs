@@ -9,7 +9,7 @@ use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::Told;
-use crate::pools::{missing, waiting};
+use crate::pools::{holder, missing, waiting};
 
 /// Destroys a pool.
 ///
@@ -32,7 +32,9 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     // Not opened as a pool: one that is damaged can be destroyed too.
     let store = match waiting::open(app.context, &pool.location, Access::ReadWrite)? {
         Ok(store) => store,
-        Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        Err(StoreError::Locked { .. }) => {
+            return Err(CliError::Failed(holder::busy(&attempt, &pool.location)));
+        }
         Err(error) => return Err(CliError::failed(&attempt, &error)),
     };
     store.destroy().map_err(|error| CliError::failed(&attempt, &error))?;

@@ -3,11 +3,13 @@
 //! What is mounted of a pool only the pool's owner knows: the system's table has names, and another user may have a pool
 //! of the same name. So the table only tells which pool a directory is of, and which mounts have lost their server.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -17,9 +19,17 @@ use snowmelt_fuse::{Mount, MountError, Mounted};
 use super::automount;
 use crate::app::{App, pool_of};
 use crate::args::{Program, UnmountArgs};
+use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::Session;
+use crate::pools::{Session, holder};
+
+/// How long others may take to let go of a mount before a message names them.
+const TELL_AFTER: Duration = Duration::from_secs(5);
+/// How often a wait looks whether it was interrupted.
+const WAIT_STEP: Duration = Duration::from_millis(100);
+/// So many namespaces are named.
+const USERS_MAX: usize = 5;
 
 /// Unmounts.
 ///
@@ -56,7 +66,7 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
             CliError::Failed(format!("{attempt}: it is not served by the process that has the pool open"))
         })?;
         automount::unmount_inside(app, session, &mount, args.force)?;
-        end(&mount, args.force)
+        end(app.context, &mount, args.force)
     })
 }
 
@@ -74,7 +84,7 @@ fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted
     app.on_dataset(&target.clone(), |app, session| {
         if let Some(mount) = find(session, &target) {
             automount::unmount_inside(app, session, &mount, args.force)?;
-            return end(&mount, args.force);
+            return end(app.context, &mount, args.force);
         }
         // The process that served it has died, so that we own the pool.
         match table.iter().rev().find(|mounted| mounted.name == target && !mounted.is_alive()) {
@@ -137,7 +147,7 @@ pub(super) fn pool(app: &mut App<'_>, name: &str, force: bool) -> Result<Exit> {
 fn all_of(app: &mut App<'_>, session: &Session, args: &UnmountArgs) -> Result<Exit> {
     let mut failed = false;
     for mount in session.mounts.list().into_iter().rev() {
-        if let Err(error) = end(&mount, args.force) {
+        if let Err(error) = end(app.context, &mount, args.force) {
             app.context.complain(error);
             failed = true;
         }
@@ -167,16 +177,57 @@ fn attempt(dir: &Path) -> String {
     format!("cannot unmount '{}'", dir.display())
 }
 
-/// Unmounts what this process has mounted, and waits until everything written is in the pool.
-pub(super) fn end(mount: &Mount, force: bool) -> Result<Exit> {
+/// Unmounts what this process has mounted, and waits until everything written is in the pool. A mount that other namespaces
+/// have as well is over when they let go of it: after a while a message names them. The wait ends when the command is
+/// interrupted, or somebody else unmounts it by force.
+///
+/// # Errors
+/// When it is in use, or could not be written to the end; when the wait was interrupted.
+pub(super) fn end(context: &mut Context, mount: &Mount, force: bool) -> Result<Exit> {
     let attempt = attempt(mount.dir());
-    // A forced one is over only when nobody uses it any more.
-    let unmounted = mount.unmount(force).and_then(|()| if force { Ok(()) } else { mount.wait() });
-    unmounted.map_err(|error| match error {
+    let failed = |error| match error {
         MountError::Busy { .. } => CliError::Failed(format!("{attempt}: pool or dataset is busy")),
         other => CliError::failed(&attempt, &other),
-    })?;
+    };
+    let device = mount.device();
+    mount.unmount(force).map_err(failed)?;
+    let (begun, mut is_told) = (Instant::now(), false);
+    while !mount.is_forced() && !mount.wait_for(WAIT_STEP).map_err(failed)? {
+        if context.is_cancelled() {
+            return Err(CliError::Failed(format!(
+                "{attempt}: interrupted: it is unmounted here, and other processes still have it"
+            )));
+        }
+        if !is_told && begun.elapsed() >= TELL_AFTER {
+            is_told = true;
+            let users = device.map(users).unwrap_or_default();
+            let users = if users.is_empty() { "other processes".to_owned() } else { users.join(", ") };
+            context
+                .complain(format_args!("'{}' is still mounted elsewhere, by {users}", mount.dir().display()));
+        }
+    }
     Ok(Exit::Ok)
+}
+
+/// One process of each mount namespace that has a filesystem with this device number: `process 42 (bash)`.
+fn users(device: u64) -> Vec<String> {
+    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let mut namespaces = BTreeSet::new();
+    let mut users = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(namespace) = std::fs::read_link(entry.path().join("ns/mnt")) else { continue };
+        if !namespaces.insert(namespace) {
+            continue;
+        }
+        let table = std::fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
+        if table.lines().any(|line| line.split(' ').nth(2) == Some(&number)) {
+            let words = holder::words(pid).map(|words| format!(" ({words})"));
+            users.push(format!("process {pid}{}", words.unwrap_or_default()));
+        }
+    }
+    users.truncate(USERS_MAX);
+    users
 }
 
 fn dead(dir: &Path) -> Result<Exit> {

@@ -3,6 +3,7 @@
 mod asked;
 pub mod cache;
 pub mod entry;
+pub mod holder;
 pub mod keys;
 mod locate;
 pub mod missing;

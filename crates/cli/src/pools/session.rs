@@ -24,7 +24,7 @@ use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 
 use super::keys::{self, KnownKeys, Stdin};
 use super::pins::{self, Pin, Pins};
-use super::{outside, shadow, waiting};
+use super::{holder, outside, shadow, waiting};
 use crate::commands::automount;
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
@@ -339,7 +339,7 @@ pub fn acquire_txg(context: &Context, location: &Location, attempt: &str, rewind
             let options = PoolOptions { rewind, ..pool_options(location) };
             own(context, store, location, options, Stdin::Free)
         }
-        Err(StoreError::Locked { .. }) => Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        Err(StoreError::Locked { .. }) => Err(CliError::Failed(holder::busy(attempt, location))),
         Err(error) => Err(CliError::failed(attempt, &error)),
     }
 }
@@ -368,7 +368,7 @@ pub fn acquire_lost(
 ) -> Result<Owner> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let store = match snowmelt_store::open(location, access) {
-        Err(StoreError::Locked { .. }) => return Err(CliError::Failed(format!("{attempt}: pool is busy"))),
+        Err(StoreError::Locked { .. }) => return Err(CliError::Failed(holder::busy(attempt, location))),
         opened => opened.map_err(|error| CliError::failed(attempt, &error))?,
     };
     let pool = Pool::open_lost(store, salvage, state, options);

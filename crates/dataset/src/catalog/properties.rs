@@ -6,7 +6,7 @@
 
 use snowmelt_pool::Txg;
 
-use super::{Catalog, Dataset, DatasetId, keys};
+use super::{Catalog, Dataset, DatasetId, SnapshotId, keys};
 use crate::error::DatasetError;
 
 /// How a stored property came to be there.
@@ -33,6 +33,9 @@ impl PropertyKind {
         [Self::Local, Self::Received, Self::Inherit].into_iter().find(|kind| kind.code() == code)
     }
 }
+
+/// A received property of each snapshot that came with a stream. As of `$hasrecvd` of OpenZFS, nothing shows or sends it.
+pub(crate) const CAME_WITH_STREAM: &str = "$received";
 
 /// One stored property of one dataset or snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +67,16 @@ impl Catalog {
             });
         }
         Ok(found)
+    }
+
+    /// Whether a snapshot came with a stream, and was not taken here. Unknown, and so no, of what was received before this was
+    /// noted.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn came_with_stream(&self, id: SnapshotId) -> Result<bool, DatasetError> {
+        let noted = self.stored_property(id.dataset, id.txg, PropertyKind::Received, CAME_WITH_STREAM)?;
+        Ok(noted.is_some())
     }
 
     /// One stored property.

@@ -10,6 +10,7 @@ use super::ReceiveOptions;
 use super::begin::Session;
 use super::begin::check_unmodified;
 use super::pipeline::Place;
+use crate::catalog::properties::CAME_WITH_STREAM;
 use crate::catalog::{Catalog, Dataset, Kind, PropertyKind, SnapshotId, keys};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
@@ -57,8 +58,9 @@ impl Session<'_> {
             creation: self.begin.creation_time,
         };
         let snapshot = change.take_snapshot(&mut dataset, identity)?;
+        let kind = PropertyKind::Received;
+        change.set_property(snapshot.dataset, snapshot.txg, kind, CAME_WITH_STREAM, "on")?;
         if let Some(guids) = &self.redact_snaps {
-            let kind = PropertyKind::Received;
             change.set_property(snapshot.dataset, snapshot.txg, kind, "redact_snaps", guids)?;
         }
         change.end_receive(self.id)?;

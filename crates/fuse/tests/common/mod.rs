@@ -101,7 +101,7 @@ impl World {
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        mount.wait().unwrap();
+        assert!(mount.wait_for(std::time::Duration::from_secs(60)).unwrap());
         assert!(mount.is_over() && self.mounts.is_empty());
         pools::check(&self.datasets, "unmounting");
     }

@@ -334,6 +334,15 @@ impl Sync<'_> {
         Ok(())
     }
 
+    /// A target as it was described before the transfer, without the snapshots that `--force` may have destroyed.
+    fn left_of(&self, target: &DatasetInfo, source: &DatasetInfo) -> DatasetInfo {
+        let mut left = target.clone();
+        if self.options.force {
+            left.snapshots.retain(|it| source.snapshots.iter().any(|kept| kept.guid == it.guid));
+        }
+        left
+    }
+
     /// Marks what the next sync will be incremental from. What cannot be done is told; the data is there in any case.
     fn keep(&self, described: &Described, plan: &Plan, report: &Report) -> Result<(), Failure> {
         let (mut here, mut there) = (Vec::new(), Vec::new());
@@ -342,8 +351,9 @@ impl Sync<'_> {
                 continue;
             };
             let target = task.target_at.and_then(|at| described.target.get(at));
+            let target = target.map(|target| self.left_of(target, source));
             let Some(base) = source.snapshots.last() else { continue };
-            let (source, target) = plan::keep(source, &task.target, target, base.guid, &self.marks);
+            let (source, target) = plan::keep(source, &task.target, target.as_ref(), base.guid, &self.marks);
             here.extend(source);
             there.extend(target);
         }
