@@ -227,7 +227,7 @@ fn snapshots_of_nothing_new_are_no_obstacle() {
     // Only what is the same counts.
     scratch.receive("receive tank/other", &demo("full.zstream"));
     std::fs::create_dir(scratch.path().join("mine")).unwrap();
-    scratch.ok("import mine tank/other@mine");
+    scratch.ok("import -F mine tank/other@mine");
     let said = scratch.run_with_input("receive tank/other", &demo("incremental.zstream"));
     assert_eq!(said.code, 1);
     assert!(
