@@ -134,6 +134,29 @@ fn mounts_follow_names_and_properties() {
     world.ok("zfs inherit mountpoint tank/z/b");
     assert_eq!(world.mounted(), ["z/b"]);
     world.ok("zfs unmount tank/z/b");
+    // What was unmounted, and had a place before, stays so.
+    world.ok(&format!("zfs set mountpoint={} tank/z/b", world.at("another").display()));
+    assert_eq!(world.mounted(), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn clones_that_go_with_their_snapshots_are_unmounted() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    world.ok("zfs snapshot tank/a@s");
+    world.ok("zfs clone tank/a@s tank/clone");
+    assert_eq!(world.mounted(), ["a", "clone"]);
+    let open = File::create(world.at("clone/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("clone").display());
+    assert_eq!(world.fails("zfs destroy -R tank/a@s"), busy);
+    drop(open);
+    world.ok("zfs destroy -R tank/a@s");
+    assert_eq!(world.mounted(), ["a"]);
+    assert!(!world.at("clone").exists());
+    let usage = world.run("zfs unmount -a tank/a");
+    assert_eq!(usage.code, 2, "{usage:?}");
+    world.ok("zfs unmount -a");
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn the_key_of_what_has_none_has_no_place() {
         scratch.fails(1, "set keylocation=prompt tank/a"),
         "cannot set property for 'tank/a': keylocation may only be set on encryption roots\n"
     );
+    scratch.ok("set keylocation=none tank/a");
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn a_clone_has_bookmarks_of_its_history() {
     scratch.ok("bookmark tank/a@origin tank/c#origin");
     assert_eq!(
         scratch.fails(1, "bookmark tank/a@late tank/c#late"),
-        "cannot create bookmark 'tank/c#late': bookmark is in a different dataset than its source\n"
+        "cannot create bookmark 'tank/c#late': source is not an ancestor of the new bookmark's dataset\n"
     );
     let guids = scratch.ok("get -Hpo value guid tank/a@early tank/c#early");
     let guids: Vec<_> = guids.lines().collect();
@@ -269,4 +270,16 @@ fn what_was_written_a_moment_ago_is_in_a_diff_and_in_a_stream() {
     assert_eq!(scratch.fails(1, &format!("list {}", outside.display())), refused);
     scratch.ok("unmount tank/fs");
     world.wait_until_closed();
+}
+
+#[test]
+fn a_stream_brings_its_own_version() {
+    let scratch = two_pools();
+    scratch.ok("snapshot tank/a@s");
+    let stream = scratch.to_file("send tank/a@s", "version.zstream");
+    let said = scratch.run_with_input("receive -o version=1 tank/copy", &stream);
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (1, "cannot receive into 'tank/copy': property 'version' cannot be set on receive\n")
+    );
 }

@@ -294,14 +294,20 @@ pub(super) fn around(
     let Ok(top) = catalog.dataset(name) else { return change(app).map(|()| true) };
     let attempt = format!("cannot set property for '{name}'");
     let shared = sharing_mountpoint(&catalog, &top).map_err(report::failed(&attempt))?;
+    // Only what had no place of its own is mounted that was not mounted before.
+    let mut without_place = Vec::new();
+    for dataset in shared.iter().filter(|_| is_moved) {
+        let (mountpoint, _) = text(&catalog, dataset, "mountpoint").map_err(report::failed(&attempt))?;
+        if !mountpoint.starts_with('/') {
+            without_place.push(dataset.clone());
+        }
+    }
     drop(catalog);
     let unmounted = Unmounted::of(app, session, &shared, false)?;
     let changed = change(app);
     let mut all = unmounted.mount_again(app, session)?;
     changed?;
-    if is_moved {
-        all &= mount_new(app, session, shared)?;
-    }
+    all &= mount_new(app, session, without_place)?;
     if !all {
         app.context.complain("property may be set but unable to remount filesystem");
     }

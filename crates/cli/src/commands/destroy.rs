@@ -89,8 +89,8 @@ fn snapshots(
     tell_plan(app, args, &plan, true)?;
     if !args.dry_run {
         let attempt = format!("cannot destroy snapshots of '{dataset}'");
-        session.datasets.destroy(&plan).map_err(report::failed(&attempt))?;
-        app.record(session);
+        drop(catalog);
+        carry_out(app, session, args, &plan, &attempt)?;
     }
     Ok(Exit::Ok)
 }
@@ -159,14 +159,26 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
     tell_plan(app, args, &plan, false)?;
     if !args.dry_run {
         drop(catalog);
-        let unmounted = automount::Unmounted::of(app, session, &plan.datasets, args.force)?;
-        let destroyed = unmounted.when_released(|| session.datasets.destroy(&plan));
-        // What is gone leaves its directory behind.
-        unmounted.mount_again(app, session)?;
-        destroyed.map_err(report::failed(&attempt))?;
-        app.record(session);
+        carry_out(app, session, args, &plan, &attempt)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Destroys what is planned, with everything unmounted that goes.
+fn carry_out(
+    app: &mut App<'_>,
+    session: &Session,
+    args: &DestroyArgs,
+    plan: &DestroyPlan,
+    attempt: &str,
+) -> Result<()> {
+    let unmounted = automount::Unmounted::of(app, session, &plan.datasets, args.force)?;
+    let destroyed = unmounted.when_released(|| session.datasets.destroy(plan));
+    // What is gone leaves its directory behind.
+    unmounted.mount_again(app, session)?;
+    destroyed.map_err(report::failed(attempt))?;
+    app.record(session);
+    Ok(())
 }
 
 /// `-v` and `-p`: what goes, and what space that gives.

@@ -66,6 +66,10 @@ fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
     if origin.len() > 1 {
         return Err(CliError::Usage("property 'origin' specified multiple times".to_owned()));
     }
+    // The stream has the one that its content is written in.
+    if pairs.iter().any(|(name, _)| *name == "version") {
+        return Err(CliError::Failed(format!("{attempt}: property 'version' cannot be set on receive")));
+    }
     let chosen = assignments::for_new(&attempt, &pairs, Types::FILESYSTEM_VOLUME)?;
     let mut exclude = Vec::new();
     for name in &args.exclude {

@@ -55,6 +55,7 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
             |path: &&String| !config.modules.iter().any(|it| it.path == **path && it.has_variable_path());
         let known = datasets.iter().filter(is_known).map(|path| path.strip_suffix('@').unwrap_or(path));
         super::names::check_all(&session.datasets, known)?;
+        session.serve_now();
         serve(app, config, Box::new(PoolPaths { datasets: session.datasets.clone() }), args)
     })
 }

@@ -43,6 +43,7 @@ fn serve(app: &mut App<'_>, session: &Session, args: &ServeZvolArgs) -> Result<E
     let directory = free_directory(&app.context.path(&args.directory), false, "cannot show volumes")?;
     let mount = VolumesMount::begin(session.datasets.clone(), &directory, options, complain)
         .map_err(|error| failed(&error))?;
+    session.serve_now();
     writeln!(app.context.out, "volumes are in {}", mount.dir().display())?;
     app.context.out.flush()?;
     // A pool that cannot be written tells so to whoever writes to it.

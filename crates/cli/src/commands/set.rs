@@ -111,7 +111,7 @@ fn check_keylocation(entity: &Entity, pairs: &[(&str, &str)], attempt: &str) -> 
         Entity::Dataset(dataset) => dataset.record.content.features.contains(Features::RAW),
         _ => false,
     };
-    if !is_encrypted && pairs.iter().any(|(name, _)| *name == "keylocation") {
+    if !is_encrypted && pairs.iter().any(|(name, value)| *name == "keylocation" && *value != "none") {
         return Err(CliError::Failed(format!("{attempt}: keylocation may only be set on encryption roots")));
     }
     Ok(())

@@ -39,11 +39,23 @@ pub fn run(app: &mut App<'_>, args: &UnmountArgs) -> Result<Exit> {
     let table =
         snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
     match (&args.target, args.all) {
+        (Some(_), true) if is_zfs(app) && !app.is_served() => {
+            Err(CliError::Usage("too many arguments".to_owned()))
+        }
         (Some(pool), true) => app.on_dataset(pool, |app, session| all_of(app, session, args)),
         (None, _) => all(app, args, &table),
-        (Some(target), false) if target.starts_with(['/', '.']) => directory(app, args, target, table),
+        (Some(target), false) if is_directory(app, target) => directory(app, args, target, table),
         (Some(target), false) => named(app, args, target, table),
     }
+}
+
+/// `zfs` knows directories by absolute paths alone.
+fn is_zfs(app: &App<'_>) -> bool {
+    Program::of(&app.context.args).0 != Program::Snowmelt
+}
+
+fn is_directory(app: &App<'_>, target: &str) -> bool {
+    target.starts_with('/') || (target.starts_with('.') && !is_zfs(app))
 }
 
 /// A directory, which the table knows.
@@ -73,7 +85,11 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
 /// A dataset or snapshot, which its pool knows.
 fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted>) -> Result<Exit> {
     let missing = CliError::Failed(format!("cannot unmount '{target}': not currently mounted"));
-    if !app.is_served() && app.places.find(pool_of(target)).is_none() {
+    let is_strange = !app.is_served() && app.places.find(pool_of(target)).is_none();
+    if is_strange && is_zfs(app) {
+        return Err(missing);
+    }
+    if is_strange {
         let relative = app.context.path(target);
         return match table.iter().any(|mounted| mounted.dir == relative) {
             true => directory(app, args, &format!("./{target}"), table),
@@ -163,8 +179,7 @@ fn in_owner(
     words: &[OsString],
     work: impl FnOnce(&mut App<'_>, &Session) -> Result<Exit>,
 ) -> Result<Exit> {
-    let shim = Program::of(&app.context.args).0;
-    let shim = (shim != Program::Snowmelt).then_some("zfs");
+    let shim = is_zfs(app).then_some("zfs");
     let said = shim.into_iter().chain(["unmount"]).chain(force.then_some("-f")).map(OsString::from);
     let given = std::mem::replace(&mut app.context.args, said.chain(words.iter().cloned()).collect());
     let missing = |pool: &str| format!("cannot unmount '{name}': its pool '{pool}' is not to be found");

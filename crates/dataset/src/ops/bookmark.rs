@@ -57,7 +57,7 @@ impl Datasets {
         if !is_of_history(&catalog, &under, source)? {
             return Err(DatasetError::refused(
                 bookmark.to_string(),
-                "bookmark is in a different dataset than its source",
+                "source is not an ancestor of the new bookmark's dataset",
             ));
         }
         if catalog.bookmark(bookmark).is_ok() {

@@ -72,6 +72,7 @@ fn serve(
     };
     let server = Server::new(exports.clone(), options).map_err(|error| failed(&error))?;
     let default = exports.first_volume(|_| true).unwrap_or_default();
+    session.serve_now();
     announce(app.context, &listeners, &default, has_tls)?;
     let shutdown = Shutdown::new();
     // A pool that cannot be written tells so to whoever writes to it.
