@@ -2,7 +2,7 @@
 # Gets the test suites of tools made for ZFS into a directory, from package registries alone:
 #
 #   zrepl            its platform tests, from the Go module proxy, built here
-#   sanoid           the tests of syncoid, from the source package of Debian
+#   sanoid           the tests of syncoid, from GitHub, or from the source package of Debian, which has fewer
 #   zfs_autobackup   its source distribution, from PyPI
 #   zts              the test suite of OpenZFS, from Debian's contrib; unpacked, not installed
 #
@@ -13,6 +13,7 @@ set -euo pipefail
 dir=$1
 shift
 release=${SUITE:-trixie}
+sanoid_commit=8e1d11e0b243de5b9e262f7d0875d4127b263ff2
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 [ $# -gt 0 ] || set -- zrepl syncoid autobackup zts
@@ -49,6 +50,10 @@ fetch_syncoid() {
   [ -d "$dir/sanoid/tests/syncoid" ] && return
   rm -rf "$dir/sanoid"
   if [ -n "${SANOID_SOURCE:-}" ]; then cp -r "$SANOID_SOURCE" "$dir/sanoid"; return; fi
+  if git -c init.defaultBranch=main init -q "$dir/sanoid" \
+    && git -C "$dir/sanoid" fetch -q --depth 1 https://github.com/jimsalterjrs/sanoid "$sanoid_commit" \
+    && git -C "$dir/sanoid" checkout -q FETCH_HEAD; then return; fi
+  rm -rf "$dir/sanoid"
   apt_here "deb-src $release main"
   (cd "$dir" && "${apt[@]}" source --download-only sanoid && dpkg-source --no-check -x sanoid_*.dsc sanoid)
 }
@@ -75,4 +80,10 @@ fetch_zts() {
   mv "$dir/zts.part" "$dir/zts"
 }
 
-for suite in "$@"; do "fetch_$suite"; done
+# One that nobody offers any more does not keep the others from being run.
+status=0
+for suite in "$@"; do
+  # A shell of its own: errexit does not count before ||.
+  "$BASH" -euo pipefail -c "$(declare -p dir release sanoid_commit); $(declare -f); fetch_$suite" || { status=$?; echo "fetch.sh: $suite could not be fetched" >&2; }
+done
+exit $status

@@ -33,13 +33,36 @@ STUBS = {
 }
 
 
-# The suite is that of ZFS 2.1, which compresses nothing by itself: scripts write zeros and count them. And it looks for pools
-# in all devices, where these are files.
-ZPOOL = '''case $1 in
+# The suite is that of ZFS 2.1, which compresses nothing by itself: scripts write zeros and count them. It looks for pools in all
+# devices, where these are files. And the volumes of each pool are served as docs/zfs.md says, each pool's in a directory.
+ZPOOL = '''zpool() {{ (exec -a zpool {zpool} "$@"); }}
+volumes_of() {{ echo {volumes}/"$1"; }}
+hide() {{    # hide POOL: a pool in use does not go
+  mountpoint -q "$(volumes_of "$1")" || return 0
+  umount "$(volumes_of "$1")"
+  rm -f /dev/zvol/"$1"
+}}
+show() {{
+  local pool dir at
+  for pool in $(zpool list -H -o name 2> /dev/null); do
+    dir=$(volumes_of "$pool")
+    mkdir -p "$dir" /dev/zvol
+    mountpoint -q "$dir" && continue
+    setsid {snowmelt} serve zvol "$dir" "$pool" < /dev/null > /dev/null 2>&1 &
+    for at in $(seq 50); do mountpoint -q "$dir" && break; sleep 0.05; done
+    ln -sfn "$dir/$pool" /dev/zvol/"$pool"
+  done
+}}
+verb=$1
+case $verb in
   create) shift; set -- create -O compression=off "$@" ;;
   import) case " $* " in *" -d "*|*" -c "*) ;; *) shift; set -- import -d {files} "$@" ;; esac ;;
+  export|destroy) for word in "${{@:2}}"; do case $word in -*) ;; *) hide "$word" ;; esac; done ;;
 esac
-exec -a zpool {zpool} "$@"'''
+zpool "$@"
+status=$?
+case $verb in create|import|export|destroy) show ;; esac
+exit $status'''
 
 
 def share(world):
@@ -129,7 +152,8 @@ class Suite:
             self.place(name, os.path.join(world.bin, name))
         libraries = os.path.join(world.suites, 'zts/lib/x86_64-linux-gnu')
         stubs = dict(STUBS, zstream='LD_LIBRARY_PATH=%s exec %s "$@"' % (libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
-        stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), files=self.files)
+        stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), snowmelt=world.binary, files=self.files,
+                                      volumes=world.path('volumes'))
         for name, text in stubs.items():
             place = os.path.join(self.bin, name)
             if os.path.lexists(place):
@@ -163,6 +187,9 @@ class Suite:
 
     def fresh(self):
         """Nothing of one group is left for the next."""
+        volumes = self.world.path('volumes')
+        for pool in os.listdir(volumes):
+            subprocess.run(['umount', '-l', os.path.join(volumes, pool)], stderr=subprocess.DEVNULL, check=False)
         self.world.clear()
         for name in os.listdir(self.files):
             path = os.path.join(self.files, name)
