@@ -78,7 +78,7 @@ impl<'a> App<'a> {
         }
         let Some(known) = self.places.find(name) else {
             let missing = missing(name);
-            return Err(CliError::Failed(match missing::find(self.context, &self.places, name) {
+            return Err(CliError::Failed(match missing::find(self.context, &self.places, name)? {
                 Some(pin) => {
                     format!("{missing}\nthe pool '{name}' is not where it was: {}", pin.place.display())
                 }

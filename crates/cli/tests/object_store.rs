@@ -194,6 +194,21 @@ fn a_writer_that_is_killed_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
+fn another_pool_at_a_known_address_is_not_followed() {
+    let server = Server::start();
+    let (first, second) = (Machine::new(&server, "first"), Machine::new(&server, "second"));
+    first.ok("pool create tank s3://bucket/tank");
+    second.ok("pool import -o readonly=on s3://bucket/tank");
+    second.ok("list -o name tank");
+    first.ok("pool destroy tank");
+    first.ok("pool create tank s3://bucket/tank");
+    let error = second.fails("pool import -o readonly=on s3://bucket/tank");
+    assert!(error.contains("is not the one that is known"), "{error}");
+    second.ok("pool import -o readonly=on --accept-new s3://bucket/tank");
+    second.ok("list -o name tank");
+}
+
+#[test]
 fn one_machine_writes_and_others_follow_or_take_over() {
     let server = Server::start();
     let (first, second) = (Machine::new(&server, "first"), Machine::new(&server, "second"));

@@ -213,6 +213,46 @@ fn a_pool_of_before_is_learned_when_it_is_opened() {
 }
 
 #[test]
+fn a_list_of_known_pools_that_cannot_be_read_is_an_error() {
+    let scratch = Scratch::with_pool();
+    let known = scratch.path().join("config/snowmelt/known_pools");
+    let whole = fs::read(&known).unwrap();
+    let lines =
+        ["create tank/a", "list -o name tank", "pool create other", "pool export tank", "pool destroy tank"];
+    for damaged in [&b"/somewhere\tguid=x\n"[..], b"nonsense\n", &vec![b'#'; 2 << 20]] {
+        fs::write(&known, damaged).unwrap();
+        for line in lines {
+            let said = scratch.fails(1, line);
+            assert!(said.contains(&known.display().to_string()) && said.contains("remove"), "{line}: {said}");
+        }
+        assert_eq!(fs::read(&known).unwrap(), damaged);
+    }
+    fs::remove_file(&known).unwrap();
+    fs::create_dir(&known).unwrap();
+    assert!(scratch.fails(1, "list -o name tank").contains(&known.display().to_string()));
+    fs::remove_dir(&known).unwrap();
+    assert_eq!(scratch.ok("list -H -o name tank"), "tank\n");
+    assert_eq!(fs::read(&known).unwrap(), whole);
+}
+
+#[test]
+fn another_pool_is_neither_salvaged_nor_destroyed() {
+    let scratch = Scratch::new();
+    key(&scratch, 0o600);
+    scratch.ok("pool create --encrypt --key-file key tank");
+    replace(&scratch, "data/snowmelt/tank", "");
+    let ring = scratch.path().join("data/snowmelt/tank/uberblocks");
+    let whole = fs::read(&ring).unwrap();
+    assert!(scratch.fails(1, "pool destroy tank").contains("is not the one that is known"));
+    let none = vec![0; whole.len()];
+    fs::write(&ring, &none).unwrap();
+    for line in ["salvage -n tank", "salvage tank", "pool destroy tank"] {
+        assert!(scratch.fails(1, line).contains("is not the one that is known"), "{line}");
+    }
+    assert_eq!(fs::read(&ring).unwrap(), none);
+}
+
+#[test]
 fn files_that_others_can_read_are_warned_of() {
     let scratch = Scratch::new();
     let image = scratch.path().join("disk.img");

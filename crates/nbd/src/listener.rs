@@ -3,14 +3,19 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::error::ServeError;
+
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// An address that a server listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,14 +131,16 @@ impl Listener {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
             _ => {}
         }
-        let socket = std::os::unix::net::UnixListener::bind(&beside).map_err(listen)?;
+        let socket = bind(&beside, mode).map_err(listen)?;
         let file = SocketFile(beside.clone());
+        // What the umask has taken off.
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(mode)).map_err(listen)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|error| listen(error.into()))?;
         std::fs::rename(&beside, path).map_err(listen)?;
         std::mem::forget(file);
         let file = Some(SocketFile(path.to_path_buf()));
         Ok(Self {
-            socket: Socket::Unix(socket),
+            socket: Socket::Unix(socket.into()),
             endpoint: Endpoint::Unix(path.to_path_buf()),
             plain: false,
             _file: file,
@@ -169,6 +176,16 @@ impl Listener {
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
+}
+
+/// A Unix socket that has a name and does not listen yet. On Linux its file inherits the permissions of the socket, less the
+/// umask, so that it never has more than `mode`.
+fn bind(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
 }
 
 /// The asynchronous form of a listener's socket.

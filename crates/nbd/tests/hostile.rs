@@ -181,6 +181,32 @@ fn too_many_connections_are_closed_and_make_room_again() {
     }
 }
 
+/// Nobody may connect before the socket has its permissions, so that no umask ever counts.
+#[test]
+fn sockets_never_have_other_permissions() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let (path, beside) = (dir.path().join("socket"), dir.path().join("socket~"));
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut modes = std::collections::BTreeSet::new();
+            while !is_done.load(Ordering::Relaxed) {
+                let found = [&path, &beside].map(std::fs::symlink_metadata).into_iter().flatten();
+                modes.extend(found.map(|metadata| metadata.permissions().mode() & 0o777));
+            }
+            modes
+        });
+        for _ in 0..3000 {
+            drop(Listener::unix_mode(&path, 0o600).unwrap());
+        }
+        is_done.store(true, Ordering::Relaxed);
+        assert_eq!(looking.join().unwrap(), [0o600].into());
+        assert!(!path.exists() && !beside.exists());
+    });
+}
+
 #[test]
 fn sockets_are_private_replaced_and_removed() {
     use std::os::unix::fs::PermissionsExt;

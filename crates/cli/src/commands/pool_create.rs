@@ -33,6 +33,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     if app.places.find(name).is_some() {
         return Err(CliError::Failed(format!("{attempt}: pool already exists")));
     }
+    let known = Pins::of(app.context)?;
     let own = PoolProperties::parse(&attempt, &args.pool_properties)?;
     let properties = root_properties(&attempt, args)?;
     let mut places = vdevs(app, args, &attempt)?;
@@ -90,7 +91,7 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     drop(session);
     owner.close()?;
     let pin = Pin { place: pins::place(location), guid, is_encrypted, name: name.to_owned() };
-    Pins::of(app.context).set(&pin);
+    known.set(&pin);
     warn_of_readers(app, &locations);
     remember_all(app, location, &label)?;
     automount::mount_pool(app, name)
@@ -150,7 +151,7 @@ pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -
 /// When the list cannot be written.
 pub fn forget_all(app: &mut App<'_>, paths: &[PathBuf], attempt: &str) -> Result<()> {
     let places: Vec<PathBuf> = paths.iter().map(|path| snowmelt_store::canonical(path)).collect();
-    Pins::of(app.context).forget(&places);
+    Pins::of(app.context)?.forget(&places);
     for path in places {
         app.places.registry().remove(&path).map_err(|error| CliError::failed(attempt, &error))?;
     }

@@ -8,7 +8,8 @@ use crate::app::App;
 use crate::args::PoolDestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::keys::Told;
+use crate::pools::keys::{self, Told};
+use crate::pools::pins::Pins;
 use crate::pools::{holder, missing, waiting};
 
 /// Destroys a pool.
@@ -19,7 +20,7 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
     let name = &args.pool;
     let Some(pool) = app.places.find(name) else {
         let failed = format!("cannot open '{name}': no such pool");
-        return Err(CliError::Failed(match missing::find(app.context, &app.places, name) {
+        return Err(CliError::Failed(match missing::find(app.context, &app.places, name)? {
             Some(_) => {
                 format!("{failed}\n'snowmelt pool export {name}' forgets a pool that is gone for good")
             }
@@ -37,6 +38,9 @@ pub fn run(app: &mut App<'_>, args: &PoolDestroyArgs) -> Result<Exit> {
         }
         Err(error) => return Err(CliError::failed(&attempt, &error)),
     };
+    // A record of a key that cannot be read is one all the same.
+    let is_encrypted = keys::record(&*store, &pool.location).map_or(true, |record| record.is_some());
+    Pins::of(app.context)?.verify_unopened(&pool, is_encrypted)?;
     store.destroy().map_err(|error| CliError::failed(&attempt, &error))?;
     forget_all(app, &paths, &attempt)?;
     Told::of(app.context, pool.label.guid).set(None)?;

@@ -18,7 +18,7 @@ pub fn run(app: &mut App<'_>, args: &PoolExportArgs) -> Result<Exit> {
     for name in &args.pools {
         if let Some(pool) = app.places.find(name) {
             pools.push(pool);
-        } else if let Some(pin) = missing::find(app.context, &app.places, name) {
+        } else if let Some(pin) = missing::find(app.context, &app.places, name)? {
             missing.push(pin);
         } else {
             return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));

@@ -253,7 +253,13 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     let name = options.new_name.unwrap_or(&pool.label.name);
     let attempt = format!("cannot import '{}'", pool.label.name);
     check_pool(name).map_err(|error| report::failed(&attempt)(error.into()))?;
-    if let Some(other) = app.places.find(name).filter(|other| other.label.guid != pool.label.guid) {
+    // One that was known at the same place is checked against what is known of it, and not a second one.
+    let is_other = |other: &KnownPool| {
+        let canonical = snowmelt_store::canonical;
+        other.label.guid != pool.label.guid
+            && canonical(other.location.path()) != canonical(pool.location.path())
+    };
+    if let Some(other) = app.places.find(name).filter(is_other) {
         return Err(CliError::Failed(format!(
             "{attempt}: a pool with that name already exists at {}\nuse the form 'pool import <pool | id> <newpool>' to \
              give it a new name",
@@ -264,11 +270,14 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     let mut location = pool.location.clone();
     cache::choose(app, &mut location, options.cache, &attempt)?;
     cache::check(&location, pool.label.guid, &attempt)?;
+    if options.accept_new && !options.dry_run {
+        Pins::of(app.context)?.forget(&[pins::place(&location)]);
+    }
     if let Location::Object(object) = &mut location {
         object.read_only = options.read_only;
         if options.force && !options.read_only && !options.dry_run {
             // Who has no key takes nothing from anybody.
-            can_open(app, &pool.location)?;
+            can_open(app, pool)?;
             snowmelt_store::take_over(&object.url).map_err(failed)?;
         }
     } else if options.read_only {
@@ -276,15 +285,12 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
             "{attempt}: only a pool in an object store can be followed with readonly=on"
         )));
     }
-    if options.accept_new && !options.dry_run {
-        Pins::of(app.context).forget(&[pins::place(&location)]);
-    }
     if options.dry_run {
         return would_rewind(app, &KnownPool { label: pool.label.clone(), location }, options.rewind);
     }
     if location.is_read_only() {
         // That it can be read at all.
-        can_open(app, &location)?;
+        can_open(app, &KnownPool { label: pool.label.clone(), location: location.clone() })?;
         return remember_all(app, &location, &pool.label);
     }
     let owner = acquire_txg(app.context, &location, &attempt, options.rewind)?;
@@ -302,11 +308,14 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     remember_all(app, &location, &label)
 }
 
-/// Whether the pool at `location` can be read, and its key is to be had.
-fn can_open(app: &App<'_>, location: &Location) -> Result<()> {
+/// Whether a pool can be read, is the one that is known at its place, and its key is to be had.
+fn can_open(app: &App<'_>, pool: &KnownPool) -> Result<()> {
+    let location = &pool.location;
     let failed = |error| CliError::failed(format!("cannot import {}", location.path().display()), &error);
     let store = waiting::open(app.context, location, Access::ReadOnly)?.map_err(failed)?;
-    keys::load(app.context, &*store, location, Stdin::Free).map(drop)
+    let record = keys::record(&*store, location)?;
+    Pins::of(app.context)?.verify_unopened(pool, record.is_some())?;
+    record.map_or(Ok(()), |record| keys::of_record(app.context, &record, location, Stdin::Free).map(drop))
 }
 
 /// The pool's own record of its name first: the label is what is found, so a crash between leaves the old name.

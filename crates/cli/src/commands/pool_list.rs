@@ -61,13 +61,13 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
     let (mut known, mut pools) = (Vec::new(), Vec::new());
     if names.is_empty() {
         known = app.places.all();
-        let missing = missing::pools(app.context, &app.places, &known);
+        let missing = missing::pools(app.context, &app.places, &known)?;
         pools.extend(missing.iter().map(PoolFacts::of_missing));
     }
     for name in names {
         if let Some(pool) = app.places.find(name) {
             known.push(pool);
-        } else if let Some(pin) = missing::find(app.context, &app.places, name) {
+        } else if let Some(pin) = missing::find(app.context, &app.places, name)? {
             pools.push(PoolFacts::of_missing(&pin));
         } else {
             app.context.complain(format_args!("cannot open '{name}': no such pool"));

@@ -11,6 +11,7 @@ use crate::args::SalvageArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, Stdin};
+use crate::pools::pins::Pins;
 use crate::pools::{KnownPool, acquire_alone, acquire_lost, waiting};
 use crate::progress::Progress;
 use crate::report;
@@ -48,6 +49,8 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     }
     let salvage = search(app, &pool, &attempt)?;
     let record = salvage.key_record();
+    // Before anybody is asked for a key.
+    Pins::of(app.context)?.verify_unopened(&pool, record.is_some())?;
     let keys =
         record.map(|record| keys::of_record(app.context, record, &pool.location, Stdin::Free)).transpose()?;
     let out = &mut app.context.out;

@@ -239,14 +239,6 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// The key of the pool in a store; `None` if it is not encrypted.
-///
-/// # Errors
-/// When it is not to be had, or the wrong one.
-pub fn load(context: &Context, store: &dyn Store, location: &Location, stdin: Stdin) -> Result<Option<Keys>> {
-    record(store, location)?.map(|record| of_record(context, &record, location, stdin)).transpose()
-}
-
 /// The record of the key of the pool in a store; `None` if it is not encrypted.
 ///
 /// # Errors
@@ -261,7 +253,7 @@ pub fn record(store: &dyn Store, location: &Location) -> Result<Option<KeyRecord
 /// The key that a record holds.
 ///
 /// # Errors
-/// As [`load`].
+/// When it is not to be had, or the wrong one.
 pub fn of_record(context: &Context, record: &KeyRecord, location: &Location, stdin: Stdin) -> Result<Keys> {
     if let Some(keys) = context.keys.opened(record) {
         return Ok(keys);

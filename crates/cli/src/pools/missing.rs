@@ -3,10 +3,14 @@
 use super::locate::{KnownPool, Places};
 use super::pins::{Pin, Pins};
 use crate::context::Context;
+use crate::error::Result;
 
 /// The known pools that are in none of the places where pools are looked for, although they were in one of them. `found` are
 /// those that are.
-pub fn pools(context: &Context, places: &Places, found: &[KnownPool]) -> Vec<Pin> {
+///
+/// # Errors
+/// When the list of known pools cannot be read.
+pub fn pools(context: &Context, places: &Places, found: &[KnownPool]) -> Result<Vec<Pin>> {
     let listed = places.registry().read().unwrap_or_default();
     let is_found = |pin: &Pin| {
         found.iter().any(|pool| {
@@ -16,15 +20,18 @@ pub fn pools(context: &Context, places: &Places, found: &[KnownPool]) -> Vec<Pin
     // A pool that was opened once by its path is not looked for.
     let is_expected = |pin: &Pin| places.is_usual(&pin.place) || listed.contains(&pin.place);
     let mut missing: Vec<Pin> = Vec::new();
-    for pin in Pins::of(context).all().into_iter().rev() {
-        if is_expected(&pin) && !is_found(&pin) && missing.iter().all(|other| other.name != pin.name) {
-            missing.push(pin);
+    for pin in Pins::of(context)?.all().iter().rev() {
+        if is_expected(pin) && !is_found(pin) && missing.iter().all(|other| other.name != pin.name) {
+            missing.push(pin.clone());
         }
     }
-    missing
+    Ok(missing)
 }
 
 /// The missing pool of this name.
-pub fn find(context: &Context, places: &Places, name: &str) -> Option<Pin> {
-    pools(context, places, &places.all()).into_iter().find(|pin| pin.name == name)
+///
+/// # Errors
+/// When the list of known pools cannot be read.
+pub fn find(context: &Context, places: &Places, name: &str) -> Result<Option<Pin>> {
+    Ok(pools(context, places, &places.all())?.into_iter().find(|pin| pin.name == name))
 }

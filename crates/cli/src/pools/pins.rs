@@ -7,17 +7,21 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use snowmelt_dataset::text::visible_name;
 use snowmelt_store::Location;
 
 use super::registry::Registry;
-use super::{Places, shadow, stream_index};
+use super::{KnownPool, Places, shadow, stream_index};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 
 const HEADER: &str = "Pools that were open here: path, guid, encryption, name. Written by snowmelt.";
 
 /// What is known of the pools at all places.
-pub struct Pins(Registry);
+pub struct Pins {
+    list: Registry,
+    known: Vec<Pin>,
+}
 
 /// The pool that was found at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,14 +70,34 @@ impl Pin {
 
 impl Pins {
     /// Those of the user of this command.
-    pub fn of(context: &Context) -> Self {
+    ///
+    /// # Errors
+    /// When there is a list that cannot be read, or has a line that means nothing: then no pool can be told from another.
+    pub fn of(context: &Context) -> Result<Self> {
         let file = Places::new(context, &[]).config_dir().join("known_pools");
-        Self(Registry::with_header(file, HEADER))
+        Self::read(Registry::with_header(file, HEADER))
     }
 
     /// All of them, as they were learned.
-    pub fn all(&self) -> Vec<Pin> {
-        self.0.read().unwrap_or_default().iter().filter_map(|line| Pin::parse(line)).collect()
+    pub fn all(&self) -> &[Pin] {
+        &self.known
+    }
+
+    fn read(list: Registry) -> Result<Self> {
+        let unusable = |why: String| {
+            let file = list.path().display();
+            CliError::Failed(format!(
+                "cannot read the list of known pools {file}: {why}\nrepair it, or remove it if no pool can have been \
+                 replaced: then all pools are learned anew"
+            ))
+        };
+        let lines = list.read().map_err(|error| unusable(error.to_string()))?;
+        let damaged = |line: &PathBuf| {
+            unusable(format!("'{}' is no line of it", visible_name(line.as_os_str().as_bytes())))
+        };
+        let known =
+            lines.iter().map(|line| Pin::parse(line).ok_or_else(|| damaged(line))).collect::<Result<_>>()?;
+        Ok(Self { list, known })
     }
 
     /// Refuses a pool without encryption where an encrypted one is known. Nothing of it needs to have been read.
@@ -81,9 +105,9 @@ impl Pins {
     /// # Errors
     /// When it is not the pool that is known.
     pub fn check_encryption(&self, place: &Path, is_encrypted: bool) -> Result<()> {
-        match self.all().into_iter().find(|pin| pin.place == place) {
+        match self.known.iter().find(|pin| pin.place == place) {
             Some(known) if known.is_encrypted && !is_encrypted => {
-                Err(refused(place, &known, "one that is not encrypted"))
+                Err(refused(place, known, "one that is not encrypted"))
             }
             _ => Ok(()),
         }
@@ -95,7 +119,7 @@ impl Pins {
     /// When it is not the pool that is known.
     pub fn check(&self, found: &Pin) -> Result<()> {
         self.verify(found)?;
-        if !self.all().contains(found) && !is_made_by_us(&found.name) {
+        if !self.known.contains(found) && !is_made_by_us(&found.name) {
             self.set(found);
         }
         Ok(())
@@ -106,16 +130,15 @@ impl Pins {
     /// # Errors
     /// When it is not the pool that is known.
     pub fn verify(&self, found: &Pin) -> Result<()> {
-        let all = self.all();
-        if all.contains(found) || is_made_by_us(&found.name) {
+        if self.known.contains(found) || is_made_by_us(&found.name) {
             return Ok(());
         }
-        for known in &all {
+        for known in &self.known {
             let is_here = known.place == found.place;
             let is_namesake = known.name == found.name && known.place.parent() == found.place.parent();
             let is_stripped = known.is_encrypted && !found.is_encrypted;
             // The names of disks change places: a pool that is known elsewhere is no stranger.
-            let is_other = is_here && known.guid != found.guid && !is_known_elsewhere(&all, found);
+            let is_other = is_here && known.guid != found.guid && !is_known_elsewhere(&self.known, found);
             if is_other || is_stripped && (is_here || is_namesake) {
                 return Err(refused(&found.place, known, &found.words()));
             }
@@ -128,15 +151,25 @@ impl Pins {
         if found.name.contains(['\t', '\n']) || found.place.as_os_str().as_bytes().contains(&b'\t') {
             return;
         }
-        let _ =
-            self.0.replace(&found.line(), |line| Pin::parse(line).is_none_or(|pin| pin.place == found.place));
+        let is_of = |line: &Path| Pin::parse(line).is_some_and(|pin| pin.place == found.place);
+        let _ = self.list.replace(&found.line(), is_of);
+    }
+
+    /// As [`verify`](Self::verify), of a pool that is not opened as one: `is_encrypted` is what its store has.
+    ///
+    /// # Errors
+    /// When it is not the pool that is known.
+    pub fn verify_unopened(&self, pool: &KnownPool, is_encrypted: bool) -> Result<()> {
+        let place = place(&pool.location);
+        self.check_encryption(&place, is_encrypted)?;
+        self.verify(&Pin { place, guid: pool.label.guid, is_encrypted, name: pool.label.name.clone() })
     }
 
     /// No pool is known at these places any more.
     pub fn forget(&self, places: &[PathBuf]) {
-        if self.all().iter().any(|pin| places.contains(&pin.place)) {
-            let is_of = |line: &Path| Pin::parse(line).is_none_or(|pin| places.contains(&pin.place));
-            let _ = self.0.remove_all(is_of);
+        if self.known.iter().any(|pin| places.contains(&pin.place)) {
+            let is_of = |line: &Path| Pin::parse(line).is_some_and(|pin| places.contains(&pin.place));
+            let _ = self.list.remove_all(is_of);
         }
     }
 }
@@ -177,7 +210,7 @@ mod tests {
     }
 
     fn pins(dir: &tempfile::TempDir) -> Pins {
-        Pins(Registry::with_header(dir.path().join("known_pools"), HEADER))
+        Pins::read(Registry::with_header(dir.path().join("known_pools"), HEADER)).unwrap()
     }
 
     #[test]
@@ -191,28 +224,28 @@ mod tests {
     #[test]
     fn another_pool_at_a_known_place_is_refused_until_it_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let pins = pins(&dir);
-        pins.check(&pin("/p/a", 1, true)).unwrap();
-        pins.check(&pin("/p/a", 1, true)).unwrap();
-        let error = pins.check(&pin("/p/a", 2, true)).unwrap_err().to_string();
+        let known = || pins(&dir);
+        known().check(&pin("/p/a", 1, true)).unwrap();
+        known().check(&pin("/p/a", 1, true)).unwrap();
+        let error = known().check(&pin("/p/a", 2, true)).unwrap_err().to_string();
         assert!(error.contains("guid 1") && error.contains("pool import --accept-new /p/a"), "{error}");
-        pins.check(&pin("/p/a", 1, false)).unwrap_err();
-        pins.check_encryption(Path::new("/p/a"), false).unwrap_err();
-        pins.check_encryption(Path::new("/p/a"), true).unwrap();
+        known().check(&pin("/p/a", 1, false)).unwrap_err();
+        known().check_encryption(Path::new("/p/a"), false).unwrap_err();
+        known().check_encryption(Path::new("/p/a"), true).unwrap();
         // Found before it by its name, as whoever can write to a directory of pools may arrange.
-        pins.check(&pin("/p/0", 3, false)).unwrap_err();
-        pins.check(&pin("/elsewhere/0", 3, false)).unwrap();
-        pins.forget(&["/p/a".into()]);
-        pins.check(&pin("/p/a", 2, false)).unwrap();
+        known().check(&pin("/p/0", 3, false)).unwrap_err();
+        known().check(&pin("/elsewhere/0", 3, false)).unwrap();
+        known().forget(&["/p/a".into()]);
+        known().check(&pin("/p/a", 2, false)).unwrap();
     }
 
     #[test]
     fn disks_whose_names_change_places_are_still_known() {
         let dir = tempfile::tempdir().unwrap();
-        let pins = pins(&dir);
-        pins.check(&pin("/dev/sda", 1, false)).unwrap();
-        pins.check(&pin("/dev/sdb", 2, false)).unwrap();
-        pins.check(&pin("/dev/sda", 2, false)).unwrap();
-        pins.check(&pin("/dev/sdb", 3, false)).unwrap_err();
+        let known = || pins(&dir);
+        known().check(&pin("/dev/sda", 1, false)).unwrap();
+        known().check(&pin("/dev/sdb", 2, false)).unwrap();
+        known().check(&pin("/dev/sda", 2, false)).unwrap();
+        known().check(&pin("/dev/sdb", 3, false)).unwrap_err();
     }
 }

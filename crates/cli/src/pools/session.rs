@@ -382,7 +382,7 @@ fn own(
     options: PoolOptions,
     stdin: Stdin,
 ) -> Result<Owner> {
-    let (pins, place) = (Pins::of(context), pins::place(location));
+    let (pins, place) = (Pins::of(context)?, pins::place(location));
     let record = keys::record(&*store, location)?;
     let is_encrypted = record.is_some();
     // Before anybody is asked for a key, and before anything is written.
