@@ -4,12 +4,15 @@
 //! [`Role`]. What is outside of the subtree is not there for the client: each name is checked before the pool is looked at,
 //! so that an answer cannot depend on whether something of that name exists.
 
+mod limits;
+
 use snowmelt_dataset::property::{Assignment, PeerProperties, Types, validate_stored};
 use snowmelt_dataset::receive::Confinement;
 use snowmelt_dataset::{DatasetError, Name, ReceiveError, SendError, Subtree, Suffix, text};
 
 use crate::error::{Failure, FailureKind};
 use crate::request::{Action, Request};
+pub use limits::Limits;
 
 /// What the snapshots and bookmarks of syncs begin with.
 const MARK: &str = "snowmelt-sync_";
@@ -58,6 +61,7 @@ pub struct Access {
     subtree: Option<Subtree>,
     role: Role,
     properties: PeerProperties,
+    limits: Limits,
 }
 
 /// Names of properties with their values.
@@ -67,19 +71,29 @@ impl Access {
     /// To the whole pool, with this role.
     #[must_use]
     pub fn to_pool(role: Role) -> Self {
-        Self { subtree: None, role, properties: PeerProperties::default() }
+        Self { subtree: None, role, ..Self::default() }
     }
 
     /// To this dataset and everything below it, with this role. The dataset need not exist: it can be received.
     #[must_use]
     pub fn to_subtree(subtree: Subtree, role: Role) -> Self {
-        Self { subtree: Some(subtree), role, properties: PeerProperties::default() }
+        Self { subtree: Some(subtree), role, ..Self::default() }
     }
 
     /// With these properties that the client may set.
     #[must_use]
     pub fn with_properties(self, properties: PeerProperties) -> Self {
         Self { properties, ..self }
+    }
+
+    /// With these limits on what the client may pile up.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Where snapshots are looked for by guid; everywhere without.

@@ -62,7 +62,7 @@ pub fn serve_pool(
         input,
         output,
         Patience::default(),
-        &Server { datasets, access, taker, cancelled, notes: AtomicU32::new(0) },
+        &Server { datasets, access, taker, cancelled, notes: AtomicU32::new(0), growth: Mutex::new(()) },
     )
 }
 
@@ -73,6 +73,8 @@ struct Server<'a> {
     cancelled: &'a AtomicBool,
     /// Lines that the client has written into the history.
     notes: AtomicU32,
+    /// Held from the look at a limit until what it was for is made.
+    growth: Mutex<()>,
 }
 
 impl Handler for Server<'_> {
@@ -196,7 +198,9 @@ impl Server<'_> {
     }
 
     fn receive(&self, request: &ReceiveRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
-        let target = self.access.name(&request.target)?.to_string();
+        let target = self.access.name(&request.target)?;
+        self.access.limits().check_receive(self.access, &self.datasets.catalog(), &target)?;
+        let target = target.to_string();
         let origin = request.origin.as_ref().map(|origin| self.access.name(origin)).transpose()?;
         let (properties, left_out) = self.access.properties(&request.properties)?;
         let mut confinement = self.access.confinement();
@@ -259,6 +263,8 @@ impl Server<'_> {
     fn apply(&self, action: &Action) -> Result<(), Failure> {
         let (datasets, access) = (self.datasets, self.access);
         access.check_action(action)?;
+        let _alone = self.growth.lock();
+        access.limits().check(access, &datasets.catalog(), action)?;
         let done = match action {
             Action::Snapshot { names } => {
                 let names = names.iter().map(|name| access.name(name)).collect::<Result<Vec<_>, _>>()?;

@@ -13,7 +13,7 @@ use snowmelt_dataset::catalog::PropertyKind;
 use snowmelt_dataset::property::PeerProperties;
 use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
 use snowmelt_dataset::{CloneOptions, Subtree};
-use snowmelt_replicate::access::{Access, Role};
+use snowmelt_replicate::access::{Access, Limits, Role};
 use snowmelt_replicate::end::End;
 use snowmelt_replicate::plan::{Marks, Options};
 use snowmelt_replicate::request::{Action, DatasetInfo, Describe, ReadRequest, ReceiveRequest, SendRequest};
@@ -202,6 +202,78 @@ fn a_description_tells_nothing_of_what_is_outside() {
     link.close();
     let link = open(&pool, Access::default());
     assert_eq!(describe(&link.peer, "tank").len(), 9);
+    link.close();
+}
+
+#[test]
+fn what_a_client_can_pile_up_is_limited() {
+    let pool = tank();
+    let limits = Limits { datasets: 5, snapshots: 3, bookmarks: 2, holds: 2 };
+    let link = open(&pool, below("tank/a", Role::Full).with_limits(limits));
+    // How many of these succeed before one is refused.
+    let made = |action: &dyn Fn(usize) -> Action| {
+        (0..10)
+            .take_while(|at| match applied(&link.peer, action(*at)) {
+                Ok(()) => true,
+                Err(failure) => {
+                    assert!(failure.message.contains("no more than"), "{failure:?}");
+                    false
+                }
+            })
+            .count()
+    };
+    let vol = |rest: String| format!("tank/a/vol{rest}");
+    assert_eq!(made(&|at| Action::Snapshot { names: vec![vol(format!("@new{at}"))] }), 2);
+    let both = ["tank/a/clone@x", "tank/a/clone@y", "tank/a/clone@z"].map(str::to_owned);
+    assert!(applied(&link.peer, Action::Snapshot { names: both.to_vec() }).is_err());
+    assert_eq!(
+        made(&|at| Action::Bookmark { snapshot: vol("@1".into()), bookmark: vol(format!("#new{at}")) }),
+        1
+    );
+    assert_eq!(made(&|at| Action::Hold { tag: format!("t{at}"), snapshot: vol("@1".into()) }), 2);
+    // The last of these would need one above it, too.
+    assert_eq!(
+        made(&|at| Action::CreateParents {
+            name: "tank/a/b/c/d/e".split('/').take(3 + at).collect::<Vec<_>>().join("/")
+        }),
+        2
+    );
+    let deeper = Action::Rename { from: "tank/a/clone".into(), to: "tank/a/f/clone".into() };
+    assert!(applied(&link.peer, deeper).is_err());
+    applied(&link.peer, Action::Rename { from: "tank/a/clone".into(), to: "tank/a/b/clone".into() }).unwrap();
+    for target in ["tank/a/vol", "tank/a/more"] {
+        let request = ReceiveRequest { target: target.to_owned(), ..ReceiveRequest::default() };
+        let failure = received(&link.peer, &request, &stream(&pool, "tank/ab/vol@1", None)).unwrap_err();
+        assert!(failure.message.contains("no more than"), "{failure:?}");
+    }
+    link.close();
+}
+
+#[test]
+fn what_a_dataset_is_made_with_does_not_change_later() {
+    let (source, target) = (tank(), TestPool::new("back"));
+    source.snapshot("tank/ab@1");
+    source.snapshot("tank/ab@2");
+    let link = open(&target, Access::to_pool(Role::Receive));
+    let request = |pairs: &[(&str, &str)]| ReceiveRequest {
+        target: "back/ab".to_owned(),
+        properties: pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        ..ReceiveRequest::default()
+    };
+    let made = request(&[("casesensitivity", "sensitive"), ("utf8only", "off")]);
+    received(&link.peer, &made, &stream(&source, "tank/ab@1", None)).unwrap();
+    let stored = |name: &str| property(&target, "back/ab", PropertyKind::Local, name);
+    let before = ["casesensitivity", "utf8only", "normalization", "version"].map(stored);
+    let changed = request(&[
+        ("casesensitivity", "mixed"),
+        ("utf8only", "on"),
+        ("normalization", "formD"),
+        ("version", "4"),
+        ("atime", "off"),
+    ]);
+    received(&link.peer, &changed, &stream(&source, "tank/ab@2", Some("tank/ab@1"))).unwrap();
+    assert_eq!(["casesensitivity", "utf8only", "normalization", "version"].map(stored), before);
+    assert!(stored("atime").is_some());
     link.close();
 }
 

@@ -34,6 +34,13 @@ pub use peer::PeerProperties;
 pub use source::Source;
 pub use table::{Attribute, DefaultValue, Kind, Property, TextRule, Types, all, find};
 
+/// Whether a dataset is made with this property, by its canonical name, so that what is received into it later does not change
+/// it: how its content is laid out and how its names are compared.
+#[must_use]
+pub fn is_made_with(name: &str) -> bool {
+    name == "version" || find(name).is_some_and(|known| known.attribute == Attribute::Once)
+}
+
 /// Longest value of a text property in bytes (`ZAP_MAXVALUELEN`, which counts the closing zero).
 pub const VALUE_LEN_MAX: usize = 8 * 1024 - 1;
 /// Longest name of a user property in bytes (`ZAP_MAXNAMELEN`, which counts the closing zero).

@@ -18,6 +18,7 @@ use crate::objset::types::ZVOL;
 use crate::objset::{Dnode, Objset, ObjsetKey};
 use crate::ops::free::free_tree;
 use crate::ops::snapshot::SnapshotIdentity;
+use crate::property;
 
 /// How far beyond `refquota` a received head may be, in bytes. A sender that has used up its `refquota` has overrun it by one
 /// transaction, and its data may take more space here. As `dsl_dataset_clone_swap_check_impl` of ZFS: `DMU_MAX_ACCESS`, times
@@ -64,10 +65,11 @@ impl Session<'_> {
             change.set_property(snapshot.dataset, snapshot.txg, kind, "redact_snaps", guids)?;
         }
         change.end_receive(self.id)?;
-        for (property, value) in &options.properties {
+        let is_settable = |name: &&str| self.base.is_none() || !property::is_made_with(name);
+        for (property, value) in options.properties.iter().filter(|(name, _)| is_settable(&name.as_str())) {
             change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
         }
-        for property in &options.exclude {
+        for property in options.exclude.iter().filter(|name| is_settable(&name.as_str())) {
             change.inherit_property(self.id, 0, property, false)?;
         }
         Ok(())

@@ -231,9 +231,14 @@ impl Datasets {
             let id = snapshot.id.dataset;
             let dataset = catalog.dataset_by_id(id)?;
             leave_out_limits(&catalog, &dataset, &mut taken, observer)?;
+            // With its first snapshot a dataset is made; later ones do not change what it was made with.
+            let is_made = catalog.snapshots(&dataset).nth(1).is_some();
+            let stays = |name: &str| is_made && property::is_made_with(name);
+            taken.retain(|(name, _)| !stays(name));
             for old in catalog.stored_properties(id, 0)? {
-                let is_gone =
-                    options.confinement.takes(&old.name) && !taken.iter().any(|(name, _)| *name == old.name);
+                let is_gone = options.confinement.takes(&old.name)
+                    && !stays(&old.name)
+                    && !taken.iter().any(|(name, _)| *name == old.name);
                 if old.kind == PropertyKind::Received && is_gone {
                     change.delete(&crate::catalog::keys::property(id, 0, old.kind.code(), &old.name))?;
                 }
