@@ -26,6 +26,11 @@ use std::process::ExitCode;
 use args::mount_helper;
 use exit::Exit;
 
+/// Memory that work used goes back to the system some seconds after its end (docs/memory.md). The allocator of the C library
+/// keeps most of what many threads freed.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let cancelled = signals::cancel_on_signals();
     let Ok(mut context) = context::Context::of_process(cancelled) else { return ExitCode::FAILURE };
