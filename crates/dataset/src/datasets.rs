@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use snowmelt_pool::{Hold, Pool, PoolError, Tree, Txg};
@@ -27,6 +28,7 @@ pub struct Datasets {
     pool_name: Arc<str>,
     namespace: Mutex<()>,
     receiving: Mutex<HashSet<DatasetId>>,
+    changes: AtomicU64,
     pub(crate) heads: Mutex<HashMap<DatasetId, Arc<Head>>>,
     pub(crate) limits: Arc<Limits>,
 }
@@ -105,6 +107,7 @@ impl Datasets {
             pool_name,
             namespace: Mutex::default(),
             receiving: Mutex::default(),
+            changes: AtomicU64::new(0),
             heads: Mutex::default(),
             limits,
         }))
@@ -123,6 +126,12 @@ impl Datasets {
     /// Everything as it is now.
     pub fn catalog(&self) -> Catalog {
         Catalog::new(self.pool.clone(), self.pool_name.clone())
+    }
+
+    /// A number that is larger after each change of datasets, snapshots and properties. A reader of the catalog that takes
+    /// the number first need not read again until it is another one. Contents of filesystems and the history do not count.
+    pub fn change_count(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Begins a change; waits for others to end.
@@ -246,7 +255,15 @@ impl Change<'_> {
     pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<(), DatasetError> {
         self.datasets.limits.note(key, false);
         self.meta().insert(&self.hold, key, value)?;
+        self.count(key);
         Ok(())
+    }
+
+    /// After each write, so that whoever reads the old state has the old number.
+    fn count(&self, key: &[u8]) {
+        if !keys::is_bookkeeping(key) {
+            self.datasets.changes.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatasetError> {
@@ -256,6 +273,7 @@ impl Change<'_> {
     pub(crate) fn delete(&self, key: &[u8]) -> Result<(), DatasetError> {
         self.datasets.limits.note(key, true);
         self.meta().remove(&self.hold, key)?;
+        self.count(key);
         Ok(())
     }
 
@@ -264,6 +282,7 @@ impl Change<'_> {
         if let Some(end) = keys::after(prefix) {
             self.meta().remove_range(&self.hold, prefix, &end, &mut |_, _| Ok(()))?;
         }
+        self.count(prefix);
         Ok(())
     }
 

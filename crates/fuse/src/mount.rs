@@ -40,6 +40,8 @@ pub struct Mount {
     in_kernel: Mutex<VfsOptions>,
     /// Content that the kernel knows of.
     epoch: AtomicU64,
+    /// The [`Vfs::change_count`] up to which the mount and the kernel follow the catalog; held while they are brought there.
+    followed: Mutex<Option<u64>>,
     ended: Mutex<Ended>,
     end: Condvar,
     is_forced: AtomicBool,
@@ -75,6 +77,7 @@ impl Mount {
             name,
             dir,
             epoch: AtomicU64::new(vfs.epoch()),
+            followed: Mutex::new(None),
             in_kernel: Mutex::new(vfs.options()),
             vfs,
             notifier,
@@ -181,24 +184,24 @@ impl Mount {
 
     /// Takes changed properties of the dataset over. What the kernel cannot be told now holds here all the same, as far as it
     /// is for us to see to: while a file is open for writing the kernel has it mounted for writing, and each write is
-    /// refused here. The kernel is told the next time.
-    fn follow_properties(&self) -> Result<(), MountError> {
+    /// refused here. The kernel is told the next time. Says whether nothing is left for that.
+    fn follow_properties(&self) -> Result<bool, MountError> {
         self.vfs.reload_properties()?;
         if self.vfs.is_snapshot() || !rustix::process::geteuid().is_root() {
-            return Ok(());
+            return Ok(true);
         }
         let (is, was) = (self.vfs.options(), *self.in_kernel.lock());
         let flags = |options: &VfsOptions| {
             (options.read_only, options.atime, options.devices, options.exec, options.setuid)
         };
         if flags(&is) == flags(&was) {
-            return Ok(());
+            return Ok(true);
         }
         match self.remount_in_kernel(&is) {
             Err(MountError::Busy { .. }) => {
-                self.remount_in_kernel(&VfsOptions { read_only: was.read_only, ..is })
+                self.remount_in_kernel(&VfsOptions { read_only: was.read_only, ..is }).map(|()| false)
             }
-            done => done,
+            done => done.map(|()| true),
         }
     }
 
@@ -223,13 +226,19 @@ impl Mount {
     }
 
     /// After a command that may have changed properties, replaced the content or destroyed snapshots: takes the properties
-    /// over, and makes the kernel forget what is not so any more. Returns how long it believes names that are not known here.
+    /// over, and makes the kernel forget what is not so any more. Returns how long it believes names that are not known here;
+    /// `None` if nothing of the pool changed since the last time, so that nothing was read.
     ///
     /// # Errors
     /// When the pool cannot be read, or the kernel refuses other options.
-    pub(crate) fn refresh(&self) -> Result<Duration, MountError> {
-        let followed = self.follow_properties();
+    pub(crate) fn refresh(&self) -> Result<Option<Duration>, MountError> {
+        let mut up_to = self.followed.lock();
+        let changes = self.vfs.change_count();
         let replaced = self.is_replaced();
+        if *up_to == Some(changes) && !replaced {
+            return Ok(None);
+        }
+        let followed = self.follow_properties();
         let gone = self.vfs.close_destroyed()?;
         let root = self.vfs.root().ok();
         let in_kernel = |ino: u64| if Some(ino) == root { 1 } else { ino };
@@ -246,7 +255,8 @@ impl Mount {
             }
             wait = missed;
         }
-        followed.map(|()| wait)
+        *up_to = followed?.then_some(changes);
+        Ok(Some(wait))
     }
 
     /// Whether the content was replaced since the last time.

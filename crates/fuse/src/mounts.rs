@@ -174,12 +174,15 @@ impl Mounts {
     }
 
     /// To be called after a command that may have rolled back, received into, or set properties of a mounted dataset, or
-    /// destroyed snapshots: afterwards everybody sees what is there now.
-    pub fn refresh(&self) {
-        let mut wait = Duration::ZERO;
+    /// destroyed snapshots: afterwards everybody sees what is there now. Returns how many mounts had to be looked at: those of
+    /// a pool of which nothing changed since the last time need not be.
+    pub fn refresh(&self) -> usize {
+        let (mut wait, mut read) = (Duration::ZERO, 0);
         for mount in self.list() {
-            match mount.refresh() {
-                Ok(missed) => wait = wait.max(missed),
+            let refreshed = mount.refresh();
+            read += usize::from(!matches!(refreshed, Ok(None)));
+            match refreshed {
+                Ok(missed) => wait = wait.max(missed.unwrap_or_default()),
                 // Destroyed while it was unmounted in use.
                 Err(MountError::Vfs(VfsError::Dataset(DatasetError::NotFound { .. }))) => {}
                 Err(error) => (self.complain)(&format!("{}: {}", mount.name(), chain(&error))),
@@ -188,6 +191,7 @@ impl Mounts {
         if !wait.is_zero() {
             std::thread::sleep(wait);
         }
+        read
     }
 }
 

@@ -307,11 +307,32 @@ fn properties_that_change_how_it_is_mounted_count_at_once() {
         ("devices", "off", "nodev"),
         ("atime", "off", "noatime"),
     ] {
+        set(property, "on");
         assert!(!has(option));
         set(property, value);
         assert!(has(option), "{option}: {:?}", options());
         set(property, "on");
         assert!(!has(option), "{option}: {:?}", options());
     }
+    world.unmount(&mount);
+}
+
+/// With a thousand mounts each command would read tens of thousands of properties.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn mounts_read_properties_again_only_after_a_change() {
+    let world = World::new();
+    let mount = world.mount();
+    world.mounts.refresh();
+    assert_eq!(world.mounts.refresh(), 0);
+    fs::write(world.dir().join("file"), b"content").unwrap();
+    world.datasets.record_history("a line").unwrap();
+    assert_eq!(world.mounts.refresh(), 0);
+    world.snapshot("one");
+    assert_eq!((world.mounts.refresh(), world.mounts.refresh()), (1, 0));
+    fs::write(world.dir().join("file"), b"other").unwrap();
+    world.rollback("one");
+    assert_eq!(world.mounts.refresh(), 0);
+    assert_eq!(fs::read(world.dir().join("file")).unwrap(), b"content");
     world.unmount(&mount);
 }

@@ -124,6 +124,11 @@ pub(crate) fn listing(id: DatasetId, directory: u64) -> Vec<u8> {
     Key::new(LISTING).id(id).u64(directory).done()
 }
 
+/// Whether a key says nothing of datasets, snapshots or properties: a line of the history, or a counter.
+pub(crate) fn is_bookkeeping(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(HISTORY | COUNTER)))
+}
+
 /// The first key after every key that begins with `prefix`.
 pub(crate) fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();

@@ -195,6 +195,11 @@ impl Vfs {
         self.head.as_ref().map_or(0, |head| head.generation())
     }
 
+    /// As [`Datasets::change_count`]: while it stays the same, so do the properties and the snapshots.
+    pub fn change_count(&self) -> u64 {
+        self.datasets.change_count()
+    }
+
     /// Takes changed properties of the dataset over, as far as a mounted filesystem can.
     ///
     /// # Errors
