@@ -86,8 +86,8 @@ class Native:
 
     def round(self, number, base):
         host = 'host%d' % number
-        self.melt.ok('import', self.source, '%s@%s' % (FS, host))
-        self.melt.ok('import', self.image, '%s@%s' % (VOLUME, host))
+        self.melt.ok('import', '-F', self.source, '%s@%s' % (FS, host))
+        self.melt.ok('import', '-F', self.image, '%s@%s' % (VOLUME, host))
         self.as_source(host, number)
         for dataset, kind in ((FS, 'fs'), (VOLUME, 'vol')):
             path = '%s/in/%d.%s' % (self.share, number, kind)

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::pool_properties::{self as properties, Column as Property};
 use crate::app::App;
-use crate::args::PoolListArgs;
+use crate::args::{PoolListArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
@@ -74,7 +74,8 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
             failed = true;
         }
     }
-    failed |= !pools.is_empty();
+    // A `zpool` reports a missing pool, and succeeds.
+    failed |= !pools.is_empty() && Program::of(&app.context.args).0 != Program::Zpool;
     for pool in known {
         match app.query(&pool, &Query::Pool) {
             Ok(Answer::Pool(facts)) => pools.push(*facts),
