@@ -396,8 +396,8 @@ fn a_label_that_is_a_pipe_keeps_nobody_waiting() {
     let label = scratch.path().join("one/label");
     fs::remove_file(&label).unwrap();
     mknodat(CWD, &label, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let said = scratch.run("pool list -H -o name");
-    assert_eq!((said.code, said.out.as_str()), (0, "tank\n"), "{said:?}");
+    let said = scratch.run("pool list -H -o name,health");
+    assert_eq!((said.code, said.out.as_str()), (1, "solo\tUNAVAIL\ntank\tONLINE\n"), "{said:?}");
 }
 
 #[test]
@@ -410,8 +410,8 @@ fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
     let begun = Instant::now();
     scratch.ok("create tank/x");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    let said = scratch.run("pool list -H -o name");
-    assert_eq!((said.code, said.out.as_str()), (0, "tank\n"), "{said:?}");
+    let said = scratch.run("pool list -H -o name,health");
+    assert_eq!((said.code, said.out.as_str()), (1, "solo\tUNAVAIL\ntank\tONLINE\n"), "{said:?}");
     assert!(said.err.contains("one for 30 s: which pool is there is not known"), "{said:?}");
 }
 
