@@ -13,14 +13,18 @@ use zeroize::Zeroizing;
 #[path = "../../../../testdata/unpack.rs"]
 pub mod testdata;
 
-/// The files of a case: those of the corpus that `SNOWMELT_CORPUS` names, else those in the repository.
+/// The files of a case: those of the corpus that `SNOWMELT_CORPUS` names, or those in the repository if it has no such case.
 pub fn case(name: &str) -> BTreeMap<String, Vec<u8>> {
     let Some(corpus) = std::env::var_os("SNOWMELT_CORPUS") else {
         eprintln!("SNOWMELT_CORPUS is not set: only the repository's own streams are tested");
         return testdata::case(name);
     };
+    let whole = Path::new(&corpus).join(name);
+    if !whole.is_dir() {
+        return testdata::case(name);
+    }
     let mut files = BTreeMap::new();
-    walk(&Path::new(&corpus).join(name), "", &mut files);
+    walk(&whole, "", &mut files);
     files
 }
 
