@@ -71,7 +71,7 @@ class Autobackup:
         if world.here.get('readonly', 'well/backup/pond/home/clone') != 'on':
             raise Failed('readonly was not set')
         # A target that was written to.
-        world.change('well/backup/pond/home', 'astray')
+        world.change('well/backup/pond/home', 'astray', replica=True)
         if self.backup(world, 'test', 'well/backup').status == 0:
             raise Failed('a newer snapshot of the target was gone over')
         self.backup_ok(world, '--destroy-incompatible', '--rollback', 'test', 'well/backup')

@@ -60,7 +60,7 @@ class Syncoid:
         # Nothing to do.
         self.sync(world, '--no-sync-snap', 'pond/home', 'well/home')
         # A target that was written to is rolled back, but not with --no-rollback.
-        world.change('well/home', 'astray')
+        world.change('well/home', 'astray', replica=True)
         world.change('pond/home', 'sat')
         if world.here.tool(self.command(world, '--no-sync-snap', '--no-rollback', 'pond/home', 'well/home')).status == 0:
             raise Failed('--no-rollback went over a newer snapshot')

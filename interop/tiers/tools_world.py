@@ -107,13 +107,14 @@ class World:
             self.sshd.wait()
         shutil.rmtree(self.top, ignore_errors=True)
 
-    def change(self, dataset, snapshot, ops=OPS):
-        """Makes the dataset if need be, changes a tree beside it at random, and takes that in as a snapshot."""
+    def change(self, dataset, snapshot, ops=OPS, replica=False):
+        """Makes the dataset if need be, changes a tree beside it at random, and takes that in as a snapshot. A replica is
+        changed only by force."""
         self.seed += 1
         tree = '%s/trees/%s' % (self.top, dataset.replace('/', '_'))
         os.makedirs(tree, exist_ok=True)
         Mutator(tree, self.seed).run(ops)
-        self.here.ok('import', tree, '%s@%s' % (dataset, snapshot))
+        self.here.ok('import', *['-F'] * replica, tree, '%s@%s' % (dataset, snapshot))
 
     def same(self, source, target, least=1):
         """Raises unless the target has at least so many of the source's snapshots, with equal guids and content; every
