@@ -25,6 +25,10 @@ pub struct App<'a> {
     pool_dirs: Vec<PathBuf>,
     /// Filesystems that are to be mounted in the background when the pool is closed.
     pub to_mount: Vec<String>,
+    /// Input or output of the command is a stream. They are closed when the work is done, before the owner of the pool
+    /// waits for the commands of others: one of those may wait for the end of this stream, as the receiver of what this
+    /// command sends does.
+    pub is_streaming: bool,
     /// What the command may leave to be mounted, if it is carried out by an owner that mounts nothing.
     pub may_mount: Option<String>,
 }
@@ -42,13 +46,22 @@ impl<'a> App<'a> {
             served,
             pool_dirs: global.pool_dirs.clone(),
             to_mount: Vec::new(),
+            is_streaming: false,
             may_mount: None,
         }
     }
 
     /// With these surroundings and places, for nobody else.
     pub fn at_work(context: &'a mut Context, places: Places, pool_dirs: Vec<PathBuf>) -> Self {
-        Self { context, places, served: None, pool_dirs, to_mount: Vec::new(), may_mount: None }
+        Self {
+            context,
+            places,
+            served: None,
+            pool_dirs,
+            to_mount: Vec::new(),
+            is_streaming: false,
+            may_mount: None,
+        }
     }
 
     /// What `--pool-dir` named, for other commands that are to find the same pools.
@@ -94,7 +107,11 @@ impl<'a> App<'a> {
             }
             Acquired::Done(code) => Ok(Exit::of(code)),
             Acquired::Owned(owner) => {
-                let result = work(self, owner.session());
+                let mut result = work(self, owner.session());
+                if self.is_streaming {
+                    let closed = self.context.hang_up();
+                    result = result.and_then(|exit| closed.map(|()| exit).map_err(Into::into));
+                }
                 let closed = owner.close_when_unmounted(&self.context.cancelled);
                 let exit = result?;
                 closed?;

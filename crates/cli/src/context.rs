@@ -67,6 +67,8 @@ pub struct Context {
     pub keys: KnownKeys,
     /// What programs that connect to other machines have said already.
     heard: Heard,
+    /// The standard files are copies of this process's own.
+    is_of_process: bool,
 }
 
 /// What a [`Context`] is made of.
@@ -94,6 +96,7 @@ impl Context {
             cancelled: parts.cancelled,
             keys: parts.keys,
             heard: Heard::default(),
+            is_of_process: false,
         }
     }
 
@@ -107,7 +110,7 @@ impl Context {
             .filter_map(|name| Some((OsString::from(name), std::env::var_os(name)?)))
             .collect();
         let copy = |fd: Result<OwnedFd, Errno>| fd.or_else(|_| null());
-        Ok(Self::new(Surroundings {
+        let context = Self::new(Surroundings {
             args: Program::words(std::env::args_os()),
             stdin: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3))?,
             stdout: copy(rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3))?,
@@ -116,7 +119,25 @@ impl Context {
             env,
             cancelled,
             keys: KnownKeys::default(),
-        }))
+        });
+        Ok(Self { is_of_process: true, ..context })
+    }
+
+    /// Closes standard input and output, so that the programs at their other ends see the end of the stream although
+    /// this process goes on. What is written to standard output afterwards is lost.
+    ///
+    /// # Errors
+    /// When the rest of the output cannot be written.
+    pub fn hang_up(&mut self) -> std::io::Result<()> {
+        let flushed = self.out.flush();
+        let null = null()?;
+        if self.is_of_process {
+            rustix::stdio::dup2_stdin(&null)?;
+            rustix::stdio::dup2_stdout(&null)?;
+        }
+        self.stdin = null.try_clone()?.into();
+        self.out = BufWriter::with_capacity(OUTPUT_BUFFER, null.into());
+        flushed
     }
 
     /// A variable of the environment, if it is set and not empty.

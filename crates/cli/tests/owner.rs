@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -195,4 +195,69 @@ fn an_owner_that_would_end_serves_the_sender_of_what_it_receives() {
     }
     assert_eq!(scratch.ok("manifest tank/first@monday"), scratch.ok("manifest tank/second@monday"));
     assert!(!socket.exists());
+}
+
+/// Waits until a process has a copy of this pipe: the owner of a pool has it while it carries out the command of another
+/// process whose standard input that is.
+fn wait_for_pipe(process: u32, pipe: &impl std::os::fd::AsRawFd) {
+    let own = fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).unwrap();
+    wait_for("acceptance", || {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        descriptors.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|file| file == own))
+    });
+}
+
+/// As in `zfs send | mbuffer | zfs receive`: the program between the two passes its last block on when its input has ended,
+/// and the receiver, which the sender's process serves, ends when its own has.
+#[test]
+fn a_sender_that_serves_its_receiver_ends_its_stream() {
+    let scratch = Scratch::with_home();
+    let stream = fs::read(scratch.to_file("send tank/home@monday", "stream")).unwrap();
+    assert!(stream.len() > 100_000);
+    let mut send = scratch.command("send tank/home@monday");
+    let mut send = send.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_owner(send.id());
+    let mut receive = scratch.command("receive tank/copy");
+    let mut receive = receive.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = receive.stdin.take().unwrap();
+    wait_for_pipe(send.id(), &input);
+    let mut output = send.stdout.take().unwrap();
+    let (sender, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut sent = Vec::new();
+        output.read_to_end(&mut sent).unwrap();
+        sender.send(sent).unwrap();
+    });
+    let sent = ended.recv_timeout(Duration::from_secs(60)).expect("the stream does not end");
+    assert!(send.try_wait().unwrap().is_none(), "the sender's process did not serve the receiver");
+    input.write_all(&sent).unwrap();
+    drop(input);
+    for child in [receive, send] {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(scratch.ok("manifest tank/copy@monday"), scratch.ok("manifest tank/home@monday"));
+}
+
+/// A receiver whose process serves its sender, and which refuses the stream at its beginning.
+#[test]
+fn a_receiver_that_serves_its_sender_lets_go_of_the_stream() {
+    let scratch = Scratch::with_home();
+    let mut receive = scratch.command("receive tank/home");
+    let mut receive = receive.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_owner(receive.id());
+    let input = receive.stdin.take().unwrap();
+    let mut send = scratch.command("send tank/home@monday");
+    let mut send = send.stdout(input).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while send.try_wait().unwrap().is_none() || receive.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            let _ = (send.kill(), receive.kill());
+            panic!("the pipe hangs");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let refused = receive.wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("exists"), "{refused:?}");
 }

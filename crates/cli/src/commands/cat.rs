@@ -15,6 +15,7 @@ use crate::exit::Exit;
 /// # Errors
 /// When output fails; of single files it is told.
 pub fn run(app: &mut App<'_>, args: &CatArgs) -> Result<Exit> {
+    app.is_streaming = true;
     files::each(app, &args.paths, |app, _, place| {
         place.warn_if_redacted(app.context);
         if place.is_volume() {

@@ -22,6 +22,7 @@ use crate::report;
 /// # Errors
 /// When they are not of one filesystem, or something cannot be read.
 pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
+    app.is_streaming = true;
     let (from, to) = full_names(&args.from, args.to.as_deref())?;
     app.on_dataset(&from, |app, session| {
         let attempt = format!("cannot open '{from}'");

@@ -17,6 +17,7 @@ use crate::glob::Pattern;
 /// # Errors
 /// When output fails, or the options make no sense.
 pub fn run(app: &mut App<'_>, args: &FindArgs) -> Result<Exit> {
+    app.is_streaming = true;
     let wanted = Wanted::new(args)?;
     files::each(app, &args.paths, |app, _, place| {
         let opened = place.open()?;

@@ -29,6 +29,7 @@ use crate::report;
 /// # Errors
 /// When the source cannot be read, the target is of another kind or was modified; then nothing has changed.
 pub fn run(app: &mut App<'_>, args: &ImportArgs) -> Result<Exit> {
+    app.is_streaming = true;
     take(app, args, false)
 }
 

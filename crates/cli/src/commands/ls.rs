@@ -21,6 +21,7 @@ const DEPTH_MAX: usize = 1000;
 /// # Errors
 /// When output fails; of single files it is told.
 pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
+    app.is_streaming = true;
     let several = args.paths.len() > 1;
     let zone = app.context.time_zone();
     files::each(app, &args.paths, |app, text, place| {

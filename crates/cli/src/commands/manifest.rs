@@ -14,6 +14,7 @@ use crate::exit::Exit;
 /// # Errors
 /// When something cannot be read, or output fails.
 pub fn run(app: &mut App<'_>, args: &ManifestArgs) -> Result<Exit> {
+    app.is_streaming = true;
     app.on_dataset(&args.snapshot, |app, session| {
         let place = Place::find(&session.datasets.catalog(), args.snapshot.as_ref())?;
         place.warn_if_redacted(app.context);

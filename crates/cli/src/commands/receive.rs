@@ -31,6 +31,7 @@ const NOT_AT_ALL: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// # Errors
 /// When the stream is bad or does not fit the target.
 pub fn run(app: &mut App<'_>, args: &ReceiveArgs) -> Result<Exit> {
+    app.is_streaming = true;
     let target = args.target.as_str();
     let missing = |_: &str| format!("cannot open '{target}': dataset does not exist");
     if args.abort {

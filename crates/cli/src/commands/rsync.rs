@@ -35,6 +35,7 @@ type Served = std::result::Result<Summary, RsyncError>;
 /// # Errors
 /// When standard input and output cannot be had. What else fails is told, to the client if it can be.
 pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
+    app.is_streaming = true;
     let words: Vec<Vec<u8>> = args.words.iter().map(|word| word.as_bytes().to_vec()).collect();
     let has = |word: &[u8]| words.iter().take_while(|word| *word != b".").any(|given| given == word);
     if !has(b"--server") {

@@ -33,6 +33,7 @@ const GONE: u8 = 255;
 /// # Errors
 /// When there is nothing to send, or it cannot be read or written.
 pub fn run(app: &mut App<'_>, args: &SendArgs) -> Result<Exit> {
+    app.is_streaming = true;
     check(app.context, args)?;
     if args.dedup {
         app.context.complain(

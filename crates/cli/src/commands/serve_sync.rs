@@ -30,6 +30,7 @@ use crate::pools::shadow::{self, Shadow};
 /// # Errors
 /// When there is no such pool, or what is at the other side is no `sync`.
 pub fn run(app: &mut App<'_>, args: &ServeSyncArgs) -> Result<Exit> {
+    app.is_streaming = true;
     if args.into {
         return target(app, &args.source, args.privileges.of());
     }
