@@ -2,7 +2,7 @@
 # Builds the Debian package: packaging/build-deb.sh [BINARY]
 #
 # Without BINARY one is built (profile "packaged"). The binary in the package is stripped; its debug information, if it has
-# any, is beside the package, as snowmelt.debug. The package is written to target/debian/, and its path printed as the
+# any, is beside the package, as snowmelt.debug. The package is written to target/packages/, and its path printed as the
 # last line. VERSION=1.2.3 gives it another version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,12 +23,13 @@ else
   deb=$tools/bin/cargo-deb
 fi
 
-# What the program writes about itself, and links to it. Cargo.toml ([package.metadata.deb]) names what is put here.
-stage=$target/deb
+# What the program writes about itself, and links to it. Cargo.toml ([package.metadata.deb]) names what is put here, so the place
+# does not depend on CARGO_TARGET_DIR.
+stage=$PWD/target/deb
 rm -rf "$stage"
-mkdir -p "$stage/completions" "$stage/man" "$target/debian"
-objcopy --only-keep-debug "$binary" "$target/debian/snowmelt.debug"
-objcopy --strip-debug --strip-unneeded --add-gnu-debuglink="$target/debian/snowmelt.debug" "$binary" "$stage/snowmelt"
+mkdir -p "$stage/completions" "$stage/man" "$target/packages"
+objcopy --only-keep-debug "$binary" "$target/packages/snowmelt.debug"
+objcopy --strip-debug --strip-unneeded --add-gnu-debuglink="$target/packages/snowmelt.debug" "$binary" "$stage/snowmelt"
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 HOME=$home "$binary" man "$stage/man"
@@ -38,5 +39,9 @@ HOME=$home "$binary" completions zsh > "$stage/completions/_snowmelt"
 HOME=$home "$binary" completions fish > "$stage/completions/snowmelt.fish"
 for link in zfs zpool zstream mount.snowmelt mount.fuse.snowmelt; do ln -s /usr/bin/snowmelt "$stage/$link"; done
 
-"$deb" deb --manifest-path crates/cli/Cargo.toml --no-build --no-strip ${VERSION:+--deb-version "$VERSION"} --output "$target/debian/"
-ls -t "$target"/debian/snowmelt_*.deb | head -n 1
+# Not in target/debian, where cargo-deb removes packages of other versions.
+mkdir "$stage/package"
+"$deb" deb --quiet --manifest-path crates/cli/Cargo.toml --no-build --no-strip ${VERSION:+--deb-version "$VERSION"} --output "$stage/package/"
+package=$(basename "$stage"/package/*.deb)
+mv "$stage/package/$package" "$target/packages/$package"
+echo "$target/packages/$package"
