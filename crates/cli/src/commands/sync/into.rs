@@ -64,16 +64,23 @@ fn standard(app: &mut App<'_>, args: &SyncArgs, source: &Remote) -> Result<Exit>
         ));
     }
     let done = with_ways(app, args, source, Goal::Standard, |app, ways| {
-        let info = describe(args, ways, source)?;
-        let snapshots = Snapshots::take(args, &*ways.source, std::slice::from_ref(&info), None)?;
-        let snapshots = snapshots.into_iter().next().ok_or_else(|| missing(args, source))??;
-        copy::to_standard(app, args, &*ways.source, &snapshots)
+        let sent = stream(app, args, source, ways);
+        // A thread of this process may own the pool, and wait for commands that wait for the end of this stream.
+        let closed = app.context.hang_up();
+        sent.and_then(|exit| closed.map(|()| exit).map_err(|error| Unreached::Failed(error.into())))
     });
     done.map_err(|unreached| match unreached {
         // Part of the stream may be out already.
         Unreached::Lost(why) | Unreached::Busy(why) => CliError::Failed(why),
         Unreached::Failed(error) => error,
     })
+}
+
+fn stream(app: &mut App<'_>, args: &SyncArgs, source: &Remote, ways: &Ways) -> Result<Exit, Unreached> {
+    let info = describe(args, ways, source)?;
+    let snapshots = Snapshots::take(args, &*ways.source, std::slice::from_ref(&info), None)?;
+    let snapshots = snapshots.into_iter().next().ok_or_else(|| missing(args, source))??;
+    copy::to_standard(app, args, &*ways.source, &snapshots)
 }
 
 fn bring(app: &mut App<'_>, args: &SyncArgs, source: &Remote, ways: &mut Ways) -> Result<Exit, Unreached> {
