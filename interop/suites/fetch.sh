@@ -4,6 +4,7 @@
 #   zrepl            its platform tests, from the Go module proxy, built here
 #   sanoid           the tests of syncoid, from GitHub, or from the source package of Debian, which has fewer
 #   zfs_autobackup   its source distribution, from PyPI
+#   rsync            the newest source of rsync in Debian (forky, or RSYNC_RELEASE), built here with the programs of its tests
 #   zts              the test suite of OpenZFS, from Debian's contrib; unpacked, not installed
 #
 #   fetch.sh DIR [SUITE...]
@@ -78,6 +79,25 @@ fetch_zts() {
   local package
   for package in "$dir"/packages/*.deb; do dpkg-deb -x "$package" "$dir/zts.part"; done
   mv "$dir/zts.part" "$dir/zts"
+}
+
+fetch_rsync() {
+  [ -x "$dir/rsync/tls" ] && return
+  apt_here "deb-src ${RSYNC_RELEASE:-forky} main"
+  rm -rf "$dir/rsync" "$dir/rsync.part" "$dir"/rsync_*.orig.tar.*
+  # The upstream source alone: Debian's changes are not wanted.
+  (cd "$dir" && "${apt[@]}" source --download-only --tar-only rsync)
+  mkdir "$dir/rsync.part"
+  tar -C "$dir/rsync.part" --strip-components 1 -xf "$dir"/rsync_*.orig.tar.*
+  (
+    cd "$dir/rsync.part"
+    # Debian's archive leaves the copies of other libraries out.
+    mkdir -p zlib popt
+    touch zlib/dummy.in popt/dummy.in
+    ./configure --disable-md2man --with-included-popt=no --with-included-zlib=no
+    make check-progs
+  ) > "$dir/rsync.log" 2>&1 || { tail -20 "$dir/rsync.log" >&2; return 1; }
+  mv "$dir/rsync.part" "$dir/rsync"
 }
 
 # One that nobody offers any more does not keep the others from being run.

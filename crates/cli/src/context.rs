@@ -31,6 +31,8 @@ pub const VARIABLES: &[&str] = &[
     "NOTIFY_SOCKET",
     "RSYNC_PASSWORD",
     "RUNTIME_DIRECTORY",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
     "SNOWMELT_AUTOMOUNT",
     "SNOWMELT_POOLS",
     "TZ",

@@ -20,6 +20,7 @@ mod rows;
 mod run;
 mod secrets;
 mod signals;
+mod syslog;
 
 use std::process::ExitCode;
 

@@ -144,7 +144,7 @@ pub fn session(data: &[u8]) {
         timeout_seconds: 0,
         patience: Patience::default(),
         seed: 7,
-        on_file: &mut |_, _, _| {},
+        on_file: &mut |_| {},
     };
     let _ = serve(32, (wire.as_slice(), io::sink()), (&options, failure), surroundings);
 }
@@ -289,6 +289,7 @@ pub fn push(data: &[u8], target: Target<'_>) {
     let (options, _) = Options::parse(&args.map(<[u8]>::to_vec));
     let hidden = Filter::default();
     let receiving = Receiving {
+        told: None,
         file_list: None,
         into: Into {
             target,

@@ -24,6 +24,7 @@ pub mod fuzzing;
 pub mod history;
 mod idmap;
 pub mod index;
+mod name_converter;
 mod names;
 mod options;
 mod receiver;

@@ -1,7 +1,11 @@
 //! Names of users and groups, from `/etc/passwd` and `/etc/group`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+
+use crate::name_converter::{Kind, NameConverter};
 
 /// Names by number, and numbers by name.
 #[derive(Debug, Default, Clone)]
@@ -12,6 +16,8 @@ pub struct Names {
     primary: HashMap<Vec<u8>, u32>,
     /// The groups besides that users are in.
     members: HashMap<Vec<u8>, Vec<u32>>,
+    /// Is asked instead.
+    converter: Option<Arc<NameConverter>>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -66,34 +72,59 @@ impl Names {
         names
     }
 
+    /// Those that a command knows, instead.
+    pub(crate) fn converted(converter: NameConverter) -> Self {
+        Self { converter: Some(Arc::new(converter)), ..Self::default() }
+    }
+
+    fn table(&self, kind: Kind) -> &Table {
+        if kind == Kind::User { &self.users } else { &self.groups }
+    }
+
+    fn name_of(&self, kind: Kind, id: u32) -> Option<Cow<'_, [u8]>> {
+        match &self.converter {
+            Some(converter) => {
+                converter.name_of(kind, id).filter(|name| name.len() <= NAME_MAX).map(Cow::Owned)
+            }
+            None => self.table(kind).names.get(&id).map(|name| name.as_slice().into()),
+        }
+    }
+
+    fn number_of(&self, kind: Kind, name: &[u8]) -> Option<u32> {
+        match &self.converter {
+            Some(converter) => converter.number_of(kind, name),
+            None => self.table(kind).numbers.get(name).copied(),
+        }
+    }
+
     /// A user's name.
-    pub fn user(&self, uid: u32) -> Option<&[u8]> {
-        self.users.names.get(&uid).map(Vec::as_slice)
+    pub fn user(&self, uid: u32) -> Option<Cow<'_, [u8]>> {
+        self.name_of(Kind::User, uid)
     }
 
     /// A group's name.
-    pub fn group(&self, gid: u32) -> Option<&[u8]> {
-        self.groups.names.get(&gid).map(Vec::as_slice)
+    pub fn group(&self, gid: u32) -> Option<Cow<'_, [u8]>> {
+        self.name_of(Kind::Group, gid)
     }
 
     /// A user's number, by name or number.
     pub fn uid(&self, name: &str) -> Option<u32> {
-        name.parse().ok().or_else(|| self.users.numbers.get(name.as_bytes()).copied())
+        name.parse().ok().or_else(|| self.number_of(Kind::User, name.as_bytes()))
     }
 
     /// A group's number, by name or number.
     pub fn gid(&self, name: &str) -> Option<u32> {
-        name.parse().ok().or_else(|| self.groups.numbers.get(name.as_bytes()).copied())
+        name.parse().ok().or_else(|| self.number_of(Kind::Group, name.as_bytes()))
     }
 
     /// A user's number, by name alone.
     pub fn uid_of(&self, name: &[u8]) -> Option<u32> {
-        self.users.numbers.get(name).copied()
+        self.number_of(Kind::User, name)
     }
 
     /// A group's number, by name alone.
     pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
-        self.groups.numbers.get(name).copied()
+        self.number_of(Kind::Group, name)
     }
 
     /// The groups that a user of this machine is in, the own one first.
@@ -104,7 +135,7 @@ impl Names {
     }
 
     /// Names of the groups that a user of this machine is in.
-    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = &[u8]> {
+    pub fn groups_of(&self, user: &str) -> impl Iterator<Item = Cow<'_, [u8]>> {
         self.gids_of(user).filter_map(|gid| self.group(gid))
     }
 
@@ -124,11 +155,11 @@ mod tests {
             b"root:x:0:0::/:\njoe:x:7:9::/:\nbad\n+::::\n",
             b"wheel:x:0:\ng:x:9:joe\nh:x:10:ann,joe\n",
         );
-        assert_eq!(names.user(7), Some(&b"joe"[..]));
-        assert_eq!(names.group(0), Some(&b"wheel"[..]));
+        assert_eq!(names.user(7).as_deref(), Some(&b"joe"[..]));
+        assert_eq!(names.group(0).as_deref(), Some(&b"wheel"[..]));
         assert_eq!((names.uid("joe"), names.uid("12"), names.uid("x")), (Some(7), Some(12), None));
         assert_eq!((names.gid("g"), names.primary_gid("joe")), (Some(9), Some(9)));
-        let groups = |user| names.groups_of(user).map(|name| String::from_utf8_lossy(name).into_owned());
+        let groups = |user| names.groups_of(user).map(|name| String::from_utf8_lossy(&name).into_owned());
         assert_eq!(groups("joe").collect::<Vec<_>>().join(" "), "g g h");
         assert_eq!((groups("root").count(), groups("ann").count()), (1, 0), "ann is no user");
     }

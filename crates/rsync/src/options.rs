@@ -115,6 +115,8 @@ pub struct Options {
     pub checksum_seed: Option<u32>,
     /// What follows ".": the module's name and paths in it.
     pub paths: Vec<Vec<u8>>,
+    /// Rules that the client has this side apply besides those that it sends (`-M--filter=…`).
+    pub own_rules: Vec<Vec<u8>>,
     /// Names of options as given, for `refuse options`.
     pub given: Vec<String>,
 }
@@ -238,6 +240,25 @@ const OTHERS_BUSINESS: &[&str] = &[
     "trust-sender",
     "no-iconv",
     "new-compress-level",
+    // Each client has one thread here, whatever it asks for.
+    "compress-threads",
+    "zt",
+];
+
+/// Names that options have besides, and the ones that are meant.
+pub const ALIASES: &[(&str, &str)] = &[
+    ("cc", "checksum-choice"),
+    ("del", "delete-during"),
+    ("i-r", "inc-recursive"),
+    ("ignore-non-existing", "existing"),
+    ("log-format", "out-format"),
+    ("no-i-r", "no-inc-recursive"),
+    ("protect-args", "secluded-args"),
+    ("remove-sent-files", "remove-source-files"),
+    ("time-limit", "stop-after"),
+    ("zc", "compress-choice"),
+    ("zl", "compress-level"),
+    ("zt", "compress-threads"),
 ];
 
 /// Options whose value may be the next argument.
@@ -254,8 +275,11 @@ const WITH_VALUE: &[&str] = &[
     "compress-level",
     "copy-dest",
     "debug",
+    "exclude",
     "files-from",
+    "filter",
     "groupmap",
+    "include",
     "info",
     "link-dest",
     "log-format",
@@ -402,6 +426,9 @@ impl Options {
             "fuzzy" => self.fuzzy = self.fuzzy.saturating_add(1),
             "usermap" => self.user_map = Some(some.to_vec()),
             "groupmap" => self.group_map = Some(some.to_vec()),
+            "filter" => self.own_rules.push(some.to_vec()),
+            "exclude" => self.own_rules.push([b"- ", some].concat()),
+            "include" => self.own_rules.push([b"+ ", some].concat()),
             "from0" => self.from0 = true,
             "files-from" => self.files_from = Some(some.to_vec()),
             "dirs" => self.dirs = true,
@@ -413,7 +440,7 @@ impl Options {
             "timeout" => self.timeout_seconds = number(&name, some)?.try_into().unwrap_or(u32::MAX),
             "bwlimit" => self.bandwidth = number(&name, some)?.saturating_mul(1024),
             "checksum-seed" => self.checksum_seed = Some(number(&name, some)? as u32),
-            "compress-level" => {
+            "compress-level" | "zl" => {
                 let level = std::str::from_utf8(some).ok().and_then(|text| text.parse().ok());
                 self.compress_level = Some(level.unwrap_or(6));
             }
@@ -442,7 +469,7 @@ impl Options {
             "delete" if self.delete == Delete::No => self.delete = Delete::During,
             "delete" => {}
             "delete-before" => self.delete = Delete::Before,
-            "delete-during" => self.delete = Delete::During,
+            "delete-during" | "del" => self.delete = Delete::During,
             "delete-delay" => self.delete = Delete::Delay,
             "delete-after" => self.delete = Delete::After,
             "max-delete" => self.max_delete = Some(if some == b"-1" { 0 } else { number(&name, some)? }),

@@ -103,6 +103,7 @@ impl Request {
         let called = Called::After(before);
         let shown = self.file_list().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let receiving = Receiving {
+            told: None,
             file_list: list.map(|list| list.map_err(|error| (shown, error))),
             into: Into { target, path: path.to_vec(), called, hidden: &hidden, terms: Terms::default() },
             names: if self.options.numeric_ids { Names::default() } else { Names::of_this_machine() },
@@ -153,7 +154,7 @@ impl Request {
             timeout_seconds: 0,
             patience: Patience::default(),
             seed: session::seed()?,
-            on_file: &mut |_, _, _| {},
+            on_file: &mut |_| {},
         };
         session::serve(protocol, (reader, writer), (&options, failure), surroundings)
     }

@@ -1,9 +1,11 @@
 //! From the arguments on: what both sides can do, what is used, then the transfer (docs/format/rsync.md, "Setup").
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::checksum::{Algorithm, Seeded};
+use crate::client::Told;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::file_list;
 use crate::filter::Filter;
@@ -11,7 +13,7 @@ use crate::flist::ListForm;
 use crate::names::Names;
 use crate::options::{Delete, Options};
 use crate::receiver::{Into, Receiver};
-use crate::scan::{View, error_text, is_pattern};
+use crate::scan::{View, clean, error_text, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
 use crate::source::Content;
 use crate::token::{Compressor, TokenReader, TokenWriter};
@@ -21,6 +23,8 @@ use crate::wire::{MuxReader, MuxWriter, Patience, QueueWriter, ReadWire, Tag, Wr
 pub const PROTOCOL_MAX: u8 = 32;
 /// Oldest one, of rsync 2.6.0.
 pub const PROTOCOL_MIN: u8 = 27;
+/// Longest file of rules.
+const RULES_LEN_MAX: u64 = 1 << 20;
 /// Longest list of names of algorithms.
 const NAMES_MAX: usize = 1024;
 
@@ -47,6 +51,8 @@ pub struct Receiving<'a> {
     pub patience: Patience,
     /// The connection's random number.
     pub seed: u32,
+    /// Where what the client says to people goes.
+    pub told: Option<Arc<Told>>,
     /// The list that `--files-from` names, or why it cannot be read.
     pub file_list: Option<FileList>,
 }
@@ -318,6 +324,9 @@ pub fn receive(
     let incremental = protocol >= 30 && is_received_incrementally(options);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, receiving.seed)?;
     let mut reader = mux_reader(reader, protocol).patient(receiving.patience.clone());
+    if let Some(told) = receiving.told.clone() {
+        reader = reader.telling(told);
+    }
     let (queue, sent) = QueueWriter::new();
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || drain(sent, &mut writer));
@@ -345,9 +354,10 @@ fn take<R: Read, W: Write>(
     // Rules are sent where they can matter: before version 29, none protected what is excluded from being deleted.
     let protects = !options.delete_excluded || agreed.protocol >= 29;
     let mut filter = match options.delete != Delete::No && protects || options.prune_empty_dirs {
-        true => Filter::receive(reader, agreed.protocol, true)?.metered(receiving.patience.clone()),
-        false => Filter::default(),
-    };
+        true => Filter::receive(reader, agreed.protocol, true, &own_rules(options, None)?)?,
+        false => Filter::of_rules(&own_rules(options, None)?, true)?,
+    }
+    .metered(receiving.patience.clone());
     // What is kept there is not deleted.
     if let Some(directory) = options.partial_dir.as_ref().filter(|directory| !directory.starts_with(b"/")) {
         filter.add_pattern(&[directory.as_slice(), b"/"].concat(), false);
@@ -391,7 +401,8 @@ fn transfer<R: Read, W: Write>(
 ) -> Result<Summary> {
     writer.limit(options.bandwidth);
     set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
-    let filter = Filter::receive(reader, agreed.protocol, false)?;
+    let own = own_rules(options, Some(&surroundings.view))?;
+    let filter = Filter::receive(reader, agreed.protocol, false, &own)?;
     let mut filter = filter.metered(surroundings.patience.clone());
     surroundings.patience.begun();
     if options.cvs_exclude {
@@ -400,6 +411,35 @@ fn transfer<R: Read, W: Write>(
     let Surroundings { view, names, paths, on_file, .. } = surroundings;
     let sender = Sender::new((reader, writer), view, (options, &filter), agreed, (names, tokens), on_file);
     sender.run(&paths)
+}
+
+/// The rules that the client has given this side by its options. Files of rules are those of the tree that is served, but for what
+/// is hidden in it.
+fn own_rules(options: &Options, view: Option<&View<'_>>) -> Result<Vec<Vec<u8>>> {
+    let mut rules = Vec::new();
+    for rule in &options.own_rules {
+        let Some(file) = Filter::merged_file(rule) else {
+            rules.push(rule.clone());
+            continue;
+        };
+        let shown = String::from_utf8_lossy(file);
+        let refused = |what: &str| {
+            let text = format!("rsync: failed to open exclude file {shown}: {what}");
+            RsyncError::refused(ExitCode::FileIo, text)
+        };
+        let view = view.ok_or_else(|| refused("it is not read where files are received"))?;
+        let (path, _) = clean(file);
+        if view.hidden.hides(&path, false) {
+            continue;
+        }
+        let mut text = Vec::new();
+        let read =
+            view.source.open(&path, true).and_then(|file| file.take(RULES_LEN_MAX).read_to_end(&mut text));
+        read.map_err(|error| refused(&error_text(&error)))?;
+        let lines = text.split(|byte| matches!(byte, b'\n' | b'\r'));
+        rules.extend(lines.filter(|line| !matches!(line, [] | [b'#' | b';', ..])).map(<[u8]>::to_vec));
+    }
+    Ok(rules)
 }
 
 /// Tells the client why it ends.

@@ -48,9 +48,9 @@ pub use pool::{
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
 };
-pub use program::{Program, ZSTREAMDUMP};
+pub use program::{Program, RSYNC, ZSTREAMDUMP};
 pub use replication::{HealArgs, ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
-pub use rsync::RsyncArgs;
+pub use rsync::{RsyncArgs, RsyncDaemonArgs};
 pub use serve::{
     ServeArgs, ServeCommand, ServeNbdArgs, ServeRsyncArgs, ServeSyncArgs, ServeZvolArgs, TlsMode,
 };

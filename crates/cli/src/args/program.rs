@@ -32,6 +32,8 @@ pub enum Program {
 
 /// Another name of `zstream dump`.
 pub const ZSTREAMDUMP: &str = "zstreamdump";
+/// Another name of `snowmelt rsync`.
+pub const RSYNC: &str = "rsync";
 
 impl Program {
     /// The names other than its own.
@@ -81,6 +83,9 @@ impl Program {
         if called == ZSTREAMDUMP {
             return ["zstream", "dump"].into_iter().map(OsString::from).chain(argv).collect();
         }
+        if called == RSYNC {
+            return std::iter::once(OsString::from(RSYNC)).chain(argv).collect();
+        }
         let shim = Self::SHIMS.into_iter().find(|shim| shim.name() == called);
         shim.map(|shim| shim.name().into()).into_iter().chain(argv).collect()
     }
@@ -120,5 +125,7 @@ mod tests {
         }
         let said = Program::words(words("/usr/sbin/zstreamdump -v").into_iter());
         assert_eq!(said, words("zstream dump -v"));
+        let said = Program::words(words("/usr/local/bin/rsync --daemon").into_iter());
+        assert_eq!(said, words("rsync --daemon"));
     }
 }

@@ -191,11 +191,14 @@ pub struct CheckArgs {
 /// pools of snowmelt: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt shims [--force] <directory>")]
+#[command(override_usage = "snowmelt shims [--force] [--rsync] <directory>")]
 pub struct ShimsArgs {
     /// Replace links that lead to something else; files that are no links are never replaced
     #[arg(short = 'f', long)]
     pub force: bool,
+    /// Also make a link rsync, for servers: it serves and receives, and is no client, so keep it out of the PATH of users
+    #[arg(long)]
+    pub rsync: bool,
     /// The directory; made if need be
     pub directory: PathBuf,
 }

@@ -106,6 +106,14 @@ pub fn leave_terminal() {
 /// When nobody listens.
 pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
     session.serve_now();
+    ready_alone(app, failed)
+}
+
+/// The same for a process that may have no pool.
+///
+/// # Errors
+/// When nobody listens.
+pub fn ready_alone(app: &mut App<'_>, failed: bool) -> Result<()> {
     app.context.out.write_all(&[if failed { READY_BUT } else { READY }])?;
     app.context.out.flush()?;
     let null = || File::options().read(true).write(true).open("/dev/null");

@@ -46,6 +46,7 @@ pub mod rename;
 pub mod restore;
 pub mod rollback;
 pub mod rsync;
+pub mod rsync_daemon;
 mod rsync_log;
 pub mod send;
 pub mod serve_nbd;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use snowmelt_dataset::{Catalog, Found, Name};
+use snowmelt_rsync::client::PROTOCOL_MAX;
 use snowmelt_rsync::remote::{self, Request};
 use snowmelt_rsync::source::{Content, DirectorySource, NamedTrees, Source};
 use snowmelt_rsync::target::Target;
@@ -38,19 +39,18 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     app.is_streaming = true;
     let words: Vec<Vec<u8>> = args.words.iter().map(|word| word.as_bytes().to_vec()).collect();
     let has = |word: &[u8]| words.iter().take_while(|word| *word != b".").any(|given| given == word);
+    if has(b"--daemon") {
+        return super::rsync_daemon::run(app, &args.words);
+    }
+    if has(b"--version") || has(b"-V") || has(b"-VV") {
+        return version(app, has(b"-VV"));
+    }
     if !has(b"--server") {
         return Ok(refuse(
             app,
             "'snowmelt rsync' is what rsync starts at the other end, and copies nothing by itself: \
              rsync --rsync-path='snowmelt rsync' HOST:PATH TARGET",
         ));
-    }
-    if has(b"--daemon") {
-        let refused =
-            refuse(app, "modules are served by 'snowmelt serve rsync', over a remote shell with --stdio");
-        // It says a line, and listens.
-        drain(app, Some(b'\n'));
-        return Ok(refused);
     }
     let (mut input, _) = ends(app)?;
     let words = match remote::complete(words, &mut input) {
@@ -97,6 +97,31 @@ fn lossy(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
+/// The version, and what can be transferred, as rsync's `--version` and `-VV` have it.
+fn version(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
+    let version = env!("CARGO_PKG_VERSION");
+    if as_json {
+        let told = serde_json::json!({
+            "program": "rsync",
+            "version": format!("snowmelt {version}"),
+            "protocol": PROTOCOL_MAX,
+            "capabilities": {
+                "hardlinks": true, "symlinks": true, "symtimes": true, "ACLs": true, "xattrs": true,
+                "append": true, "atimes": true, "batchfiles": false, "inplace": true, "iconv": false,
+            },
+        });
+        // A blank after each colon, for scripts that look for `"ACLs": true`.
+        writeln!(app.context.out, "{}", serde_json::to_string_pretty(&told).map_err(io::Error::from)?)?;
+    } else {
+        writeln!(
+            app.context.out,
+            "rsync  version snowmelt-{version}  protocol version {PROTOCOL_MAX}\n\
+             The server's side of rsync only: see 'snowmelt rsync --help'."
+        )?;
+    }
+    Ok(Exit::Ok)
+}
+
 fn refuse(app: &mut App<'_>, message: &str) -> Exit {
     app.context.complain(format_args!("rsync: {message}"));
     Exit::Other(ExitCode::Unsupported as u8)
@@ -130,7 +155,7 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
             } else {
                 // A shell may give one socket for both directions: the client sees the end there, and not when this program ends.
                 let _ = rustix::net::shutdown(app.context.out.get_ref(), rustix::net::Shutdown::Write);
-                drain(app, None);
+                drain(app);
             }
             Some(code)
         }
@@ -138,17 +163,12 @@ fn ended(app: &mut App<'_>, served: Served) -> Exit {
     code.map_or(Exit::Ok, |code| Exit::Other(code as u8))
 }
 
-/// Takes what the client still sends, up to the byte after which it listens, if there is one: it sees why it is not served only if
-/// it can send that.
-fn drain(app: &App<'_>, last: Option<u8>) {
+/// Takes what the client still sends: it sees why it is not served only if it can send that.
+fn drain(app: &App<'_>) {
     let Ok(input) = app.context.stdin.try_clone() else { return };
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut input = BufReader::new(input.take(DRAIN_MAX));
-        let _ = match last {
-            Some(byte) => input.skip_until(byte).map(drop),
-            None => io::copy(&mut input, &mut io::sink()).map(drop),
-        };
+        let _ = io::copy(&mut input.take(DRAIN_MAX), &mut io::sink());
         let _ = tell.send(());
     });
     let _ = told.recv_timeout(DRAIN_PATIENCE);

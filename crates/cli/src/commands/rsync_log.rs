@@ -1,7 +1,7 @@
-//! What `serve rsync` has to say: on standard error, or in the log files of its configuration.
+//! What `serve rsync` has to say: on standard error or in syslog, or in the log files of its configuration.
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use parking_lot::Mutex;
-use snowmelt_rsync::daemon::Config;
+use snowmelt_rsync::daemon::{Config, trusted};
 
 use crate::context::Context;
 use crate::journal::{Level, ServerLog};
+use crate::syslog::Syslog;
 
 /// Files that are open at once; of log files that are named after clients there may be any number.
 const OPEN_MAX: usize = 256;
@@ -20,6 +21,8 @@ const OPEN_MAX: usize = 256;
 /// Where lines go.
 pub struct RsyncLog {
     err: ServerLog,
+    /// Instead of standard error, as rsync's daemon has it.
+    syslog: Option<Syslog>,
     /// `None` is one that cannot be opened, which has been told.
     files: Mutex<HashMap<PathBuf, Option<LogFile>>>,
     /// Names of files are from here.
@@ -33,13 +36,17 @@ struct LogFile {
 }
 
 impl RsyncLog {
-    /// Opens the files that the configuration names. One that cannot be opened is told, and its lines go to standard
-    /// error, as rsync's daemon goes on with syslog.
+    /// Opens the files that the configuration names. One that cannot be opened is reported, and its lines go to standard
+    /// error, or to syslog with `is_rsync`.
     ///
     /// # Errors
     /// When standard error cannot be had.
-    pub fn open(context: &Context, config: &Config) -> io::Result<Self> {
+    pub fn open(context: &Context, config: &Config, is_rsync: bool) -> io::Result<Self> {
+        let tag = config.syslog_tag.as_deref().unwrap_or("rsyncd");
+        // The journal is where systemd has standard error go: each line keeps its priority there.
+        let uses_syslog = is_rsync && !context.is_journal_err();
         let log = Self {
+            syslog: uses_syslog.then(|| Syslog::open(config.syslog_facility.as_deref(), tag)),
             err: context.server_log(Level::Info)?,
             files: Mutex::default(),
             directory: context.path(""),
@@ -62,7 +69,15 @@ impl RsyncLog {
                 return;
             }
         }
-        self.err.line(level(text), text);
+        self.elsewhere(level(text), text);
+    }
+
+    /// Writes a line that no log file is for.
+    fn elsewhere(&self, level: Level, text: &str) {
+        match &self.syslog {
+            Some(syslog) => syslog.line(level, text),
+            None => self.err.line(level, text),
+        }
     }
 
     /// The file of this name, which is opened when it is needed first.
@@ -76,12 +91,12 @@ impl RsyncLog {
                 files.clear();
             }
             let path = self.directory.join(name);
-            let opened = append(&path);
+            let opened = trusted::append(&path);
             if let Err(error) = &opened {
                 let path = path.display();
                 let text =
                     format!("warning: cannot open the log file {path}: {error}: what is said goes here");
-                self.err.line(Level::Warning, &text);
+                self.elsewhere(Level::Warning, &text);
             }
             files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file }));
         }
@@ -100,7 +115,7 @@ impl LogFile {
     fn write(&mut self, line: &str) -> io::Result<()> {
         let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
         if self.path.metadata().map(of).ok() != self.file.metadata().map(of).ok()
-            && let Ok(file) = append(&self.path)
+            && let Ok(file) = trusted::append(&self.path)
         {
             self.file = file;
         }
@@ -113,8 +128,4 @@ fn level(text: &str) -> Level {
     let is_wrong = text.starts_with("warning:")
         || ["auth failed", "denied", "unknown module", "error"].iter().any(|part| text.contains(part));
     if is_wrong { Level::Warning } else { Level::Info }
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
 }

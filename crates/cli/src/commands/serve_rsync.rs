@@ -1,9 +1,9 @@
 //! `serve rsync`.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,27 +12,102 @@ use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown,
 use snowmelt_rsync::source::{DatasetSource, Source};
 use snowmelt_rsync::target::Target;
 
+use super::background;
 use super::rsync_log::RsyncLog;
 use crate::app::{App, pool_of};
 use crate::args::ServeRsyncArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::pools::Session;
 
 /// rsync's own port.
 const PORT: u16 = 873;
+/// Connections at once, if nobody says otherwise.
+const MAX_CONNECTIONS: usize = 256;
 /// How often it is looked at whether to end.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Who is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Client {
+    /// The one at standard input and output, which may be a pair of pipes.
+    Stdio,
+    /// The one at standard input, which is a socket: both directions.
+    Socket,
+    /// The one at standard input and output, for which a remote shell was started.
+    RemoteShell,
+}
+
+/// Addresses of one kind alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// How a server is started.
+pub struct Start {
+    /// What to serve.
+    pub config: PathBuf,
+    /// Lines of global parameters that count more than those of the configuration.
+    pub parameters: String,
+    /// Where to listen, if not where the configuration says.
+    pub address: Option<String>,
+    pub port: Option<u16>,
+    pub family: Option<Family>,
+    /// The only client, if it is there already.
+    pub client: Option<Client>,
+    /// Most connections at once.
+    pub max_connections: usize,
+    /// KiB a second that each client gets at most; 0 is no limit.
+    pub bandwidth_kib: u64,
+    /// Called as rsync's daemon: what has no log file goes to syslog.
+    pub is_rsync: bool,
+    /// Another process waits until this one is ready.
+    pub is_background: bool,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self {
+            config: PathBuf::new(),
+            parameters: String::new(),
+            address: None,
+            port: None,
+            family: None,
+            client: None,
+            max_connections: MAX_CONNECTIONS,
+            bandwidth_kib: 0,
+            is_rsync: false,
+            is_background: false,
+        }
+    }
+}
 
 /// Serves modules until it is interrupted.
 ///
 /// # Errors
 /// When the configuration is wrong, names datasets of several pools, or an address cannot be listened on.
 pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
-    let path = app.context.path(&args.config);
-    let config = Config::load(&path).map_err(|error| CliError::failed("cannot serve rsync", &error))?;
-    if config.modules.is_empty() {
-        return Err(CliError::Failed(format!("cannot serve rsync: {} has no modules", path.display())));
-    }
+    let start = Start {
+        config: args.config.clone(),
+        address: args.address.clone(),
+        port: args.port,
+        client: args.stdio.then_some(Client::Stdio),
+        max_connections: args.max_connections,
+        ..Start::default()
+    };
+    run_with(app, &start)
+}
+
+/// The same, however it is started.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(app: &mut App<'_>, start: &Start) -> Result<Exit> {
+    let path = app.context.path(&start.config);
+    let config = Config::load_with(&path, &start.parameters)
+        .map_err(|error| CliError::failed("cannot serve rsync", &error))?;
     let datasets: Vec<String> = config
         .modules
         .iter()
@@ -41,7 +116,7 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
         .map(|module| module.path.clone())
         .collect();
     let Some(first) = datasets.first() else {
-        return serve(app, config, Box::new(NoPool), args);
+        return serve(app, config, Box::new(NoPool), start, None);
     };
     let pool = pool_of(first);
     if let Some(other) = datasets.iter().find(|path| pool_of(path) != pool) {
@@ -56,34 +131,31 @@ pub fn run(app: &mut App<'_>, args: &ServeRsyncArgs) -> Result<Exit> {
         let known = datasets.iter().filter(is_known).map(|path| path.strip_suffix('@').unwrap_or(path));
         super::names::check_all(&session.datasets, known)?;
         session.serve_now();
-        serve(app, config, Box::new(PoolPaths { datasets: session.datasets.clone() }), args)
+        let paths = Box::new(PoolPaths { datasets: session.datasets.clone() });
+        serve(app, config, paths, start, Some(session))
     })
 }
 
-fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &ServeRsyncArgs) -> Result<Exit> {
+fn serve(
+    app: &mut App<'_>,
+    config: Config,
+    paths: Box<dyn OpenPath>,
+    start: &Start,
+    session: Option<&Session>,
+) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
-    let log = RsyncLog::open(app.context, &config).map_err(failed)?;
+    let log = RsyncLog::open(app.context, &config, start.is_rsync).map_err(failed)?;
     let log = Box::new(move |file: Option<&Path>, line: &str| log.line(file, line));
     let times = times(app.context.time_zone());
-    if args.stdio {
-        let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
-        let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
-        let output: OwnedFd = copy(app.context.out.get_ref().as_fd()).map_err(failed)?;
-        let peer = rustix::net::getpeername(&input).ok().flatten();
-        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.ip());
-        let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
-        // Only the index of the module that this client chooses is read.
-        let link = Link::over(input, output).map_err(failed)?;
-        // A thread of its own: whoever it becomes to read a module, this one stays who it is.
-        let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
-        let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
-        served.map_err(|error| CliError::failed("cannot serve rsync", &error))?;
-        return Ok(Exit::Ok);
+    if let Some(client) = start.client {
+        let daemon =
+            Daemon::new(config, paths, log).with_times(times).with_bandwidth(start.bandwidth_kib << 10);
+        return serve_one(app, &Arc::new(daemon), client);
     }
-    let (listeners, pid_file) = (listeners(&config, args)?, config.pid_file.clone());
+    let (listeners, pid_file) = (listeners(&config, start)?, config.pid_file.clone());
     let backlog = config.listen_backlog;
-    let daemon = Arc::new(Daemon::new(config, paths, log).with_times(times));
+    let daemon = Daemon::new(config, paths, log).with_times(times).with_bandwidth(start.bandwidth_kib << 10);
+    let daemon = Arc::new(daemon);
     daemon.load_indexes().map_err(|(module, error)| {
         CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
     })?;
@@ -99,9 +171,24 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(failed)?;
     }
     for listener in &listeners {
-        writeln!(app.context.out, "serving rsync on {}", listener.address().map_err(failed)?)?;
+        let address = listener.address().map_err(failed)?;
+        daemon.say_start(env!("CARGO_PKG_VERSION"), address.port());
+        if !start.is_rsync {
+            writeln!(app.context.out, "serving rsync on {address}")?;
+        }
     }
     app.context.out.flush()?;
+    match (start.is_background, session) {
+        (false, _) => {}
+        (true, Some(session)) => {
+            background::leave_terminal();
+            background::ready(app, session, false)?;
+        }
+        (true, None) => {
+            background::leave_terminal();
+            background::ready_alone(app, false)?;
+        }
+    }
     let shutdown = Shutdown::new();
     let served = std::thread::scope(|scope| {
         let (stop, context) = (shutdown.clone(), &*app.context);
@@ -113,7 +200,7 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
                 }
             }
         });
-        let served = daemon.serve(&listeners, args.max_connections, &shutdown);
+        let served = daemon.serve(&listeners, start.max_connections, &shutdown);
         shutdown.trigger();
         served
     });
@@ -124,18 +211,72 @@ fn serve(app: &mut App<'_>, config: Config, paths: Box<dyn OpenPath>, args: &Ser
     Ok(Exit::Ok)
 }
 
+/// Serves the client that is there already.
+fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<Exit> {
+    let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
+    let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
+    let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
+    let output: OwnedFd = match client {
+        Client::Socket => copy(app.context.stdin.as_fd()).map_err(failed)?,
+        Client::Stdio | Client::RemoteShell => copy(app.context.out.get_ref().as_fd()).map_err(failed)?,
+    };
+    let peer = rustix::net::getpeername(&input).ok().flatten();
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = match (peer, client) {
+        (_, Client::RemoteShell) => shell_client(app),
+        (Some(peer), _) => peer.ip(),
+        (None, _) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+    };
+    // Only the index of the module that this client chooses is read.
+    let link = Link::over(input, output).map_err(failed)?;
+    // A thread of its own: whoever it becomes to read a module, this one stays who it is.
+    let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
+    let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
+    match served {
+        // Whoever looks whether the server is there goes at once.
+        Err(error) if !error.is_departure() => Err(CliError::failed("cannot serve rsync", &error)),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// Who is at the other end of a remote shell, as far as ssh says.
+fn shell_client(app: &App<'_>) -> IpAddr {
+    let told = ["SSH_CONNECTION", "SSH_CLIENT"].iter().find_map(|name| app.context.env(name)?.to_str());
+    let address = told.and_then(|told| told.split(' ').next()?.parse().ok());
+    address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+}
+
 /// What is listened on.
-fn listeners(config: &Config, args: &ServeRsyncArgs) -> Result<Vec<Listener>> {
-    let port = args.port.or(config.port).unwrap_or(PORT);
+fn listeners(config: &Config, start: &Start) -> Result<Vec<Listener>> {
+    // Port 0 is no choice, as with rsync.
+    let port = [start.port, config.port].into_iter().flatten().find(|port| *port > 0 || !start.is_rsync);
+    let port = port.unwrap_or(PORT);
     let failed =
         |at: String| move |error: std::io::Error| CliError::failed(format!("cannot listen on {at}"), &error);
-    let Some(text) = args.address.as_ref().or(config.address.as_ref()) else {
-        // One socket takes both kinds of addresses.
-        return Ok(vec![Listener::any(port).map_err(failed(format!("port {port}")))?]);
+    let Some(text) = start.address.as_ref().or(config.address.as_ref()) else {
+        let listener = match start.family {
+            // One socket takes both kinds of addresses.
+            None => Listener::any(port),
+            Some(Family::V4) => Listener::tcp((Ipv4Addr::UNSPECIFIED, port).into()),
+            Some(Family::V6) => Listener::tcp((Ipv6Addr::UNSPECIFIED, port).into()),
+        };
+        return Ok(vec![listener.map_err(failed(format!("port {port}")))?]);
+    };
+    let is_wanted = |address: &SocketAddr| match start.family {
+        None => true,
+        Some(Family::V4) => address.is_ipv4(),
+        Some(Family::V6) => address.is_ipv6(),
     };
     let resolved = (text.trim_matches(['[', ']']), port).to_socket_addrs();
     let resolved = resolved.map_err(|error| CliError::Usage(format!("--address {text}: {error}")))?;
-    resolved.map(|address| Listener::tcp(address).map_err(failed(address.to_string()))).collect()
+    let wanted = resolved.filter(is_wanted);
+    let listeners: Vec<_> = wanted
+        .map(|address| Listener::tcp(address).map_err(failed(address.to_string())))
+        .collect::<Result<_>>()?;
+    match listeners.is_empty() {
+        true => Err(CliError::Failed(format!("cannot listen on {text}: it has no address of that kind"))),
+        false => Ok(listeners),
+    }
 }
 
 /// Without a pool there are no datasets.

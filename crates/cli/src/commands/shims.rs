@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::app::App;
-use crate::args::{Program, ShimsArgs, ZSTREAMDUMP};
+use crate::args::{Program, RSYNC, ShimsArgs, ZSTREAMDUMP};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 
@@ -23,7 +23,9 @@ pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
     let program = std::env::current_exe().map_err(failed)?;
     fs::create_dir_all(&directory).map_err(failed)?;
     let mut wanted = Vec::new();
-    for name in Program::SHIMS.iter().map(|shim| shim.name()).chain([ZSTREAMDUMP, MOUNT_HELPER]) {
+    let rsync = args.rsync.then_some(RSYNC);
+    for name in Program::SHIMS.iter().map(|shim| shim.name()).chain([ZSTREAMDUMP, MOUNT_HELPER]).chain(rsync)
+    {
         let link = directory.join(name);
         match found(&link).map_err(failed)? {
             Found::Nothing => wanted.push((link, false)),

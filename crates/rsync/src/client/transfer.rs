@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::receiver::{Into, Receiver, Terms};
 use crate::remote::exchange_versions;
 use crate::scan::{Called, View};
-use crate::sender::{Sender, Summary};
+use crate::sender::{Sender, SentFile, Summary};
 use crate::session::{ABILITIES, Begun, INCREMENTAL, SYMLINK_NAMES, in_version, negotiate};
 use crate::source::Source;
 use crate::target::Target;
@@ -126,7 +126,7 @@ pub fn push(
     }
     let hidden = Filter::default();
     let view = View { source, hidden: &hidden, called: Called::After(&before), munged: false };
-    let mut on_file = |_: &_, _: u16, _: u64| {};
+    let mut on_file = |_: SentFile<'_>| {};
     let ends = (&mut reader, &mut writer);
     let sender =
         Sender::new(ends, view, (&options, &filter), agreed, (Names::default(), tokens), &mut on_file);

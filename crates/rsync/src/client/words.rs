@@ -110,7 +110,7 @@ impl Wishes {
     pub(super) fn filter(&self, receiving: bool) -> Result<Filter> {
         let mut bytes = Vec::new();
         self.send_rules(&mut bytes, PROTOCOL_MAX)?;
-        Filter::receive(&mut bytes.as_slice(), PROTOCOL_MAX, receiving)
+        Filter::receive(&mut bytes.as_slice(), PROTOCOL_MAX, receiving, &[])
     }
 
     /// Tells a server of this version.

@@ -1,6 +1,9 @@
 //! Which machines may connect (`hosts allow`, `hosts deny`).
 
+use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv6Addr};
+
+use parking_lot::Mutex;
 
 use super::config::Module;
 use super::peer::{Peer, leads_to};
@@ -17,6 +20,8 @@ enum Pattern {
     Name(String),
     /// Names of clients, with wildcards.
     Names(String),
+    /// Names of clients that a netgroup has.
+    Netgroup(CString),
 }
 
 /// What may be asked for names and addresses.
@@ -78,8 +83,8 @@ impl HostList {
         if let Some((address, len)) = word.split_once('/') {
             return address.parse().ok().and_then(|address| network(address, len)).ok_or_else(wrong);
         }
-        if word.starts_with('@') {
-            return Err(format!("'{word}': netgroups are not known here"));
+        if let Some(group) = word.strip_prefix('@') {
+            return CString::new(group).map(Pattern::Netgroup).map_err(|_| wrong());
         }
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         let is_wild = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'!' | b'^');
@@ -104,8 +109,28 @@ impl HostList {
             Pattern::Names(pattern) => {
                 name().is_some_and(|name| matches(pattern.as_bytes(), name.as_bytes()))
             }
+            Pattern::Netgroup(group) => name().is_some_and(|name| is_in_netgroup(group, &name)),
         })
     }
+}
+
+/// Whether this machine's netgroups (nsswitch.conf(5)) have a host in this one.
+#[allow(unsafe_code)]
+fn is_in_netgroup(group: &CStr, host: &str) -> bool {
+    unsafe extern "C" {
+        fn innetgr(
+            group: *const libc::c_char,
+            host: *const libc::c_char,
+            user: *const libc::c_char,
+            domain: *const libc::c_char,
+        ) -> libc::c_int;
+    }
+    // The C library walks through a netgroup with a state that is the whole process's.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let Ok(host) = CString::new(host) else { return false };
+    let _one = ONE_AT_A_TIME.lock();
+    // SAFETY: the texts end with a zero byte and live until it returns; null stands for any user and domain.
+    unsafe { innetgr(group.as_ptr(), host.as_ptr(), std::ptr::null(), std::ptr::null()) == 1 }
 }
 
 /// Whether a client may use a module: who is in `hosts allow` may, who is in `hosts deny` may not; who is in neither may unless there
@@ -145,7 +170,8 @@ mod tests {
         );
         assert!(may("::ffff:10.0.0.1", Some("10.0.0.1"), None) && may("fe80::1", Some("fe80::/10"), None));
         assert!(may("127.0.0.1", None, None) && !may("127.0.0.1", None, Some("127.0.0.1")));
-        for bad in ["10.0.0.0/33", "@friends", "10.0.0.0/255.0.255.0", "a/b", "%x"] {
+        assert!(!may("10.0.0.1", Some("@no-such-netgroup"), None));
+        for bad in ["10.0.0.0/33", "10.0.0.0/255.0.255.0", "a/b", "%x"] {
             assert!(HostList::parse([bad].into_iter()).is_err(), "{bad}");
         }
     }

@@ -1,6 +1,6 @@
 //! Passwords: the client answers a challenge with a digest over its password and the challenge.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 
 use super::config::{Access, AuthUser, Module};
+use super::trusted;
 use crate::filter::matches;
 use crate::names::Names;
 
@@ -155,7 +156,7 @@ pub fn check(
 fn allows(rule: &AuthUser, name: &str, names: &Names) -> Option<Option<Vec<u8>>> {
     match rule.name.strip_prefix('@') {
         Some(pattern) => {
-            let group = names.groups_of(name).find(|group| matches(pattern.as_bytes(), group))?;
+            let group = names.groups_of(name).find(|group| matches(pattern.as_bytes(), group.as_ref()))?;
             Some(Some(group.to_vec()))
         }
         None => matches(rule.name.as_bytes(), name.as_bytes()).then_some(None),
@@ -168,7 +169,8 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn secrets(file: &Path, strict: bool) -> Result<String, String> {
-    let metadata = std::fs::metadata(file).map_err(|error| format!("secrets file: {error}"))?;
+    let opened = trusted::open(file).and_then(|opened| Ok((opened.metadata()?, opened)));
+    let (metadata, opened) = opened.map_err(|error| format!("secrets file: {error}"))?;
     if strict && metadata.mode() & 0o006 != 0 {
         return Err("secrets file must not be other-accessible (see strict modes option)".to_owned());
     }
@@ -178,7 +180,9 @@ fn secrets(file: &Path, strict: bool) -> Result<String, String> {
     if metadata.len() > SECRETS_MAX {
         return Err("secrets file is too long".to_owned());
     }
-    std::fs::read_to_string(file).map_err(|error| format!("secrets file: {error}"))
+    let mut text = String::new();
+    opened.take(SECRETS_MAX).read_to_string(&mut text).map_err(|error| format!("secrets file: {error}"))?;
+    Ok(text)
 }
 
 #[cfg(test)]

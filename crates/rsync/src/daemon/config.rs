@@ -5,6 +5,7 @@ mod set;
 mod variables;
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use super::access::HostList;
 use super::auth::AuthDigest;
 use super::identity::Identity;
 use super::log::LogFormat;
+use super::socket_options::SocketOption;
+use super::trusted;
 use crate::chmod::Chmod;
 use crate::filter::Filter;
 
@@ -69,10 +72,26 @@ pub struct Config {
     pub proxy_protocol: bool,
     /// Who may say so; everybody, if nobody is named.
     pub proxy_protocol_hosts: Option<HostList>,
+    /// What is set on the sockets of clients.
+    pub socket_options: Vec<SocketOption>,
+    /// Where lines without a log file go if that is syslog: the facility's name, and what lines begin with.
+    pub syslog_facility: Option<String>,
+    /// See `syslog_facility`.
+    pub syslog_tag: Option<String>,
+    /// Who serves clients, instead of whoever started the server.
+    pub daemon_uid: Option<String>,
+    /// Likewise.
+    pub daemon_gid: Option<String>,
+    /// The root directory that clients are served from.
+    pub daemon_chroot: Option<PathBuf>,
+    /// What is to be logged: parameters that are not known.
+    pub warnings: Vec<String>,
     /// In the order of the file.
     pub modules: Vec<Module>,
     /// The files and directories that it was read from, as they were then: the first one names the others.
     pub(super) files: Vec<Seen>,
+    /// What it was read with.
+    pub(super) overrides: String,
 }
 
 impl Default for Config {
@@ -87,8 +106,16 @@ impl Default for Config {
             listen_backlog: None,
             proxy_protocol: false,
             proxy_protocol_hosts: None,
+            socket_options: Vec::new(),
+            syslog_facility: None,
+            syslog_tag: None,
+            daemon_uid: None,
+            daemon_gid: None,
+            daemon_chroot: None,
+            warnings: Vec::new(),
             modules: Vec::new(),
             files: Vec::new(),
+            overrides: String::new(),
         }
     }
 }
@@ -188,7 +215,13 @@ pub struct Module {
     pub numeric_ids: bool,
     /// As if clients said so; of datasets, which keep what only root can give a file, it changes nothing.
     pub fake_super: bool,
-    pub munge_symlinks: bool,
+    /// Without it, modules are munged that a client could leave by a link.
+    pub munge_symlinks: Option<bool>,
+    pub use_chroot: Option<bool>,
+    /// Links that lead out of the module are followed.
+    pub insecure_links: bool,
+    /// A command that is asked for names of owners.
+    pub name_converter: Option<String>,
     pub ignore_errors: bool,
     /// What the user whom a module is read as may not read is not there.
     pub ignore_nonreadable: bool,
@@ -237,7 +270,10 @@ impl Module {
             gid: Id::Default,
             numeric_ids: false,
             fake_super: false,
-            munge_symlinks: false,
+            munge_symlinks: None,
+            use_chroot: None,
+            insecure_links: false,
+            name_converter: None,
             ignore_errors: false,
             ignore_nonreadable: false,
             timeout_seconds: TIMEOUT_SECONDS,
@@ -287,6 +323,14 @@ impl Module {
     /// Whether it is a directory of this machine.
     pub fn is_directory(&self) -> bool {
         self.path.starts_with('/')
+    }
+
+    /// Whether links are kept so that they lead nowhere: unless the module says otherwise, in directories that rsync would not
+    /// make the root directory of the server while it serves them.
+    pub fn is_munged(&self) -> bool {
+        let is_root = || rustix::process::geteuid().is_root();
+        let is_inside = || self.path != "/" && !self.use_chroot.unwrap_or_else(is_root);
+        self.munge_symlinks.unwrap_or_else(|| self.is_directory() && is_inside())
     }
 
     /// Whether it is a snapshot, or the newest one: those are never written to.
@@ -354,7 +398,9 @@ impl Module {
 type Value<T> = std::result::Result<T, String>;
 
 fn contents(path: &Path) -> Result<Vec<u8>, ConfigError> {
-    std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    let mut text = Vec::new();
+    let read = trusted::open(path).and_then(|mut file| file.read_to_end(&mut text));
+    read.map(|_| text).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 impl Config {
@@ -363,9 +409,20 @@ impl Config {
     /// # Errors
     /// When it cannot be read, or a line is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let mut reader = Reader::new();
+        Self::load_with(path, "")
+    }
+
+    /// The same, with lines of global parameters that count more than those of the file.
+    ///
+    /// # Errors
+    /// The same, or when one of these lines is wrong.
+    pub fn load_with(path: &Path, parameters: &str) -> Result<Self, ConfigError> {
+        let wrong = |what| ConfigError::Line { path: "--dparam".into(), line: 1, what };
+        let mut reader = Reader::new(parameters).map_err(wrong)?;
         reader.file(path)?;
-        reader.end(path)
+        let mut config = reader.end(path)?;
+        parameters.clone_into(&mut config.overrides);
+        Ok(config)
     }
 
     /// Reads the text of a file, which `path` names in errors.
@@ -373,7 +430,8 @@ impl Config {
     /// # Errors
     /// When a line is wrong, or names a file that cannot be read.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let mut reader = Reader::new();
+        let wrong = |what| ConfigError::Line { path: path.to_owned(), line: 0, what };
+        let mut reader = Reader::new("").map_err(wrong)?;
         reader.text(text, path)?;
         reader.end(path)
     }
@@ -560,11 +618,50 @@ mod tests {
         assert!(load("again").unwrap_err().to_string().contains("more than 10 files"));
         write("gone", "&merge nothing\n");
         assert!(load("gone").unwrap_err().to_string().contains("cannot read"));
+        write("equals", "&include = d\n&MERGE=more\n");
+        assert_eq!(load("equals").unwrap().modules.len(), 2);
         write("what", "\n&insert x\n");
         assert!(load("what").unwrap_err().to_string().contains("line 2: '&insert x' is neither"));
         write("inside", "[x]\npath = /x\n&merge bad\n");
-        write("bad", "list = no\nfrobnicate = 1\n");
-        assert!(load("inside").unwrap_err().to_string().contains("bad, line 2: the parameter 'frobnicate'"));
+        write("bad", "list = no\nlist = perhaps\n");
+        assert!(load("inside").unwrap_err().to_string().contains("bad, line 2: 'perhaps'"));
+    }
+
+    #[test]
+    fn unknown_parameters_are_warned_of() {
+        let text = "frob nicate = 1\nsocket options = TCP_NODELAY,SO_WHAT\ndaemon uid = nobody\ncharset = utf-8\n\
+                    [a]\npath = /a\nNice = 2\nport = 9\nname converter = /bin/convert\nhosts allow = @friends\n";
+        let config = parse(text).unwrap();
+        let expected = [
+            "Unknown Parameter encountered: \"frob nicate\"; IGNORING unknown parameter \"frob nicate\" (rsyncd.conf, line 1)",
+            "Unknown socket option SO_WHAT",
+            "Unknown Parameter encountered: \"Nice\"; IGNORING unknown parameter \"Nice\" (rsyncd.conf, line 7)",
+            "Global parameter port found in module section! (rsyncd.conf, line 8)",
+        ];
+        assert_eq!(config.warnings, expected);
+        assert_eq!((config.port, config.daemon_uid.as_deref()), (None, Some("nobody")));
+        assert_eq!(config.modules[0].name_converter.as_deref(), Some("/bin/convert"));
+    }
+
+    #[test]
+    fn parameters_of_the_command_line_count_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("conf");
+        std::fs::write(&file, "port = 1\ntimeout = 2\n[a]\npath = /a\n[b]\npath = /b\ntimeout = 3\n")
+            .unwrap();
+        let config = Config::load_with(&file, "port=9\nTimeout = 7\nmax connections = 5\n").unwrap();
+        let seen: Vec<_> = config.modules.iter().map(|it| (it.timeout_seconds, it.max_connections)).collect();
+        assert_eq!((config.port, seen.as_slice()), (Some(9), &[(7, 5), (3, 5)][..]));
+        assert!(Config::load_with(&file, "frobnicate=1\n").is_err());
+    }
+
+    #[test]
+    fn links_are_munged_where_rsync_would_do_it() {
+        let is_munged = |text: &str| parse(&format!("[a]\n{text}\n")).unwrap().modules[0].is_munged();
+        assert!(is_munged("path = /a\nuse chroot = no") && !is_munged("path = /a\nuse chroot = yes"));
+        assert!(!is_munged("path = /\nuse chroot = no") && !is_munged("path = tank/a\nuse chroot = no"));
+        assert!(!is_munged("path = /a\nuse chroot = no\nmunge symlinks = no"));
+        assert!(is_munged("path = tank/a\nmunge symlinks = yes"));
     }
 
     #[test]
@@ -575,7 +672,6 @@ mod tests {
             ("[a]\npath = tank/a\nkeep snapshots = 3\n", 3),
             ("[a]\npath = tank/a\nread only = no\nkeep snapshots = 0\n", 4),
             ("[a]\npath = tank/a\nincoming chmod = F6\noutgoing chmod = what\n", 4),
-            ("[a]\npath = /a\nfrobnicate = 1", 3),
             ("[a]\nlist = yes", 2),
             ("[a]\npath = /a\n[a]\npath = /b", 3),
             ("[a/b]\n", 1),
@@ -586,8 +682,6 @@ mod tests {
             ("[a]\npath = /a\nfilter = - a ? b\n", 3),
             ("[a]\npath = /a\nauth digest = sha3\n", 3),
             ("[a]\npath = /a\nfake super = yes\n", 3),
-            ("[a]\npath = /a\nhosts allow = @friends\n", 3),
-            ("daemon uid = nobody\n[a]\npath = /a\n", 1),
             ("proxy protocol = perhaps\n", 1),
         ] {
             let error = parse(text).unwrap_err();

@@ -259,7 +259,7 @@ fn behind(config: &Config, link: &mut Link, address: IpAddr) -> Result<IpAddr> {
     let lookups = Lookups { reverse: false, forward: true };
     let is_trusted = |hosts: &HostList| hosts.contains(&Peer::new(address), lookups);
     if !config.proxy_protocol_hosts.as_ref().is_some_and(is_trusted) {
-        let what = "not one of the 'proxy protocol hosts'";
+        let what = "proxy protocol rejected: not one of the 'proxy protocol hosts'";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what).into());
     }
     Ok(proxy::read(&mut link.reader)?.unwrap_or(address))
@@ -279,7 +279,7 @@ pub(super) struct Chosen<'c> {
 
 fn read_motd(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    std::fs::File::open(path).ok()?.take(MOTD_MAX).read_to_end(&mut text).ok()?;
+    super::trusted::open(path).ok()?.take(MOTD_MAX).read_to_end(&mut text).ok()?;
     Some(text)
 }
 

@@ -36,7 +36,7 @@ impl Current {
         if self.failed.as_ref().is_some_and(|(_, when)| when.elapsed() < PATIENCE) {
             return None;
         }
-        match Config::load(&first) {
+        match Config::load_with(&first, &self.config.overrides) {
             Ok(config) => {
                 self.config = Arc::new(config);
                 self.failed = None;

@@ -104,6 +104,10 @@ impl Door {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
+        for option in &config.socket_options {
+            // As of one that the machine does not have: it is served without.
+            let _ = option.apply(&stream);
+        }
         // Nothing was sent on it yet: there is room for a line.
         let is_greeted = !config.proxy_protocol;
         if !is_greeted || say(&stream, &greeting()) {

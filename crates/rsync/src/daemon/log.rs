@@ -1,8 +1,10 @@
 //! The transfer log (`transfer logging`, `log format`).
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::client::itemize;
+use crate::client::{Observer, itemize};
 use crate::source::Metadata;
 
 /// What a line of the transfer log is made of.
@@ -68,7 +70,7 @@ impl Readable {
 }
 
 /// The letters that are known.
-const FIELDS: &str = "abfhilmnoptuBGLMPU";
+const FIELDS: &str = "abcfhilmnoptuBCGLMPU";
 /// Most letters that a field may be made to take.
 const WIDTH_MAX: usize = 1000;
 /// What rsync has unless told otherwise.
@@ -91,12 +93,32 @@ pub struct Event<'a> {
     pub metadata: Metadata,
     /// Bytes that went over the connection.
     pub bytes: u64,
+    /// Bytes of sums of blocks that came over the connection before it was sent.
+    pub sums: u64,
+    /// The digest of the content.
+    pub digest: &'a [u8],
     /// What changed, as bits of requests.
     pub flags: u16,
 }
 
 /// A time in seconds since 1970, as the log has times: `2026/11/22 14:50:01`.
 pub type TimeText = dyn Fn(i64) -> String + Send + Sync;
+
+/// Messages that a client sends for the people at this side go to the log.
+pub(super) struct ClientMessages {
+    pub(super) log: Arc<super::Log>,
+    pub(super) file: Option<PathBuf>,
+    /// Whose they are.
+    pub(super) peer: String,
+}
+
+impl Observer for ClientMessages {
+    fn message(&self, line: &str) {
+        (self.log)(self.file.as_deref(), &format!("{}: {line}", self.peer));
+    }
+
+    fn change(&self, _: &str, _: &str) {}
+}
 
 /// What is the same for a whole connection.
 #[derive(Debug, Clone, Default)]
@@ -165,6 +187,8 @@ impl LogFormat {
             'a' => context.address.clone(),
             'h' => context.host.clone(),
             'b' => readable.text(event.bytes),
+            'c' => readable.text(event.sums),
+            'C' => event.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
             'f' => printable(event.path),
             'n' => printable(event.name),
             'l' => readable.text(event.metadata.size),
@@ -242,7 +266,10 @@ mod tests {
         let mtime = Time { seconds: 86_400, nanoseconds: 0 };
         let metadata = Metadata { mode: kind::FILE | 0o4754, size: 12, mtime, ..Metadata::default() };
         let flags = item::TRANSFER | item::SIZE;
-        let event = Event { operation: SENT, path: b"a/b", name: b"b", metadata, bytes: 7, flags };
+        let (sums, digest) = (5, &b"\x0f\xf0"[..]);
+        let event =
+            Event { operation: SENT, path: b"a/b", name: b"b", metadata, bytes: 7, sums, digest, flags };
+        assert_eq!(LogFormat::parse("%c %C").unwrap().line(&context, &event, &|_| String::new()), "5 0ff0");
         let line = |format: &str, event: &Event<'_>| {
             let time = |seconds: i64| format!("day {}", seconds / 86_400);
             LogFormat::parse(format).unwrap().line(&context, event, &time)

@@ -18,6 +18,8 @@ mod peer;
 mod proxy;
 mod refuse;
 mod serve;
+mod socket_options;
+pub mod trusted;
 
 pub(crate) use auth::AuthDigest;
 pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
@@ -73,7 +75,7 @@ pub struct Daemon {
     current: Mutex<Current>,
     datasets: Box<dyn OpenPath>,
     names: Names,
-    log: Box<Log>,
+    log: Arc<Log>,
     patience: Duration,
     time: Box<TimeText>,
     indexes: indexes::Indexes,
@@ -84,6 +86,8 @@ pub struct Daemon {
     /// Failed logins of each address.
     logins: Logins,
     bursts: Bursts,
+    /// Bytes a second that each client gets at most; 0 is no limit.
+    bandwidth: u64,
 }
 
 /// Ends a server, from wherever.
@@ -118,7 +122,7 @@ impl Daemon {
             current,
             datasets,
             names,
-            log,
+            log: log.into(),
             patience,
             time,
             indexes,
@@ -126,7 +130,29 @@ impl Daemon {
             addresses: Addresses::default(),
             logins: Logins::default(),
             bursts: Bursts::default(),
+            bandwidth: 0,
         }
+    }
+
+    /// Gives each client so many bytes a second at most; 0 is no limit.
+    #[must_use]
+    pub fn with_bandwidth(self, bandwidth: u64) -> Self {
+        Self { bandwidth, ..self }
+    }
+
+    /// Logs that the server has started, and what is wrong with its configuration without keeping it from that.
+    pub fn say_start(&self, version: &str, port: u16) {
+        let config = self.last_config();
+        for warning in &config.warnings {
+            self.say(warning);
+        }
+        if config.proxy_protocol && config.proxy_protocol_hosts.is_none() {
+            self.say(
+                "warning: \"proxy protocol\" is on and \"proxy protocol hosts\" is unset: every connection will be rejected \
+                 until it has the addresses of the proxies",
+            );
+        }
+        self.say(format!("rsyncd version snowmelt-{version} starting, listening on port {port}"));
     }
 
     /// Tells times in the log so, instead of in UTC.
@@ -158,6 +184,9 @@ impl Daemon {
         drop(current);
         if let Some(told) = told {
             self.say(told);
+            for warning in &config.warnings {
+                self.say(warning);
+            }
         }
         config
     }

@@ -4,7 +4,7 @@ use super::config::Access;
 use super::{Daemon, Module};
 use crate::error::{ExitCode, RsyncError};
 use crate::filter::matches;
-use crate::options::{Delete, Options};
+use crate::options::{ALIASES, Delete, Options};
 
 impl Daemon {
     /// Why a client is refused, if it is.
@@ -39,10 +39,11 @@ fn refused_direction(module: &Module, access: Option<Access>, options: &Options)
 fn refused_option(module: &Module, options: &Options) -> Option<RsyncError> {
     let is_refused = |name: &str| {
         let long = long_name(name);
+        let names = || [name, long].into_iter().chain(other_names(long));
         module.refuse_options.iter().fold(false, |refused, rule| {
             let (pattern, refuses) =
                 rule.strip_prefix('!').map_or((rule.as_str(), true), |rule| (rule, false));
-            let is_like = [name, long].iter().any(|name| {
+            let is_like = names().any(|name| {
                 matches(pattern.as_bytes(), name.as_bytes())
                     // Of single letters, those that -a stands for.
                     || matches!(pattern, "a" | "archive") && name.len() == 1 && "rlptgoD".contains(name)
@@ -58,6 +59,12 @@ fn refused_option(module: &Module, options: &Options) -> Option<RsyncError> {
     let name = given.find(|name| !is_free(name) && is_refused(name))?;
     let shown = shown(name);
     Some(RsyncError::refused(ExitCode::Unsupported, format!("The server is configured to refuse {shown}")))
+}
+
+/// The other names of an option.
+fn other_names(name: &str) -> impl Iterator<Item = &str> {
+    let pairs = ALIASES.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]);
+    pairs.filter(move |(one, _)| *one == name).map(|(_, other)| other)
 }
 
 /// An option with both of its names, as far as it has them: `--compress (-z)`.
@@ -161,6 +168,9 @@ mod tests {
         assert!(refuses("delete", "--sender -r --remove-source-files"));
         assert!(!refuses("* !a !v", "-vrlptgoDe.iLsfxCIvu") && refuses("* !a !v", "-vrlptgoDze.iLsfxCIvu"));
         assert!(refuses("a", "-r") && refuses("backup", "-b") && !refuses("delete", "-r"));
+        assert!(refuses("del", "-r --delete-during") && refuses("delete-during", "-r --del"));
+        let told = refused(&config("compress-threads"), None, "--server -r --zt=9 . m").unwrap();
+        assert_eq!(told, "The server is configured to refuse --zt");
         let told = refused(&config("delete"), None, "--server -r --delete . m").unwrap();
         assert_eq!(told, "The server is configured to refuse --delete");
         let told = refused(&config("compress"), None, "--server -rze.iLsf . m").unwrap();

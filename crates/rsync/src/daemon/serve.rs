@@ -12,16 +12,18 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::config::{Id, names};
 use super::connection::Chosen;
 use super::exec::{self, Variables};
-use super::log::{Event, LogContext, SENT};
+use super::log::{ClientMessages, Event, LogContext, SENT};
 use super::peer::Peer;
-use super::{Counted, Daemon, Link, Module};
+use super::{Counted, Daemon, Link, Module, trusted};
+use crate::client::Told;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::index::IndexError;
+use crate::name_converter::NameConverter;
 use crate::names::Names;
 use crate::options::{Options, complete, read_args, unescape_options};
 use crate::receiver::{Into, OnEvent, Terms};
 use crate::scan::{Called, View, clean};
-use crate::sender::Summary;
+use crate::sender::{SentFile, Summary};
 use crate::session::{self, FileList, Receiving, Surroundings};
 use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
 use crate::token::LEAST;
@@ -38,6 +40,8 @@ struct Asked<'d> {
     options: Options,
     failure: Option<RsyncError>,
     source: Arc<dyn Source>,
+    /// Of owners, as the client is told them.
+    names: Names,
 }
 
 impl Daemon {
@@ -182,6 +186,9 @@ impl Daemon {
         if module.dont_compress {
             options.compress_level = Some(LEAST);
         }
+        if self.bandwidth > 0 && (options.bandwidth == 0 || options.bandwidth > self.bandwidth) {
+            options.bandwidth = self.bandwidth;
+        }
         let timeout = match (module.timeout_seconds, options.timeout_seconds) {
             (0, 0) => None,
             (0, seconds) | (seconds, 0) => Some(seconds),
@@ -202,7 +209,15 @@ impl Daemon {
             ),
         );
         let (user, protocol) = (chosen.user.as_str(), chosen.protocol);
-        Ok(Some(Asked { module, user, protocol, peer, options, failure, source }))
+        // Before this becomes who reads the module: the command is run as whoever runs the server.
+        let names = match self.names_for(module, &options, peer, user) {
+            Ok(names) => names,
+            Err(error) => {
+                failure.get_or_insert(error);
+                Names::default()
+            }
+        };
+        Ok(Some(Asked { module, user, protocol, peer, options, failure, source, names }))
     }
 
     fn transfer(&self, link: &mut Link, mut asked: Asked<'_>) -> Result<Summary> {
@@ -230,7 +245,7 @@ impl Daemon {
             let target = self.datasets.receive(&module.path);
             match self.owner(module).and_then(|owner| Ok((target?, owner))) {
                 Ok((target, (uid, gid))) => {
-                    let (chmod, munged) = (Some(&module.incoming_chmod), module.munge_symlinks);
+                    let (chmod, munged) = (Some(&module.incoming_chmod), module.is_munged());
                     let on_event = Some(&on_event as &OnEvent<'_>);
                     let terms = Terms { keep: module.keep_snapshots, uid, gid, chmod, munged, on_event };
                     let path = asked.options.paths.first();
@@ -244,8 +259,13 @@ impl Daemon {
                         .map(|file| file_list(module, &*asked.source, file));
                     let receiving = Receiving {
                         file_list,
+                        told: Some(Arc::new(Told::new(Box::new(ClientMessages {
+                            log: self.log.clone(),
+                            file: module.log_file.clone(),
+                            peer: asked.peer.to_string(),
+                        })))),
                         into,
-                        names: self.names_for(&asked.options),
+                        names: std::mem::take(&mut asked.names),
                         timeout_seconds: module.timeout_seconds,
                         patience: link.patience.clone(),
                         seed: session::seed()?,
@@ -267,24 +287,37 @@ impl Daemon {
                 source: if is_changed { &changed } else { asked.source.as_ref() },
                 hidden: &module.hidden,
                 called: Called::Module(&module.name),
-                munged: module.munge_symlinks,
+                munged: module.is_munged(),
             },
-            names: self.names_for(options),
+            names: std::mem::take(&mut asked.names),
             paths: options.paths.iter().map(|path| in_module(&module.name, path)).collect(),
             timeout_seconds: module.timeout_seconds,
             patience: link.patience.clone(),
             seed: session::seed()?,
-            on_file: &mut |entry, flags, bytes| {
+            on_file: &mut |SentFile { entry, flags, bytes, sums, digest }| {
                 let (path, name, metadata) = (&entry.path(), &entry.name, entry.metadata);
-                on_event(&Event { operation: SENT, path, name, metadata, bytes, flags });
+                on_event(&Event { operation: SENT, path, name, metadata, bytes, sums, digest, flags });
             },
         };
         let ends = (&mut link.reader, &mut link.writer);
         session::serve(asked.protocol, ends, (options, asked.failure), surroundings)
     }
 
-    fn names_for(&self, options: &Options) -> Names {
-        if options.numeric_ids { Names::default() } else { self.names.clone() }
+    /// The names of owners that the client is told, or are those that it tells.
+    fn names_for(&self, module: &Module, options: &Options, peer: &Peer, user: &str) -> Result<Names> {
+        match &module.name_converter {
+            _ if options.numeric_ids => Ok(Names::default()),
+            None => Ok(self.names.clone()),
+            Some(command) => {
+                let variables = variables_of(module, peer, user);
+                let started = NameConverter::start(command, &variables);
+                started.map(Names::converted).map_err(|error| {
+                    let text = format!("name converter cannot be run: {error}");
+                    self.say_of(module, format!("module {}: {text}", module.name));
+                    RsyncError::refused(ExitCode::Unsupported, text)
+                })
+            }
+        }
     }
 
     /// Who is to own what comes into a dataset, if the module says.
@@ -321,7 +354,10 @@ impl Daemon {
             (None, Some(files)) => {
                 Arc::new(AttributesSource::open(path, files).map_err(|error| error.to_string())?)
             }
-            (None, None) => Arc::new(DirectorySource::open(path).map_err(|error| error.to_string())?),
+            (None, None) => {
+                let root = trusted::directory(path).map_err(|error| error.to_string())?;
+                Arc::new(DirectorySource::at(root))
+            }
         })
     }
 
@@ -336,7 +372,7 @@ impl Daemon {
         for name in names(text) {
             match (name, gids.is_empty()) {
                 ("*", true) => {
-                    let user = self.names.user(uid).map(String::from_utf8_lossy);
+                    let user = self.names.user(uid).map(|user| String::from_utf8_lossy(&user).into_owned());
                     gids.extend(user.iter().flat_map(|user| self.names.gids_of(user)));
                     if gids.is_empty() {
                         return Err(format!("Invalid gid *: user {uid} has no groups"));
@@ -403,6 +439,11 @@ fn variables(module: &Module, peer: &Peer, user: &str) -> Variables {
     if commands.iter().all(|command| command.is_none()) {
         return Vec::new();
     }
+    variables_of(module, peer, user)
+}
+
+/// What a command is told of a connection.
+fn variables_of(module: &Module, peer: &Peer, user: &str) -> Variables {
     [
         ("RSYNC_MODULE_NAME", module.name.clone()),
         ("RSYNC_MODULE_PATH", module.path.clone()),

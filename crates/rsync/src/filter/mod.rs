@@ -78,12 +78,25 @@ impl Filter {
         Self { is_of_module: true, ..Self::default() }
     }
 
-    /// Reads the rules that a client sends after its arguments; those of the other side than this one are left out.
+    /// One with these rules, as far as they are of this side.
     ///
     /// # Errors
     /// When one is none, or they are too many.
-    pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool) -> Result<Self> {
+    pub fn of_rules(rules: &[Vec<u8>], receiving: bool) -> Result<Self> {
         let mut filter = Self { receiving, ..Self::default() };
+        for rule in rules {
+            filter.add(rule)?;
+        }
+        Ok(filter)
+    }
+
+    /// Reads the rules that a client sends after its arguments, which `first` stand before; those of the other side than this one
+    /// are left out.
+    ///
+    /// # Errors
+    /// When one is none, or they are too many.
+    pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool, first: &[Vec<u8>]) -> Result<Self> {
+        let mut filter = Self::of_rules(first, receiving)?;
         let mut total_len = 0;
         for count in 0.. {
             let len = from.read_i32()?;
@@ -137,6 +150,15 @@ impl Filter {
             Line::Merge(merge) => add_merge(&mut self.items, &mut self.merges, merge),
         }
         Ok(())
+    }
+
+    /// The file that a rule says whose lines are rules (`. FILE`, `merge FILE`).
+    pub fn merged_file(rule: &[u8]) -> Option<&[u8]> {
+        let at = rule.iter().position(|byte| matches!(byte, b' ' | b'_'))?;
+        match &rule[..at] {
+            b"." | b"merge" => Some(&rule[at + 1..]),
+            _ => None,
+        }
     }
 
     /// Adds a pattern of what to leave out, or to include.
@@ -346,7 +368,7 @@ mod tests {
             let len = i32::try_from(rule.len()).unwrap().to_le_bytes();
             let one = [&len[..], rule].concat();
             let all = [one.repeat(count), vec![0; 4]].concat();
-            Filter::receive(&mut all.as_slice(), 32, false)
+            Filter::receive(&mut all.as_slice(), 32, false, &[])
         };
         assert!(sent(SENT_MAX, b"- a").is_ok() && sent(SENT_MAX + 1, b"- a").is_err());
         assert!(sent(129, &[b"- ", "a".repeat(RULE_MAX - 2).as_bytes()].concat()).is_err());
@@ -360,7 +382,7 @@ mod tests {
         }
         let mut long = 9000_i32.to_le_bytes().to_vec();
         long.resize(9004, b'a');
-        assert!(Filter::receive(&mut long.as_slice(), 32, false).is_err());
-        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..], 32, false).is_err());
+        assert!(Filter::receive(&mut long.as_slice(), 32, false, &[]).is_err());
+        assert!(Filter::receive(&mut &(-5_i32).to_le_bytes()[..], 32, false, &[]).is_err());
     }
 }

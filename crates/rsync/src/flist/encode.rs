@@ -1,5 +1,6 @@
 //! Writing entries: each says only in what it differs from the one before (docs/format/rsync.md, "Entries").
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{self, Write};
 
@@ -318,7 +319,7 @@ impl ListWriter {
             return None;
         }
         let name = if is_user { self.names.user(id) } else { self.names.group(id) };
-        name.map(<[u8]>::to_vec)
+        name.map(Cow::into_owned)
     }
 
     fn attributes(
@@ -370,21 +371,21 @@ impl ListWriter {
     fn id_list<'n>(
         &'n self,
         ids: &BTreeSet<u32>,
-        name: impl Fn(&'n Names, u32) -> Option<&'n [u8]>,
+        name: impl Fn(&'n Names, u32) -> Option<Cow<'n, [u8]>>,
         out: &mut impl Write,
     ) -> io::Result<()> {
         for id in ids.iter().filter(|id| **id != 0) {
             if let Some(name) = name(&self.names, *id) {
                 self.number(*id, out)?;
                 out.write_u8(name.len() as u8)?;
-                out.write_all(name)?;
+                out.write_all(&name)?;
             }
         }
         self.number(0, out)?;
         if self.form.zero_names {
             let name = name(&self.names, 0).unwrap_or_default();
             out.write_u8(name.len() as u8)?;
-            out.write_all(name)?;
+            out.write_all(&name)?;
         }
         Ok(())
     }

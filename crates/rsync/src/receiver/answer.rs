@@ -230,7 +230,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 self.settle_attributes(index, path, &has, true)?;
                 self.settle_xattrs(index, path, object)?;
                 let bytes = self.reader.total() - before;
-                let Received { name, metadata, .. } = &self.list[index as usize];
+                let Received { name, metadata, digest, .. } = &self.list[index as usize];
                 if let Some(on_event) = self.into.terms.on_event {
                     on_event(&Event {
                         operation: "recv",
@@ -238,6 +238,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                         name,
                         metadata: *metadata,
                         bytes,
+                        sums: 0,
+                        digest: digest.as_ref().unwrap_or(&self.digest),
                         flags: wanted.flags,
                     });
                 }
@@ -320,6 +322,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let came = self.take_content(wanted, path, &mut file);
         let came = came.and_then(|()| Ok(self.reader.read_exact(&mut digest)?));
         let is_right = came.is_ok() && file.sum.finish() == digest;
+        self.digest = digest;
         if file.opened == Opened::Held {
             if came.is_ok() && !is_right {
                 return Ok(Arrived::Wrong);

@@ -195,7 +195,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         *count += 1;
         let (path, metadata) = (&self.path_below(name), metadata_of(attributes));
         if let Some(on_event) = self.into.terms.on_event {
-            on_event(&Event { operation: DELETED, path, name, metadata, bytes: 0, flags: 0 });
+            let (bytes, sums, digest, flags) = (0, 0, &[][..], 0);
+            on_event(&Event { operation: DELETED, path, name, metadata, bytes, sums, digest, flags });
         }
         self.summary.deleted += 1;
         let mut told = name.to_vec();

@@ -192,6 +192,8 @@ pub struct Receiver<'a, R, W: Write> {
     /// What the sender could not read, as bits, and whether anything failed here.
     io_error: u32,
     has_failed: bool,
+    /// Of the content that came last.
+    digest: Vec<u8>,
     summary: Summary,
     /// This side is the client, and shows what changes.
     client: Option<Arc<Told>>,
@@ -240,6 +242,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             came: Vec::new(),
             io_error: 0,
             has_failed: false,
+            digest: Vec::new(),
             summary: Summary::default(),
             client: None,
         }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use super::request::{BASIS_ITSELF, Request, item};
-use super::{CHUNK, Sender};
+use super::{CHUNK, Sender, SentFile};
 use crate::client::itemize;
 use crate::delta::{self, Matching, Piece, Sums};
 use crate::error::{Result, RsyncError};
@@ -32,7 +32,9 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         })?;
         // What did not arrive right is sent again as if there were nothing to append to.
         let append = if self.appended.contains(&request.index) { 0 } else { self.options.append };
+        let before_sums = self.reader.total();
         let sums = Sums::read(self.reader, self.agreed.protocol, append == 0)?;
+        let sums_len = self.reader.total() - before_sums;
         let path = entry.path();
         let mut content = match self.view.source.open_listed(&path, &entry.metadata, entry.followed) {
             Ok(content) => content,
@@ -44,10 +46,11 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         if append > 0 {
             self.appended.insert(request.index);
         }
-        self.send_content((&request, append), &path, &sums, content.as_mut())?;
+        let digest = self.send_content((&request, append), &path, &sums, content.as_mut())?;
         self.summary.files += 1;
         let sent = self.writer.total() - before;
-        (self.on_file)(&entry, request.flags, sent);
+        let digest = entry.digest.as_deref().unwrap_or(&digest);
+        (self.on_file)(SentFile { entry: &entry, flags: request.flags, bytes: sent, sums: sums_len, digest });
         Ok(())
     }
 
@@ -113,7 +116,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
         path: &[u8],
         sums: &Sums,
         content: &mut dyn Content,
-    ) -> Result<()> {
+    ) -> Result<Vec<u8>> {
         self.agreed.sums.begin(&mut self.sum);
         let mut failure = None;
         if append > 0 {
@@ -163,7 +166,7 @@ impl<R: Read, W: Write> Sender<'_, R, W> {
             self.writer.message(Tag::ErrorXfer, text.as_bytes())?;
         }
         self.writer.write_all(&digest)?;
-        Ok(())
+        Ok(digest)
     }
 
     /// Of what fails, a failure of the connection ends everything.

@@ -81,8 +81,23 @@ struct List {
     entries: Vec<Entry>,
 }
 
-/// Is told of each file sent: its entry, and bytes of it that were sent.
-pub type OnFile<'a> = dyn FnMut(&Entry, u16, u64) + 'a;
+/// How a file was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct SentFile<'e> {
+    /// What was sent.
+    pub entry: &'e Entry,
+    /// What changed, as bits of requests.
+    pub flags: u16,
+    /// Bytes that it took, and those of the sums of blocks that came before.
+    pub bytes: u64,
+    /// See `bytes`.
+    pub sums: u64,
+    /// Of its content.
+    pub digest: &'e [u8],
+}
+
+/// Is told of each file sent.
+pub type OnFile<'a> = dyn FnMut(SentFile<'_>) + 'a;
 
 /// One connection's sender.
 pub struct Sender<'a, R, W> {

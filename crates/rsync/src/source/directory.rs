@@ -32,7 +32,12 @@ impl DirectorySource {
     /// When it is none, or there is none.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { root: rustix::fs::open(path, flags, Mode::empty())?, last: Mutex::default() })
+        Ok(Self::at(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// One that is open.
+    pub(crate) fn at(root: OwnedFd) -> Self {
+        Self { root, last: Mutex::default() }
     }
 
     fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {

@@ -18,11 +18,19 @@ pub(super) struct Reader {
     depth: usize,
     /// The line that was read last.
     line: usize,
+    /// Global parameters that count more than those of the file, until they have been set.
+    overrides: Vec<Assignment>,
 }
 
 impl Reader {
-    pub(super) fn new() -> Self {
-        Self { config: Config::default(), defaults: Draft::new(), current: None, depth: 0, line: 0 }
+    /// `overrides` are lines of parameters that are set once those of the file before its first module are.
+    ///
+    /// # Errors
+    /// When one of them is no parameter.
+    pub(super) fn new(overrides: &str) -> Value<Self> {
+        let overrides = overrides.lines().map(assignment).collect::<Value<_>>()?;
+        let (config, defaults) = (Config::default(), Draft::new());
+        Ok(Self { config, defaults, current: None, depth: 0, line: 0, overrides })
     }
 
     /// Reads the text of a file.
@@ -31,18 +39,20 @@ impl Reader {
             self.line = line;
             let wrong = |what: String| ConfigError::Line { path: path.to_owned(), line, what };
             if let Some(directive) = text.strip_prefix('&') {
-                match directive.split_once(char::is_whitespace) {
-                    Some(("include", other)) => {
+                let (name, other) = directive.split_once([' ', '\t', '=']).unwrap_or((directive, ""));
+                let other = other.trim_start().trim_start_matches('=').trim();
+                match name.to_ascii_lowercase().as_str() {
+                    "include" if !other.is_empty() => {
                         self.finish_module().map_err(wrong)?;
                         let defaults = self.defaults.clone();
-                        for file in self.files(path, other.trim(), "conf").map_err(wrong)? {
+                        for file in self.files(path, other, "conf").map_err(wrong)? {
                             self.nested(&file, path, line)?;
                             self.finish_module().map_err(wrong)?;
                             self.defaults = defaults.clone();
                         }
                     }
-                    Some(("merge", other)) => {
-                        for file in self.files(path, other.trim(), "inc").map_err(wrong)? {
+                    "merge" if !other.is_empty() => {
+                        for file in self.files(path, other, "inc").map_err(wrong)? {
                             self.nested(&file, path, line)?;
                         }
                     }
@@ -55,7 +65,10 @@ impl Reader {
             } else if let Some(name) = text.strip_prefix('[') {
                 self.begin_module(name).map_err(wrong)?;
             } else {
-                self.parameter(&text).map_err(wrong)?;
+                let warning = self.parameter(&text).map_err(wrong)?;
+                if let Some(warning) = warning {
+                    self.config.warnings.push(format!("{warning} ({}, line {line})", path.display()));
+                }
             }
         }
         Ok(())
@@ -65,6 +78,7 @@ impl Reader {
     pub(super) fn end(mut self, path: &Path) -> Result<Config, ConfigError> {
         let line = self.line;
         let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
+        self.override_globals().map_err(wrong)?;
         self.finish_module().map_err(wrong)?;
         Ok(self.config)
     }
@@ -107,6 +121,7 @@ impl Reader {
         if name == "global" {
             return Ok(());
         }
+        self.override_globals()?;
         if self.config.modules.iter().any(|other| other.name == name) {
             return Err(format!("module '{name}' is there twice"));
         }
@@ -121,14 +136,43 @@ impl Reader {
         Ok(())
     }
 
-    fn parameter(&mut self, text: &str) -> Value<()> {
-        let (key, value) = text.split_once('=').ok_or_else(|| "a '=' is missing".to_owned())?;
-        let key: String = key.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase();
-        let assignment = Assignment { key, value: value.trim().to_owned() };
-        if self.current.is_none() && self.config.set(&assignment)? {
-            return Ok(());
+    /// Takes a line with a parameter. Gives what is to be logged about it, if it is not used.
+    fn parameter(&mut self, text: &str) -> Value<Option<String>> {
+        let assignment = assignment(text)?;
+        let name = assignment.name.clone();
+        let is_global = Config::is_global(&assignment.key);
+        let taken = match (&mut self.current, is_global) {
+            (Some(_), true) => return Ok(Some(format!("Global parameter {name} found in module section!"))),
+            (None, true) => self.config.set(&assignment)?,
+            (current, false) => {
+                if current.is_none() {
+                    self.config.note(&assignment)?;
+                }
+                current.as_mut().unwrap_or(&mut self.defaults).take(assignment)?
+            }
+        };
+        // Words that searches for it in logs know.
+        Ok((!taken).then(|| {
+            format!("Unknown Parameter encountered: \"{name}\"; IGNORING unknown parameter \"{name}\"")
+        }))
+    }
+
+    /// Sets what counts more than the global parameters of the file.
+    fn override_globals(&mut self) -> Value<()> {
+        for assignment in std::mem::take(&mut self.overrides) {
+            let name = assignment.name.clone();
+            let taken = match Config::is_global(&assignment.key) {
+                true => self.config.set(&assignment)?,
+                false => {
+                    self.config.note(&assignment)?;
+                    self.defaults.take(assignment)?
+                }
+            };
+            if !taken {
+                return Err(format!("Unknown parameter \"{name}\""));
+            }
         }
-        self.current.as_mut().unwrap_or(&mut self.defaults).take(assignment)
+        Ok(())
     }
 
     /// The files that a directive of the file `by` means: one, or those of a directory whose names end so, in their order.
@@ -149,6 +193,14 @@ impl Reader {
         files.sort();
         Ok(files)
     }
+}
+
+/// A line with a parameter, taken apart. Case and spaces in its name do not count.
+fn assignment(text: &str) -> Value<Assignment> {
+    let (name, value) = text.split_once('=').ok_or_else(|| "a '=' is missing".to_owned())?;
+    let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    let key = name.replace(' ', "").to_lowercase();
+    Ok(Assignment { key, name, value: value.trim().to_owned() })
 }
 
 /// Lines that say something, with their numbers; a backslash at the end goes on with the next one.

@@ -8,12 +8,15 @@ use crate::chmod::Chmod;
 use crate::daemon::access::HostList;
 use crate::daemon::auth::AuthDigest;
 use crate::daemon::log::LogFormat;
+use crate::daemon::socket_options::SocketOption;
 use crate::filter::Filter;
 
-/// A parameter as it was written, but for its key: lower case, without spaces.
+/// A parameter as it was written.
 #[derive(Debug, Clone)]
 pub(super) struct Assignment {
+    /// Its name in lower case, without spaces.
     pub key: String,
+    pub name: String,
     pub value: String,
 }
 
@@ -60,21 +63,23 @@ impl Draft {
         draft
     }
 
-    /// Takes a parameter.
+    /// Takes a parameter; false if it is not known.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn take(&mut self, assignment: Assignment) -> Value<()> {
-        self.set_expanded(&assignment, &|name| Ok(of_environment(name)))?;
-        self.said.push(assignment);
-        Ok(())
+    pub(super) fn take(&mut self, assignment: Assignment) -> Value<bool> {
+        let taken = self.set_expanded(&assignment, &|name| Ok(of_environment(name)))?;
+        if taken {
+            self.said.push(assignment);
+        }
+        Ok(taken)
     }
 
     fn set_expanded(
         &mut self,
         assignment: &Assignment,
         look: &dyn Fn(&str) -> Value<Option<String>>,
-    ) -> Value<()> {
+    ) -> Value<bool> {
         let value = match assignment.is_verbatim() {
             true => assignment.value.as_str().into(),
             false => expand(&assignment.value, look)?,
@@ -132,33 +137,66 @@ pub(super) fn for_connection(module: &Module, look: &dyn Fn(&str) -> Option<Stri
 }
 
 impl Config {
+    /// Whether a parameter is of no module.
+    pub(super) fn is_global(key: &str) -> bool {
+        GLOBAL.contains(&key)
+    }
+
     /// Takes a parameter that is of no module; false if it is none of these.
-    pub(super) fn set(&mut self, Assignment { key, value }: &Assignment) -> Value<bool> {
+    pub(super) fn set(&mut self, Assignment { key, value, .. }: &Assignment) -> Value<bool> {
         let value = &*expand(value, |name| Ok(of_environment(name)))?;
         match key.as_str() {
-            "motdfile" => self.motd_file = Some(value.into()),
-            "address" => self.address = Some(value.to_owned()),
-            "port" => self.port = Some(number(value)?),
-            "pidfile" => self.pid_file = Some(value.into()),
+            "motdfile" => self.motd_file = file(value),
+            "address" | "bindaddress" => self.address = Some(value.to_owned()).filter(|it| !it.is_empty()),
+            "port" | "rsyncport" => self.port = Some(number(value)?),
+            "pidfile" => self.pid_file = file(value),
             "listenbacklog" => self.listen_backlog = Some(number(value)?),
             "maxconnectionsperaddress" => self.max_connections_per_address = number(value)?,
             "proxyprotocol" => self.proxy_protocol = boolean(value)?,
             "proxyprotocolhosts" => self.proxy_protocol_hosts = Some(HostList::parse(words(value))?),
-            "daemonuid" | "daemongid" | "daemonchroot" => {
-                return Err(format!(
-                    "'{key}' is not known here: run the server as that user, or in that directory, from the start"
-                ));
-            }
-            // Of the modules as well, unless they say otherwise.
-            "logfile" => {
-                self.log_file = log_file(value);
-                return Ok(false);
-            }
+            "socketoptions" => self.socket_options = SocketOption::parse_all(value, &mut self.warnings),
+            "daemonuid" => self.daemon_uid = named(value),
+            "daemongid" => self.daemon_gid = named(value),
+            "daemonchroot" => self.daemon_chroot = file(value),
             _ => return Ok(false),
         }
         Ok(true)
     }
+
+    /// Takes what counts before a module is chosen of a parameter of modules that stands before all of them.
+    pub(super) fn note(&mut self, Assignment { key, value, .. }: &Assignment) -> Value<()> {
+        let expanded = || expand(value, |name| Ok(of_environment(name)));
+        match key.as_str() {
+            "logfile" => self.log_file = log_file(&expanded()?),
+            "syslogfacility" => self.syslog_facility = Some(expanded()?.to_lowercase()),
+            "syslogtag" => self.syslog_tag = named(&expanded()?),
+            _ => {}
+        }
+        Ok(())
+    }
 }
+
+fn named(value: &str) -> Option<String> {
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The parameters that are of no module.
+const GLOBAL: [&str; 14] = [
+    "address",
+    "bindaddress",
+    "daemonchroot",
+    "daemongid",
+    "daemonuid",
+    "listenbacklog",
+    "maxconnectionsperaddress",
+    "motdfile",
+    "pidfile",
+    "port",
+    "proxyprotocol",
+    "proxyprotocolhosts",
+    "rsyncport",
+    "socketoptions",
+];
 
 fn boolean(text: &str) -> Value<bool> {
     match text.to_ascii_lowercase().as_str() {
@@ -166,6 +204,11 @@ fn boolean(text: &str) -> Value<bool> {
         "no" | "false" | "0" | "off" => Ok(false),
         _ => Err(format!("'{text}' is neither yes nor no")),
     }
+}
+
+/// Yes, no, or what there is unless told otherwise.
+fn three(text: &str) -> Value<Option<bool>> {
+    if text == "-1" || text.eq_ignore_ascii_case("unset") { Ok(None) } else { boolean(text).map(Some) }
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Value<T> {
@@ -182,7 +225,8 @@ pub(in super::super) fn names(text: &str) -> impl Iterator<Item = &str> {
     text.split(ends).map(str::trim).filter(|name| !name.is_empty())
 }
 
-fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<()> {
+/// Sets a parameter of a module; false if it is not known.
+fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<bool> {
     let hosts = |value: &str| HostList::parse(words(value)).map(Some);
     match key {
         "path" => module.path = trimmed_path(value),
@@ -206,8 +250,8 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "strictmodes" => module.strict_modes = boolean(value)?,
         "uid" => module.uid = Id::Named(value.to_owned()),
         "gid" => module.gid = Id::Named(value.to_owned()),
-        "numericids" => module.numeric_ids = boolean(value)?,
-        "mungesymlinks" => module.munge_symlinks = boolean(value)?,
+        "numericids" => module.numeric_ids = three(value)?.unwrap_or(false),
+        "mungesymlinks" => module.munge_symlinks = three(value)?,
         "ignorenonreadable" => module.ignore_nonreadable = boolean(value)?,
         "ignoreerrors" => module.ignore_errors = boolean(value)?,
         "timeout" => module.timeout_seconds = number(value)?,
@@ -234,7 +278,8 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "pre-xferexec" => module.pre_exec = command(value),
         "post-xferexec" => module.post_exec = command(value),
         // Every module ends at its root, with or without chroot(2).
-        "usechroot" => drop(boolean(value)?),
+        "usechroot" => module.use_chroot = three(value)?,
+        "nameconverter" => module.name_converter = command(value),
         "logfile" => module.log_file = log_file(value),
         // No compressor changes its level from file to file, as in rsync 3.5: all files or none.
         "dontcompress" => module.dont_compress = words(value).any(|pattern| pattern == "*"),
@@ -245,11 +290,14 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         // What comes into a dataset is seen when it is whole, and not before: there is nothing to be put elsewhere.
         "tempdir" => {}
         "fakesuper" => module.fake_super = boolean(value)?,
-        // What rsync has unless told otherwise is what is done here.
-        "insecurelinks" | "opennoatime" if !boolean(value)? => {}
-        _ => return Err(format!("the parameter '{key}' is not known here")),
+        "insecurelinks" => module.insecure_links = boolean(value)?,
+        // Reading through a descriptor that a path was walked to leaves times of access as mounts have it.
+        "opennoatime" => drop(three(value)?),
+        // Names are bytes here, and --iconv is refused.
+        "charset" => {}
+        _ => return Ok(false),
     }
-    Ok(())
+    Ok(true)
 }
 
 fn file(value: &str) -> Option<PathBuf> {

@@ -1,0 +1,140 @@
+//! `name converter`: a command that knows names of users and groups (rsyncd.conf(5)). It is asked by lines such as `uid 7`,
+//! `gid 7`, `usr joe` and `grp staff`, and answers each with a line, which is empty if it does not know.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Time for one answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest answer.
+const ANSWER_MAX: usize = 1024;
+
+/// A converter that runs.
+#[derive(Debug)]
+pub struct NameConverter(Mutex<Option<Running>>);
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    requests: ChildStdin,
+    answers: ChildStdout,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Users.
+    User,
+    /// Groups.
+    Group,
+}
+
+impl NameConverter {
+    /// Starts a command by the shell (`$RSYNC_SHELL`, or `/bin/sh`).
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(command: &str, variables: &[(String, std::ffi::OsString)]) -> io::Result<Self> {
+        let mut child = Command::new(std::env::var_os("RSYNC_SHELL").unwrap_or_else(|| "/bin/sh".into()))
+            .args(["-c", command])
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let ends = child.stdin.take().zip(child.stdout.take());
+        let (requests, answers) = ends.ok_or_else(|| io::Error::other("a command without pipes"))?;
+        Ok(Self(Mutex::new(Some(Running { child, requests, answers }))))
+    }
+
+    /// The name of a number, if there is one.
+    pub fn name_of(&self, kind: Kind, id: u32) -> Option<Vec<u8>> {
+        let word = if kind == Kind::User { "uid" } else { "gid" };
+        self.ask(format!("{word} {id}\n").as_bytes()).filter(|name| !name.is_empty())
+    }
+
+    /// The number of a name, if there is one.
+    pub fn number_of(&self, kind: Kind, name: &[u8]) -> Option<u32> {
+        // A request is one line, whatever a client calls its users.
+        if name.is_empty() || name.iter().any(u8::is_ascii_control) {
+            return None;
+        }
+        let word = if kind == Kind::User { "usr" } else { "grp" };
+        let answer = self.ask(&[word.as_bytes(), b" ", name, b"\n"].concat())?;
+        std::str::from_utf8(&answer).ok()?.trim().parse().ok()
+    }
+
+    /// One that does not answer is asked no more.
+    fn ask(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let mut running = self.0.lock();
+        let answer = running.as_mut()?.ask(request);
+        if let Err(error) = &answer {
+            tracing::warn!(%error, "asking a name converter");
+            *running = None;
+        }
+        answer.ok()
+    }
+}
+
+impl Running {
+    fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let until = Instant::now() + PATIENCE;
+        self.requests.write_all(request)?;
+        let mut answer = Vec::new();
+        loop {
+            let left = Timespec::try_from(until.saturating_duration_since(Instant::now()));
+            let left = left.map_err(|_| io::ErrorKind::InvalidInput)?;
+            match poll(&mut [PollFd::new(&self.answers, PollFlags::IN)], Some(&left)) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                polled => polled?,
+            };
+            let mut byte = [0];
+            if self.answers.read(&mut byte)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match byte[0] {
+                b'\n' => return Ok(answer),
+                byte if answer.len() < ANSWER_MAX => answer.push(byte),
+                _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer too long")),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.child);
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_asked_by_lines() {
+        let command = "while read -r kind what; do case \"$kind $what\" in 'uid 7') echo joe;; 'grp staff') echo 20;;\n\
+                       'usr bad') echo x1;; 'usr end') exit;; *) echo;; esac; done";
+        let converter = NameConverter::start(command, &[]).unwrap();
+        assert_eq!(converter.name_of(Kind::User, 7), Some(b"joe".to_vec()));
+        assert_eq!(converter.name_of(Kind::Group, 7), None);
+        assert_eq!(converter.number_of(Kind::Group, b"staff"), Some(20));
+        assert_eq!(converter.number_of(Kind::User, b"nobody"), None, "empty answers are no zero");
+        assert_eq!(converter.number_of(Kind::User, b"bad"), None);
+        assert_eq!(converter.number_of(Kind::User, b"x\ngrp staff"), None);
+        assert_eq!(converter.number_of(Kind::User, b"end"), None);
+        assert_eq!(converter.name_of(Kind::User, 7), None, "it has ended");
+    }
+}
