@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::{Acquired, Forward, KnownPool, Places, Session, acquire, missing};
-use crate::rows::{Answer, Query};
+use crate::request::{Reply, Request};
 
 /// A command at work.
 pub struct App<'a> {
@@ -203,7 +203,7 @@ impl<'a> App<'a> {
     ///
     /// # Errors
     /// When the pool cannot be opened or read.
-    pub fn query(&mut self, pool: &KnownPool, query: &Query) -> Result<Answer> {
+    pub fn query(&mut self, pool: &KnownPool, query: &Request) -> Result<Reply> {
         if let Some(served) = self.served.clone().filter(|served| served.name() == pool.label.name) {
             return query.answer(self.context, &served);
         }

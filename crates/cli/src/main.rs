@@ -2,23 +2,11 @@
 
 mod app;
 mod args;
+mod cache;
 mod commands;
-mod context;
-mod damaged;
-mod error;
-mod exit;
 mod glob;
-mod journal;
-mod lines;
-mod listing;
 mod output;
-mod pools;
-mod progress;
-mod properties;
-mod report;
-mod rows;
 mod run;
-mod secrets;
 mod signals;
 mod syslog;
 
@@ -26,6 +14,10 @@ use std::process::ExitCode;
 
 use args::mount_helper;
 use exit::Exit;
+use snowmelt_host::{
+    context, error, exit, facts, journal, lines, listing, pools, progress, properties, report, request,
+    secrets,
+};
 
 /// Memory that work used goes back to the system some seconds after its end (docs/memory.md). The allocator of the C library
 /// keeps most of what many threads freed.

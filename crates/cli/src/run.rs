@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::Session;
-use crate::rows::Query;
+use crate::request::Request;
 
 /// Runs the command that the context's words mean.
 pub fn run(context: &mut Context) -> Exit {
@@ -161,7 +161,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
 }
 
 fn rows(app: &mut App<'_>, args: &RowsArgs) -> Result<Exit> {
-    let query: Query = serde_json::from_str(&args.request)
+    let query: Request = serde_json::from_str(&args.request)
         .map_err(|error| CliError::Usage(format!("cannot read the request: {error}")))?;
     app.on_dataset(&args.pool, |app, session| {
         let answer = query.answer(app.context, session)?;

@@ -16,7 +16,6 @@ mod personality;
 mod policy;
 mod pool;
 mod pool_devices;
-mod program;
 mod replication;
 mod rsync;
 mod serve;
@@ -48,13 +47,13 @@ pub use pool::{
 pub use pool_devices::{
     PoolAttachArgs, PoolDetachArgs, PoolOfflineArgs, PoolOnlineArgs, PoolReplaceArgs, PoolResilverArgs,
 };
-pub use program::{Program, RSYNC, ZSTREAMDUMP};
 pub use replication::{HealArgs, ReceiveArgs, ReplicationCommand, SendArgs, SyncArgs};
 pub use rsync::{RsyncArgs, RsyncDaemonArgs};
 pub use serve::{
     ServeArgs, ServeCommand, ServeNbdArgs, ServeRsyncArgs, ServeSyncArgs, ServeZvolArgs, TlsMode,
 };
 pub use shadow::{ShadowArgs, ShadowCommand, ShadowDestroyArgs, ShadowListArgs};
+pub use snowmelt_host::program::{Program, RSYNC, ZSTREAMDUMP};
 pub use tools::{
     CheckArgs, CompletionsArgs, ManArgs, SalvageArgs, ShimsArgs, StreamArgs, StreamCommand,
     StreamDecompressArgs, StreamDropRecordArgs, StreamDumpArgs, StreamRecompressArgs, StreamRedupArgs,

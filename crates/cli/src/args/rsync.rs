@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser};
 
-/// Send to an rsync, or receive from it, over a remote shell, or be its daemon
+/// Speak to an rsync over a remote shell, or be its daemon
 ///
 /// What rsync starts at the other end with --rsync-path='snowmelt rsync'. HOST:PATH is then a dataset (tank/home), a
 /// snapshot (tank/home@monday), the newest snapshot of a dataset (tank/home@), a path in one of these

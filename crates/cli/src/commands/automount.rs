@@ -23,11 +23,11 @@ use crate::app::{App, pool_of};
 use crate::args::{MountArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::pools::{KnownPool, Session, waiting};
+use crate::pools::{AUTOMOUNT_VARIABLE, KnownPool, Session, waiting};
 use crate::report;
 
 /// The variable that turns this on or off.
-pub const VARIABLE: &str = "SNOWMELT_AUTOMOUNT";
+pub const VARIABLE: &str = AUTOMOUNT_VARIABLE;
 /// How long the owner of a pool may take to end once nothing is mounted, and between two looks.
 const END_MAX: Duration = Duration::from_secs(30);
 const END_STEP: Duration = Duration::from_millis(10);

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::app::{App, pool_of};
 use crate::error::{CliError, Result};
-use crate::listing::{Request, Row, sort};
+use crate::listing::{Listing, Row, sort};
 use crate::pools::KnownPool;
-use crate::rows::{Answer, Query};
+use crate::request::{Reply, Request};
 
 /// Rows of a listing in their order. Names that are none are complained about.
 pub struct Gathered {
@@ -19,7 +19,7 @@ pub struct Gathered {
 ///
 /// # Errors
 /// When output fails.
-pub fn rows(app: &mut App<'_>, request: Request) -> Result<Gathered> {
+pub fn rows(app: &mut App<'_>, request: Listing) -> Result<Gathered> {
     let mut gathered = Gathered { rows: Vec::new(), failed: false };
     let mut request = request;
     let named = std::mem::take(&mut request.selection.names);
@@ -42,10 +42,10 @@ pub fn rows(app: &mut App<'_>, request: Request) -> Result<Gathered> {
         named_pools(app, &request, &mut gathered)
     };
     let sort_keys = request.sort.clone();
-    let query = Query::Listing(request);
+    let query = Request::Listing(request);
     for pool in pools {
         match app.query(&pool, &query) {
-            Ok(Answer::Listing(rows)) => {
+            Ok(Reply::Listing(rows)) => {
                 gathered.failed |= !rows.errors.is_empty();
                 gathered.rows.extend(rows.rows);
                 for error in rows.errors {
@@ -86,7 +86,7 @@ fn is_same_filesystem(path: &Path, above: &Path) -> bool {
     device(path).is_some() && device(path) == device(above)
 }
 
-fn named_pools(app: &mut App<'_>, request: &Request, gathered: &mut Gathered) -> Vec<KnownPool> {
+fn named_pools(app: &mut App<'_>, request: &Listing, gathered: &mut Gathered) -> Vec<KnownPool> {
     let mut pools: Vec<KnownPool> = Vec::new();
     for name in &request.selection.names {
         let pool = pool_of(name);

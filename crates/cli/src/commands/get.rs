@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::args::GetArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::listing::{Cell, Columns, Request, Row, Selection, bit, parse_types};
+use crate::listing::{Cell, Columns, Listing, Row, Selection, bit, parse_types};
 use crate::output::json;
 use crate::output::table::{self, Column};
 
@@ -58,7 +58,7 @@ pub fn run(app: &mut App<'_>, args: &GetArgs) -> Result<Exit> {
     Ok(Exit::unless(gathered.failed))
 }
 
-fn request(args: &GetArgs, received: bool) -> Result<Request> {
+fn request(args: &GetArgs, received: bool) -> Result<Listing> {
     let types = args.types.as_deref().map_or(Ok(bit(Types::ANY)), parse_types)?;
     let columns = match args.properties.as_str() {
         "all" => Columns::All,
@@ -76,7 +76,7 @@ fn request(args: &GetArgs, received: bool) -> Result<Request> {
     };
     let (recursive, depth) =
         list::reach(args.recursive, args.depth.as_deref(), types, !args.datasets.is_empty())?;
-    Ok(Request {
+    Ok(Listing {
         selection: Selection { names: args.datasets.clone(), types, recursive, depth },
         columns,
         sort: Vec::new(),

@@ -8,7 +8,7 @@ use crate::app::{App, pool_of};
 use crate::args::ListArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::listing::{Columns, Request, Row, Selection, SortKey, bit, parse_depth, parse_types};
+use crate::listing::{Columns, Listing, Row, Selection, SortKey, bit, parse_depth, parse_types};
 use crate::output::json;
 use crate::output::table::{self, Column};
 
@@ -42,7 +42,7 @@ pub fn run(app: &mut App<'_>, args: &ListArgs) -> Result<Exit> {
     Ok(Exit::unless(gathered.failed))
 }
 
-fn request(args: &ListArgs, columns: &[PropertyName]) -> Result<Request> {
+fn request(args: &ListArgs, columns: &[PropertyName]) -> Result<Listing> {
     let is_space = args.columns.as_deref() == Some("space");
     let types = match &args.types {
         Some(types) => parse_types(types)?,
@@ -69,7 +69,7 @@ fn request(args: &ListArgs, columns: &[PropertyName]) -> Result<Request> {
         }
     }
     let (recursive, depth) = reach(args.recursive, args.depth.as_deref(), types, !args.datasets.is_empty())?;
-    Ok(Request {
+    Ok(Listing {
         selection: Selection { names: args.datasets.clone(), types, recursive, depth },
         columns: Columns::Named(columns.iter().map(PropertyName::text).collect()),
         sort,

@@ -15,11 +15,12 @@ use super::pool_change_key::key_format;
 use super::{assignments, automount};
 use crate::app::App;
 use crate::args::PoolCreateArgs;
+use crate::cache;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{KeySource, Told, UserKey};
 use crate::pools::pins::{self, Pin, Pins};
-use crate::pools::{Owner, cache, entry, pool_options, random_guid, waiting};
+use crate::pools::{Owner, entry, pool_options, random_guid, waiting};
 use crate::report;
 
 /// Creates a pool.

@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::args::PoolHistoryArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
-use crate::rows::{Answer, Query};
+use crate::request::{Reply, Request};
 
 /// Shows what was done to pools.
 ///
@@ -31,8 +31,8 @@ pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
     }
     let zone = app.context.time_zone();
     for pool in known {
-        let lines = match app.query(&pool, &Query::History)? {
-            Answer::History(lines) => lines,
+        let lines = match app.query(&pool, &Request::History)? {
+            Reply::History(lines) => lines,
             _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
         };
         let out = &mut app.context.out;

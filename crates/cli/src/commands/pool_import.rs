@@ -13,12 +13,13 @@ use super::scan_text::date;
 use super::{assignments, automount};
 use crate::app::App;
 use crate::args::{CacheArgs, PoolImportArgs};
+use crate::cache;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
 use crate::pools::pins::{self, Pins};
-use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, cache, look_at_txg, waiting};
+use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg, waiting};
 use crate::report;
 
 /// Finds pools and remembers where they are.

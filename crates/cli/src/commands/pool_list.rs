@@ -7,10 +7,11 @@ use crate::app::App;
 use crate::args::{PoolListArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::facts::PoolFacts;
 use crate::output::json;
 use crate::output::table::{self, Column};
 use crate::pools::missing;
-use crate::rows::{Answer, PoolFacts, Query};
+use crate::request::{Reply, Request};
 
 const DEFAULT_FIELDS: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
@@ -77,8 +78,8 @@ pub fn facts(app: &mut App<'_>, names: &[String]) -> Result<(Vec<PoolFacts>, boo
     // A `zpool` reports a missing pool, and succeeds.
     failed |= !pools.is_empty() && Program::of(&app.context.args).0 != Program::Zpool;
     for pool in known {
-        match app.query(&pool, &Query::Pool) {
-            Ok(Answer::Pool(facts)) => pools.push(*facts),
+        match app.query(&pool, &Request::Pool) {
+            Ok(Reply::Pool(facts)) => pools.push(*facts),
             Ok(_) => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
             Err(error @ CliError::Output(_)) => return Err(error),
             Err(error) => {

@@ -8,7 +8,7 @@ use snowmelt_dataset::property::{Source, format_bytes};
 use snowmelt_store::DEADMAN;
 
 use crate::error::{CliError, Result};
-use crate::rows::{MemberFacts, PoolFacts};
+use crate::facts::{MemberFacts, PoolFacts};
 
 /// A property of a pool.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use crate::app::App;
 use crate::args::{PoolScrubArgs, Program};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::facts::ScanFacts;
 use crate::pools::Session;
 use crate::progress::Progress;
-use crate::rows::ScanFacts;
 
 /// Exit status of a scrub that its owner had to leave: `EX_TEMPFAIL` of sysexits.h.
 const LEFT_OFF: u8 = 75;

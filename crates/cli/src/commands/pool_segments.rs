@@ -7,9 +7,10 @@ use crate::app::App;
 use crate::args::PoolSegmentsArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::facts::SegmentFacts;
 use crate::output::json;
 use crate::output::table::{self, Column};
-use crate::rows::{Answer, Query, SegmentFacts};
+use crate::request::{Reply, Request};
 
 /// How much of a segment is alive, in words, and at most how many hundredths that is. Cleaning takes those of at most 75, and where
 /// nothing else makes room those of at most 90.
@@ -33,8 +34,8 @@ pub fn run(app: &mut App<'_>, args: &PoolSegmentsArgs) -> Result<Exit> {
     let several = pools.len() > 1;
     for pool in pools {
         let name = pool.label.name.clone();
-        let segments = match app.query(&pool, &Query::Segments)? {
-            Answer::Segments(segments) => segments,
+        let segments = match app.query(&pool, &Request::Segments)? {
+            Reply::Segments(segments) => segments,
             _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
         };
         if args.json {

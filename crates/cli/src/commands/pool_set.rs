@@ -3,9 +3,9 @@
 use super::pool_create::PoolProperties;
 use crate::app::App;
 use crate::args::PoolSetArgs;
+use crate::cache;
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::pools::cache;
 
 /// Sets a property of a pool: its comment, its parity, whether it is trimmed, how long members are waited for, or one that allows only what is the case anyhow.
 ///

@@ -13,8 +13,9 @@ use crate::app::App;
 use crate::args::{PoolStatusArgs, Program};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::facts::{CacheFacts, MemberFacts, PoolFacts, RequestFacts};
 use crate::output::json;
-use crate::rows::{Answer, CacheFacts, MemberFacts, PoolFacts, Query, RequestFacts};
+use crate::request::{Reply, Request};
 
 /// What `zpool status` says of ZFS-8000-8A.
 const DATA_DAMAGED: &str = "\
@@ -106,8 +107,8 @@ pub fn run(app: &mut App<'_>, args: &PoolStatusArgs) -> Result<Exit> {
 /// Asks a pool what of it is damaged.
 fn damage(app: &mut App<'_>, pool: &str) -> Result<Vec<String>> {
     let Some(known) = app.places.find(pool) else { return Ok(Vec::new()) };
-    match app.query(&known, &Query::Damage)? {
-        Answer::Damage(names) => Ok(names),
+    match app.query(&known, &Request::Damage)? {
+        Reply::Damage(names) => Ok(names),
         _ => Err(CliError::Failed("the owner's answer is to another question".to_owned())),
     }
 }

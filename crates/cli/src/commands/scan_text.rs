@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 use snowmelt_dataset::property::format_bytes;
 
-use crate::rows::{ResilverFacts, ScanFacts, ScanState};
+use crate::facts::{ResilverFacts, ScanFacts, ScanState};
 
 /// Below this rate no time to go is told, bytes in a second.
 const RATE_MIN: u64 = 10 << 20;

@@ -12,7 +12,8 @@ use crate::app::App;
 use crate::args::{Command, SyncArgs, parse};
 use crate::commands::sync::{OneEnd, Remote, exclusion, marks};
 use crate::error::{CliError, Result};
-use crate::rows::{Answer, PoolFacts, Query};
+use crate::facts::PoolFacts;
+use crate::request::{Reply, Request};
 
 /// What was found, and what could not be looked at.
 #[derive(Default)]
@@ -150,8 +151,8 @@ fn outermost<'a>(roots: impl Iterator<Item = &'a (String, bool)>) -> Vec<(&'a st
 fn pool_facts(app: &mut App<'_>, pool: &str) -> Result<PoolFacts> {
     let known = app.places.find(pool);
     let known = known.ok_or_else(|| CliError::Failed(format!("cannot open '{pool}': no such pool")))?;
-    match app.query(&known, &Query::Pool)? {
-        Answer::Pool(facts) => Ok(*facts),
+    match app.query(&known, &Request::Pool)? {
+        Reply::Pool(facts) => Ok(*facts),
         _ => Err(CliError::Failed("the owner's answer is to another question".to_owned())),
     }
 }

@@ -17,10 +17,10 @@ use jiff::tz::TimeZone;
 use rustix::io::Errno;
 use snowmelt_dataset::property::TextStyle;
 
-use crate::args::Program;
 use crate::journal::{self, Level, ServerLog};
 use crate::lines::{Heard, PassOn};
 use crate::pools::keys::KnownKeys;
+use crate::program::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
 pub const VARIABLES: &[&str] = &[
@@ -75,13 +75,21 @@ pub struct Context {
 
 /// What a [`Context`] is made of.
 pub struct Surroundings {
+    /// The words after the program's name.
     pub args: Vec<OsString>,
+    /// Standard input.
     pub stdin: OwnedFd,
+    /// Standard output.
     pub stdout: OwnedFd,
+    /// Standard error.
     pub stderr: OwnedFd,
+    /// The working directory.
     pub cwd: PathBuf,
+    /// Variables of the environment.
     pub env: Vec<(OsString, OsString)>,
+    /// Becomes true when the command should end.
     pub cancelled: Arc<AtomicBool>,
+    /// Keys that are known already.
     pub keys: KnownKeys,
 }
 

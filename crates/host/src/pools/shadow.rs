@@ -52,8 +52,9 @@ pub struct About {
     pub source: String,
     /// It is of an image or a block device.
     pub is_image: bool,
-    /// The source's device and inode when it was taken in last.
+    /// The source's device when it was imported last.
     pub device: u64,
+    /// Its inode at that time.
     pub inode: u64,
     /// Where it went, the latest last.
     pub sent: Vec<Sent>,

@@ -26,6 +26,7 @@ pub struct PassOn {
     pub err: File,
     /// It is the journal.
     pub is_journal: bool,
+    /// Their priority.
     pub level: Level,
     /// Before each line.
     pub prefix: String,

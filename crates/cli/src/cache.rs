@@ -1,14 +1,14 @@
-//! The caches that pools in object stores have on this machine: remembered in the list of pools ([`entry`](super::entry)).
+//! The caches that pools in object stores have on this machine: remembered in the list of pools ([`entry`]).
 
 use std::path::{Path, PathBuf};
 
 use snowmelt_dataset::property::parse_size;
 use snowmelt_store::{CACHE_BYTES, CacheLocation, Location, check_cache};
 
-use super::{KnownPool, entry};
 use crate::app::App;
 use crate::args::CacheArgs;
 use crate::error::{CliError, Result};
+use crate::pools::{KnownPool, entry};
 
 /// Less holds too little to be of use.
 const SIZE_MIN: u64 = 1 << 20;

@@ -1,7 +1,6 @@
 //! Where pools are, and who may work on one: the process that owns it, which also works for the others.
 
 mod asked;
-pub mod cache;
 pub mod entry;
 pub mod holder;
 pub mod keys;
@@ -19,6 +18,6 @@ pub mod waiting;
 pub use locate::{KnownPool, Places};
 pub use private::random_guid;
 pub use session::{
-    Acquired, Forward, Owner, Session, acquire, acquire_alone, acquire_lost, acquire_txg, complain,
-    look_at_txg, pool_options,
+    AUTOMOUNT_VARIABLE, Acquired, Forward, Owner, Session, acquire, acquire_alone, acquire_lost, acquire_txg,
+    complain, look_at_txg, pool_options,
 };

@@ -9,4 +9,4 @@ mod request;
 
 pub use collect::collect;
 pub use order::sort;
-pub use request::{Cell, Columns, Request, Row, Rows, Selection, SortKey, bit, parse_depth, parse_types};
+pub use request::{Cell, Columns, Listing, Row, Rows, Selection, SortKey, bit, parse_depth, parse_types};

@@ -25,6 +25,7 @@ pub struct Registry {
 const HEADER: &str = "Pools of snowmelt, one path a line. Written by 'pool create', 'import' and 'export'.";
 
 impl Registry {
+    /// The list in this file.
     pub fn new(path: PathBuf) -> Self {
         Self::with_header(path, HEADER)
     }

@@ -30,15 +30,20 @@ pub enum Columns {
 /// One property to sort by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SortKey {
+    /// Its name.
     pub property: String,
+    /// From the highest value to the lowest.
     pub descending: bool,
 }
 
 /// A listing that is asked for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Request {
+pub struct Listing {
+    /// Which datasets, snapshots and bookmarks.
     pub selection: Selection,
+    /// Which properties.
     pub columns: Columns,
+    /// What to sort by, the most important first.
     pub sort: Vec<SortKey>,
     /// `-p`
     pub parsable: bool,
@@ -57,7 +62,9 @@ pub enum SortValue {
 /// A property in a row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
+    /// Its name.
     pub property: String,
+    /// Its value, as it is printed.
     pub text: String,
     source: (char, String),
     /// The received value, if it was asked for and there is one.
@@ -67,24 +74,33 @@ pub struct Cell {
 /// A dataset, snapshot or bookmark with its properties.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
+    /// The full name.
     pub name: String,
+    /// The dataset that it is, or that it belongs to.
     pub dataset: String,
     /// The word for its type.
     pub kind: String,
+    /// Datasets come before their snapshots, and those before bookmarks.
     pub rank: u8,
+    /// The txg that it was created in.
     pub createtxg: u64,
+    /// Its values of the properties to sort by.
     pub sort: Vec<SortValue>,
+    /// The properties asked for, in the order asked for.
     pub cells: Vec<Cell>,
 }
 
 /// All rows of a pool, and complaints about names that are none.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Rows {
+    /// In the order of the pool.
     pub rows: Vec<Row>,
+    /// A message for each name that is not there.
     pub errors: Vec<String>,
 }
 
 impl Cell {
+    /// From the value and its source.
     pub fn new(property: String, text: String, source: &Source, received: Option<String>) -> Self {
         let source = match source {
             Source::Local => ('l', String::new()),

@@ -25,7 +25,6 @@ use snowmelt_store::{Access, DEADMAN, Location, StoreError};
 use super::keys::{self, KnownKeys, Stdin};
 use super::pins::{self, Pin, Pins};
 use super::{holder, outside, shadow, waiting};
-use crate::commands::automount;
 use crate::context::{Context, Surroundings};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
@@ -44,6 +43,9 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 /// of a receive commit at once, as everywhere.
 const OBJECT_TXG_INTERVAL: Duration = Duration::from_secs(30);
 const OBJECT_WRITTEN_MAX_BYTES: u64 = 1 << 30;
+
+/// The variable that turns mounting as ZFS does on and off (docs/mount.md); it goes along with a command.
+pub const AUTOMOUNT_VARIABLE: &str = "SNOWMELT_AUTOMOUNT";
 
 /// An open pool.
 pub struct Session {
@@ -475,7 +477,7 @@ impl Forward<'_> {
         let program = OsString::from("snowmelt");
         let args: Vec<OsString> = std::iter::once(program).chain(self.args.iter().cloned()).collect();
         let is_passed = |name: &OsString| {
-            name == automount::VARIABLE || PASSED_VARIABLES.iter().any(|known| name == known)
+            name == AUTOMOUNT_VARIABLE || PASSED_VARIABLES.iter().any(|known| name == known)
         };
         let env: Vec<_> = context.environment().iter().filter(|(name, _)| is_passed(name)).cloned().collect();
         let cwd = open_directory(context.cwd()).or_else(|_| open_directory(Path::new("/")));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use snowmelt_dataset::property::{Kind, PropertyName, Source, TextStyle, Types, Value};
 use snowmelt_dataset::{Catalog, Dataset, DatasetError};
 
-use super::request::{Cell, Columns, Request, Row, Rows, Selection, SortValue, bit};
+use super::request::{Cell, Columns, Listing, Row, Rows, Selection, SortValue, bit};
 use crate::properties::{Entity, Mounted, Reader};
 use crate::report;
 
@@ -20,7 +20,7 @@ const BOOKMARKS: u8 = bit(Types::BOOKMARK);
 pub fn collect(
     catalog: &Catalog,
     mounted: Mounted,
-    request: &Request,
+    request: &Listing,
     style: &TextStyle<'_>,
 ) -> Result<Rows, DatasetError> {
     let reader = Reader::new(catalog).with_mounted(mounted);
@@ -59,7 +59,7 @@ pub fn collect(
 fn all_cells(
     reader: &Reader<'_>,
     entity: &Entity,
-    request: &Request,
+    request: &Listing,
     style: &TextStyle<'_>,
 ) -> Result<Vec<Cell>, DatasetError> {
     let mut cells = Vec::new();
@@ -77,7 +77,7 @@ fn named_cell(
     reader: &Reader<'_>,
     entity: &Entity,
     name: &PropertyName,
-    request: &Request,
+    request: &Listing,
     style: &TextStyle<'_>,
 ) -> Result<Cell, DatasetError> {
     let received = if request.received { reader.received(entity, name, style)? } else { None };

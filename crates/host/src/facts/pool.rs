@@ -1,0 +1,117 @@
+//! How a pool is.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CacheFacts, EncryptionFacts, MemberFacts, RequestFacts, ResilverFacts, ScanFacts};
+use crate::pools::pins::Pin;
+
+/// How a pool is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PoolFacts {
+    /// Its name.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Where it is.
+    pub vdev: String,
+    /// Bytes of the store, or what it holds and what its host has free.
+    pub size: u64,
+    /// Bytes in use.
+    pub allocated: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Hundredths of what is free that lie between what is in use.
+    #[serde(default)]
+    pub fragmentation: u64,
+    /// It is open for reading only.
+    pub read_only: bool,
+    /// The newest committed txg.
+    pub txg: u64,
+    /// The property `comment`.
+    pub comment: Option<String>,
+    /// Hundredths of the data.
+    pub parity: u8,
+    /// Whether the medium below is told at once of what is free, if somebody said so.
+    #[serde(default)]
+    pub autotrim: Option<bool>,
+    /// Of an encrypted pool.
+    #[serde(default)]
+    pub encryption: Option<EncryptionFacts>,
+    /// What was wrong when it was opened.
+    pub faults: Vec<String>,
+    /// The last scrub.
+    pub scan: Option<ScanFacts>,
+    /// Blocks known to be damaged.
+    pub damaged: u64,
+    /// Blocks that the store could not read, since that was cleared.
+    pub read_errors: u64,
+    /// Blocks whose bytes were wrong, since that was cleared.
+    pub checksum_errors: u64,
+    /// The members of a mirror; none if the pool is on one device.
+    pub members: Vec<MemberFacts>,
+    /// The last resilver of the mirror, if there was one.
+    pub resilver: Option<ResilverFacts>,
+    /// What its owner asked of the object store since it opened the pool; `None` for pools elsewhere.
+    #[serde(default)]
+    pub requests: Option<Box<RequestFacts>>,
+    /// What of a pool in an object store is kept on this machine.
+    #[serde(default)]
+    pub cache: Option<Box<CacheFacts>>,
+    /// Seconds that a member of a mirror may take to answer, if somebody said so.
+    #[serde(default)]
+    pub deadman: Option<u64>,
+    /// What it waits for, if that is long.
+    #[serde(default)]
+    pub unanswered: Option<String>,
+    /// It is not where it was: only name, guid and place are known.
+    #[serde(default)]
+    pub is_missing: bool,
+}
+
+impl PoolFacts {
+    /// What is known of a pool that is not where it was.
+    pub fn of_missing(pin: &Pin) -> Self {
+        Self {
+            name: pin.name.clone(),
+            guid: pin.guid,
+            vdev: pin.place.display().to_string(),
+            is_missing: true,
+            ..Self::default()
+        }
+    }
+
+    /// ONLINE, DEGRADED if something was wrong when the pool was opened, SUSPENDED while its store does not answer,
+    /// UNAVAIL if it is not where it was.
+    pub fn health(&self) -> &'static str {
+        if self.is_missing {
+            return "UNAVAIL";
+        }
+        if self.unanswered.is_some() {
+            return "SUSPENDED";
+        }
+        let is_whole = self.faults.is_empty() && self.members.iter().all(MemberFacts::is_online);
+        if is_whole { "ONLINE" } else { "DEGRADED" }
+    }
+
+    /// Whether nothing is known to be wrong, nor was since that was cleared.
+    pub fn is_well(&self) -> bool {
+        !self.is_missing
+            && self.faults.is_empty()
+            && self.unanswered.is_none()
+            && self.damaged == 0
+            && self.read_errors == 0
+            && self.checksum_errors == 0
+            && self.members.iter().all(MemberFacts::is_well)
+    }
+
+    /// Things known to be wrong.
+    pub fn error_count(&self) -> u64 {
+        self.damaged.saturating_add(self.faults.len() as u64)
+    }
+
+    /// Percent of the size that is in use.
+    pub fn capacity(&self) -> u64 {
+        let percent = u128::from(self.allocated) * 100 / u128::from(self.size.max(1));
+        u64::try_from(percent).unwrap_or(100)
+    }
+}
