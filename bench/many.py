@@ -12,16 +12,20 @@ import sys
 import tempfile
 import time
 
+# What caches, dirty data and transfers may take when rows are judged.
+BUDGET_MIB = 64
+
 
 class World:
     """A pool `many` in a directory, and the shims that work on it."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, directory=None):
         self.binary = os.path.abspath(binary)
-        self.top = tempfile.mkdtemp(prefix='snowmelt-many-')
+        self.top = tempfile.mkdtemp(prefix='snowmelt-many-', dir=directory)
         self.mnt = os.path.join(self.top, 'mnt')
         os.mkdir(self.mnt)
         self.env = {'PATH': os.environ['PATH'], 'HOME': self.top, 'XDG_RUNTIME_DIR': self.top,
+                    'XDG_CONFIG_HOME': os.path.join(self.top, 'config'),
                     'SNOWMELT_AUTOMOUNT': 'on'}
 
     def run(self, *words):
@@ -46,15 +50,56 @@ class World:
         return 0, 0
 
     def close(self):
-        subprocess.run([self.binary, 'zpool', 'destroy', '-f', 'many'], env=self.env, check=False)
+        # It is gone if all went well.
+        subprocess.run([self.binary, 'zpool', 'destroy', '-f', 'many'], env=self.env, check=False, stderr=subprocess.DEVNULL)
         shutil.rmtree(self.top, ignore_errors=True)
 
 
-def step(name, times, world):
-    times = sorted(times)
-    memory, threads = world.owner()
-    print(f'{name:<34} median {times[len(times) // 2] * 1000:7.1f} ms  slowest {times[-1] * 1000:7.1f} ms  '
-          f'owner {memory / 1024:7.1f} MiB, {threads} threads', flush=True)
+def median(times):
+    return sorted(times)[len(times) // 2]
+
+
+def steps(world, count, snapshots):
+    """What is done, how long each command of it took, and what the owner's memory and threads are then."""
+    def step(name, times):
+        return (name, times, *world.owner())
+
+    image = os.path.join(world.top, 'image')
+    with open(os.open(image, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
+        f.truncate(8 << 30)
+    yield step('zpool create', [world.run('zpool', 'create', '-O', f'mountpoint={world.mnt}', 'many', image)])
+    names = [f'many/f{number}' for number in range(count)]
+    yield step('zfs create', [world.run('zfs', 'create', name) for name in names])
+
+    def write(number):
+        begun = time.monotonic()
+        with open(os.path.join(world.mnt, f'f{number}', 'file'), 'wb') as f:
+            f.write(os.urandom(64 << 10))
+        return time.monotonic() - begun
+
+    yield step('64 KiB written', [write(number) for number in range(count)])
+    yield step('zfs snapshot -r', [world.run('zfs', 'snapshot', '-r', f'many@s{n}') for n in range(snapshots)])
+    few = names[:: max(1, count // 50)]
+    yield step('zfs unmount', [world.run('zfs', 'unmount', name) for name in few])
+    yield step('zfs mount', [world.run('zfs', 'mount', name) for name in few])
+    yield step('zfs list -r -t all', [world.run('zfs', 'list', '-r', '-t', 'all', 'many')])
+    yield step('zfs destroy -r of one', [world.run('zfs', 'destroy', '-r', name) for name in few])
+    yield step('zpool destroy', [world.run('zpool', 'destroy', 'many')])
+
+
+def measure(bench, count, snapshots):
+    """Rows for `run.py`. The budget of the process is counted apart: caches may be full."""
+    world = World(bench.binary, bench.dir)
+    world.env['SNOWMELT_MEMORY'] = f'{BUDGET_MIB}M'
+    try:
+        done = {name: (times, memory / 1024, threads) for name, times, memory, threads in steps(world, count, snapshots)}
+    finally:
+        world.close()
+    empty, full = done['zpool create'][1], max(memory for _, memory, _ in done.values())
+    bench.row('many: mount one more', median(done['zfs mount'][0]) * 1000, 'ms', limit=50, at_most=True, firm=False)
+    bench.row('many: memory for all mounts', max(0.0, full - empty - BUDGET_MIB), 'MiB', limit=64, at_most=True)
+    bench.row('many: memory for each mount', max(0.0, (done['zfs create'][1] - empty) / count), 'MiB', limit=0.5, at_most=True)
+    bench.row('many: threads', max(threads for _, _, threads in done.values()), 'count', limit=40, at_most=True)
 
 
 def main():
@@ -62,28 +107,9 @@ def main():
     snapshots = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     world = World(sys.argv[1])
     try:
-        image = os.path.join(world.top, 'image')
-        with open(image, 'wb') as f:
-            f.truncate(8 << 30)
-        step('zpool create', [world.run('zpool', 'create', '-O', f'mountpoint={world.mnt}', 'many', image)], world)
-        names = [f'many/f{number}' for number in range(count)]
-        step(f'zfs create, {count} times', [world.run('zfs', 'create', name) for name in names], world)
-
-        def write(number):
-            begun = time.monotonic()
-            with open(os.path.join(world.mnt, f'f{number}', 'file'), 'wb') as f:
-                f.write(os.urandom(64 << 10))
-            return time.monotonic() - begun
-
-        step('64 KiB written in each', [write(number) for number in range(count)], world)
-        taken = [world.run('zfs', 'snapshot', '-r', f'many@s{number}') for number in range(snapshots)]
-        step(f'zfs snapshot -r, {snapshots} times', taken, world)
-        few = names[:: max(1, count // 50)]
-        step('zfs unmount', [world.run('zfs', 'unmount', name) for name in few], world)
-        step('zfs mount', [world.run('zfs', 'mount', name) for name in few], world)
-        step('zfs list -r -t all', [world.run('zfs', 'list', '-r', '-t', 'all', 'many')], world)
-        step('zfs destroy -r of one', [world.run('zfs', 'destroy', '-r', name) for name in few], world)
-        step('zpool destroy', [world.run('zpool', 'destroy', 'many')], world)
+        for name, times, memory, threads in steps(world, count, snapshots):
+            print(f'{name:<24} {len(times):5} times  median {median(times) * 1000:7.1f} ms  slowest {max(times) * 1000:7.1f} ms  '
+                  f'owner {memory / 1024:7.1f} MiB, {threads} threads', flush=True)
     finally:
         world.close()
 

@@ -2,6 +2,7 @@
 
 mod app;
 mod args;
+mod budget;
 mod cache;
 mod commands;
 mod glob;

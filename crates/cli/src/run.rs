@@ -8,6 +8,7 @@ use crate::args::{
     Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand,
     RowsArgs, ServeCommand, ShadowCommand, StreamCommand, ToolsCommand, parse, usage,
 };
+use crate::budget;
 use crate::commands;
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -68,6 +69,10 @@ fn output_failed(context: &mut Context, error: &io::Error) -> Exit {
 }
 
 fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Result<Exit> {
+    // An owner has the budget that it was started with.
+    if served.is_none() {
+        budget::set(context, cli.global.memory.as_deref())?;
+    }
     let app = &mut App::new(context, &cli.global, served);
     match cli.command {
         Command::Pool(pool) => match pool.command {
@@ -156,6 +161,7 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
             ToolsCommand::Shims(args) => commands::shims::run(app, &args),
         },
         Command::Rows(args) => rows(app, &args),
+        Command::Complete(args) => commands::complete::run(app, &args),
         Command::Version(program, args) => commands::program::version(app, program, &args),
     }
 }

@@ -4,6 +4,7 @@
 //! reference manifests, made from mounted snapshots of real ZFS by `interop/vm/manifest.py`, to the byte.
 
 use crate::error::FsError;
+pub use crate::json::base64;
 use crate::json::{self, Object};
 use crate::walk::{Event, Node, Walk};
 use sha2::{Digest, Sha256};
@@ -72,7 +73,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn letter(kind: FileKind) -> &'static str {
+/// The letter of a type, as find(1) has them.
+pub fn letter(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "f",
         FileKind::Directory => "d",

@@ -7,14 +7,14 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Commands that messages quote: the program of ZFS, the words for it here, and its verbs.
+/// Commands that messages quote: the program of ZFS, the words for it here, and verbs that both have.
 const QUOTED: [(&str, &str, &[&str]); 2] = [
     (
         "zpool",
         "snowmelt pool",
-        &["clear", "destroy", "export", "import", "online", "replace", "resilver", "scrub"],
+        &["clear", "destroy", "export", "import", "online", "replace", "resilver", "scrub", "status"],
     ),
-    ("zfs", "snowmelt", &["destroy", "holds", "inherit", "set"]),
+    ("zfs", "snowmelt", &["destroy", "holds", "inherit", "mount ", "set "]),
 ];
 
 /// Who the words are for.
@@ -49,18 +49,16 @@ impl Program {
         }
     }
 
-    /// A text whose quoted commands (`'zpool online'`, `'zfs destroy -r tank/a'`) are those of this program. Messages
-    /// are written in the words of ZFS; who called `snowmelt` reads `'snowmelt pool online'`.
+    /// A text whose quoted commands (`'zpool online'`, `'snowmelt set x=y tank'`) are those of this program, whoever wrote it.
+    /// What only `snowmelt` has (`'snowmelt check'`) stays.
     pub fn spoken(self, text: &str) -> Cow<'_, str> {
-        if self != Self::Snowmelt {
-            return Cow::Borrowed(text);
-        }
         let mut spoken = Cow::Borrowed(text);
         for (program, own, verbs) in QUOTED {
             for verb in verbs {
-                let theirs = format!("'{program} {verb}");
-                if spoken.contains(&theirs) {
-                    spoken = Cow::Owned(spoken.replace(&theirs, &format!("'{own} {verb}")));
+                let (theirs, ours) = (format!("'{program} {verb}"), format!("'{own} {verb}"));
+                let (said, meant) = if self == Self::Snowmelt { (theirs, ours) } else { (ours, theirs) };
+                if spoken.contains(&said) {
+                    spoken = Cow::Owned(spoken.replace(&said, &meant));
                 }
             }
         }
@@ -106,6 +104,10 @@ mod tests {
         assert_eq!(Program::Snowmelt.spoken(text), own);
         assert_eq!(Program::Zfs.spoken(text), text);
         assert_eq!(Program::Zpool.spoken(text), text);
+        let text = "'snowmelt pool import -F tank' or 'snowmelt set a=b tank', then 'snowmelt check tank'";
+        let theirs = "'zpool import -F tank' or 'zfs set a=b tank', then 'snowmelt check tank'";
+        assert_eq!(Program::Zfs.spoken(text), theirs);
+        assert_eq!(Program::Snowmelt.spoken(text), text);
     }
 
     #[test]

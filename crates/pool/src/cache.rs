@@ -4,6 +4,7 @@
 //! main queue, and so do those that come back soon after they fell out (the ghosts, of which only the place is
 //! remembered). So a scan passes through the small queue and leaves what is used often where it is.
 
+use crate::memory;
 use parking_lot::Mutex;
 use snowmelt_store::SegmentId;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -98,7 +99,9 @@ impl<V: Clone> Cache<V> {
 
     /// Remembers a value of `weight` bytes of memory. One that would fill half a shard is not kept.
     pub(crate) fn put(&self, place: Place, value: V, weight: usize) {
-        if weight > self.shard_bytes / 2 {
+        // Other pools may have been opened or closed since.
+        let shard_bytes = memory::for_one_pool(self.shard_bytes as u64) as usize;
+        if weight > shard_bytes / 2 {
             return;
         }
         let mut shard = self.shard(place).lock();
@@ -114,8 +117,8 @@ impl<V: Clone> Cache<V> {
             shard.small.push_back(place);
             shard.small_bytes += weight;
         }
-        while shard.small_bytes + shard.main_bytes > self.shard_bytes {
-            if shard.small_bytes > self.shard_bytes / 10 || shard.main.is_empty() {
+        while shard.small_bytes + shard.main_bytes > shard_bytes {
+            if shard.small_bytes > shard_bytes / 10 || shard.main.is_empty() {
                 shard.evict_small();
             } else {
                 shard.evict_main();

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use crate::error::{PoolError, Result};
+use crate::memory;
 use crate::open;
 use crate::pool::{Pool, PoolOptions};
 use crate::prefix;
@@ -149,7 +150,8 @@ impl Pool {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn maybe_commit(&self) -> Result<()> {
-        let PoolOptions { dirty_max_bytes, written_max_bytes, txg_interval, .. } = self.options;
+        let PoolOptions { written_max_bytes, txg_interval, .. } = self.options;
+        let dirty_max_bytes = self.dirty_max_bytes();
         if self.dirty_bytes() >= dirty_max_bytes
             || self.written_bytes() >= written_max_bytes
             || (self.is_dirty() && self.dirty_for() >= txg_interval)
@@ -163,12 +165,17 @@ impl Pool {
         Ok(())
     }
 
+    /// How much may be dirty, beside what other pools of this process have.
+    pub fn dirty_max_bytes(&self) -> u64 {
+        memory::for_one_pool(self.options.dirty_max_bytes)
+    }
+
     /// Whether a commit had better begin now, so that it is done before [`maybe_commit`](Self::maybe_commit) makes
     /// writers wait for one.
     pub(crate) fn is_commit_due(&self) -> bool {
-        let PoolOptions { dirty_max_bytes, written_max_bytes, txg_interval, .. } = self.options;
+        let PoolOptions { written_max_bytes, txg_interval, .. } = self.options;
         // What is kept above the pool can be written out without a commit.
-        self.dirty_node_bytes() >= dirty_max_bytes / DIRTY_SHARE
+        self.dirty_node_bytes() >= self.dirty_max_bytes() / DIRTY_SHARE
             || self.written_bytes() >= written_max_bytes / WRITTEN_SHARE
             || (self.is_dirty() && self.dirty_for() >= txg_interval * 3 / 4)
     }

@@ -40,6 +40,7 @@ pub mod fuzzing;
 mod golden;
 mod heal;
 mod io;
+pub mod memory;
 mod mend;
 mod open;
 mod outside;

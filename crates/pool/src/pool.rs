@@ -12,6 +12,7 @@ use crate::block::{BlockId, Prepared};
 use crate::commit::{CommitState, REWIND_TXGS};
 use crate::error::{PoolError, Result};
 use crate::io::{Counters, Io};
+use crate::memory;
 use crate::open::OpenReport;
 use crate::outside::Outside;
 use crate::parity::PARITY_MAX_PERCENT;
@@ -70,9 +71,9 @@ impl Default for PoolOptions {
             node_bytes: 32 << 10,
             segment_bytes: 64 << 20,
             buffer_bytes: 4 << 20,
-            data_cache_bytes: 64 << 20,
-            node_cache_bytes: 64 << 20,
-            dirty_max_bytes: 256 << 20,
+            data_cache_bytes: memory_share(8, 64 << 20),
+            node_cache_bytes: memory_share(8, 64 << 20),
+            dirty_max_bytes: memory::share(2, 256 << 20),
             written_max_bytes: 256 << 20,
             txg_interval: Duration::from_secs(5),
             clock: || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -118,6 +119,13 @@ pub struct Pool {
     pub(crate) scrubbing: Scrubbing,
     pub(crate) options: PoolOptions,
     report: OpenReport,
+    /// It has its part of the process's memory as long as it is open.
+    _counted: memory::OpenPool,
+}
+
+/// What [`PoolOptions`] has for a cache.
+fn memory_share(parts: u64, otherwise: u64) -> usize {
+    usize::try_from(memory::share(parts, otherwise)).unwrap_or(usize::MAX)
 }
 
 impl std::fmt::Debug for Pool {
@@ -158,6 +166,7 @@ impl Pool {
             scrubber: Mutex::default(),
             scrubbing: Scrubbing::default(),
             options,
+            _counted: memory::OpenPool::count(),
             report,
         })
     }

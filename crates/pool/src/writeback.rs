@@ -47,7 +47,7 @@ impl Pool {
 
     /// Whether what is kept had better be written out, so that little is left for whoever commits.
     pub(crate) fn is_write_out_due(&self) -> bool {
-        self.promised() >= self.options.dirty_max_bytes / WRITE_OUT_SHARE
+        self.promised() >= self.dirty_max_bytes() / WRITE_OUT_SHARE
     }
 
     /// Has what is kept written to the open txg, which is not committed unless the pool is full. Not to be called with a

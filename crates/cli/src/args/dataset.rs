@@ -142,8 +142,8 @@ pub struct InheritArgs {
 /// Create a filesystem or volume
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt create [-Pnpuv] [-o property=value] ... <filesystem>\n       \
-    snowmelt create [-Pnpsv] [-b blocksize] [-o property=value] ... -V <size> <volume>")]
+#[command(override_usage = "snowmelt create [-Pnpuvj] [-o property=value] ... <filesystem>\n       \
+    snowmelt create [-Pnpsvj] [-b blocksize] [-o property=value] ... -V <size> <volume>")]
 pub struct CreateArgs {
     /// Also create missing parents; no error if the dataset exists
     #[arg(short = 'p', action = ArgAction::Count)]
@@ -172,6 +172,9 @@ pub struct CreateArgs {
     /// As -v, for programs
     #[arg(short = 'P')]
     pub parsable: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Name of the dataset
     pub dataset: String,
 }
@@ -181,8 +184,8 @@ pub struct CreateArgs {
 /// Snapshots may be listed (fs@a,b), or given as a range of which either end may be left out (fs@a%c).
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt destroy [-fnpRrv] <filesystem|volume>\n       \
-    snowmelt destroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n       \
+#[command(override_usage = "snowmelt destroy [-fnpRrvj] <filesystem|volume>\n       \
+    snowmelt destroy [-dnpRrvj] <filesystem|volume>@<snap>[%<snap>][,...]\n       \
     snowmelt destroy <filesystem|volume>#<bookmark>")]
 pub struct DestroyArgs {
     /// Also everything below; of a snapshot, the snapshots of that name below
@@ -206,6 +209,9 @@ pub struct DestroyArgs {
     /// As -v, for programs
     #[arg(short = 'p')]
     pub parsable: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// What to destroy
     #[arg(value_name = "DATASET")]
     pub target: String,
@@ -242,7 +248,7 @@ pub struct RenameArgs {
 /// Take snapshots, all at the same moment
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt snapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...")]
+#[command(override_usage = "snowmelt snapshot [-rj] [-o property=value] ... <filesystem|volume>@<snap> ...")]
 pub struct SnapshotArgs {
     /// Also of everything below
     #[arg(short = 'r')]
@@ -250,6 +256,9 @@ pub struct SnapshotArgs {
     /// Set a user property
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
@@ -334,7 +343,7 @@ pub struct HoldArgs {
 /// List the holds of snapshots
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt holds [-rHp] <snapshot> ...")]
+#[command(override_usage = "snowmelt holds [-rHpj] <snapshot> ...")]
 pub struct HoldsArgs {
     /// Also of the snapshots of that name in everything below
     #[arg(short = 'r')]
@@ -345,6 +354,9 @@ pub struct HoldsArgs {
     /// Times in seconds since 1970
     #[arg(short = 'p')]
     pub parsable: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,

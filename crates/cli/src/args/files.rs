@@ -27,7 +27,7 @@ pub enum FilesCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt import [-Fnpvx] [-b blocksize] [-o property=value]... [--exclude pattern]... \
+    override_usage = "snowmelt import [-Fnpvxj] [-b blocksize] [-o property=value]... [--exclude pattern]... \
     <source> <filesystem|volume>[@snapshot]"
 )]
 pub struct ImportArgs {
@@ -63,7 +63,7 @@ pub struct ImportArgs {
     #[arg(long)]
     pub ignore_ctime: bool,
     /// Print one JSON object that says what was done
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     pub json: bool,
     /// A directory, disk image or block device
     pub source: PathBuf,
@@ -74,7 +74,7 @@ pub struct ImportArgs {
 /// List what changed between two snapshots
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt diff [-FHth] <snapshot> [snapshot|filesystem]")]
+#[command(override_usage = "snowmelt diff [-FHthj] <snapshot> [snapshot|filesystem]")]
 pub struct DiffArgs {
     /// Show the type of each file
     #[arg(short = 'F')]
@@ -88,6 +88,9 @@ pub struct DiffArgs {
     /// Print names as they are, without escapes
     #[arg(short = 'h')]
     pub unescaped: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The older snapshot
     pub from: String,
     /// The newer snapshot, whose dataset may be left out (@snap); the filesystem as it is now if left out
@@ -97,7 +100,7 @@ pub struct DiffArgs {
 /// List files of a snapshot
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt ls [-aldRn] <snapshot>[:path] ...")]
+#[command(override_usage = "snowmelt ls [-aldRnhj] <snapshot>[:path] ...")]
 pub struct LsArgs {
     /// Also names that begin with a dot
     #[arg(short = 'a')]
@@ -114,6 +117,12 @@ pub struct LsArgs {
     /// As -l (owners and groups are always numbers)
     #[arg(short = 'n')]
     pub numeric: bool,
+    /// With -l: sizes as people read them (1.2M)
+    #[arg(short = 'h')]
+    pub human: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Snapshot, and a path in it after a colon
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub paths: Vec<OsString>,
@@ -134,7 +143,7 @@ pub struct CatArgs {
 /// Find files of a snapshot by name, type or size
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt find [-0] [-name PATTERN] [-type TYPE] <snapshot>[:path] ...")]
+#[command(override_usage = "snowmelt find [-0j] [-name PATTERN] [-type TYPE] <snapshot>[:path] ...")]
 pub struct FindArgs {
     /// Only names that match this pattern (*, ? and [...])
     #[arg(long, value_name = "PATTERN")]
@@ -151,6 +160,9 @@ pub struct FindArgs {
     /// End each path with a zero byte instead of a newline
     #[arg(short = '0', long = "print0")]
     pub zero: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Snapshot, and a path in it after a colon
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub paths: Vec<OsString>,
@@ -163,7 +175,7 @@ pub struct FindArgs {
 /// The exit status is 3 if some files could not be restored.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt restore [-fqv] [--owners|--no-owners] <snapshot>[:path] <target>")]
+#[command(override_usage = "snowmelt restore [-fqvj] [--owners|--no-owners] <snapshot>[:path] <target>")]
 pub struct RestoreArgs {
     /// Overwrite files that exist
     #[arg(short = 'f', long = "force")]
@@ -182,6 +194,9 @@ pub struct RestoreArgs {
     pub no_owners: bool,
     #[command(flatten)]
     pub privileges: PrivilegeArgs,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Snapshot, and a path in it after a colon
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     pub source: OsString,

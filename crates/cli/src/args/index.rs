@@ -13,7 +13,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt index [-q] [-j threads] [--from-rsync-log <log> | --watch [--every <s>]] <dir> [<file>]"
+    override_usage = "snowmelt index [-q] [--json] [-j threads] [--from-rsync-log <log> | --watch [--every <s>]] <dir> [<file>]"
 )]
 pub struct IndexArgs {
     /// Bring the index up to date by what rsync says that it changed in the directory, and look at nothing else: its log file, or
@@ -33,6 +33,9 @@ pub struct IndexArgs {
     /// Say nothing unless something is wrong
     #[arg(short = 'q', long)]
     pub quiet: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with = "watch")]
+    pub json: bool,
     /// The directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,

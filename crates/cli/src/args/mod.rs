@@ -23,6 +23,7 @@ mod shadow;
 mod spelling;
 mod tools;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
@@ -76,12 +77,16 @@ pub struct Cli {
 }
 
 /// Options of every command.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct GlobalArgs {
     /// Look for pools at PATH first: a pool itself, or a directory of pools. May be given more than once. Without it
     /// the paths in SNOWMELT_POOLS are taken, separated by colons
     #[arg(long = "pool-dir", value_name = "PATH", global = true, action = ArgAction::Append, display_order = 900)]
     pub pool_dirs: Vec<PathBuf>,
+    /// Memory for caches, changes that are not written yet, and what is under way: 512M, or a quarter of the machine's memory if
+    /// that is less, unless this or the variable SNOWMELT_MEMORY says otherwise
+    #[arg(long, value_name = "SIZE", global = true, display_order = 900)]
+    pub memory: Option<String>,
     /// Print help
     #[arg(long, global = true, action = ArgAction::Help, display_order = 901)]
     help: Option<bool>,
@@ -111,6 +116,9 @@ pub enum Command {
     /// Rows of a listing, for another process that merges them with those of its own pools: not for people.
     #[command(skip)]
     Rows(RowsArgs),
+    /// Candidates for a word, for the completions of a shell.
+    #[command(skip)]
+    Complete(CompleteArgs),
     /// `zfs version` and `zpool version`.
     #[command(skip)]
     Version(Program, VersionArgs),
@@ -123,6 +131,15 @@ pub struct RowsArgs {
     pub pool: String,
     /// The request as JSON.
     pub request: String,
+}
+
+/// What `complete` takes.
+#[derive(Debug)]
+pub struct CompleteArgs {
+    /// Which of the words is being typed.
+    pub index: usize,
+    /// The words of the command line, the program's name first.
+    pub words: Vec<OsString>,
 }
 
 /// The verbs in the order and under the headings of `snowmelt --help`.

@@ -22,7 +22,7 @@ pub enum MountCommand {
 #[derive(Debug, Default, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt mount\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \
+    override_usage = "snowmelt mount [-j]\n       snowmelt mount [-fOv] [-o options] [--foreground] -a\n       \
     snowmelt mount [-fOv] [-o options] [--foreground] <filesystem|snapshot> [directory]\n       \
     snowmelt mount [-fOv] [-o options] [--foreground] [--dataset name] <streamfile> <directory>"
 )]
@@ -70,6 +70,9 @@ pub struct MountArgs {
     /// This is the process that stays in the background; its standard output says when everything is mounted
     #[arg(long, hide = true)]
     pub detached: bool,
+    /// Print what is mounted as JSON
+    #[arg(short = 'j', long, conflicts_with_all = ["all", "dataset"])]
+    pub json: bool,
     /// What to mount: a dataset, or a file that holds a stream
     #[arg(value_name = "DATASET|FILE")]
     pub dataset: Option<String>,

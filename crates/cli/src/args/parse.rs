@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
 
-use super::{Cli, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality, spelling};
+use super::{Cli, CompleteArgs, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality, spelling};
 
 /// Why no command came out.
 #[derive(Debug)]
@@ -24,8 +24,17 @@ pub enum ParseFailure {
 /// The text to print instead.
 pub fn parse(words: &[OsString], columns: Option<usize>) -> Result<Cli, ParseFailure> {
     if let Some(rows) = rows(words) {
-        let global = GlobalArgs { pool_dirs: Vec::new(), help: None };
+        let global = GlobalArgs::default();
         return Ok(Cli { global, command: super::Command::Rows(rows) });
+    }
+    if let Some(complete) = complete(words) {
+        let global = GlobalArgs::default();
+        return Ok(Cli { global, command: super::Command::Complete(complete) });
+    }
+    if spelling::is_version_as_json(words) {
+        let global = GlobalArgs::default();
+        let version = super::Command::Version(Program::Snowmelt, VersionArgs { json: true });
+        return Ok(Cli { global, command: version });
     }
     let (program, rest) = Program::of(words);
     let mut grammar = grammar(program);
@@ -72,7 +81,7 @@ fn special(program: Program, words: &[OsString]) -> Option<Result<Cli, ParseFail
     let verb = text(0)?;
     match verb {
         "-V" | "--version" => {
-            let global = GlobalArgs { pool_dirs: Vec::new(), help: None };
+            let global = GlobalArgs::default();
             return Some(Ok(Cli {
                 global,
                 command: super::Command::Version(program, VersionArgs { json: false }),
@@ -113,6 +122,17 @@ fn rows(words: &[OsString]) -> Option<RowsArgs> {
     match words {
         [verb, pool, request] if verb == "rows" => {
             Some(RowsArgs { pool: pool.to_str()?.to_owned(), request: request.to_str()?.to_owned() })
+        }
+        _ => None,
+    }
+}
+
+/// `complete INDEX WORDS…`, which no usage text tells of either.
+fn complete(words: &[OsString]) -> Option<CompleteArgs> {
+    match words {
+        [verb, index, words @ ..] if verb == "complete" => {
+            let index = index.to_str()?.parse().ok().filter(|index| *index <= words.len())?;
+            Some(CompleteArgs { index, words: words.to_vec() })
         }
         _ => None,
     }

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 /// a timer. The --monitor options print one line for Nagios, and exit with 0 (OK), 1 (warning), 2 (critical) or 3.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = false)]
-#[command(override_usage = "snowmelt policy check|plan|status [--config file] [--json]\n       \
-    snowmelt policy run-once [-q] [--config file] [--json]\n       \
+#[command(override_usage = "snowmelt policy check|plan|status [--config file] [-j]\n       \
+    snowmelt policy run-once [-q] [--config file] [-j]\n       \
     snowmelt policy --monitor-snapshots|--monitor-health|--monitor-capacity|--monitor-replication [--config file]")]
 pub struct PolicyArgs {
     #[command(subcommand)]
@@ -21,7 +21,7 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     /// Print one JSON object
-    #[arg(long, global = true)]
+    #[arg(short = 'j', long, global = true)]
     pub json: bool,
     #[command(flatten)]
     pub monitor: MonitorArgs,

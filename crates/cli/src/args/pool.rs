@@ -53,7 +53,7 @@ pub enum PoolCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt pool create [-dfn] [-o property=value] ... [-O property=value] ...\n    \
+    override_usage = "snowmelt pool create [-dfnj] [-o property=value] ... [-O property=value] ...\n    \
     [-m mountpoint] [--size SIZE] [--encrypt[=SUITE] [--key-file FILE | --key-command COMMAND]]\n    \
     <pool> [vdev | mirror vdev vdev ...]"
 )]
@@ -64,6 +64,9 @@ pub struct PoolCreateArgs {
     /// Only say what would be done
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// With -n: print JSON
+    #[arg(short = 'j', long, requires = "dry_run")]
+    pub json: bool,
     /// Accepted as zpool(8) has it: all features are always enabled
     #[arg(short = 'd')]
     pub no_features: bool,
@@ -205,8 +208,8 @@ pub struct PoolExportArgs {
 /// imports it.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt pool import [-d dir|device] ...\n       \
-    snowmelt pool import [-d dir|device] ... [-f] [-o readonly=on] [-F [-nX] | -T txg] <-a | pool|guid|path|url [newname]>")]
+#[command(override_usage = "snowmelt pool import [-j] [-d dir|device] ...\n       \
+    snowmelt pool import [-j] [-d dir|device] ... [-f] [-o readonly=on] [-F [-nX] | -T txg] <-a | pool|guid|path|url [newname]>")]
 pub struct PoolImportArgs {
     /// Look here: a pool, or a directory of pools
     #[arg(short = 'd', value_name = "PATH", action = ArgAction::Append)]
@@ -242,6 +245,9 @@ pub struct PoolImportArgs {
     pub key: KeyArgs,
     #[command(flatten)]
     pub cache: CacheArgs,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Name, guid or path of the pool
     pub pool: Option<String>,
     /// Its name from now on
@@ -263,7 +269,7 @@ pub struct PoolDestroyArgs {
 /// Show the commands that changed pools
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt pool history [-il] [pool] ...")]
+#[command(override_usage = "snowmelt pool history [-ilj] [pool] ...")]
 pub struct PoolHistoryArgs {
     /// Also show internal events
     #[arg(short)]
@@ -271,6 +277,9 @@ pub struct PoolHistoryArgs {
     /// Also show user, host and process
     #[arg(short)]
     pub long: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Only these pools
     pub pools: Vec<String>,
 }
@@ -306,7 +315,7 @@ pub struct PoolSegmentsArgs {
 /// filesystem that the pool's file is on, is told of all that is free, which it is not by itself with autotrim=off.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt pool trim [-vw] <pool>")]
+#[command(override_usage = "snowmelt pool trim [-vwj] <pool>")]
 pub struct PoolTrimArgs {
     /// Tell what was moved and what came of it
     #[arg(short)]
@@ -314,6 +323,9 @@ pub struct PoolTrimArgs {
     /// Wait until it is done (always done)
     #[arg(short, hide = true)]
     pub wait: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Name of the pool
     pub pool: String,
 }
@@ -325,7 +337,7 @@ pub struct PoolTrimArgs {
 /// interrupted.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt pool scrub [-s | -p] [-w] [--rate RATE] <-a | pool ...>")]
+#[command(override_usage = "snowmelt pool scrub [-s | -p] [-w [-j]] [--rate RATE] <-a | pool ...>")]
 pub struct PoolScrubArgs {
     /// Give up the scrub that is under way
     #[arg(short)]
@@ -342,6 +354,9 @@ pub struct PoolScrubArgs {
     /// Read no more than this in a second, such as 50M
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
+    /// With -w: print the outcome as JSON
+    #[arg(short = 'j', long, requires = "wait")]
+    pub json: bool,
     /// This is the process that stays in the background; its standard output says when the scrub has begun
     #[arg(long, hide = true)]
     pub detached: bool,

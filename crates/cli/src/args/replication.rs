@@ -21,11 +21,11 @@ pub enum ReplicationCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(
-    override_usage = "snowmelt receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n           \
+    override_usage = "snowmelt receive [-vMnsFhuj] [-o <property>=<value>] ... [-x <property>] ...\n           \
     <filesystem|volume|snapshot>\n       \
-    snowmelt receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n           \
+    snowmelt receive [-vMnsFhuj] [-o <property>=<value>] ... [-x <property>] ...\n           \
     [-d | -e] <filesystem>\n       \
-    snowmelt receive -c [-v] <filesystem|volume|snapshot>\n       \
+    snowmelt receive -c [-vj] <filesystem|volume|snapshot>\n       \
     snowmelt receive -A <filesystem|volume>"
 )]
 pub struct ReceiveArgs {
@@ -37,7 +37,7 @@ pub struct ReceiveArgs {
     #[arg(short = 's')]
     pub resumable: bool,
     /// Abort: throw away what an interrupted 'receive -s' kept
-    #[arg(short = 'A', conflicts_with_all = ["force", "resumable", "drop_first", "last_only", "dry_run", "no_mount"])]
+    #[arg(short = 'A', conflicts_with_all = ["force", "resumable", "drop_first", "last_only", "dry_run", "no_mount", "json"])]
     pub abort: bool,
     /// Corrective: mend what is damaged of a snapshot that is here with a stream of the same snapshot
     #[arg(
@@ -72,6 +72,9 @@ pub struct ReceiveArgs {
     /// Do not take a property from the stream
     #[arg(short = 'x', value_name = "PROPERTY", action = ArgAction::Append)]
     pub exclude: Vec<String>,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Dataset or snapshot to make
     #[arg(value_name = "TARGET")]
     pub target: String,
@@ -84,7 +87,7 @@ pub struct ReceiveArgs {
 /// is stored. Run 'pool scrub' first, so that all damage is known.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt heal [-v] [-e command] [--remote-command command] <source> <target>")]
+#[command(override_usage = "snowmelt heal [-vj] [-e command] [--remote-command command] <source> <target>")]
 pub struct HealArgs {
     /// Say what was mended
     #[arg(short = 'v')]
@@ -95,6 +98,9 @@ pub struct HealArgs {
     /// The program there
     #[arg(long, value_name = "COMMAND", default_value = "snowmelt")]
     pub remote_command: String,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The dataset that has good blocks
     pub source: String,
     /// The dataset that is damaged
@@ -107,11 +113,11 @@ pub struct HealArgs {
 /// the stream, whatever release since 2.0.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt send [-DLPVbcehnpsvw] [-R [-X dataset[,dataset]...]]\n           \
+#[command(override_usage = "snowmelt send [-DLPVbcehnpsvwj] [-R [-X dataset[,dataset]...]]\n           \
     [-i|-I snapshot] <snapshot>\n       \
-    snowmelt send [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n       \
-    snowmelt send [-nVvPe] -t <receive_resume_token>\n       \
-    snowmelt send [-PnVv] --saved <filesystem>")]
+    snowmelt send [-DnVvPLecwj] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n       \
+    snowmelt send [-nVvPej] -t <receive_resume_token>\n       \
+    snowmelt send [-PnVvj] --saved <filesystem>")]
 pub struct SendArgs {
     /// Send what changed since this snapshot or bookmark
     #[arg(short = 'i', value_name = "SNAPSHOT", conflicts_with = "from_all", action = ArgAction::Append)]
@@ -172,6 +178,9 @@ pub struct SendArgs {
     /// Show progress in the title of the process (accepted, with no effect but that of -v)
     #[arg(short = 'V', long = "proctitle")]
     pub process_title: bool,
+    /// With -n: print JSON
+    #[arg(short = 'j', long, requires = "dry_run")]
+    pub json: bool,
     /// The snapshot; or a filesystem or volume, which is sent as it is now
     #[arg(required_unless_present = "resume")]
     pub snapshot: Option<String>,
@@ -194,7 +203,7 @@ pub struct SendArgs {
 #[command(args_override_self = true)]
 #[command(
     override_usage = "snowmelt sync [-Finprvw] [--identifier name] [--no-snapshot] [--exclude pattern]... \
-    [-o property=value]... [-x property]...\n           [--bwlimit rate] [--compress[=level]] [-e command] [--json] <source> <target>"
+    [-o property=value]... [-x property]...\n           [--bwlimit rate] [--compress[=level]] [-e command] [-j] <source> <target>"
 )]
 pub struct SyncArgs {
     #[command(flatten)]
@@ -213,7 +222,7 @@ pub struct SyncArgs {
     #[arg(short = 'v', long)]
     pub verbose: bool,
     /// Print one JSON object that says what was done
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     pub json: bool,
     /// Send the newest snapshot only, without those in between
     #[arg(short = 'i', long = "newest-only")]

@@ -32,6 +32,11 @@ pub fn own(words: &[OsString]) -> Vec<OsString> {
     }
 }
 
+/// `version --json`.
+pub fn is_version_as_json(words: &[OsString]) -> bool {
+    matches!(words, [verb, option] if verb == "version" && (option == "-j" || option == "--json"))
+}
+
 /// What a verb or an option that does not exist may have meant, to stand behind the reason: `; did you mean 'list'?`,
 /// or nothing.
 pub fn hint(error: &clap::Error, words: &[OsString]) -> String {

@@ -83,8 +83,11 @@ pub struct StreamVerifyArgs {
 /// Print what a resume token says
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt stream token <token>")]
+#[command(override_usage = "snowmelt stream token [-j] <token>")]
 pub struct StreamTokenArgs {
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The token
     pub token: String,
 }
@@ -154,11 +157,14 @@ pub struct StreamDropRecordArgs {
 /// is overwritten. For a pool that 'pool import -F' cannot bring back.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt salvage [-n] <pool|path>")]
+#[command(override_usage = "snowmelt salvage [-nj] <pool|path>")]
 pub struct SalvageArgs {
     /// Tell what there is, and change nothing
     #[arg(short = 'n')]
     pub dry_run: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// Name or path of the pool
     pub pool: String,
 }
@@ -191,7 +197,7 @@ pub struct CheckArgs {
 /// pools of snowmelt: PATH=DIRECTORY:$PATH syncoid tank/home backup/home.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(override_usage = "snowmelt shims [--force] [--rsync] <directory>")]
+#[command(override_usage = "snowmelt shims [-j] [--force] [--rsync] <directory>")]
 pub struct ShimsArgs {
     /// Replace links that lead to something else; files that are no links are never replaced
     #[arg(short = 'f', long)]
@@ -199,6 +205,9 @@ pub struct ShimsArgs {
     /// Also make a link rsync, for servers: it serves and receives, and is no client, so keep it out of the PATH of users
     #[arg(long)]
     pub rsync: bool,
+    /// Print JSON
+    #[arg(short = 'j', long)]
+    pub json: bool,
     /// The directory; made if need be
     pub directory: PathBuf,
 }

@@ -7,14 +7,17 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::isatty;
+use snowmelt_pool::memory;
 
 use crate::app::App;
+use crate::budget;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::Session;
@@ -22,6 +25,8 @@ use crate::pools::Session;
 /// The last byte that a detached process writes, when it is ready; the second if some of its work failed.
 const READY: u8 = 0;
 const READY_BUT: u8 = 1;
+/// What lists of processes show of it.
+const OWN_NAME: &str = "snowmelt";
 /// Longest output of a detached process that is passed on.
 const OUTPUT_MAX: usize = 1 << 20;
 /// How often it is looked whether the command should end.
@@ -39,6 +44,8 @@ pub fn start(app: &mut App<'_>, words: &[OsString]) -> Result<Exit> {
         false => Stdio::null(),
     };
     let mut child = Command::new("/proc/self/exe")
+        .arg0(OWN_NAME)
+        .envs(memory::limited_to().map(|limit| (budget::VARIABLE, limit.to_string())))
         .args(words)
         .current_dir(app.context.cwd())
         .stdin(stdin)

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde_json::{Map, json};
 use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Types, parse_size};
 use snowmelt_dataset::{CreateOptions, Kind, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 
@@ -10,6 +11,7 @@ use crate::app::{App, pool_of};
 use crate::args::CreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::Session;
 use crate::report;
 
@@ -38,19 +40,22 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         let exists = existing.is_some();
         let kind = if args.volume.is_some() { Kind::Volume } else { Kind::Filesystem };
         if args.parents > 0 && existing.as_ref().is_some_and(|existing| existing.record.kind == kind) {
-            return Ok(Exit::Ok);
+            return tell_json(app, args, &[], &[]).map(|()| Exit::Ok);
         }
         if exists && !args.dry_run {
             return Err(CliError::Failed(format!("{attempt}: dataset already exists")));
         }
         tell(app, args, &chosen, session)?;
+        let created = automount::missing(&session.datasets.catalog(), name);
         if args.dry_run {
+            if !exists {
+                tell_json(app, args, &created, &chosen)?;
+            }
             return match exists {
                 true => Err(CliError::Failed(format!("{attempt}: dataset already exists"))),
                 false => Ok(Exit::Ok),
             };
         }
-        let created = automount::missing(&session.datasets.catalog(), name);
         let properties = stored(&chosen);
         let options = CreateOptions { parents: args.parents > 0, properties };
         match &volume {
@@ -59,6 +64,7 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         }
         .map_err(report::failed(&attempt))?;
         app.record(session);
+        tell_json(app, args, &created, &chosen)?;
         if args.no_mount { Ok(Exit::Ok) } else { automount::mount_created(app, session, &created) }
     })
 }
@@ -108,7 +114,7 @@ fn new_volume(
 
 /// `-v` and `-P`.
 fn tell(app: &mut App<'_>, args: &CreateArgs, chosen: &[Assignment], session: &Session) -> Result<()> {
-    if !args.verbose && !args.parsable {
+    if args.json || (!args.verbose && !args.parsable) {
         return Ok(());
     }
     let out = &mut app.context.out;
@@ -131,5 +137,20 @@ fn tell(app: &mut App<'_>, args: &CreateArgs, chosen: &[Assignment], session: &S
             false => writeln!(out, "\t{property}={value}")?,
         }
     }
+    Ok(())
+}
+
+/// `--json`: the datasets that are new, those above first, and the properties that the last one was made with.
+fn tell_json(app: &mut App<'_>, args: &CreateArgs, created: &[String], chosen: &[Assignment]) -> Result<()> {
+    if !args.json {
+        return Ok(());
+    }
+    let properties: Map<_, _> =
+        assignments::stored(chosen).into_iter().map(|(name, value)| (name, value.into())).collect();
+    let mut document = json::document("snowmelt create");
+    document.insert("created".to_owned(), json!(created));
+    document.insert("properties".to_owned(), properties.into());
+    document.insert("dry_run".to_owned(), args.dry_run.into());
+    json::print(&mut app.context.out, document)?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde_json::json;
 use snowmelt_dataset::property::format_bytes;
 use snowmelt_dataset::{Catalog, DatasetError, DestroyPlan, Snapshot, snapshots_named};
 
@@ -10,6 +11,7 @@ use crate::app::App;
 use crate::args::DestroyArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::Session;
 use crate::report;
 
@@ -52,7 +54,7 @@ fn bookmark(app: &mut App<'_>, args: &DestroyArgs) -> Result<Exit> {
                 error => report::failed(&attempt)(error),
             })?;
             app.record(session);
-            Ok(Exit::Ok)
+            tell_json(app, args, vec![name.clone()], None)
         },
     )
 }
@@ -92,7 +94,7 @@ fn snapshots(
         drop(catalog);
         carry_out(app, session, args, &plan, &attempt)?;
     }
-    Ok(Exit::Ok)
+    tell_json(app, args, names_of(&plan), Some(plan.reclaim))
 }
 
 /// One line for each snapshot that cannot go, since tools look for them.
@@ -126,14 +128,14 @@ fn defer(app: &mut App<'_>, session: &Session, args: &DestroyArgs, snapshots: &[
     let plan = DestroyPlan { snapshots: snapshots.to_vec(), ..DestroyPlan::default() };
     tell_plan(app, args, &plan, false)?;
     if args.dry_run {
-        return Ok(Exit::Ok);
+        return tell_json(app, args, names_of(&plan), None);
     }
     for name in names::full_names(snapshots)? {
         let attempt = format!("cannot destroy snapshot {name}");
         session.datasets.destroy_deferred(&name).map_err(report::failed(&attempt))?;
     }
     app.record(session);
-    Ok(Exit::Ok)
+    tell_json(app, args, names_of(&plan), None)
 }
 
 fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<Exit> {
@@ -161,7 +163,7 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
         drop(catalog);
         carry_out(app, session, args, &plan, &attempt)?;
     }
-    Ok(Exit::Ok)
+    tell_json(app, args, names_of(&plan), None)
 }
 
 /// Destroys what is planned, with everything unmounted that goes.
@@ -183,14 +185,12 @@ fn carry_out(
 
 /// `-v` and `-p`: what goes, and what space that gives.
 fn tell_plan(app: &mut App<'_>, args: &DestroyArgs, plan: &DestroyPlan, with_space: bool) -> Result<()> {
-    if !args.verbose && !args.parsable {
+    if args.json || (!args.verbose && !args.parsable) {
         return Ok(());
     }
     let out = &mut app.context.out;
     let will = if args.dry_run { "would" } else { "will" };
-    let snapshots = plan.snapshots.iter().map(Snapshot::full_name);
-    let datasets = plan.datasets.iter().map(|dataset| dataset.name.clone());
-    for name in snapshots.chain(datasets) {
+    for name in names_of(plan) {
         match args.parsable {
             true => writeln!(out, "destroy\t{name}")?,
             false => writeln!(out, "{will} destroy {name}")?,
@@ -203,4 +203,26 @@ fn tell_plan(app: &mut App<'_>, args: &DestroyArgs, plan: &DestroyPlan, with_spa
         }
     }
     Ok(())
+}
+
+fn names_of(plan: &DestroyPlan) -> Vec<String> {
+    let snapshots = plan.snapshots.iter().map(Snapshot::full_name);
+    snapshots.chain(plan.datasets.iter().map(|dataset| dataset.name.clone())).collect()
+}
+
+/// `--json`: what went, or would go, and what space that gives, where that is known.
+fn tell_json(
+    app: &mut App<'_>,
+    args: &DestroyArgs,
+    destroyed: Vec<String>,
+    reclaim: Option<u64>,
+) -> Result<Exit> {
+    if args.json {
+        let mut document = json::document("snowmelt destroy");
+        document.insert("destroyed".to_owned(), json!(destroyed));
+        document.insert("reclaim".to_owned(), json!(reclaim));
+        document.insert("dry_run".to_owned(), args.dry_run.into());
+        json::print(&mut app.context.out, document)?;
+    }
+    Ok(Exit::Ok)
 }

@@ -2,11 +2,13 @@
 
 use std::os::unix::ffi::OsStringExt;
 
+use serde_json::{Map, Value};
 use snowmelt_dataset::diff::changed_objects;
 use snowmelt_dataset::property::{PropertyName, TextStyle};
 use snowmelt_dataset::{Catalog, DatasetError, Name, Objset};
 use snowmelt_fs::FsError;
-use snowmelt_fs::diff::{Differ, Format};
+use snowmelt_fs::diff::{Change, Differ, Difference, Format};
+use snowmelt_fs::manifest;
 use snowmelt_zpl::Filesystem;
 
 use super::files::Place;
@@ -14,6 +16,7 @@ use crate::app::App;
 use crate::args::DiffArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::output::json::{self, Listing};
 use crate::properties::{Entity, Reader};
 use crate::report;
 
@@ -43,13 +46,61 @@ pub fn run(app: &mut App<'_>, args: &DiffArgs) -> Result<Exit> {
         };
         let mut differ = Differ::new(&old_fs, &new_fs);
         let changed = changed.map(|object| object.map_err(Failure::Dataset));
-        differ.write(changed, &format, &mut app.context.out).map_err(|error| match error {
+        let out = &mut app.context.out;
+        let written = match args.json {
+            true => {
+                let mut listing = Listing::begin(out, "snowmelt diff", "changes")?;
+                let mut push = |difference| listing.push(out, item(&difference, &format.prefix));
+                let written = each(&mut differ, changed, &mut push);
+                written.and_then(|()| listing.end(out).map_err(FsError::Output).map_err(Failure::Fs))
+            }
+            false => differ.write(changed, &format, out),
+        };
+        written.map_err(|error| match error {
             Failure::Fs(FsError::Output(error)) => CliError::Output(error),
             Failure::Fs(error) => CliError::Failed(format!("Unable to diff: {}", chain(&error))),
             Failure::Dataset(error) => CliError::Failed(format!("Unable to diff: {}", chain(&error))),
         })?;
         Ok(Exit::Ok)
     })
+}
+
+/// Hands over what became of each object that changed.
+fn each(
+    differ: &mut Differ<'_, Objset, Objset>,
+    changed: impl Iterator<Item = std::result::Result<u64, Failure>>,
+    push: &mut impl FnMut(Difference) -> std::io::Result<()>,
+) -> std::result::Result<(), Failure> {
+    for object in changed {
+        for difference in differ.object(object?)? {
+            push(difference).map_err(FsError::Output)?;
+        }
+    }
+    Ok(())
+}
+
+/// A change as JSON. A file that was renamed is `path` now.
+fn item(difference: &Difference, prefix: &[u8]) -> Map<String, Value> {
+    let mut item = Map::new();
+    let (change, path, links) = match &difference.change {
+        Change::Added { path } => ("added", path, None),
+        Change::Removed { path } => ("removed", path, None),
+        Change::Modified { path } => ("modified", path, None),
+        Change::Linked { path, delta } => ("modified", path, Some(*delta)),
+        Change::Renamed { from, to } => {
+            json::insert_bytes(&mut item, "from", &[prefix, from].concat());
+            ("renamed", to, None)
+        }
+    };
+    json::insert_bytes(&mut item, "path", &[prefix, path].concat());
+    item.insert("change".to_owned(), change.into());
+    item.insert("type".to_owned(), manifest::letter(difference.kind).into());
+    item.insert("ino".to_owned(), difference.object.into());
+    item.insert("ctime".to_owned(), json::nanoseconds(difference.ctime));
+    if let Some(links) = links {
+        item.insert("links".to_owned(), links.into());
+    }
+    item
 }
 
 /// The directory that paths begin with: where the filesystem is mounted, or would be. One that has no place has the name.

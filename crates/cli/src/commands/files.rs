@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::context::Context;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::output::json::Listing;
 use crate::properties::Entity;
 use crate::report;
 
@@ -128,13 +129,28 @@ pub fn each(
     places: &[OsString],
     work: impl Fn(&mut App<'_>, &OsStr, Place) -> Result<()>,
 ) -> Result<Exit> {
+    each_listed(app, places, None, |app, text, place, _| work(app, text, place))
+}
+
+/// The same, with the list of files that becomes the JSON document of `command`, if that is asked for.
+///
+/// # Errors
+/// As [`each`].
+pub fn each_listed(
+    app: &mut App<'_>,
+    places: &[OsString],
+    command: Option<&str>,
+    work: impl Fn(&mut App<'_>, &OsStr, Place, Option<&mut Listing>) -> Result<()>,
+) -> Result<Exit> {
     let names: Vec<String> =
         places.iter().map(|place| without_path(&place.to_string_lossy()).to_owned()).collect();
     app.on_datasets(&names, |app, session| {
         let catalog = session.datasets.catalog();
         let mut failed = false;
+        let begin = |command| Listing::begin(&mut app.context.out, command, "files");
+        let mut listing = command.map(begin).transpose()?;
         for text in places {
-            match Place::find(&catalog, text).and_then(|place| work(app, text, place)) {
+            match Place::find(&catalog, text).and_then(|place| work(app, text, place, listing.as_mut())) {
                 Ok(()) => {}
                 Err(error @ CliError::Output(_)) => return Err(error),
                 Err(error) => {
@@ -143,6 +159,7 @@ pub fn each(
                 }
             }
         }
+        listing.map_or(Ok(()), |listing| listing.end(&mut app.context.out))?;
         Ok(Exit::unless(failed))
     })
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde_json::Map;
 use snowmelt_fs::{Event, Node, Walk};
 use snowmelt_zpl::FileKind;
 
@@ -11,6 +12,7 @@ use crate::args::FindArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::glob::Pattern;
+use crate::output::json;
 
 /// Finds files by name, type and depth.
 ///
@@ -19,7 +21,9 @@ use crate::glob::Pattern;
 pub fn run(app: &mut App<'_>, args: &FindArgs) -> Result<Exit> {
     app.is_streaming = true;
     let wanted = Wanted::new(args)?;
-    files::each(app, &args.paths, |app, _, place| {
+    let command = args.json.then_some("snowmelt find");
+    files::each_listed(app, &args.paths, command, |app, _, place, mut listing| {
+        let name = place.name.clone();
         let opened = place.open()?;
         let is_terminal = app.context.is_terminal_out() && !args.zero;
         let walk = Walk::new(&opened.fs, opened.object).map_err(|error| CliError::Failed(chain(&error)))?;
@@ -32,6 +36,14 @@ pub fn run(app: &mut App<'_>, args: &FindArgs) -> Result<Exit> {
                 Ok(Event::Node(node)) if wanted.includes(&node, opened.last_name().unwrap_or_default()) => {
                     let path = full_path(&opened.path, &node.path);
                     let out = &mut app.context.out;
+                    if let Some(listing) = &mut listing {
+                        let mut item = Map::new();
+                        item.insert("dataset".to_owned(), name.as_str().into());
+                        json::insert_bytes(&mut item, "path", &path);
+                        json::insert_attributes(&mut item, node.object, &node.attributes);
+                        listing.push(out, item)?;
+                        continue;
+                    }
                     out.write_all(&printable(&path, is_terminal))?;
                     out.write_all(if args.zero { b"\0" } else { b"\n" })?;
                 }

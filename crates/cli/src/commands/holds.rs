@@ -1,5 +1,6 @@
 //! `holds`.
 
+use serde_json::{Map, Value, json};
 use snowmelt_dataset::property::format_time;
 
 use super::names;
@@ -7,6 +8,7 @@ use crate::app::App;
 use crate::args::HoldsArgs;
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::output::json;
 use crate::output::table::{self, Column};
 use crate::report;
 
@@ -35,6 +37,10 @@ pub fn run(app: &mut App<'_>, args: &HoldsArgs) -> Result<Exit> {
                 }
             }
         }
+        if args.json {
+            json::print(&mut app.context.out, document(&found))?;
+            return Ok(Exit::unless(failed));
+        }
         let rows: Vec<Vec<String>> = app.context.with_style(args.parsable, |style| {
             found.into_iter().map(|(name, tag, when)| vec![name, tag, format_time(when, style)]).collect()
         });
@@ -44,4 +50,16 @@ pub fn run(app: &mut App<'_>, args: &HoldsArgs) -> Result<Exit> {
         }
         Ok(Exit::unless(failed))
     })
+}
+
+/// The holds of each snapshot: tag, and when it was made.
+fn document(found: &[(String, String, u64)]) -> Map<String, Value> {
+    let mut holds = Map::new();
+    for (snapshot, tag, when) in found {
+        let of_snapshot = holds.entry(snapshot.as_str()).or_insert_with(|| json!({}));
+        of_snapshot[tag] = json!(when);
+    }
+    let mut document = json::document("snowmelt holds");
+    document.insert("holds".to_owned(), holds.into());
+    document
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use serde_json::json;
 use snowmelt_rsync::index::{Builder, Index, IndexError, Replacement, Unread, changed_paths, scan, update};
 use snowmelt_rsync::source::Time;
 
@@ -13,6 +14,7 @@ use crate::app::App;
 use crate::args::IndexArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 
 /// Longest line of a log: a name has at most 4 KiB, of which each byte may be told as five.
 const LINE_MAX: u64 = 64 << 10;
@@ -47,7 +49,14 @@ pub fn run(app: &mut App<'_>, args: &IndexArgs) -> Result<Exit> {
     let files = builder.files().map_err(|error| failed(&error))?;
     let bytes = builder.finish(begun).map_err(|error| failed(&error))?;
     replacement.commit(&bytes).map_err(|error| failed(&error))?;
-    if !args.quiet {
+    if args.json {
+        let mut document = json::document("snowmelt index");
+        document.insert("index".to_owned(), json!(file.display().to_string()));
+        document.insert("files".to_owned(), json!(files));
+        document.insert("bytes".to_owned(), json!(bytes.len()));
+        document.insert("unread".to_owned(), json!(unread.len()));
+        json::print(&mut app.context.out, document)?;
+    } else if !args.quiet {
         writeln!(app.context.out, "{files} files in {}, {} bytes", file.display(), bytes.len())?;
     }
     tell(app, &directory, &unread);

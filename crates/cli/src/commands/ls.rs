@@ -4,6 +4,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use jiff::tz::TimeZone;
+use serde_json::Map;
+use snowmelt_dataset::property::format_bytes;
 use snowmelt_fs::{Listed, list};
 use snowmelt_zpl::{FileKind, Filesystem, Objects, Timestamp};
 
@@ -12,6 +14,7 @@ use crate::app::App;
 use crate::args::LsArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::output::json;
 
 /// Most levels that `-R` goes down: no sane tree is deeper, and a damaged one may have no bottom.
 const DEPTH_MAX: usize = 1000;
@@ -24,27 +27,66 @@ pub fn run(app: &mut App<'_>, args: &LsArgs) -> Result<Exit> {
     app.is_streaming = true;
     let several = args.paths.len() > 1;
     let zone = app.context.time_zone();
-    files::each(app, &args.paths, |app, text, place| {
+    let command = args.json.then_some("snowmelt ls");
+    files::each_listed(app, &args.paths, command, |app, text, place, listing| {
+        let name = place.name.clone();
         let opened = place.open()?;
         let is_terminal = app.context.is_terminal_out();
         let out = &mut app.context.out;
         let style = Style { args, zone: &zone, is_terminal };
-        if several {
+        let mut form = match listing {
+            Some(listing) => Form::Json { listing, dataset: &name },
+            None => Form::Text(&style),
+        };
+        if several && !args.json {
             out.write_all(&printable(text.as_bytes(), is_terminal))?;
             out.write_all(b":\n")?;
         }
         if args.directory || !opened.is_directory()? {
             let name = if opened.path.is_empty() { b"." } else { opened.path.as_slice() };
             let one = itself(&opened.fs, name, opened.object)?;
-            return print(out, &[one], &style);
+            return form.print(out, None, &[one]);
         }
-        let failures = directory(&opened.fs, &opened.path, opened.object, &style, out)?;
+        let failures = directory(&opened.fs, &opened.path, opened.object, (args, &mut form), out)?;
         if failures.is_empty() {
             return Ok(());
         }
         failures.iter().for_each(|failure| app.context.complain(failure));
         Err(CliError::Failed(format!("some of '{}' could not be read", text.to_string_lossy())))
     })
+}
+
+/// How files are printed.
+enum Form<'a> {
+    Text(&'a Style<'a>),
+    Json { listing: &'a mut json::Listing, dataset: &'a str },
+}
+
+impl Form<'_> {
+    /// Prints what is in a directory; `None`: a file or directory itself, whose name is its path.
+    fn print(&mut self, out: &mut impl Write, directory: Option<&[u8]>, entries: &[Listed]) -> Result<()> {
+        match self {
+            Self::Text(style) => print(out, entries, style),
+            Self::Json { listing, dataset } => {
+                for entry in entries {
+                    let mut item = Map::new();
+                    item.insert("dataset".to_owned(), (*dataset).into());
+                    json::insert_bytes(&mut item, "path", &below(directory.unwrap_or_default(), &entry.name));
+                    json::insert_attributes(&mut item, entry.object, &entry.attributes);
+                    if let Some(target) = &entry.target {
+                        json::insert_bytes(&mut item, "target", target);
+                    }
+                    listing.push(out, item)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The path of a name in a directory.
+fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 struct Style<'a> {
@@ -68,7 +110,7 @@ fn directory<O: Objects>(
     fs: &Filesystem<O>,
     path: &[u8],
     object: u64,
-    style: &Style<'_>,
+    (args, form): (&LsArgs, &mut Form<'_>),
     out: &mut impl Write,
 ) -> Result<Vec<String>> {
     let mut failures = Vec::new();
@@ -88,22 +130,20 @@ fn directory<O: Objects>(
         };
         failures.extend(listing.failures.iter().map(|error| chain(error)));
         let mut entries = listing.entries;
-        entries.retain(|entry| style.args.all || !entry.name.starts_with(b"."));
-        if style.args.recursive {
+        entries.retain(|entry| args.all || !entry.name.starts_with(b"."));
+        if let (true, Form::Text(style)) = (args.recursive, &*form) {
             if depth > 0 {
                 writeln!(out)?;
             }
             out.write_all(&printable(if path.is_empty() { b"." } else { &path }, style.is_terminal))?;
             out.write_all(b":\n")?;
         }
-        print(out, &entries, style)?;
-        if !style.args.recursive || depth >= DEPTH_MAX {
+        form.print(out, Some(&path), &entries)?;
+        if !args.recursive || depth >= DEPTH_MAX {
             continue;
         }
         for entry in entries.iter().rev().filter(|entry| entry.attributes.kind() == FileKind::Directory) {
-            let below =
-                if path.is_empty() { entry.name.clone() } else { [&path, &b"/"[..], &entry.name].concat() };
-            pending.push((below, entry.object, depth + 1));
+            pending.push((below(&path, &entry.name), entry.object, depth + 1));
         }
     }
     Ok(failures)
@@ -115,7 +155,7 @@ fn print(out: &mut impl Write, entries: &[Listed], style: &Style<'_>) -> Result<
     let links = width(&|e| e.attributes.links.to_string());
     let owner = width(&|e| e.attributes.uid.to_string());
     let group = width(&|e| e.attributes.gid.to_string());
-    let size = width(&size_text);
+    let size = width(&|e| size_text(e, style.args.human));
     for entry in entries {
         if long {
             let a = &entry.attributes;
@@ -126,7 +166,7 @@ fn print(out: &mut impl Write, entries: &[Listed], style: &Style<'_>) -> Result<
                 a.links,
                 a.uid,
                 a.gid,
-                size_text(entry),
+                size_text(entry, style.args.human),
                 time_text(a.mtime, style.zone),
             )?;
         }
@@ -141,9 +181,10 @@ fn print(out: &mut impl Write, entries: &[Listed], style: &Style<'_>) -> Result<
 }
 
 /// Of devices, their numbers.
-fn size_text(entry: &Listed) -> String {
+fn size_text(entry: &Listed, human: bool) -> String {
     match entry.attributes.rdev {
         Some((major, minor)) => format!("{major}, {minor}"),
+        None if human => format_bytes(entry.attributes.size),
         None => entry.attributes.size.to_string(),
     }
 }

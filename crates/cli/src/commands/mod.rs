@@ -4,6 +4,7 @@ pub mod bookmark;
 pub mod cat;
 pub mod check;
 pub mod clone;
+pub mod complete;
 pub mod create;
 pub mod destroy;
 pub mod diff;

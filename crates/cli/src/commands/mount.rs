@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, json};
 use snowmelt_dataset::property::{PropertyName, Source, TextStyle};
 use snowmelt_dataset::{Catalog, Dataset, Kind};
 use snowmelt_fs::vfs::{Atime, VfsOptions};
@@ -20,6 +21,7 @@ use crate::app::{App, pool_of};
 use crate::args::MountArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::{Session, stream_index};
 use crate::properties::{Entity, Reader};
 use crate::report;
@@ -53,7 +55,7 @@ pub fn run(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
 
 fn run_once(app: &mut App<'_>, args: &MountArgs) -> Result<Exit> {
     match (&args.dataset, args.all) {
-        (None, false) => return list(app),
+        (None, false) => return list(app, args.json),
         (Some(_), true) if !args.detached && !args.foreground && !app.is_served() => {
             return Err(CliError::Usage("too many arguments".to_owned()));
         }
@@ -120,9 +122,23 @@ fn stream_file(app: &App<'_>, args: &MountArgs) -> Result<Option<PathBuf>> {
 }
 
 /// `tank/home                       /tank/home`, as `zfs mount` prints it.
-fn list(app: &mut App<'_>) -> Result<Exit> {
+fn list(app: &mut App<'_>, as_json: bool) -> Result<Exit> {
     let mounted =
         snowmelt_fuse::mounted().map_err(|error| CliError::failed("cannot tell what is mounted", &error))?;
+    if as_json {
+        let mut datasets = Map::new();
+        for mounted in mounted {
+            let dir = mounted.dir.to_string_lossy().into_owned();
+            let item = json!({ "filesystem": mounted.name, "mountpoint": dir });
+            // What is mounted twice has one entry under its name, as in ZFS, and another under its directory.
+            let key = if datasets.contains_key(&mounted.name) { dir } else { mounted.name };
+            datasets.insert(key, item);
+        }
+        let mut document = json::document("zfs mount");
+        document.insert("datasets".to_owned(), datasets.into());
+        json::print(&mut app.context.out, document)?;
+        return Ok(Exit::Ok);
+    }
     for mounted in mounted {
         writeln!(app.context.out, "{:<30}  {}", mounted.name, mounted.dir.display())?;
     }

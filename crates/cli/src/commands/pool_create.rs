@@ -18,6 +18,7 @@ use crate::args::PoolCreateArgs;
 use crate::cache;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::keys::{KeySource, Told, UserKey};
 use crate::pools::pins::{self, Pin, Pins};
 use crate::pools::{Owner, entry, pool_options, random_guid, waiting};
@@ -44,6 +45,14 @@ pub fn run(app: &mut App<'_>, args: &PoolCreateArgs) -> Result<Exit> {
     if args.dry_run {
         let paths: Vec<_> =
             places.iter().map(|(location, _)| location.path().display().to_string()).collect();
+        if args.json {
+            let mut document = json::document("snowmelt pool create");
+            document.insert("pool".to_owned(), name.into());
+            document.insert("vdevs".to_owned(), paths.into());
+            document.insert("dry_run".to_owned(), true.into());
+            json::print(&mut app.context.out, document)?;
+            return Ok(Exit::Ok);
+        }
         let what = if paths.len() > 1 { "a mirror of " } else { "" };
         writeln!(app.context.out, "would create '{name}' in {what}{}", paths.join(" and "))?;
         return Ok(Exit::Ok);

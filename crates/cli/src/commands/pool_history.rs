@@ -2,12 +2,14 @@
 
 use std::io::Write;
 
+use serde_json::{Map, Value, json};
 use snowmelt_dataset::text::visible_name;
 
 use crate::app::App;
 use crate::args::PoolHistoryArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::request::{Reply, Request};
 
 /// Shows what was done to pools.
@@ -29,12 +31,18 @@ pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
     if args.pools.is_empty() {
         known = app.places.all();
     }
+    let mut pools = Map::new();
     let zone = app.context.time_zone();
     for pool in known {
         let lines = match app.query(&pool, &Request::History)? {
             Reply::History(lines) => lines,
             _ => return Err(CliError::Failed("the owner's answer is to another question".to_owned())),
         };
+        if args.json {
+            let lines = lines.iter().map(|(when, what)| json!({ "time": when, "command": what }));
+            pools.insert(pool.label.name.clone(), Value::Array(lines.collect()));
+            continue;
+        }
         let out = &mut app.context.out;
         writeln!(out, "History for '{}':", pool.label.name)?;
         for (when, what) in lines {
@@ -45,6 +53,11 @@ pub fn run(app: &mut App<'_>, args: &PoolHistoryArgs) -> Result<Exit> {
             writeln!(out, "{} {what}", time.unwrap_or_else(|_| when.to_string()))?;
         }
         writeln!(out)?;
+    }
+    if args.json {
+        let mut document = json::document("snowmelt pool history");
+        document.insert("pools".to_owned(), pools.into());
+        json::print(&mut app.context.out, document)?;
     }
     Ok(Exit::unless(failed))
 }

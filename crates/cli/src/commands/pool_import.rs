@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value, json};
 use snowmelt_dataset::name::check_pool;
 use snowmelt_dataset::text::visible_name;
 use snowmelt_pool::Rewind;
@@ -17,6 +18,7 @@ use crate::cache;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::keys::{self, KeySource, Stdin, Told};
 use crate::pools::pins::{self, Pins};
 use crate::pools::{KnownPool, Owner, acquire_alone, acquire_txg, look_at_txg, waiting};
@@ -39,7 +41,7 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
         if args.cache.cache.is_some() {
             return Err(CliError::Usage("a cache is that of one pool: name it".to_owned()));
         }
-        return if args.all { import_all(app, found, &options) } else { show(app, &found) };
+        return if args.all { import_all(app, found, &options) } else { show(app, &found, args.json) };
     };
     let mut matching = found.into_iter().filter(|pool| {
         pool.label.name == *wanted || pool.label.guid.to_string() == *wanted || is_path_of(app, pool, wanted)
@@ -75,9 +77,12 @@ fn rewind(args: &PoolImportArgs) -> Rewind {
 }
 
 /// Tells what going back would come to.
-fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind) -> Result<()> {
+fn would_rewind(app: &mut App<'_>, pool: &KnownPool, rewind: Rewind, as_json: bool) -> Result<()> {
     let attempt = format!("cannot import '{}'", pool.label.name);
     let owner = look_at_txg(app.context, &pool.location, &attempt, rewind)?;
+    if as_json {
+        return rewound_json(app, &owner, true);
+    }
     let told = rewound(app, &owner, "would be");
     let name = &pool.label.name;
     let told =
@@ -104,6 +109,25 @@ fn rewound(app: &App<'_>, owner: &Owner, is: &str) -> Option<String> {
     })
 }
 
+/// The same as JSON, also where nothing is discarded.
+fn rewound_json(app: &mut App<'_>, owner: &Owner, dry_run: bool) -> Result<()> {
+    let session = owner.session();
+    let report = session.datasets.pool().open_report();
+    let mut document = json::document("snowmelt pool import");
+    for (key, value) in [
+        ("pool", json!(session.name())),
+        ("txg", json!(report.txg)),
+        ("time", json!(report.time)),
+        ("discarded_txgs", json!(report.passed_over.len())),
+        ("discarded_seconds", json!(report.lost)),
+        ("dry_run", json!(dry_run)),
+    ] {
+        document.insert(key.to_owned(), value);
+    }
+    json::print(&mut app.context.out, document)?;
+    Ok(())
+}
+
 /// How a pool is imported.
 struct ImportOptions<'a> {
     new_name: Option<&'a str>,
@@ -121,6 +145,7 @@ struct ImportOptions<'a> {
     cache: &'a CacheArgs,
     /// Nothing is mounted.
     no_mount: bool,
+    json: bool,
 }
 
 impl<'a> ImportOptions<'a> {
@@ -151,6 +176,7 @@ impl<'a> ImportOptions<'a> {
             key: args.key.source(context),
             cache: &args.cache,
             no_mount: args.no_mount,
+            json: args.json,
         })
     }
 }
@@ -201,8 +227,15 @@ fn is_known(app: &App<'_>, pool: &KnownPool) -> bool {
     app.places.find(&pool.label.name).is_some_and(|known| known.label.guid == pool.label.guid)
 }
 
-fn show(app: &mut App<'_>, found: &[KnownPool]) -> Result<Exit> {
+fn show(app: &mut App<'_>, found: &[KnownPool], as_json: bool) -> Result<Exit> {
     let importable: Vec<_> = found.iter().filter(|pool| !is_known(app, pool)).collect();
+    if as_json {
+        let pools: Vec<_> = importable.iter().map(|pool| importable_json(pool)).collect();
+        let mut document = json::document("snowmelt pool import");
+        document.insert("pools".to_owned(), pools.into());
+        json::print(&mut app.context.out, document)?;
+        return Ok(Exit::unless(importable.is_empty()));
+    }
     if importable.is_empty() {
         app.context.complain("no pools available to import");
         return Ok(Exit::Failed);
@@ -217,15 +250,32 @@ fn show(app: &mut App<'_>, found: &[KnownPool]) -> Result<Exit> {
         writeln!(out, "   pool: {name}\n     id: {}\n  state: ONLINE", pool.label.guid)?;
         writeln!(out, " action: The pool can be imported using its name or numeric identifier.\n config:\n")?;
         writeln!(out, "\t{name}  ONLINE")?;
-        let mut paths = paths_of(&pool.location);
-        paths.sort();
-        paths.dedup();
-        for path in paths {
+        for path in members(pool) {
             let shown = visible_name(path.as_os_str().as_encoded_bytes());
             writeln!(out, "\t  {shown}  {}", state_of(&path))?;
         }
     }
     Ok(Exit::Ok)
+}
+
+fn members(pool: &KnownPool) -> Vec<PathBuf> {
+    let mut paths = paths_of(&pool.location);
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+fn importable_json(pool: &KnownPool) -> Value {
+    let vdevs: Map<_, _> = members(pool)
+        .iter()
+        .map(|path| (path.display().to_string(), json!({ "state": state_of(path) })))
+        .collect();
+    json!({
+        "name": pool.label.name,
+        "pool_guid": pool.label.guid.to_string(),
+        "state": "ONLINE",
+        "vdevs": vdevs,
+    })
 }
 
 fn state_of(path: &Path) -> &'static str {
@@ -262,7 +312,7 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     };
     if let Some(other) = app.places.find(name).filter(is_other) {
         return Err(CliError::Failed(format!(
-            "{attempt}: a pool with that name already exists at {}\nuse the form 'pool import <pool | id> <newpool>' to \
+            "{attempt}: a pool with that name already exists at {}\nuse the form 'zpool import <pool | id> <newpool>' to \
              give it a new name",
             other.location.path().display()
         )));
@@ -287,7 +337,12 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
         )));
     }
     if options.dry_run {
-        return would_rewind(app, &KnownPool { label: pool.label.clone(), location }, options.rewind);
+        return would_rewind(
+            app,
+            &KnownPool { label: pool.label.clone(), location },
+            options.rewind,
+            options.json,
+        );
     }
     if location.is_read_only() {
         // That it can be read at all.
@@ -297,7 +352,10 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
     let owner = acquire_txg(app.context, &location, &attempt, options.rewind)?;
     // What is written now makes the older txg the newest.
     app.record(owner.session());
-    let told = rewound(app, &owner, "is");
+    let told = rewound(app, &owner, "is").filter(|_| !options.json);
+    if options.json {
+        rewound_json(app, &owner, false)?;
+    }
     owner.close()?;
     if let Some(told) = told {
         writeln!(app.context.out, "{told}")?;

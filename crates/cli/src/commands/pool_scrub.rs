@@ -19,6 +19,7 @@ use crate::args::{PoolScrubArgs, Program};
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::facts::ScanFacts;
+use crate::output::json;
 use crate::pools::Session;
 use crate::progress::Progress;
 
@@ -193,10 +194,20 @@ fn work(
         ScrubState::Scanning => Err(CliError::Failed(format!(
             "cannot scrub {name}: interrupted; 'snowmelt pool scrub {name}' goes on with it"
         ))),
-        _ if Program::of(&app.context.args).0 == Program::Zpool => Ok(Exit::Ok),
+        _ if Program::of(&app.context.args).0 == Program::Zpool && !args.json => Ok(Exit::Ok),
         state => {
-            let zone = app.context.time_zone();
-            scan_text::print(&mut app.context.out, name, &ScanFacts::from(status), &zone)?;
+            let (zone, facts) = (app.context.time_zone(), ScanFacts::from(status));
+            if args.json {
+                let mut document = json::document("snowmelt pool scrub");
+                document.insert("pool".to_owned(), name.into());
+                document.insert("scan_stats".to_owned(), scan_text::document(&facts).into());
+                json::print(&mut app.context.out, document)?;
+            } else {
+                let mut text = Vec::new();
+                scan_text::print(&mut text, name, &facts, &zone)?;
+                let text = app.context.spoken(&String::from_utf8_lossy(&text)).into_owned();
+                app.context.out.write_all(text.as_bytes())?;
+            }
             app.context.out.flush()?;
             Ok(Exit::unless(state == ScrubState::Finished && status.errors > 0))
         }

@@ -151,11 +151,13 @@ fn print(
         let scan = pool.scan.as_ref();
         resilver.ended == 0 || scan.is_none_or(|scan| scan.started <= resilver.started)
     });
+    let mut text = Vec::new();
     match (&resilver, &pool.scan) {
-        (Some(resilver), _) => scan_text::print_resilver(out, &pool.name, resilver, zone)?,
-        (None, Some(scan)) => scan_text::print(out, &pool.name, scan, zone)?,
+        (Some(resilver), _) => scan_text::print_resilver(&mut text, &pool.name, resilver, zone)?,
+        (None, Some(scan)) => scan_text::print(&mut text, &pool.name, scan, zone)?,
         (None, None) => {}
     }
+    out.write_all(program.spoken(&String::from_utf8_lossy(&text)).as_bytes())?;
     if let Some(comment) = pool.comment.as_ref().filter(|comment| !comment.is_empty()) {
         writeln!(out, "comment: {comment}")?;
     }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde_json::json;
 use snowmelt_dataset::CleanOptions;
 use snowmelt_dataset::property::format_bytes;
 
@@ -9,6 +10,7 @@ use crate::app::App;
 use crate::args::PoolTrimArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::report;
 
 /// Moves what is alive out of segments that are mostly dead, gives these back, and tells the medium below what is free.
@@ -26,7 +28,20 @@ pub fn run(app: &mut App<'_>, args: &PoolTrimArgs) -> Result<Exit> {
         let report = session.datasets.clean(&CleanOptions::default()).map_err(report::failed(&attempt))?;
         let attempted = |error| CliError::failed(&attempt, &error);
         let trimmed = session.datasets.pool().trim().map_err(attempted)?;
-        if args.verbose {
+        if args.json {
+            let mut document = json::document("snowmelt pool trim");
+            for (key, value) in [
+                ("pool", json!(name)),
+                ("freed", json!(report.freed)),
+                ("segments", json!(report.segments)),
+                ("copied", json!(report.copied)),
+                ("trimmed", json!(trimmed)),
+                ("unreadable", json!(report.unreadable)),
+            ] {
+                document.insert(key.to_owned(), value);
+            }
+            json::print(&mut app.context.out, document)?;
+        } else if args.verbose {
             let (freed, copied) = (format_bytes(report.freed), format_bytes(report.copied));
             let segments = report.segments;
             writeln!(

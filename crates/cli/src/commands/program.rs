@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Command;
+use clap_complete::Shell;
 use serde_json::json;
 
 use crate::app::App;
@@ -15,26 +16,45 @@ use crate::output::json;
 /// The release of OpenZFS whose `zfs` and `zpool` are stood in for.
 const OPENZFS: &str = "2.3.0";
 
+/// Scripts that ask [`super::complete`], so that they know the names of pools, datasets and snapshots.
+const BASH: &str = include_str!("../completions/snowmelt.bash");
+const ZSH: &str = include_str!("../completions/snowmelt.zsh");
+const FISH: &str = include_str!("../completions/snowmelt.fish");
+
 /// Prints completions for a shell.
 ///
 /// # Errors
 /// When output fails.
 pub fn completions(app: &mut App<'_>, args: &CompletionsArgs) -> Result<Exit> {
-    // Into memory first: the generator takes a broken pipe for a bug.
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "snowmelt", &mut text);
+    let text = match args.shell {
+        Shell::Bash => BASH.into(),
+        Shell::Zsh => ZSH.into(),
+        Shell::Fish => FISH.into(),
+        // Of other shells only words of the grammar are completed.
+        shell => {
+            // Into memory first: the generator takes a broken pipe for a bug.
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "snowmelt", &mut text);
+            text
+        }
+    };
     app.context.out.write_all(&text)?;
     Ok(Exit::Ok)
 }
 
-/// Prints two lines as `zfs version` does: of the commands, and of what they command.
+/// Prints two lines as `zfs version` does: of the commands, and of what they command. Of the program itself, JSON.
 ///
 /// # Errors
 /// When output fails.
 pub fn version(app: &mut App<'_>, program: Program, args: &VersionArgs) -> Result<Exit> {
     let version = format!("{OPENZFS}-snowmelt{}", env!("CARGO_PKG_VERSION"));
     let (user, kernel) = (format!("zfs-{version}"), format!("zfs-kmod-{version}"));
-    if args.json {
+    if program == Program::Snowmelt {
+        let mut document = json::document("snowmelt version");
+        document.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+        document.insert("zfs_version".to_owned(), OPENZFS.into());
+        json::print(&mut app.context.out, document)?;
+    } else if args.json {
         let mut document = json::document(&format!("{} version", program.name()));
         document.insert("zfs_version".to_owned(), json!({ "userland": user, "kernel": kernel }));
         json::print(&mut app.context.out, document)?;

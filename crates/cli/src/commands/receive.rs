@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use serde_json::{Value, json};
 use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::receive::{Confinement, Naming, Observer, ReceiveEvent, ReceiveOptions, resume_token};
 use snowmelt_dataset::{DatasetError, ReceiveError};
@@ -17,6 +18,7 @@ use crate::app::App;
 use crate::args::ReceiveArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::Session;
 use crate::progress::Progress;
 use crate::report;
@@ -113,7 +115,7 @@ fn receive(
         true => None,
         false => automount::Before::receive(app, session)?,
     };
-    let progress = (args.verbose == 0).then(|| Progress::bytes(app.context, None));
+    let progress = (args.verbose == 0 || args.json).then(|| Progress::bytes(app.context, None));
     let input = app
         .context
         .stdin
@@ -121,10 +123,16 @@ fn receive(
         .map_err(|error| CliError::failed("cannot read standard input", &error))?;
     let cancelled = app.context.cancelled.clone();
     let input = Interruptible { file: input, cancelled: &cancelled, session };
-    let teller =
-        Teller { app: Mutex::new(app), args, begun: Mutex::new(Instant::now()), progress: &progress };
+    let teller = Teller {
+        app: Mutex::new(app),
+        args,
+        begun: Mutex::new(Instant::now()),
+        progress: &progress,
+        taken: Mutex::default(),
+    };
     let observer = Observer { event: &|event| teller.tell(event), cancelled: &cancelled };
     let result = session.datasets.receive(target, input, options, &observer);
+    let taken = teller.taken.into_inner().unwrap_or_default();
     if let Some(progress) = progress {
         progress.finish();
     }
@@ -134,6 +142,13 @@ fn receive(
         Ok(_) => {
             if !args.dry_run {
                 app.record(session);
+            }
+            if args.json {
+                let mut document = json::document("snowmelt receive");
+                document.insert("received".to_owned(), taken.received.into());
+                document.insert("skipped".to_owned(), taken.skipped.into());
+                document.insert("dry_run".to_owned(), args.dry_run.into());
+                json::print(&mut app.context.out, document)?;
             }
             Ok(Exit::unless(!mounted))
         }
@@ -171,7 +186,14 @@ fn correct(app: &mut App<'_>, session: &Session, args: &ReceiveArgs) -> Result<E
     progress.finish();
     let done = result.map_err(|error| CliError::Failed(report::receive_error(target, &error)))?;
     app.record(session);
-    if args.verbose > 0 {
+    if args.json {
+        let mut document = json::document("snowmelt receive");
+        document.insert("corrected".to_owned(), json!(done.snapshots));
+        document.insert("blocks".to_owned(), done.blocks.into());
+        document.insert("bytes".to_owned(), done.bytes.into());
+        document.insert("damaged".to_owned(), done.damaged.into());
+        json::print(&mut app.context.out, document)?;
+    } else if args.verbose > 0 {
         let (blocks, bytes) = (done.blocks, format_bytes(done.bytes));
         writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", done.snapshots.join(", "))?;
     }
@@ -208,12 +230,47 @@ struct Teller<'a, 'b, 'c> {
     args: &'c ReceiveArgs,
     begun: Mutex<Instant>,
     progress: &'c Option<Progress>,
+    taken: Mutex<Taken>,
+}
+
+/// What `--json` prints at the end.
+#[derive(Default)]
+struct Taken {
+    received: Vec<Value>,
+    skipped: Vec<String>,
+}
+
+impl Taken {
+    fn note(&mut self, event: &ReceiveEvent) {
+        match event {
+            ReceiveEvent::Begin { source, target, incremental } => {
+                self.received
+                    .push(json!({ "source": source, "snapshot": target, "incremental": incremental }));
+            }
+            ReceiveEvent::End { bytes, .. } => {
+                if let Some(last) = self.received.last_mut() {
+                    last["bytes"] = json!(bytes);
+                }
+            }
+            ReceiveEvent::Skipped { target } => {
+                // It has begun, and is no more than that.
+                self.received.retain(|one| one["snapshot"] != target.as_str());
+                self.skipped.push(target.clone());
+            }
+            _ => {}
+        }
+    }
 }
 
 impl Teller<'_, '_, '_> {
     fn tell(&self, event: ReceiveEvent) {
         let Ok(mut app) = self.app.lock() else { return };
-        if self.args.verbose == 0 {
+        if self.args.json
+            && let Ok(mut taken) = self.taken.lock()
+        {
+            taken.note(&event);
+        }
+        if self.args.verbose == 0 || self.args.json {
             match event {
                 ReceiveEvent::Note(note) => app.context.complain(note),
                 ReceiveEvent::Begin { target, .. } => {

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use snowmelt_dataset::text::visible_name;
 use snowmelt_fs::restore::{
     Existing, Failure, LeftOut, Observer, Owners, RestoreOptions, Summary, VolumeOptions, restore,
@@ -17,6 +18,7 @@ use crate::args::RestoreArgs;
 use crate::context::Context;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::progress::Progress;
 
 /// Copies files, or a volume, out of a snapshot.
@@ -61,6 +63,11 @@ fn volume(app: &mut App<'_>, args: &RestoreArgs, place: &Place, target: &Path) -
         progress.finish();
     }
     restored.map_err(|error| CliError::failed(&attempt, &error))?;
+    if args.json {
+        let mut document = json::document("snowmelt restore");
+        document.insert("size".to_owned(), info.size.into());
+        json::print(&mut app.context.out, document)?;
+    }
     Ok(Exit::Ok)
 }
 
@@ -86,6 +93,9 @@ fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -
     if summary.left_out != LeftOut::default() {
         app.context.complain(summary.left_out);
     }
+    if args.json {
+        tell_json(app, &summary)?;
+    }
     match (summary.failures, done(&summary)) {
         (0, _) => Ok(Exit::Ok),
         (_, 0) => Ok(Exit::Failed),
@@ -94,6 +104,27 @@ fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -
             Ok(Exit::Partial)
         }
     }
+}
+
+fn tell_json(app: &mut App<'_>, summary: &Summary) -> Result<()> {
+    let mut document = json::document("snowmelt restore");
+    for (key, count) in [
+        ("directories", summary.directories),
+        ("files", summary.files),
+        ("bytes", summary.bytes),
+        ("hardlinks", summary.hardlinks),
+        ("symlinks", summary.symlinks),
+        ("specials", summary.specials),
+        ("failures", summary.failures),
+    ] {
+        document.insert(key.to_owned(), count.into());
+    }
+    let LeftOut { setuid, capabilities, devices, records } = summary.left_out;
+    let left_out =
+        json!({ "setuid": setuid, "capabilities": capabilities, "devices": devices, "records": records });
+    document.insert("left_out".to_owned(), left_out);
+    json::print(&mut app.context.out, document)?;
+    Ok(())
 }
 
 fn done(summary: &Summary) -> u64 {

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
+use serde_json::{Value, json};
 use snowmelt_pool::{CheckOptions, Keys, LostState, PoolOptions, Salvage};
 use snowmelt_store::Access;
 
@@ -10,6 +11,7 @@ use crate::app::App;
 use crate::args::SalvageArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::keys::{self, Stdin};
 use crate::pools::pins::Pins;
 use crate::pools::{KnownPool, acquire_alone, acquire_lost, waiting};
@@ -44,7 +46,10 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     let store = waiting::open(app.context, &pool.location, Access::ReadWrite)?;
     drop(store.map_err(|error| CliError::failed(&attempt, &error))?);
     if acquire_alone(app.context, &pool.location, &attempt).is_ok() {
-        writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?;
+        match args.json {
+            true => tell_json(app, name, &[("needed", json!(false))])?,
+            false => writeln!(app.context.out, "'{name}' can be opened as it is: nothing to salvage")?,
+        }
         return Ok(Exit::Ok);
     }
     let salvage = search(app, &pool, &attempt)?;
@@ -53,14 +58,15 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
     Pins::of(app.context)?.verify_unopened(&pool, record.is_some())?;
     let keys =
         record.map(|record| keys::of_record(app.context, record, &pool.location, Stdin::Free)).transpose()?;
-    let out = &mut app.context.out;
-    writeln!(
-        out,
-        "found {} blocks and {} damaged ones, and the roots of {} txgs",
-        salvage.frames,
-        salvage.damaged,
-        salvage.states.len()
-    )?;
+    if !args.json {
+        writeln!(
+            app.context.out,
+            "found {} blocks and {} damaged ones, and the roots of {} txgs",
+            salvage.frames,
+            salvage.damaged,
+            salvage.states.len()
+        )?;
+    }
     let Some(best) = best(app, &pool, &salvage, keys.as_ref())? else {
         return Err(CliError::Failed(format!(
             "{attempt}: none of the {} newest txgs has a meta tree that can be read\nnothing was changed",
@@ -81,6 +87,20 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
         recorded.map_err(report::failed(&attempt))?;
         owner.close()?;
     }
+    if args.json {
+        let found = [
+            ("needed", json!(true)),
+            ("blocks", json!(salvage.frames)),
+            ("damaged", json!(salvage.damaged)),
+            ("txgs", json!(salvage.states.len())),
+            ("txg", json!(txg)),
+            ("datasets", json!(best.datasets)),
+            ("errors", json!(best.errors)),
+            ("dry_run", json!(args.dry_run)),
+        ];
+        tell_json(app, name, &found)?;
+        return Ok(Exit::unless(best.errors > 0));
+    }
     let wrong = match best.errors {
         0 => "no errors in its metadata".to_owned(),
         1 => "1 error in its metadata".to_owned(),
@@ -92,6 +112,14 @@ pub fn run(app: &mut App<'_>, args: &SalvageArgs) -> Result<Exit> {
         best.datasets
     )?;
     Ok(Exit::unless(best.errors > 0))
+}
+
+fn tell_json(app: &mut App<'_>, name: &str, found: &[(&str, Value)]) -> Result<()> {
+    let mut document = json::document("snowmelt salvage");
+    document.insert("pool".to_owned(), name.into());
+    document.extend(found.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+    json::print(&mut app.context.out, document)?;
+    Ok(())
 }
 
 fn search(app: &App<'_>, pool: &KnownPool, attempt: &str) -> Result<Salvage> {

@@ -12,7 +12,7 @@ use crate::facts::{ResilverFacts, ScanFacts, ScanState};
 /// Below this rate no time to go is told, bytes in a second.
 const RATE_MIN: u64 = 10 << 20;
 
-/// Prints how the last scrub of `pool` stands.
+/// Prints how the last scrub of `pool` stands, in the words of `zpool` ([`Program::spoken`](crate::args::Program::spoken)).
 ///
 /// # Errors
 /// When the output cannot be written.
@@ -48,7 +48,7 @@ pub fn print(out: &mut impl Write, pool: &str, scan: &ScanFacts, zone: &TimeZone
         ScanState::Paused => writeln!(out),
         _ if !scan.is_running => {
             writeln!(out, ", no estimated completion time")?;
-            writeln!(out, "\tno process is at it: 'snowmelt pool scrub {pool}' goes on with it")
+            writeln!(out, "\tno process is at it: 'zpool scrub {pool}' goes on with it")
         }
         _ if rate >= RATE_MIN && scan.total >= scan.issued => {
             writeln!(out, ", {} to go", hours((scan.total - scan.issued) / rate))
@@ -77,7 +77,7 @@ pub fn print_resilver(
     let done = hundredths(scan.copied, scan.total);
     writeln!(out, "\t{copied} resilvered, {done}% done, no estimated completion time")?;
     if !scan.is_running {
-        writeln!(out, "\tno process is at it: 'snowmelt pool resilver {pool}' goes on with it")?;
+        writeln!(out, "\tno process is at it: 'zpool resilver {pool}' goes on with it")?;
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ mod tests {
         assert!(printed(&scan).ends_with(
             "\t300G / 405G scanned, 81G / 405G issued\n\
              \t0B repaired, 20.00% done, no estimated completion time\n\
-             \tno process is at it: 'snowmelt pool scrub tank' goes on with it\n"
+             \tno process is at it: 'zpool scrub tank' goes on with it\n"
         ));
         (scan.state, scan.ended) = (ScanState::Paused, 1_627_229_270);
         assert_eq!(

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::PIPE_BUF;
+use serde_json::json;
 use snowmelt_dataset::property::format_bytes;
 use snowmelt_dataset::send::{Progress, SendFlags, SendPlan, Source, StepSize};
 use snowmelt_dataset::{Catalog, SendError, Snapshot};
@@ -19,6 +20,7 @@ use crate::args::SendArgs;
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::pools::Session;
 use crate::properties::Entity;
 use crate::report;
@@ -79,7 +81,7 @@ fn check(context: &Context, args: &SendArgs) -> Result<()> {
 fn resume(app: &mut App<'_>, args: &SendArgs, text: &str) -> Result<Exit> {
     let attempt = "cannot resume send";
     let token = ResumeToken::parse(text).map_err(|error| CliError::Failed(format!("{attempt}: {error}")))?;
-    if args.dry_run && args.verbose > 0 {
+    if args.dry_run && args.verbose > 0 && !args.json {
         writeln!(app.context.out, "resume token contents:\n{}", token.0)?;
     }
     let Some(name) = token.to_name().map(str::to_owned) else {
@@ -202,12 +204,24 @@ fn deliver(
     args: &SendArgs,
     (plan, name): (SendPlan, &str),
 ) -> Result<Exit> {
-    let tells = args.verbose > 0 || args.parsable || args.process_title;
+    let tells = args.verbose > 0 || args.parsable || args.process_title || args.json;
     for warning in plan.warnings() {
         app.context.complain(warning);
     }
     if tells {
         let sizes = plan.estimate().map_err(|error| CliError::Failed(report::send_error(name, &error)))?;
+        if args.json {
+            let total: u64 = sizes.iter().map(|step| step.size).sum();
+            let steps: Vec<_> = sizes
+                .iter()
+                .map(|step| json!({ "from": step.from, "snapshot": step.to, "size": step.size }))
+                .collect();
+            let mut document = json::document("snowmelt send");
+            document.insert("streams".to_owned(), steps.into());
+            document.insert("size".to_owned(), total.into());
+            json::print(&mut app.context.out, document)?;
+            return Ok(Exit::Ok);
+        }
         let text = sizes_text(&sizes, args.parsable, args.replicate || !args.from_all.is_empty());
         // In a real send standard output is the stream's.
         if args.dry_run {

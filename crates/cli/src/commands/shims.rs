@@ -4,10 +4,13 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::app::App;
 use crate::args::{Program, RSYNC, ShimsArgs, ZSTREAMDUMP};
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 
 /// What mount(8) calls for `mount -t zfs`, besides the names of [`Program::SHIMS`].
 const MOUNT_HELPER: &str = "mount.zfs";
@@ -45,12 +48,22 @@ pub fn run(app: &mut App<'_>, args: &ShimsArgs) -> Result<Exit> {
             }
         }
     }
+    let mut made = Vec::new();
     for (link, replace) in wanted {
         if replace {
             fs::remove_file(&link).map_err(failed)?;
         }
         std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
-        writeln!(app.context.out, "{} -> {}", link.display(), program.display())?;
+        match args.json {
+            true => made.push(link.display().to_string()),
+            false => writeln!(app.context.out, "{} -> {}", link.display(), program.display())?,
+        }
+    }
+    if args.json {
+        let mut document = json::document("snowmelt shims");
+        document.insert("links".to_owned(), json!(made));
+        document.insert("program".to_owned(), json!(program.display().to_string()));
+        json::print(&mut app.context.out, document)?;
     }
     Ok(Exit::Ok)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use serde_json::Value;
 use snowmelt_dataset::{DatasetError, Name};
 
 use super::{assignments, names};
@@ -9,6 +10,7 @@ use crate::app::App;
 use crate::args::SnapshotArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 use crate::report;
 
 /// Takes snapshots, all at once.
@@ -64,6 +66,12 @@ pub fn run(app: &mut App<'_>, args: &SnapshotArgs) -> Result<Exit> {
             CliError::Failed(text)
         })?;
         app.record(session);
+        if args.json {
+            let taken = targets.iter().map(|name| Value::from(name.to_string())).collect();
+            let mut document = json::document("snowmelt snapshot");
+            document.insert("snapshots".to_owned(), Value::Array(taken));
+            json::print(&mut app.context.out, document)?;
+        }
         Ok(Exit::Ok)
     })
 }

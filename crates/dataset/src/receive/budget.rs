@@ -1,36 +1,36 @@
 //! Bounds the bytes that are between reading and applying, whatever the size of records.
 
 use parking_lot::{Condvar, Mutex};
+use snowmelt_pool::memory::UnderWay;
 
 /// Bytes that may be under way at once. One record may always be, however large.
 pub(super) struct Budget {
-    limit: u64,
     state: Mutex<State>,
     freed: Condvar,
 }
 
 struct State {
-    used: u64,
+    under_way: UnderWay,
     closed: bool,
 }
 
 impl Budget {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, state: Mutex::new(State { used: 0, closed: false }), freed: Condvar::new() }
+        let state = State { under_way: UnderWay::new(limit), closed: false };
+        Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
     /// Waits for room; `false` when the other side has given up.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
-        while !state.closed && state.used > 0 && state.used + bytes > self.limit {
+        while !state.closed && !state.under_way.take(bytes) {
             self.freed.wait(&mut state);
         }
-        state.used += bytes;
         !state.closed
     }
 
     pub(super) fn give_back(&self, bytes: u64) {
-        self.state.lock().used -= bytes;
+        self.state.lock().under_way.give_back(bytes);
         self.freed.notify_all();
     }
 

@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use snowmelt_pool::memory::UnderWay;
 use snowmelt_stream::record::Record;
 
 /// Bytes of payload under way. One batch more may be in the hands of either side.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+const BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// What a record in the queue counts for beside its payload.
-const RECORD_COST: usize = 512;
+const RECORD_COST: u64 = 512;
 
 /// A batch goes into the queue when it has this much, so that small records do not cost a wake-up each.
-const BATCH_BYTES: usize = 256 * 1024;
+const BATCH_BYTES: u64 = 256 * 1024;
 
 /// A record with its payload.
 pub(super) struct Item {
@@ -25,12 +26,12 @@ pub(super) struct Item {
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) items: Vec<Item>,
-    cost: usize,
+    cost: u64,
 }
 
 impl Batch {
     pub(super) fn push(&mut self, record: Record, payload: Bytes) {
-        self.cost += RECORD_COST + payload.len();
+        self.cost += RECORD_COST + payload.len() as u64;
         self.items.push(Item { record, payload });
     }
 
@@ -39,10 +40,9 @@ impl Batch {
     }
 }
 
-#[derive(Default)]
 struct State {
     batches: VecDeque<Batch>,
-    cost: usize,
+    under_way: UnderWay,
     /// No batch will come any more.
     ended: bool,
     /// No batch will be taken any more.
@@ -50,11 +50,18 @@ struct State {
 }
 
 /// A queue between one reader and one writer.
-#[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
     room: Condvar,
     work: Condvar,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let under_way = UnderWay::new(BYTES_MAX);
+        let state = State { batches: VecDeque::new(), under_way, ended: false, abandoned: false };
+        Self { state: Mutex::new(state), room: Condvar::new(), work: Condvar::new() }
+    }
 }
 
 impl Queue {
@@ -62,13 +69,12 @@ impl Queue {
     pub(super) fn push(&self, batch: Batch) -> bool {
         let mut state = self.state.lock();
         // One batch always fits, however large.
-        while !state.abandoned && state.cost > 0 && state.cost.saturating_add(batch.cost) > BYTES_MAX {
+        while !state.abandoned && !state.under_way.take(batch.cost) {
             self.room.wait(&mut state);
         }
         if state.abandoned {
             return false;
         }
-        state.cost += batch.cost;
         state.batches.push_back(batch);
         drop(state);
         self.work.notify_one();
@@ -80,7 +86,7 @@ impl Queue {
         let mut state = self.state.lock();
         loop {
             if let Some(batch) = state.batches.pop_front() {
-                state.cost -= batch.cost;
+                state.under_way.give_back(batch.cost);
                 drop(state);
                 self.room.notify_one();
                 return Some(batch);
@@ -102,8 +108,9 @@ impl Queue {
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.abandoned = true;
-        state.batches.clear();
-        state.cost = 0;
+        while let Some(batch) = state.batches.pop_front() {
+            state.under_way.give_back(batch.cost);
+        }
         drop(state);
         self.room.notify_one();
     }
@@ -123,9 +130,10 @@ mod tests {
     #[test]
     fn the_reader_waits_for_room_and_is_told_when_nobody_listens() {
         let queue = Queue::default();
-        assert!(queue.push(batch(BYTES_MAX * 2)), "a batch larger than the queue must pass");
+        assert!(queue.push(batch(BYTES_MAX as usize * 2)), "a batch larger than the queue must pass");
         std::thread::scope(|scope| {
-            let reader = scope.spawn(|| queue.push(batch(BYTES_MAX)) && queue.push(batch(BYTES_MAX)));
+            let reader = scope
+                .spawn(|| queue.push(batch(BYTES_MAX as usize)) && queue.push(batch(BYTES_MAX as usize)));
             assert_eq!(queue.pop().map(|batch| batch.items.len()), Some(1));
             queue.abandon();
             assert!(!reader.join().expect("the reader does not panic"));

@@ -160,7 +160,9 @@ impl<O: ObjectsMut> Importer<'_, O> {
             let read = match copied {
                 Ok(read) => read,
                 Err(CopyError::Source(error)) => return Ok(Content::Failed(error)),
-                Err(CopyError::Sink(error)) => return Err(error.into()),
+                Err(CopyError::Sink(source)) => {
+                    return Err(ImportError::Content { path: path.to_vec(), source });
+                }
             };
             self.summary.bytes_read += read;
             if self.fs.attributes(object)?.size != before.size {

@@ -152,6 +152,14 @@ pub enum ImportError {
     /// The dataset cannot be read or written.
     #[error(transparent)]
     Dataset(#[from] ZplError),
+    /// A file's content cannot be stored.
+    #[error("storing '{}'", crate::error::show(path))]
+    Content {
+        /// Its path in the source.
+        path: Vec<u8>,
+        /// What failed.
+        source: ZplError,
+    },
     /// The source's root cannot be read.
     #[error("reading the directory")]
     Root(#[source] io::Error),

@@ -36,6 +36,7 @@ pub(super) fn run(app: &mut App<'_>, args: &SyncArgs, target: &Remote) -> Result
         force_unmount: false,
         no_mount: true,
         dry_run: args.dry_run,
+        json: args.json,
         verbose: u8::from(args.verbose),
         set: args.set.clone(),
         exclude: args.without.clone(),

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use serde_json::json;
 use snowmelt_dataset::property::format_bytes;
 use snowmelt_replicate::heal::heal;
 
@@ -11,6 +12,7 @@ use crate::app::App;
 use crate::args::HealArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
+use crate::output::json;
 
 /// Mends what is damaged of a dataset with what a copy of it has.
 ///
@@ -37,7 +39,16 @@ pub fn run(app: &mut App<'_>, args: &HealArgs) -> Result<Exit> {
     let healed = heal((&peers.source, &source.dataset), (&peers.target, &target.dataset));
     peers.close();
     let healed = healed.map_err(|failure| CliError::Failed(format!("{attempt}: {failure}")))?;
-    if args.verbose {
+    if args.json {
+        let mut document = json::document("snowmelt heal");
+        for (key, value) in
+            [("target", json!(args.target)), ("blocks", json!(healed.blocks)), ("bytes", json!(healed.bytes))]
+        {
+            document.insert(key.to_owned(), value);
+        }
+        document.insert("damaged".to_owned(), healed.damaged.into());
+        json::print(&mut app.context.out, document)?;
+    } else if args.verbose {
         let (blocks, bytes) = (healed.blocks, format_bytes(healed.bytes));
         writeln!(app.context.out, "{blocks} blocks ({bytes}) of {} mended", args.target)?;
     }
