@@ -246,6 +246,15 @@ impl<'a> App<'a> {
         self.served.as_deref().map(Session::name)
     }
 
+    /// The names of all pools; in the owner of a pool that works for another process, of that one alone. Which others there
+    /// are only the other process knows: where it looks for them is not passed on.
+    pub fn every_pool(&self) -> Vec<String> {
+        match self.served_pool() {
+            Some(own) => vec![own.to_owned()],
+            None => self.places.all().into_iter().map(|known| known.label.name).collect(),
+        }
+    }
+
     /// Which of several pools are for this process to do: who asked the owner of one of them goes on to the others.
     pub fn own_share(&self, pools: &[String]) -> Vec<String> {
         let is_ours = |pool: &&String| self.served_pool().is_none_or(|own| own == *pool);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::args::{
-    Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, ReplicationCommand,
-    RowsArgs, ServeCommand, ShadowCommand, StreamCommand, ToolsCommand, parse, usage,
+    Cli, Command, DatasetCommand, FilesCommand, MountCommand, ParseFailure, PoolCommand, Program,
+    ReplicationCommand, RowsArgs, ServeCommand, ShadowCommand, StreamCommand, ToolsCommand, parse, posix,
+    usage,
 };
 use crate::budget;
 use crate::commands;
@@ -27,6 +28,9 @@ pub fn serve(context: &mut Context, session: Arc<Session>) -> Exit {
 }
 
 fn run_with(context: &mut Context, served: Option<Arc<Session>>) -> Exit {
+    if context.env("POSIXLY_CORRECT").is_some() {
+        posix::end_options(&mut context.args);
+    }
     let result = match parse(&context.args, context.columns()) {
         Ok(cli) => dispatch(context, cli, served),
         Err(ParseFailure::Help(text)) => {
@@ -163,6 +167,8 @@ fn dispatch(context: &mut Context, cli: Cli, served: Option<Arc<Session>>) -> Re
         Command::Rows(args) => rows(app, &args),
         Command::Complete(args) => commands::complete::run(app, &args),
         Command::Version(program, args) => commands::program::version(app, program, &args),
+        Command::Upgrade(Program::Zpool, args) => commands::upgrade::pools(app, &args),
+        Command::Upgrade(_, args) => commands::upgrade::filesystems(app, &args),
     }
 }
 

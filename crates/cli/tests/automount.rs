@@ -259,3 +259,99 @@ fn options_of_a_mount_are_temporary_values() {
     assert_eq!(shown("atime"), "on\tdefault\n");
     assert_eq!(shown("readonly"), "off\tlocal\n");
 }
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_a_receive_destroys_is_unmounted() {
+    let world = World::new();
+    world.ok("zfs create -u -p tank/from/gone/below");
+    world.ok("zfs snapshot -r tank/from@one");
+    let stream = |line: &str, name: &str| world.world.scratch.to_file(line, name);
+    let whole = stream("send -R tank/from@one", "whole.zstream");
+    let receive = |stream: &PathBuf| {
+        let mut command = world.command("zfs receive -F tank/to");
+        let said = Said::of({
+            command.stdin(File::open(stream).unwrap());
+            command
+        });
+        assert_eq!(
+            (said.code, said.err.lines().filter(|line| line.starts_with("cannot")).count()),
+            (0, 0),
+            "{said:?}"
+        );
+    };
+    receive(&whole);
+    assert_eq!(world.mounted(), ["to", "to/gone", "to/gone/below"]);
+    world.ok("zfs destroy -r tank/from/gone");
+    world.ok("zfs snapshot -r tank/from@two");
+    receive(&stream("send -R -I @one tank/from@two", "next.zstream"));
+    assert_eq!(world.mounted(), ["to"]);
+    assert!(!world.at("to/gone").exists());
+    world.ok("zfs unmount tank/to");
+    world.world.wait_until_closed();
+    world.ok("check tank");
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_is_in_use_is_not_unmounted_by_zfs_with_force() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    let open = File::create(world.at("a/file")).unwrap();
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", world.at("a").display());
+    assert_eq!(world.fails("zfs unmount -f tank/a"), busy);
+    assert_eq!(world.fails("zfs destroy -f tank/a"), busy);
+    assert_eq!(world.mounted(), ["a"]);
+    drop(open);
+    world.ok("zfs unmount -f tank/a");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn what_is_to_be_shared_has_to_be_mounted() {
+    let world = World::new();
+    world.ok("zfs create tank/other");
+    fs::write(world.at("file"), b"").unwrap();
+    world.ok("zfs create -u tank/a");
+    world.ok("zfs set sharenfs=on tank/a");
+    assert_eq!(world.mounted(), ["a", "other"]);
+    world.ok("zfs unmount tank/a");
+    world.ok("zfs create -u -o canmount=on tank/b");
+    let failed = world.run(&format!("zfs set -u mountpoint={} tank/b", world.at("file").display()));
+    assert_eq!(failed.code, 0, "{failed:?}");
+    let failed = world.fails("zfs set sharenfs=on tank/b");
+    assert!(failed.ends_with("unable to mount the filesystem that is to be shared\n"), "{failed}");
+    world.ok("zfs unmount tank/other");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn clones_that_go_with_a_rollback_are_unmounted() {
+    let world = World::new();
+    world.ok("zfs create tank/a");
+    world.ok("zfs snapshot tank/a@1");
+    world.ok("zfs snapshot tank/a@2");
+    world.ok("zfs clone tank/a@2 tank/clone");
+    world.ok("zfs rollback -R tank/a@1");
+    assert_eq!(world.mounted(), ["a"]);
+    assert!(!world.at("clone").exists());
+    world.ok("zfs unmount tank/a");
+    world.world.wait_until_closed();
+}
+
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn sync_of_all_pools_reaches_the_one_that_is_mounted() {
+    let world = World::new();
+    world.ok("zfs create -o compression=off tank/a");
+    let used = || world.ok("zfs get -Hpo value used tank/a").trim().parse::<u64>().unwrap();
+    fs::write(world.at("a/file"), vec![7; 1 << 20]).unwrap();
+    world.ok("zpool sync");
+    assert!(used() >= 1 << 20, "{}", used());
+    world.ok("zpool scrub -w -a");
+    assert!(world.ok("zpool status tank").contains("scrub repaired"));
+    world.ok("zfs unmount tank/a");
+    world.world.wait_until_closed();
+}

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::fs;
+
 use common::Scratch;
 
 #[test]
@@ -219,4 +221,37 @@ fn a_pool_passes_its_check() {
     let json: serde_json::Value = serde_json::from_str(&scratch.ok("check -j tank")).unwrap();
     assert_eq!(json["errors"], 0);
     assert_eq!(scratch.fails(1, "check nopool"), "cannot open 'nopool': no such pool\n");
+}
+
+#[test]
+fn a_pool_that_is_imported_to_be_read_is_not_written() {
+    let scratch = Scratch::new();
+    for place in ["elsewhere", "disk.img"] {
+        let options = if place == "disk.img" { "--size 64M " } else { "" };
+        scratch.ok(&format!("pool create {options}other {place}"));
+        scratch.ok("create other/a");
+        scratch.ok("snapshot other/a@s");
+        scratch.ok("pool export other");
+        scratch.ok(&format!("pool import -d {place} -o readonly=on other"));
+        assert_eq!(scratch.ok("pool get -Ho value readonly other"), "on\n");
+        assert_eq!(scratch.ok("list -Ho name -t all -r other"), "other\nother/a\nother/a@s\n");
+        assert!(fs::metadata(scratch.to_file("send other/a@s", "a.zstream")).unwrap().len() > 0);
+        for line in ["create other/b", "snapshot other/a@t", "set atime=off other/a", "destroy other/a@s"] {
+            let said = scratch.run(line);
+            assert_eq!(said.code, 1, "{line}: {said:?}");
+        }
+        // Whoever imports it once more can write again.
+        scratch.ok("pool export other");
+        scratch.ok(&format!("pool import -d {place} other"));
+        assert_eq!(scratch.ok("pool get -Ho value readonly other"), "off\n");
+        scratch.ok("create other/b");
+        scratch.ok("pool import -o readonly=on other");
+        assert_eq!(scratch.run("create other/c").code, 1);
+        scratch.ok("pool import other");
+        scratch.ok("create other/c");
+        scratch.ok("pool destroy other");
+    }
+    // One that is found by itself would be found to be written.
+    let scratch = Scratch::with_pool();
+    assert!(scratch.fails(1, "pool import -o readonly=on tank").contains("it is where pools are looked for"));
 }

@@ -283,3 +283,96 @@ fn a_stream_brings_its_own_version() {
         (1, "cannot receive into 'tank/copy': property 'version' cannot be set on receive\n")
     );
 }
+
+#[test]
+fn what_a_stream_is_written_in_is_not_excluded() {
+    let scratch = two_pools();
+    scratch.ok("snapshot tank/a@s");
+    let stream = scratch.to_file("send tank/a@s", "exclude.zstream");
+    for name in ["version", "normalization", "volsize"] {
+        let said = scratch.run_with_input(&format!("receive -x {name} tank/copy"), &stream);
+        let refused = format!("cannot receive into 'tank/copy': property '{name}' cannot be excluded\n");
+        assert_eq!((said.code, said.err), (1, refused));
+    }
+    let said = scratch.run_with_input("receive -o volsize=1G tank/copy", &stream);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(scratch.run_with_input("receive -x encryption -x mountpoint tank/copy", &stream).code, 0);
+}
+
+#[test]
+fn versions_are_shown_and_stay() {
+    let scratch = two_pools();
+    assert!(scratch.ok("zfs upgrade").ends_with("All filesystems have it.\n"));
+    assert!(scratch.ok("zfs upgrade -v").contains(" 5   "));
+    let all = "0 filesystems upgraded\n4 filesystems already at this version\n";
+    assert_eq!(scratch.ok("zfs upgrade -a"), all);
+    assert_eq!(scratch.run("zfs upgrade tank/x").code, 1);
+    assert!(scratch.ok("zpool upgrade -v").contains("Snapshot properties"));
+    assert!(scratch.ok("zpool upgrade").starts_with("This system supports ZFS pool feature flags.\n"));
+    assert_eq!(scratch.fails(1, "zpool upgrade nopool"), "cannot open 'nopool': no such pool\n");
+    assert_eq!(
+        scratch.fails(1, "create -o version=1 tank/old"),
+        "cannot create 'tank/old': filesystems of version 5 alone are made here\n"
+    );
+    scratch.ok("create -o version=5 tank/new");
+    scratch.ok("snapshot tank/new@s");
+    assert!(scratch.fails(1, "clone -o version=4 tank/new@s tank/clone").contains("version 5 alone"));
+}
+
+#[test]
+fn accounting_of_users_has_no_value_and_is_not_set() {
+    let scratch = two_pools();
+    assert_eq!(
+        scratch.ok("get -H userused@root,groupquota@0 tank/a"),
+        "tank/a\tuserused@root\t-\t-\ntank/a\tgroupquota@0\t-\t-\n"
+    );
+    assert_eq!(scratch.ok("list -Ho name,userused@root tank/a"), "tank/a\t-\n");
+    assert!(scratch.fails(1, "set userquota@root=1G tank/a").contains("are not supported"));
+    assert_eq!(scratch.run("get userused@ tank/a").code, 2);
+}
+
+#[test]
+fn options_end_at_the_first_word_where_posix_is_asked_for() {
+    let scratch = two_pools();
+    assert_eq!(scratch.run("zfs get all tank -H").code, 0);
+    let mut command = scratch.command("zfs get all tank -H");
+    let said = common::Said::of({
+        command.env("POSIXLY_CORRECT", "1");
+        command
+    });
+    assert_eq!(said.code, 1, "{said:?}");
+}
+
+#[test]
+fn verbs_of_properties_print_which_there_are() {
+    let scratch = two_pools();
+    let table = scratch.fails(2, "zfs inherit");
+    assert!(table.contains("\n\tmountpoint ") && !table.contains("\n\tquota "), "{table}");
+    assert!(!scratch.fails(2, "zfs list -x").contains("PROPERTY"));
+}
+
+#[test]
+fn create_tells_of_ancestors_and_pools_take_old_versions() {
+    let scratch = two_pools();
+    assert_eq!(scratch.ok("create -P -p tank/new"), "create_ancestors\ttank/new\ncreate\ttank/new\n");
+    scratch.ok("pool create -o version=28 old");
+    assert!(scratch.fails(1, "pool create -o version=29 newer").contains("is not a valid pool property"));
+}
+
+#[test]
+fn an_excluded_property_that_was_set_here_stays() {
+    let scratch = two_pools();
+    scratch.ok("set com.example:x=theirs com.example:y=theirs tank/a");
+    scratch.ok("snapshot tank/a@1");
+    scratch
+        .receive("receive -x com.example:x dozer/copy", &scratch.to_file("send -p tank/a@1", "one.zstream"));
+    assert_eq!(scratch.ok("get -Ho value com.example:x,com.example:y dozer/copy"), "-\ntheirs\n");
+    scratch.ok("set com.example:x=ours dozer/copy");
+    scratch.ok("snapshot tank/a@2");
+    let next = scratch.to_file("send -p -i @1 tank/a@2", "two.zstream");
+    scratch.receive("receive -F -x com.example:x -x com.example:y dozer/copy", &next);
+    assert_eq!(
+        scratch.ok("get -Ho value,source com.example:x,com.example:y dozer/copy"),
+        "ours\tlocal\n-\t-\n"
+    );
+}

@@ -24,6 +24,7 @@ use crate::program::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.
 pub const VARIABLES: &[&str] = &[
+    "POSIXLY_CORRECT",
     "COLUMNS",
     "HOME",
     "JOURNAL_STREAM",

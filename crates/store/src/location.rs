@@ -19,6 +19,8 @@ pub enum Location {
     File(PathBuf),
     /// Below a prefix of a bucket of an object store; its address, as [`is_url`](crate::is_url) knows them.
     Object(ObjectLocation),
+    /// In a directory, a file or on a device, and only read here, whatever it is opened for.
+    ReadOnly(Box<Self>),
 }
 
 /// Where in an object store a pool is, and how this machine uses it.
@@ -102,13 +104,29 @@ impl Location {
         match self {
             Self::Directory(path) | Self::File(path) => path,
             Self::Object(object) => &object.url,
+            Self::ReadOnly(location) => location.path(),
         }
     }
 
     /// Whether the pool is only read here, whatever it would be opened for.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        matches!(self, Self::Object(object) if object.read_only)
+        match self {
+            Self::Object(object) => object.read_only,
+            Self::ReadOnly(_) => true,
+            Self::Directory(_) | Self::File(_) => false,
+        }
+    }
+
+    /// The same place, only read here or not.
+    #[must_use]
+    pub fn with_read_only(self, read_only: bool) -> Self {
+        match self {
+            Self::Object(object) => Self::Object(ObjectLocation { read_only, ..object }),
+            Self::ReadOnly(location) => location.with_read_only(read_only),
+            location if read_only => Self::ReadOnly(Box::new(location)),
+            location => location,
+        }
     }
 
     /// Where the owner of a pool at this location listens, for those who find it locked.
@@ -154,7 +172,9 @@ pub(crate) fn create_member(
 ) -> Result<Box<dyn Store>> {
     let store: Box<dyn Store> = match location {
         Location::File(path) => Box::new(FileStore::create_with(path, options, segment_len)?),
-        Location::Directory(_) | Location::Object(_) => create_single(location, options)?,
+        Location::Directory(_) | Location::Object(_) | Location::ReadOnly(_) => {
+            create_single(location, options)?
+        }
     };
     Ok(Box::new(DeadmanStore::new(store)))
 }
@@ -164,6 +184,7 @@ pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Res
         Location::Directory(path) => Box::new(DirectoryStore::create(path, options)?),
         Location::File(path) => Box::new(FileStore::create(path, options)?),
         Location::Object(object) => Box::new(ObjectStore::create(object, options)?),
+        Location::ReadOnly(location) => return Err(only_read(location)),
     })
 }
 
@@ -173,6 +194,9 @@ pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Res
 /// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`. Of a mirror `Incomplete`,
 /// `SplitBrain`.
 pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
+    if let Location::ReadOnly(location) = location {
+        return open(location, Access::ReadOnly);
+    }
     match whole_label(location) {
         Ok(label) if label.mirror.is_some() => mirror::open(location, &label, access),
         _ => open_member(location, access),
@@ -189,6 +213,7 @@ pub(crate) fn open_single(location: &Location, access: Access) -> Result<Box<dyn
         Location::Directory(path) => Box::new(DirectoryStore::open(path, access)?),
         Location::File(path) => Box::new(FileStore::open(path, access)?),
         Location::Object(object) => Box::new(ObjectStore::open(object, access)?),
+        Location::ReadOnly(location) => open_single(location, Access::ReadOnly)?,
     })
 }
 
@@ -201,6 +226,7 @@ pub fn label(location: &Location) -> Result<PoolLabel> {
         Location::Directory(path) => DirectoryStore::label(path),
         Location::File(path) => FileStore::label(path),
         Location::Object(object) => ObjectStore::label(&object.url),
+        Location::ReadOnly(location) => label(location),
     }
 }
 
@@ -227,11 +253,17 @@ fn no_member(object: &ObjectLocation) -> StoreError {
     StoreError::Invalid { path: object.url.clone(), why }
 }
 
+fn only_read(location: &Location) -> StoreError {
+    let why = "it was imported with readonly=on".to_owned();
+    StoreError::Invalid { path: location.path().to_owned(), why }
+}
+
 pub(crate) fn whole_label(location: &Location) -> Result<Label> {
     match location {
         Location::Directory(path) => DirectoryStore::whole_label(path),
         Location::File(path) => FileStore::whole_label(path),
         Location::Object(object) => Err(no_member(object)),
+        Location::ReadOnly(location) => whole_label(location),
     }
 }
 
@@ -240,5 +272,6 @@ pub(crate) fn set_label_single(location: &Location, label: &PoolLabel) -> Result
         Location::Directory(path) => DirectoryStore::open(path, Access::ReadWrite)?.set_label(label),
         Location::File(path) => FileStore::open(path, Access::ReadWrite)?.set_label(label),
         Location::Object(object) => ObjectStore::open(object, Access::ReadWrite)?.set_label(label),
+        Location::ReadOnly(location) => Err(only_read(location)),
     }
 }

@@ -6,6 +6,7 @@
 mod import;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use snowmelt_dataset::objset::view::VOLUME_DATA;
 use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset};
@@ -60,6 +61,10 @@ enum Source {
 pub struct Volume {
     source: Source,
     block_size: u32,
+    /// The property `readonly`.
+    is_set_read_only: AtomicBool,
+    /// The [`Datasets::change_count`] up to which it follows the properties.
+    followed: AtomicU64,
 }
 
 impl Volume {
@@ -85,7 +90,31 @@ impl Volume {
             }
             _ => return Err(wrong().into()),
         };
-        Ok(Self { source, block_size })
+        let (is_set_read_only, followed) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
+        let volume = Self { source, block_size, is_set_read_only, followed };
+        volume.follow(datasets)?;
+        Ok(volume)
+    }
+
+    /// Takes changed properties of the dataset over, to be called before it is written to. While nothing of the pool
+    /// changed this reads nothing.
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub fn follow(&self, datasets: &Datasets) -> Result<(), VolumeError> {
+        let Source::Head(head) = &self.source else { return Ok(()) };
+        let changes = datasets.change_count();
+        if self.followed.load(Ordering::Acquire) == changes {
+            return Ok(());
+        }
+        let catalog = datasets.catalog();
+        let dataset = catalog.dataset_by_id(head.id())?;
+        head.reload_properties(&catalog)?;
+        let read_only = catalog.inherited_property(&dataset, "readonly")?;
+        let is_on = read_only.is_some_and(|(value, ..)| value == "on");
+        self.is_set_read_only.store(is_on, Ordering::Release);
+        self.followed.store(changes, Ordering::Release);
+        Ok(())
     }
 
     /// Bytes. It may change while the volume is open.
@@ -112,10 +141,10 @@ impl Volume {
         }
     }
 
-    /// Whether it is a snapshot, or in a pool that is open for reading only.
+    /// Whether it is a snapshot, has `readonly=on`, or is in a pool that is open for reading only.
     pub fn is_read_only(&self) -> bool {
         match &self.source {
-            Source::Head(head) => head.pool().is_read_only(),
+            Source::Head(head) => head.pool().is_read_only() || self.is_set_read_only.load(Ordering::Acquire),
             Source::Snapshot(..) => true,
         }
     }
@@ -129,8 +158,8 @@ impl Volume {
 
     fn head(&self) -> Result<&Head, VolumeError> {
         match &self.source {
-            Source::Head(head) => Ok(head),
-            Source::Snapshot(..) => Err(VolumeError::ReadOnly),
+            Source::Head(head) if !self.is_set_read_only.load(Ordering::Acquire) => Ok(head),
+            _ => Err(VolumeError::ReadOnly),
         }
     }
 

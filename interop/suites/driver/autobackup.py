@@ -102,8 +102,8 @@ def one_file(world, env, file, names, found):
         said = text.read()
     for name in names:
         test, place = name.split('.')[2], name.split('.')[1]
-        # What a test prints stands between its name and its result.
-        begun = re.search(r'^%s \(tests\.%s\.%s[.)\w]*\) ?\.\.\.' % (test, file, place), said, re.M)
+        # What a test prints stands between its name and its result, and the first line of its description before that.
+        begun = re.search(r'^%s \(tests\.%s\.%s[.)\w]*\)(?:\n.*?)? ?\.\.\.' % (test, file, place), said, re.M)
         if not begun:
             found[name] = ('slow', 'its file takes more than %d s' % LIMIT)
             continue

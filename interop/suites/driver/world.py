@@ -120,7 +120,7 @@ class World:
         """Unmounts and destroys everything that a test left."""
         quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'timeout': 60}
         for _ in range(3):
-            self.run(['zfs', 'unmount', '-a', '-f'], **quiet)
+            self.run([self.binary, 'unmount', '-a', '-f'], **quiet)
             for pool in self.pools():
                 self.run(['zpool', 'destroy', '-f', pool], **quiet)
             if not self.pools():

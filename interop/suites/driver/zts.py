@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import time
 
-LIMIT = 60
+# As the runner of the suite has it, nearly: a busy machine takes its time.
+LIMIT = 300
 DISK_BYTES = 4 << 30
 
 # What zfs and zpool words do. The rest of the suite is about devices, the kernel's caches and the like.
@@ -37,10 +38,13 @@ STUBS = {
 # devices, where these are files. And the volumes of each pool are served as docs/zfs.md says, each pool's in a directory.
 ZPOOL = '''zpool() {{ (exec -a zpool {zpool} "$@"); }}
 volumes_of() {{ echo {volumes}/"$1"; }}
-hide() {{    # hide POOL: a pool in use does not go
+hide() {{    # hide POOL: a pool in use does not go, so the process that serves its volumes has to end first
+  local server at
   mountpoint -q "$(volumes_of "$1")" || return 0
-  umount "$(volumes_of "$1")"
+  umount "$(volumes_of "$1")" || return 0
   rm -f /dev/zvol/"$1"
+  server=$(cat "$(volumes_of "$1").pid")
+  for at in $(seq 200); do [ -e "/proc/$server/exe" ] || break; sleep 0.05; done
 }}
 show() {{
   local pool dir at
@@ -49,6 +53,7 @@ show() {{
     mkdir -p "$dir" /dev/zvol
     mountpoint -q "$dir" && continue
     setsid {snowmelt} serve zvol "$dir" "$pool" < /dev/null > /dev/null 2>&1 &
+    echo $! > "$dir.pid"
     for at in $(seq 50); do mountpoint -q "$dir" && break; sleep 0.05; done
     ln -sfn "$dir/$pool" /dev/zvol/"$pool"
   done
@@ -122,7 +127,7 @@ class Suite:
     def sourced(self, text):
         """The environment after a piece of shell."""
         full = dict(self.env, PATH=self.world.env['PATH'])
-        ended = subprocess.run([self.ksh(), '-c', 'set -a; ' + text], env=full, capture_output=True, check=False)
+        ended = subprocess.run([self.ksh(), '-c', text], env=full, capture_output=True, check=False)
         pairs = [pair.split('=', 1) for pair in ended.stdout.decode(errors='replace').split('\0') if '=' in pair]
         return {name: value for name, value in pairs if name not in ('PATH', '_', 'PWD', 'SHLVL', 'OLDPWD')}
 
@@ -188,7 +193,7 @@ class Suite:
     def fresh(self):
         """Nothing of one group is left for the next."""
         volumes = self.world.path('volumes')
-        for pool in os.listdir(volumes):
+        for pool in filter(lambda name: not name.endswith('.pid'), os.listdir(volumes)):
             subprocess.run(['umount', '-l', os.path.join(volumes, pool)], stderr=subprocess.DEVNULL, check=False)
         self.world.clear()
         for name in os.listdir(self.files):

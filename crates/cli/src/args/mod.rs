@@ -16,6 +16,8 @@ mod personality;
 mod policy;
 mod pool;
 mod pool_devices;
+pub mod posix;
+mod property_table;
 mod replication;
 mod rsync;
 mod serve;
@@ -38,7 +40,7 @@ pub use files::{
 pub use index::IndexArgs;
 pub use mount::{MountArgs, MountCommand, UnmountArgs};
 pub use parse::{ParseFailure, parse, usage};
-pub use personality::VersionArgs;
+pub use personality::{UpgradeArgs, VersionArgs};
 pub use policy::{PolicyArgs, PolicyCommand};
 pub use pool::{
     CacheArgs, PoolArgs, PoolChangeKeyArgs, PoolClearArgs, PoolCommand, PoolCreateArgs, PoolDestroyArgs,
@@ -122,6 +124,9 @@ pub enum Command {
     /// `zfs version` and `zpool version`.
     #[command(skip)]
     Version(Program, VersionArgs),
+    /// `zfs upgrade` and `zpool upgrade`.
+    #[command(skip)]
+    Upgrade(Program, UpgradeArgs),
 }
 
 /// What `rows` takes; internal to snowmelt, the same version at both ends.

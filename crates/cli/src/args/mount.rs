@@ -31,7 +31,7 @@ pub struct MountArgs {
     #[arg(short = 'a')]
     pub all: bool,
     /// Options for this time, separated by commas: ro, rw, atime, noatime, relatime, dev, nodev, exec, noexec, suid,
-    /// nosuid, allow_other
+    /// nosuid, xattr, noxattr, allow_other
     #[arg(short = 'o', value_name = "OPTIONS", action = ArgAction::Append)]
     pub options: Vec<String>,
     #[command(flatten)]

@@ -5,7 +5,10 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, FromArgMatches};
 
-use super::{Cli, CompleteArgs, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality, spelling};
+use super::{
+    Cli, CompleteArgs, GlobalArgs, Program, RowsArgs, VersionArgs, command, personality, property_table,
+    spelling,
+};
 
 /// Why no command came out.
 #[derive(Debug)]
@@ -170,6 +173,9 @@ fn shim_usage(program: Program, words: &[OsString]) -> String {
                 text.push_str(&verb_usage(program, known));
             }
         }
+    }
+    if let ([_], Program::Zfs, Some(verb)) = (words, program, verb) {
+        text.push_str(&property_table::of(verb).unwrap_or_default());
     }
     text.push_str(&format!("\nFor further help on a command or topic, run: {name} help [<topic>]\n"));
     text

@@ -31,6 +31,7 @@ enum ZfsCommand {
     #[command(flatten)]
     Mount(MountCommand),
     Diff(DiffArgs),
+    Upgrade(UpgradeArgs),
 }
 
 #[derive(Debug, Parser)]
@@ -48,6 +49,7 @@ enum ZpoolCommand {
     Version(VersionArgs),
     #[command(flatten)]
     Pool(Box<PoolCommand>),
+    Upgrade(UpgradeArgs),
 }
 
 #[derive(Debug, Parser)]
@@ -97,6 +99,30 @@ pub struct VersionArgs {
     pub json: bool,
 }
 
+/// Print which versions there are; nothing has to be upgraded here
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+#[command(
+    override_usage = "snowmelt upgrade [-v]\n       snowmelt upgrade [-r] [-V version] <-a | name ...>"
+)]
+pub struct UpgradeArgs {
+    /// Print all versions
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Everything
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Also what is below
+    #[arg(short = 'r')]
+    pub recursive: bool,
+    /// Only up to this version
+    #[arg(short = 'V', value_name = "VERSION")]
+    pub version: Option<String>,
+    /// These
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
 /// The grammar of a shim, with usage texts that name its verbs as it does.
 pub fn grammar(program: Program) -> clap::Command {
     match program {
@@ -118,6 +144,7 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
             let ZpoolCli { global, command } = ZpoolCli::from_arg_matches(&matches)?;
             let command = match command {
                 ZpoolCommand::Version(args) => Command::Version(program, args),
+                ZpoolCommand::Upgrade(args) => Command::Upgrade(program, args),
                 ZpoolCommand::Pool(command) => Command::Pool(PoolArgs { command: *command }),
             };
             Cli { global, command }
@@ -133,6 +160,7 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
                 ZfsCommand::Dataset(command) => Command::Dataset(command),
                 ZfsCommand::Replication(command) => Command::Replication(command),
                 ZfsCommand::Mount(command) => Command::Mount(command),
+                ZfsCommand::Upgrade(args) => Command::Upgrade(program, args),
                 ZfsCommand::Diff(args) => Command::Files(FilesCommand::Diff(args)),
             };
             Cli { global, command }
@@ -141,7 +169,7 @@ pub fn parse(program: Program, grammar: &mut clap::Command, words: &[OsString]) 
 }
 
 /// Verbs of zfs(8) that are not here, and how they are used there: tools probe for some of them by their usage.
-const ZFS_MISSING: [(&str, &str); 21] = [
+const ZFS_MISSING: [(&str, &str); 20] = [
     ("allow", "allow <filesystem|volume>"),
     (
         "change-key",
@@ -161,7 +189,6 @@ const ZFS_MISSING: [(&str, &str); 21] = [
     ("unload-key", "unload-key [-r] <-a | filesystem|volume>"),
     ("unshare", "unshare <-a [nfs|smb] | filesystem|mountpoint>"),
     ("unzone", "unzone <nsfile> <filesystem>"),
-    ("upgrade", "upgrade [-v] [-r] [-V version] <-a | filesystem ...>"),
     ("userspace", "userspace [-Hinp] [-o field[,...]] <filesystem|snapshot|path>"),
     ("wait", "wait [-t <activity>] <filesystem>"),
     ("zone", "zone <nsfile> <filesystem>"),
@@ -169,7 +196,7 @@ const ZFS_MISSING: [(&str, &str); 21] = [
 ];
 
 /// The same of zpool(8).
-const ZPOOL_MISSING: [(&str, &str); 15] = [
+const ZPOOL_MISSING: [(&str, &str); 14] = [
     ("add", "add [-fgLnP] [-o property=value] <pool> <vdev> ..."),
     ("checkpoint", "checkpoint [-d [-w]] <pool> ..."),
     ("ddtprune", "ddtprune -d|-p <amount> <pool>"),
@@ -182,7 +209,6 @@ const ZPOOL_MISSING: [(&str, &str); 15] = [
     ("remove", "remove [-npsw] <pool> <device> ..."),
     ("reopen", "reopen [-n] <pool>"),
     ("split", "split [-gLnPl] [-o property=value] <pool> <newpool> [<device> ...]"),
-    ("upgrade", "upgrade [-v] [-V version] <-a | pool ...>"),
     ("wait", "wait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]"),
     ("help", "help [<topic>]"),
 ];

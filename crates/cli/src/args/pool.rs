@@ -220,7 +220,7 @@ pub struct PoolImportArgs {
     /// Take a pool in an object store from the machine that wrote to it last; whoever owns it there stops
     #[arg(short)]
     pub force: bool,
-    /// readonly=on: only read a pool in an object store, and follow what another machine writes
+    /// readonly=on: only read the pool here; in an object store, follow what another machine writes
     #[arg(short = 'o', value_name = "PROPERTY=VALUE", action = ArgAction::Append)]
     pub properties: Vec<String>,
     /// As zpool, when it mounts by itself: mount nothing

@@ -4,6 +4,9 @@ use snowmelt_dataset::property::{Assignment, PropertyError, PropertyName, Target
 
 use crate::error::{CliError, Result};
 
+/// The version of the ZPL that new filesystems have.
+pub const VERSION: u64 = 5;
+
 /// Splits `PROPERTY=VALUE`.
 ///
 /// # Errors
@@ -49,6 +52,12 @@ fn checked(attempt: &str, pairs: &[(&str, &str)], target: Target) -> Result<Vec<
     if !assignments.iter().all(is_plain) {
         return Err(CliError::Failed(format!(
             "{attempt}: encrypted datasets can be received with their keys unknown, but not made"
+        )));
+    }
+    // Whoever asks for an older one means to read it with old programs.
+    if assignments.iter().any(|a| a.name == "version" && a.value.as_number() != Some(VERSION)) {
+        return Err(CliError::Failed(format!(
+            "{attempt}: filesystems of version {VERSION} alone are made here"
         )));
     }
     Ok(assignments)

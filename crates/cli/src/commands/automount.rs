@@ -287,8 +287,15 @@ pub(super) fn around(
 ) -> Result<bool> {
     let is_moved = properties.iter().any(|(name, _)| *name == "mountpoint");
     let is_hidden = properties.iter().any(|(name, value)| *name == "canmount" && *value == Some("off"));
-    if !(is_moved || is_hidden) || !is_on(app) {
+    let is_shared = properties
+        .iter()
+        .any(|(name, value)| matches!(*name, "sharenfs" | "sharesmb") && *value != Some("off"));
+    if !(is_moved || is_hidden || is_shared) || !is_on(app) {
         return change(app).map(|()| true);
+    }
+    if !(is_moved || is_hidden) {
+        change(app)?;
+        return mount_shared(app, session, name, properties);
     }
     let catalog = session.datasets.catalog();
     let Ok(top) = catalog.dataset(name) else { return change(app).map(|()| true) };
@@ -312,6 +319,22 @@ pub(super) fn around(
         app.context.complain("property may be set but unable to remount filesystem");
     }
     Ok(all)
+}
+
+/// As in ZFS, what is to be shared is mounted, if it can be.
+fn mount_shared(
+    app: &mut App<'_>,
+    session: &Session,
+    name: &str,
+    properties: &[(&str, Option<&str>)],
+) -> Result<bool> {
+    let is_given = properties.iter().any(|(_, value)| value.is_some());
+    let top = session.datasets.catalog().dataset(name).ok().filter(|_| is_given);
+    let mounted = mount_new(app, session, top.into_iter().collect())?;
+    if !mounted {
+        app.context.complain("property may be set but unable to mount the filesystem that is to be shared");
+    }
+    Ok(mounted)
 }
 
 /// What of a pool was there, and where it belonged, before a receive.

@@ -7,12 +7,11 @@ use snowmelt_dataset::property::{Assignment, REFRESERVATION_AUTO, Types, parse_s
 use snowmelt_dataset::{CreateOptions, Kind, NewVolume, VOLUME_BLOCK_DEFAULT, volume_reservation};
 
 use super::{assignments, automount};
-use crate::app::{App, pool_of};
+use crate::app::App;
 use crate::args::CreateArgs;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::output::json;
-use crate::pools::Session;
 use crate::report;
 
 /// Creates a filesystem or a volume.
@@ -45,7 +44,7 @@ pub fn run(app: &mut App<'_>, args: &CreateArgs) -> Result<Exit> {
         if exists && !args.dry_run {
             return Err(CliError::Failed(format!("{attempt}: dataset already exists")));
         }
-        tell(app, args, &chosen, session)?;
+        tell(app, args, &chosen)?;
         let created = automount::missing(&session.datasets.catalog(), name);
         if args.dry_run {
             if !exists {
@@ -113,15 +112,15 @@ fn new_volume(
 }
 
 /// `-v` and `-P`.
-fn tell(app: &mut App<'_>, args: &CreateArgs, chosen: &[Assignment], session: &Session) -> Result<()> {
+fn tell(app: &mut App<'_>, args: &CreateArgs, chosen: &[Assignment]) -> Result<()> {
     if args.json || (!args.verbose && !args.parsable) {
         return Ok(());
     }
     let out = &mut app.context.out;
     let name = &args.dataset;
     let would = if args.dry_run { "would " } else { "" };
-    let parent = name.rsplit_once('/').map_or(pool_of(name), |(parent, _)| parent);
-    if args.parents > 0 && session.datasets.catalog().dataset(parent).is_err() {
+    // As ZFS: whether any is missing or not.
+    if args.parents > 0 {
         match args.parsable {
             true => writeln!(out, "create_ancestors\t{name}")?,
             false => writeln!(out, "{would}create ancestors of {name}")?,

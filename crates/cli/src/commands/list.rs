@@ -123,7 +123,9 @@ fn header(name: &PropertyName) -> Column {
             let header = property.column.to_owned();
             Column { header, width: property.width(), right: property.aligns_right() }
         }
-        PropertyName::Written { name, .. } => Column::right(name.to_uppercase()),
+        PropertyName::Written { name, .. } | PropertyName::Accounting(name) => {
+            Column::right(name.to_uppercase())
+        }
         PropertyName::User(name) => Column::left(name.to_uppercase()),
     }
 }

@@ -64,6 +64,7 @@ pub mod stream_token;
 pub mod stream_verify;
 pub mod sync;
 pub mod unmount;
+pub mod upgrade;
 
 mod assignments;
 pub mod automount;

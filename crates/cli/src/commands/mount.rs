@@ -369,6 +369,8 @@ fn parse_options(args: &MountArgs, properties: VfsOptions, options: &mut MountOp
             "atime" | "strictatime" | "norelatime" => chosen.atime = Atime::Strict,
             "dev" | "devices" => chosen.devices = true,
             "nodev" | "nodevices" => chosen.devices = false,
+            "xattr" | "dirxattr" | "saxattr" => chosen.xattrs = true,
+            "noxattr" => chosen.xattrs = false,
             "exec" => chosen.exec = true,
             "noexec" => chosen.exec = false,
             "suid" | "setuid" => chosen.setuid = true,
@@ -509,6 +511,8 @@ mod tests {
         assert_eq!(chosen.atime, Atime::Off);
         assert!(options.allow_other);
         assert!(parse(false, "zap").is_err() && parse(true, "zap,ro").unwrap().0.vfs.read_only);
+        assert!(!parse(false, "noxattr").unwrap().0.vfs.xattrs);
+        assert!(parse(false, "noxattr,xattr").unwrap().0.vfs.xattrs);
         assert!(parse(false, "defaults,noauto,nofail,x-systemd.automount,_netdev").is_ok());
         let asked = parse(false, "suid,dev").unwrap().0.vfs;
         assert!(asked.setuid && asked.devices);

@@ -148,7 +148,12 @@ pub fn remember_all(app: &mut App<'_>, location: &Location, label: &PoolLabel) -
         return remember(app, &entry::line(location, label));
     }
     for path in std::iter::once(location.path().to_owned()).chain(snowmelt_store::mirror_paths(location)) {
-        if snowmelt_store::exists(&path) != Some(false) {
+        if snowmelt_store::exists(&path) == Some(false) {
+            continue;
+        }
+        if location.is_read_only() {
+            list(app, &entry::path_line(&snowmelt_store::canonical(&path), true))?;
+        } else {
             remember(app, &path)?;
         }
     }
@@ -183,9 +188,13 @@ pub fn remember(app: &mut App<'_>, path: &Path) -> Result<()> {
     if app.places.is_usual(&path) {
         return Ok(());
     }
+    list(app, &path)
+}
+
+fn list(app: &App<'_>, line: &Path) -> Result<()> {
     let registry = app.places.registry();
     let attempt = format!("cannot list the pool in {}", registry.path().display());
-    registry.add(&path).map_err(|error| CliError::failed(attempt, &error))
+    registry.add(line).map_err(|error| CliError::failed(attempt, &error))
 }
 
 fn set_up(
@@ -237,6 +246,8 @@ impl PoolProperties {
                 ("ashift" | "autoexpand" | "autoreplace" | "cachefile" | "failmode" | "listsnapshots", _) => {
                 }
                 ("compatibility" | "delegation" | "multihost", _) => {}
+                // As with -d, which features ZFS would leave out is no matter here.
+                ("version", text) if is_pool_version(text) => {}
                 (name, _) if name.starts_with("feature@") => {}
                 (name, _) => {
                     return Err(CliError::Failed(format!(
@@ -285,6 +296,11 @@ impl PoolProperties {
         let Some(wait) = self.deadman else { return Ok(()) };
         pool.set_deadman(wait).map_err(|error| CliError::failed(attempt, &error))
     }
+}
+
+/// Whether ZFS knows such a version of pools: those before features had names, and the one of all since.
+fn is_pool_version(text: &str) -> bool {
+    text.parse().is_ok_and(|version: u32| matches!(version, 1..=28 | 5000))
 }
 
 /// A number of seconds, with or without its unit.

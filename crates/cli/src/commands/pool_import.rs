@@ -318,22 +318,21 @@ fn import(app: &mut App<'_>, pool: &KnownPool, options: &ImportOptions<'_>) -> R
         )));
     }
     let failed = |error: snowmelt_store::StoreError| CliError::failed(&attempt, &error);
-    let mut location = pool.location.clone();
+    let mut location = pool.location.clone().with_read_only(options.read_only);
     cache::choose(app, &mut location, options.cache, &attempt)?;
     cache::check(&location, pool.label.guid, &attempt)?;
     if options.accept_new && !options.dry_run {
         Pins::of(app.context)?.forget(&[pins::place(&location)]);
     }
-    if let Location::Object(object) = &mut location {
-        object.read_only = options.read_only;
+    if let Location::Object(object) = &location {
         if options.force && !options.read_only && !options.dry_run {
             // Who has no key takes nothing from anybody.
             can_open(app, pool)?;
             snowmelt_store::take_over(&object.url).map_err(failed)?;
         }
-    } else if options.read_only {
+    } else if options.read_only && app.places.is_usual(&snowmelt_store::canonical(location.path())) {
         return Err(CliError::Failed(format!(
-            "{attempt}: only a pool in an object store can be followed with readonly=on"
+            "{attempt}: it is where pools are looked for, and found without being imported; move it elsewhere first"
         )));
     }
     if options.dry_run {

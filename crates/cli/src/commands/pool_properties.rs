@@ -284,6 +284,11 @@ pub fn all() -> Vec<Column> {
     fields.chain(features()).collect()
 }
 
+/// All features by name.
+pub fn feature_names() -> impl Iterator<Item = &'static str> {
+    ACTIVE.into_iter().chain(ENABLED)
+}
+
 fn features() -> impl Iterator<Item = Column> {
     let active = ACTIVE.into_iter().map(|name| Column::Feature(name, "active"));
     active.chain(ENABLED.into_iter().map(|name| Column::Feature(name, "enabled")))

@@ -55,7 +55,7 @@ pub fn run(app: &mut App<'_>, args: &PoolScrubArgs) -> Result<Exit> {
         ),
     };
     let pools = match args.all {
-        true => app.places.all().into_iter().map(|known| known.label.name).collect(),
+        true => app.every_pool(),
         false => args.pools.clone(),
     };
     if args.detached {

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 /// When a pool is not there or cannot be written; the others are synced all the same.
 pub fn run(app: &mut App<'_>, args: &PoolSyncArgs) -> Result<Exit> {
     let pools = match args.pools.is_empty() {
-        true => app.places.all().into_iter().map(|pool| pool.label.name).collect(),
+        true => app.every_pool(),
         false => args.pools.clone(),
     };
     let missing = |pool: &str| format!("cannot open '{pool}': no such pool");

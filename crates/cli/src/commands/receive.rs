@@ -69,15 +69,19 @@ fn options(args: &ReceiveArgs) -> Result<ReceiveOptions> {
     if origin.len() > 1 {
         return Err(CliError::Usage("property 'origin' specified multiple times".to_owned()));
     }
-    // The stream has the one that its content is written in.
-    if pairs.iter().any(|(name, _)| *name == "version") {
-        return Err(CliError::Failed(format!("{attempt}: property 'version' cannot be set on receive")));
+    // The stream has those that its content is written in.
+    if let Some((name, _)) = pairs.iter().find(|(name, _)| matches!(*name, "version" | "volsize")) {
+        return Err(CliError::Failed(format!("{attempt}: property '{name}' cannot be set on receive")));
     }
     let chosen = assignments::for_new(&attempt, &pairs, Types::FILESYSTEM_VOLUME)?;
     let mut exclude = Vec::new();
     for name in &args.exclude {
         let name = assignments::canonical_name(name);
         let name = name.map_err(|error| CliError::Usage(format!("{attempt}: {error}")))?;
+        // The content is written in them.
+        if matches!(name.as_str(), "version" | "volsize" | "utf8only" | "normalization" | "casesensitivity") {
+            return Err(CliError::Failed(format!("{attempt}: property '{name}' cannot be excluded")));
+        }
         if exclude.contains(&name) {
             return Err(CliError::Usage(format!("property '{name}' specified multiple times")));
         }
@@ -125,19 +129,26 @@ fn receive(
     let input = Interruptible { file: input, cancelled: &cancelled, session };
     let teller = Teller {
         app: Mutex::new(app),
+        session,
         args,
         begun: Mutex::new(Instant::now()),
         progress: &progress,
         taken: Mutex::default(),
+        unmounted: Mutex::default(),
     };
     let observer = Observer { event: &|event| teller.tell(event), cancelled: &cancelled };
     let result = session.datasets.receive(target, input, options, &observer);
     let taken = teller.taken.into_inner().unwrap_or_default();
+    let unmounted = teller.unmounted.into_inner().unwrap_or_default();
     if let Some(progress) = progress {
         progress.finish();
     }
     // Also what came of a package before it broke off.
-    let mounted = before.map_or(Ok(true), |before| before.received(app, session))?;
+    let mut mounted = true;
+    for unmounted in unmounted {
+        mounted &= unmounted.mount_again(app, session)?;
+    }
+    mounted &= before.map_or(Ok(true), |before| before.received(app, session))?;
     match result {
         Ok(_) => {
             if !args.dry_run {
@@ -227,10 +238,13 @@ fn kept_token(session: &Session, args: &ReceiveArgs, error: &ReceiveError) -> Op
 /// Tells what goes on. Called from the receiving thread.
 struct Teller<'a, 'b, 'c> {
     app: Mutex<&'a mut App<'b>>,
+    session: &'c Session,
     args: &'c ReceiveArgs,
     begun: Mutex<Instant>,
     progress: &'c Option<Progress>,
     taken: Mutex<Taken>,
+    /// What was unmounted to be destroyed.
+    unmounted: Mutex<Vec<automount::Unmounted>>,
 }
 
 /// What `--json` prints at the end.
@@ -265,6 +279,15 @@ impl Taken {
 impl Teller<'_, '_, '_> {
     fn tell(&self, event: ReceiveEvent) {
         let Ok(mut app) = self.app.lock() else { return };
+        if let ReceiveEvent::Destroying { datasets } = event {
+            match (automount::Unmounted::of(&mut app, self.session, &datasets, false), self.unmounted.lock())
+            {
+                (Ok(gone), Ok(mut unmounted)) => unmounted.push(gone),
+                (Err(error), _) => app.context.complain(error),
+                (Ok(_), Err(_)) => {}
+            }
+            return;
+        }
         if self.args.json
             && let Ok(mut taken) = self.taken.lock()
         {

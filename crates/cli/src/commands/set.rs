@@ -133,7 +133,7 @@ fn keep_whole(
     Ok(())
 }
 
-/// What depends on how the dataset is now: versions only rise, and `auto` becomes a size.
+/// What depends on how the dataset is now: versions stay, and `auto` becomes a size.
 fn check_against_use(
     catalog: &Catalog,
     entity: &Entity,
@@ -153,6 +153,9 @@ fn check_against_use(
             "version" if value < number("version")? => {
                 let present = number("version")?;
                 return refuse(&format!("Can not downgrade; already at version {present}"));
+            }
+            "version" if value > number("version")? => {
+                return refuse("the version of a filesystem that was received cannot be raised here");
             }
             _ => {}
         }

@@ -17,12 +17,14 @@ use snowmelt_dataset::Name;
 use snowmelt_fuse::{Mount, MountError, Mounted};
 
 use super::automount;
+use super::mount::text;
 use crate::app::{App, pool_of};
 use crate::args::{Program, UnmountArgs};
 use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::exit::Exit;
 use crate::pools::{Session, holder};
+use crate::report;
 
 /// How long others may take to let go of a mount before a message names them.
 const TELL_AFTER: Duration = Duration::from_secs(5);
@@ -82,6 +84,23 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
     })
 }
 
+/// As in ZFS, what mount(8) mounted since its mountpoint is `legacy` is for umount(8).
+fn refuse_legacy(app: &App<'_>, session: &Session, mount: &Mount, name: &str) -> Result<()> {
+    if !is_zfs(app) || mount.vfs().is_snapshot() {
+        return Ok(());
+    }
+    let attempt = format!("cannot unmount '{name}'");
+    let catalog = session.datasets.catalog();
+    let dataset = catalog.dataset_by_id(mount.vfs().dataset_id()).map_err(report::failed(&attempt))?;
+    let (mountpoint, _) = text(&catalog, &dataset, "mountpoint").map_err(report::failed(&attempt))?;
+    if mountpoint == "legacy" {
+        return Err(CliError::Failed(format!(
+            "{attempt}: legacy mountpoint\nuse umount(8) to unmount this filesystem"
+        )));
+    }
+    Ok(())
+}
+
 /// A dataset or snapshot, which its pool knows.
 fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted>) -> Result<Exit> {
     let missing = CliError::Failed(format!("cannot unmount '{target}': not currently mounted"));
@@ -99,6 +118,7 @@ fn named(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mounted
     let target = target.to_owned();
     app.on_dataset(&target.clone(), |app, session| {
         if let Some(mount) = find(session, &target) {
+            refuse_legacy(app, session, &mount, &target)?;
             automount::unmount_inside(app, session, &mount, args.force)?;
             return end(app.context, &mount, args.force);
         }
@@ -205,6 +225,8 @@ pub(super) fn end(context: &mut Context, mount: &Mount, force: bool) -> Result<E
         other => CliError::failed(&attempt, &other),
     };
     let device = mount.device();
+    // As ZFS on Linux, `zfs` and `zpool` do not take away what somebody uses.
+    let force = force && Program::of(&context.args).0 == Program::Snowmelt;
     mount.unmount(force).map_err(failed)?;
     let (begun, mut is_told) = (Instant::now(), false);
     while !mount.is_forced() && !mount.wait_for(WAIT_STEP).map_err(failed)? {

@@ -33,13 +33,15 @@ pub enum PropertyName {
         /// The snapshot or bookmark: short with its `@` or `#` (`@monday`), or in full (`tank/fs@monday`).
         since: String,
     },
+    /// `userused@joe`, `groupquota@staff`, …: what is kept per user, group or project. No dataset here has a value.
+    Accounting(String),
 }
 
 impl PropertyName {
     /// Takes a name apart; aliases (`compress`, `avail`, `lrefer`, …) are accepted.
     ///
     /// # Errors
-    /// `Unknown`, `NameTooLong`, or `UserQuota` for what is kept per user, group or project.
+    /// `Unknown` or `NameTooLong`.
     pub fn parse(name: &str) -> Result<Self, PropertyError> {
         if let Some(native) = find(name) {
             return Ok(Self::Native(native));
@@ -56,8 +58,9 @@ impl PropertyName {
         {
             return Ok(Self::Written { name: name.to_owned(), since: Self::since(since) });
         }
-        if ACCOUNTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-            return Err(PropertyError::UserQuota { name: name.to_owned() });
+        let of_whom = ACCOUNTING_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
+        if of_whom.is_some_and(|whom| !whom.is_empty() && name.len() <= NAME_LEN_MAX) {
+            return Ok(Self::Accounting(name.to_owned()));
         }
         Err(PropertyError::Unknown { name: name.to_owned() })
     }
@@ -73,7 +76,7 @@ impl PropertyName {
     pub fn text(&self) -> String {
         match self {
             Self::Native(property) => property.name.to_owned(),
-            Self::User(name) | Self::Written { name, .. } => name.clone(),
+            Self::User(name) | Self::Written { name, .. } | Self::Accounting(name) => name.clone(),
         }
     }
 }

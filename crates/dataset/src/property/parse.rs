@@ -71,6 +71,7 @@ fn resolve(name: &str, text: &str, target: Target) -> Result<Assignment, Propert
         }
         _ if target.types == Types::SNAPSHOT => return Err(PropertyError::Snapshot),
         PropertyName::Written { name, .. } => return Err(PropertyError::ReadOnly { name }),
+        PropertyName::Accounting(name) => return Err(PropertyError::UserQuota { name }),
         PropertyName::Native(property) => property,
     };
     if !property.applies_to(target.types) {
@@ -101,6 +102,7 @@ pub fn validate_stored(name: &str, text: &str, types: Types) -> Result<Assignmen
         }
         PropertyName::User(name) => return Ok(Assignment { name, value: text.into() }),
         PropertyName::Written { name, .. } => return Err(PropertyError::ReadOnly { name }),
+        PropertyName::Accounting(name) => return Err(PropertyError::UserQuota { name }),
         PropertyName::Native(property) => property,
     };
     if !property.applies_to(types) {

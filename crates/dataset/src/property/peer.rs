@@ -59,6 +59,7 @@ impl PeerProperties {
                 ALL => allowed.all = true,
                 name => match PropertyName::parse(name)? {
                     PropertyName::Written { name, .. } => return Err(PropertyError::ReadOnly { name }),
+                    PropertyName::Accounting(name) => return Err(PropertyError::UserQuota { name }),
                     known => drop(allowed.more.insert(known.text())),
                 },
             }

@@ -426,7 +426,16 @@ fn names_are_told_apart() {
     assert_eq!(written("written@tank/fs@monday"), "tank/fs@monday");
     assert_eq!(written("written#mark"), "#mark");
     assert!(matches!(PropertyName::parse("written@"), Err(PropertyError::Unknown { .. })));
-    assert!(matches!(PropertyName::parse("userused@joe"), Err(PropertyError::UserQuota { .. })));
+    assert!(
+        matches!(PropertyName::parse("userused@joe"), Ok(PropertyName::Accounting(name)) if name == "userused@joe")
+    );
+    assert!(matches!(PropertyName::parse("userused@"), Err(PropertyError::Unknown { .. })));
+    let target = Target { types: Types::FILESYSTEM, creating: false, volume_block_size: None };
+    assert!(matches!(validate([("userquota@joe", "1G")], target), Err(PropertyError::UserQuota { .. })));
+    assert!(matches!(
+        validate_stored("userquota@joe", "1", Types::FILESYSTEM),
+        Err(PropertyError::UserQuota { .. })
+    ));
     assert!(matches!(PropertyName::parse("written"), Ok(PropertyName::Native(p)) if p.name == "written"));
 }
 

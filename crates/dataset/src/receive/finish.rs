@@ -70,7 +70,11 @@ impl Session<'_> {
             change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
         }
         for property in options.exclude.iter().filter(|name| is_settable(&name.as_str())) {
-            change.inherit_property(self.id, 0, property, false)?;
+            // What was set here stays: it counts before what the stream brings.
+            let own = change.catalog().own_property(self.id, 0, property)?;
+            if !matches!(own, Some((_, PropertyKind::Local))) {
+                change.inherit_property(self.id, 0, property, false)?;
+            }
         }
         Ok(())
     }

@@ -33,6 +33,7 @@ use std::sync::atomic::AtomicBool;
 use snowmelt_stream::reader::Reader;
 use snowmelt_stream::record::{HeaderType, Record};
 
+use crate::catalog::Dataset;
 use crate::datasets::Datasets;
 use crate::error::{DatasetError, ReceiveError};
 use crate::name::{Name, Subtree};
@@ -133,6 +134,11 @@ pub enum ReceiveEvent {
     PropertyLeftOut {
         /// Its name.
         name: String,
+    },
+    /// These are about to be destroyed, since the sender no longer has them: what is mounted of them keeps them from it.
+    Destroying {
+        /// With what is below them.
+        datasets: Vec<Dataset>,
     },
     /// Something that the user should know and that does not fail the receive.
     Note(String),

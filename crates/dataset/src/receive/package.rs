@@ -365,6 +365,7 @@ impl Datasets {
         for name in names {
             (observer.event)(ReceiveEvent::Note(format!("destroying {name}")));
         }
+        (observer.event)(ReceiveEvent::Destroying { datasets: plan.datasets.clone() });
         Ok(self.destroy(&plan)?)
     }
 

@@ -148,6 +148,13 @@ impl Adapter {
         }
     }
 
+    /// A volume that is about to be written to: as its properties are now.
+    fn written(&self, handle: FileHandle) -> Answer<Arc<Volume>> {
+        let volume = self.volume(handle)?;
+        self.told(self.tree.follow(&volume))?;
+        Ok(volume)
+    }
+
     fn open_volume(&self, ino: INodeNo, flags: OpenFlags) -> Answer<FileHandle> {
         let Node::Volume(volume) = self.told(self.tree.node(&self.name(ino)?))? else {
             return Err(Errno::EISDIR);
@@ -160,7 +167,7 @@ impl Adapter {
     }
 
     fn read_at(&self, handle: FileHandle, offset: u64, size: u32) -> Answer<Vec<u8>> {
-        let volume = self.volume(handle)?;
+        let volume = self.written(handle)?;
         let left = self.told(volume.size())?.saturating_sub(offset);
         let mut buf = vec![0; left.min(u64::from(size.min(TRANSFER_MAX))) as usize];
         self.told(volume.read(offset, &mut buf))?;
@@ -180,7 +187,7 @@ impl Adapter {
     }
 
     fn allocate(&self, handle: FileHandle, offset: u64, length: u64, mode: i32) -> Answer<()> {
-        let volume = self.volume(handle)?;
+        let volume = self.written(handle)?;
         let size = self.told(volume.size())?;
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
         match Allocate::of(mode)? {

@@ -131,12 +131,21 @@ impl Tree {
     fn volume(&self, name: &str, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let mut open = self.open.lock();
         if let Some(volume) = open.get(&id).and_then(Weak::upgrade) {
+            self.follow(&volume)?;
             return Ok(volume);
         }
         let volume = Arc::new(Volume::open(&self.datasets, name)?);
         open.retain(|_, volume| volume.strong_count() > 0);
         open.insert(id, Arc::downgrade(&volume));
         Ok(volume)
+    }
+
+    /// As [`Volume::follow`].
+    ///
+    /// # Errors
+    /// When the pool cannot be read.
+    pub(super) fn follow(&self, volume: &Volume) -> Result<(), VolumeError> {
+        volume.follow(&self.datasets)
     }
 
     pub(super) fn is_read_only(&self, volume: &Volume) -> bool {

@@ -1,13 +1,35 @@
-//! A pool in an object store, as the list of pools has it: one line of words separated by tabs, so that looking for a pool by name
-//! asks no store.
+//! A line of the list of pools that says more than a path. That of a pool in an object store has words separated by tabs,
+//! so that looking for a pool by name asks no store:
 //!
 //! `s3://bucket/prefix <tab> name=tank <tab> guid=1234 [<tab> readonly=on] [<tab> cache=/dir <tab> cachesize=1234]`
+//!
+//! And that of a pool elsewhere which is only read here:
+//!
+//! `readonly=on <tab> /path`
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use snowmelt_store::{CACHE_BYTES, CacheLocation, Location, ObjectLocation, PoolLabel, is_url};
 
 use super::KnownPool;
+
+/// What a line of a path begins with whose pool is only read.
+const READ_ONLY: &str = "readonly=on\t";
+
+/// The line for a path of a pool that is in no object store.
+pub fn path_line(path: &Path, read_only: bool) -> PathBuf {
+    let mut line = OsString::from(if read_only { READ_ONLY } else { "" });
+    line.push(path);
+    line.into()
+}
+
+/// The path in a line, if its pool is only read.
+pub fn read_only_path(line: &Path) -> Option<&Path> {
+    let path = line.as_os_str().as_bytes().strip_prefix(READ_ONLY.as_bytes())?;
+    Some(Path::new(std::ffi::OsStr::from_bytes(path)))
+}
 
 /// The line for a pool in an object store; of any other, its path.
 pub fn line(location: &Location, label: &PoolLabel) -> PathBuf {
@@ -44,9 +66,18 @@ pub fn parse(line: &Path) -> Option<KnownPool> {
     Some(KnownPool { label, location: Location::Object(ObjectLocation { url, read_only, cache }) })
 }
 
+/// Where the pool of a line is: a path, or an address.
+pub fn place(line: &Path) -> PathBuf {
+    match parse(line) {
+        Some(pool) => pool.location.path().to_owned(),
+        None => read_only_path(line).unwrap_or(line).to_owned(),
+    }
+}
+
 /// Whether a line of the list is of the pool at `place`.
 pub fn is_of(line: &Path, place: &Path) -> bool {
-    line == place || parse(line).is_some_and(|pool| pool.location.path() == place)
+    let path = read_only_path(line).unwrap_or(line);
+    path == place || parse(line).is_some_and(|pool| pool.location.path() == place)
 }
 
 #[cfg(test)]
@@ -66,6 +97,16 @@ mod tests {
             assert_eq!((&pool.label, &pool.location), (&label, &location));
             assert!(is_of(&line, Path::new("s3://b/p")) && !is_of(&line, Path::new("s3://b/q")));
         }
+    }
+
+    #[test]
+    fn a_path_that_is_only_read_is_read_back() {
+        let path = Path::new("/srv/a\tb");
+        let line = path_line(path, true);
+        assert_eq!(read_only_path(&line), Some(path));
+        assert!(is_of(&line, path) && !is_of(&line, Path::new("/srv")));
+        assert_eq!(path_line(path, false), path);
+        assert_eq!(read_only_path(path), None);
     }
 
     #[test]

@@ -25,6 +25,7 @@ fn of(location: &Location) -> Option<(u32, String)> {
         Location::Directory(path) => fs::metadata(path.join("lock")).ok()?,
         Location::File(path) => fs::metadata(path).ok()?,
         Location::Object(_) => return None,
+        Location::ReadOnly(location) => return of(location),
     };
     let device = file.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -231,10 +231,12 @@ pub(super) fn known(path: &Path) -> Option<KnownPool> {
     if let Some(pool) = entry::parse(path) {
         return Some(pool);
     }
+    let read_only = entry::read_only_path(path);
+    let path = read_only.unwrap_or(path);
     if !snowmelt_store::is_url(path) && !path.exists() {
         return None;
     }
-    let location = Location::detect(path).ok()?;
+    let location = Location::detect(path).ok()?.with_read_only(read_only.is_some());
     let label = snowmelt_store::label(&location).ok()?;
     Some(KnownPool { label, location })
 }

@@ -1,5 +1,8 @@
 //! Pools that were here when they were last open, and are not found now: their disk is not connected, or somebody removed them.
 
+use std::path::Path;
+
+use super::entry;
 use super::locate::{KnownPool, Places};
 use super::pins::{Pin, Pins};
 use crate::context::Context;
@@ -18,7 +21,9 @@ pub fn pools(context: &Context, places: &Places, found: &[KnownPool]) -> Result<
         })
     };
     // A pool that was opened once by its path is not looked for.
-    let is_expected = |pin: &Pin| places.is_usual(&pin.place) || listed.contains(&pin.place);
+    let is_listed =
+        |place: &Path| listed.iter().any(|line| entry::read_only_path(line).unwrap_or(line) == place);
+    let is_expected = |pin: &Pin| places.is_usual(&pin.place) || is_listed(&pin.place);
     let mut missing: Vec<Pin> = Vec::new();
     for pin in Pins::of(context)?.all().iter().rev() {
         if is_expected(pin) && !is_found(pin) && missing.iter().all(|other| other.name != pin.name) {

@@ -59,7 +59,7 @@ impl Registry {
         Ok(lines.map(|line| PathBuf::from(OsStr::from_bytes(line))).collect())
     }
 
-    /// Adds a path, if it is not listed. The line of a pool in an object store takes the place of the one it had.
+    /// Adds a line, if it is not listed. It takes the place of the one that its pool had.
     ///
     /// # Errors
     /// When the list cannot be written.
@@ -71,8 +71,8 @@ impl Registry {
             if paths.iter().any(|path| path == pool) {
                 return false;
             }
-            let place = entry::parse(pool).map(|known| known.location.path().to_owned());
-            paths.retain(|path| place.as_ref().is_none_or(|place| !entry::is_of(path, place)));
+            let place = entry::place(pool);
+            paths.retain(|path| !entry::is_of(path, &place));
             paths.push(pool.to_owned());
             true
         })
@@ -182,6 +182,15 @@ mod tests {
         assert_eq!(registry.read().unwrap(), [PathBuf::from("/a b"), PathBuf::from("/c")]);
         registry.remove(Path::new("/a b")).unwrap();
         assert_eq!(registry.read().unwrap(), [PathBuf::from("/c")]);
+        let read_only = entry::path_line(Path::new("/c"), true);
+        registry.add(&read_only).unwrap();
+        assert_eq!(registry.read().unwrap(), std::slice::from_ref(&read_only));
+        registry.add(Path::new("/c")).unwrap();
+        assert_eq!(registry.read().unwrap(), [PathBuf::from("/c")]);
+        registry.add(&read_only).unwrap();
+        registry.remove(Path::new("/c")).unwrap();
+        assert!(registry.read().unwrap().is_empty());
+        registry.add(Path::new("/c")).unwrap();
         assert!(registry.add(Path::new("/x\ny")).is_err());
     }
 

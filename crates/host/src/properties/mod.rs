@@ -87,6 +87,7 @@ impl<'a> Reader<'a> {
                 let written = self.written_since(entity, since)?;
                 Ok(written.map(|bytes| (Value::Number(bytes), Source::Local)))
             }
+            PropertyName::Accounting(_) => Ok(None),
         }
     }
 

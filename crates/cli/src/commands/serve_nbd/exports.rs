@@ -67,6 +67,7 @@ impl Volumes {
         loop {
             let id = self.id(name)?;
             if let Some(volume) = open.get(&id).and_then(Weak::upgrade) {
+                volume.follow(&self.datasets)?;
                 return Ok(volume);
             }
             let volume = Arc::new(Volume::open(&self.datasets, name)?);
@@ -129,7 +130,8 @@ impl Exports for Volumes {
             }
             other => OpenError::Io(failure(other)),
         })?;
-        Ok(Arc::new(Device { name: name.to_owned(), read_only: access < Access::Write, volume }))
+        let (datasets, read_only) = (self.datasets.clone(), access < Access::Write);
+        Ok(Arc::new(Device { name: name.to_owned(), read_only, volume, datasets }))
     }
 
     fn default_export(&self, client: &Identity) -> Option<String> {
@@ -142,6 +144,15 @@ struct Device {
     name: String,
     read_only: bool,
     volume: Arc<Volume>,
+    datasets: Arc<Datasets>,
+}
+
+impl Device {
+    /// The volume, about to be written to: as its properties are now.
+    fn written(&self) -> io::Result<&Volume> {
+        self.volume.follow(&self.datasets).map_err(failure)?;
+        Ok(&self.volume)
+    }
 }
 
 /// A failure with the number that the client is to see.
@@ -182,12 +193,12 @@ impl Export for Device {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.volume.write(offset, data).map_err(failure)
+        self.written()?.write(offset, data).map_err(failure)
     }
 
     fn write_zeroes(&self, offset: u64, length: u64, _may_trim: bool) -> io::Result<()> {
         // What is copied on write has no room set aside in any case.
-        self.volume.zero(offset, length).map_err(failure)
+        self.written()?.zero(offset, length).map_err(failure)
     }
 
     fn zeroes_fast(&self, _offset: u64, _length: u64, _may_trim: bool) -> bool {
@@ -195,7 +206,7 @@ impl Export for Device {
     }
 
     fn trim(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.volume.zero(offset, length).map_err(failure)
+        self.written()?.zero(offset, length).map_err(failure)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -1,0 +1,119 @@
+//! `zfs upgrade` and `zpool upgrade`: which versions there are. Everything that is made here has the newest.
+
+use std::io::Write;
+
+use snowmelt_dataset::property::Types;
+
+use super::assignments::VERSION;
+use super::{gather, list, pool_properties};
+use crate::app::App;
+use crate::args::UpgradeArgs;
+use crate::error::{CliError, Result};
+use crate::exit::Exit;
+use crate::listing::{Columns, Listing, Selection, bit};
+
+/// Versions of the ZPL, and what came with them.
+const ZPL: [(u64, &str); 5] = [
+    (1, "the first version"),
+    (2, "types of files in directories"),
+    (3, "names without regard to case, owners by identifier"),
+    (4, "quotas of users and groups"),
+    (5, "system attributes"),
+];
+/// What pools could do before features had names (zpool-features(7)).
+const POOL: [(u64, &str); 6] = [
+    (4, "zpool history"),
+    (9, "refquota and refreservation properties"),
+    (12, "Snapshot properties"),
+    (18, "Snapshot user holds"),
+    (24, "System attributes"),
+    (26, "Improved snapshot deletion"),
+];
+
+/// `zfs upgrade`.
+///
+/// # Errors
+/// When a filesystem does not exist.
+pub fn filesystems(app: &mut App<'_>, args: &UpgradeArgs) -> Result<Exit> {
+    if args.verbose {
+        let out = &mut app.context.out;
+        writeln!(out, "Versions of filesystems:\n\nVER  SINCE THEN\n---  ----------")?;
+        for (version, what) in ZPL {
+            writeln!(out, "{version:>2}   {what}")?;
+        }
+        return Ok(Exit::Ok);
+    }
+    let is_all = args.all || args.names.is_empty();
+    let types = bit(Types::FILESYSTEM);
+    let (recursive, depth) = list::reach(args.recursive || is_all, None, types, !is_all)?;
+    let gathered = gather::rows(
+        app,
+        Listing {
+            selection: Selection { names: args.names.clone(), types, recursive, depth },
+            columns: Columns::Named(vec!["version".to_owned()]),
+            sort: Vec::new(),
+            parsable: true,
+            received: false,
+        },
+    )?;
+    let version = |text: &str| text.parse().unwrap_or(VERSION);
+    let older: Vec<_> = gathered
+        .rows
+        .iter()
+        .filter_map(|row| Some((version(&row.cells.first()?.text), &row.name)))
+        .filter(|(version, _)| *version < VERSION)
+        .collect();
+    if args.all || !args.names.is_empty() {
+        for (version, name) in &older {
+            app.context.complain(format_args!(
+                "cannot upgrade '{name}': it was received with version {version}, which snowmelt keeps"
+            ));
+        }
+        writeln!(app.context.out, "0 filesystems upgraded")?;
+        let current = gathered.rows.len() - older.len();
+        if current > 0 {
+            writeln!(app.context.out, "{current} filesystems already at this version")?;
+        }
+        return Ok(Exit::unless(gathered.failed || !older.is_empty()));
+    }
+    let out = &mut app.context.out;
+    writeln!(out, "Filesystems made here have ZFS filesystem version {VERSION}.\n")?;
+    if older.is_empty() {
+        writeln!(out, "All filesystems have it.")?;
+    } else {
+        writeln!(out, "These were received with an older one:\n\nVER  FILESYSTEM\n---  ----------")?;
+        for (version, name) in older {
+            writeln!(out, "{version:>2}   {name}")?;
+        }
+    }
+    Ok(Exit::unless(gathered.failed))
+}
+
+/// `zpool upgrade`.
+///
+/// # Errors
+/// When a pool does not exist.
+pub fn pools(app: &mut App<'_>, args: &UpgradeArgs) -> Result<Exit> {
+    for name in &args.names {
+        if app.places.find(name).is_none() {
+            return Err(CliError::Failed(format!("cannot open '{name}': no such pool")));
+        }
+    }
+    let out = &mut app.context.out;
+    if !args.verbose {
+        writeln!(out, "This system supports ZFS pool feature flags.\n\nEvery pool has all of them.")?;
+        return Ok(Exit::Ok);
+    }
+    writeln!(out, "This system supports ZFS pool feature flags.\n\nFEAT\n----")?;
+    for feature in pool_properties::feature_names() {
+        writeln!(out, "{feature}")?;
+    }
+    writeln!(
+        out,
+        "\nOf what pools could do before there were such flags, every pool can:\n\nVER  WHAT\n---  ----"
+    )?;
+    for (version, what) in POOL {
+        writeln!(out, "{version:>2}   {what}")?;
+    }
+    Ok(Exit::Ok)
+}
