@@ -199,7 +199,8 @@ impl Server<'_> {
 
     fn receive(&self, request: &ReceiveRequest, channel: &Arc<Channel>) -> Result<Answer, Failure> {
         let target = self.access.name(&request.target)?;
-        self.access.limits().check_receive(self.access, &self.datasets.catalog(), &target)?;
+        let properties = request.properties.len();
+        self.access.limits().check_receive(self.access, &self.datasets.catalog(), &target, properties)?;
         let target = target.to_string();
         let origin = request.origin.as_ref().map(|origin| self.access.name(origin)).transpose()?;
         let (properties, left_out) = self.access.properties(&request.properties)?;

@@ -11,8 +11,9 @@ use common::{Cut, Link, MIB, Random, TestPool, name};
 use parking_lot::Mutex;
 use snowmelt_dataset::catalog::PropertyKind;
 use snowmelt_dataset::property::PeerProperties;
+use snowmelt_dataset::receive::{Observer, ReceiveOptions, resume_token};
 use snowmelt_dataset::send::{SendFlags, SendPlan, Source};
-use snowmelt_dataset::{CloneOptions, Subtree};
+use snowmelt_dataset::{CloneOptions, Kind, RenameOptions, Subtree};
 use snowmelt_replicate::access::{Access, Limits, Role};
 use snowmelt_replicate::end::End;
 use snowmelt_replicate::plan::{Marks, Options};
@@ -21,7 +22,7 @@ use snowmelt_replicate::sync::{Event, Report, Sync};
 use snowmelt_replicate::{Failure, FailureKind};
 use snowmelt_stream::features::Features;
 use snowmelt_stream::reader::Reader;
-use snowmelt_stream::record::{Record, WriteByRef};
+use snowmelt_stream::record::{Begin, Record, ToName, WriteByRef};
 use snowmelt_stream::token::ResumeToken;
 use snowmelt_stream::writer::Writer;
 
@@ -208,7 +209,7 @@ fn a_description_tells_nothing_of_what_is_outside() {
 #[test]
 fn what_a_client_can_pile_up_is_limited() {
     let pool = tank();
-    let limits = Limits { datasets: 5, snapshots: 3, bookmarks: 2, holds: 2 };
+    let limits = Limits { datasets: 5, snapshots: 3, bookmarks: 2, holds: 2, properties: 4 };
     let link = open(&pool, below("tank/a", Role::Full).with_limits(limits));
     // How many of these succeed before one is refused.
     let made = |action: &dyn Fn(usize) -> Action| {
@@ -246,6 +247,10 @@ fn what_a_client_can_pile_up_is_limited() {
         let failure = received(&link.peer, &request, &stream(&pool, "tank/ab/vol@1", None)).unwrap_err();
         assert!(failure.message.contains("no more than"), "{failure:?}");
     }
+    let properties = (0..5).map(|at| (format!("a:b{at}"), "x".to_owned())).collect();
+    let request = ReceiveRequest { target: "tank/a/vol".to_owned(), properties, ..ReceiveRequest::default() };
+    let failure = received(&link.peer, &request, &[]).unwrap_err();
+    assert!(failure.message.contains("no more than 4 properties"), "{failure:?}");
     link.close();
 }
 
@@ -466,6 +471,123 @@ fn append_only_loses_nothing_that_is_there() {
         FailureKind::NotAllowed
     );
     link.close();
+}
+
+/// A stream with another BEGIN.
+fn begun_otherwise(stream: &[u8], change: impl Fn(&mut Begin)) -> Vec<u8> {
+    let (mut reader, mut writer, mut payload) = (Reader::new(stream), Writer::new(Vec::new()), Vec::new());
+    while let Some(at) = reader.next(&mut payload).unwrap() {
+        let mut record = at.record;
+        if let Record::Begin(begin) = &mut record {
+            change(begin);
+        }
+        writer.record(&record, &payload).unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+/// The rest of what was received in part into a dataset of `target`.
+fn rest(source: &TestPool, target: &TestPool, dataset: &str) -> Vec<u8> {
+    let catalog = target.datasets.catalog();
+    let token = resume_token(&catalog, catalog.dataset(dataset).unwrap().id).unwrap().unwrap();
+    let plan =
+        SendPlan::resume_in(&source.datasets.catalog(), None, &ResumeToken::parse(&token).unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    plan.run(&mut bytes, &|_| {}).unwrap();
+    bytes
+}
+
+/// Whoever goes on with a receive need not be the one who began it, and chooses all of the stream's beginning anew.
+#[test]
+fn a_receive_that_goes_on_replaces_nothing() {
+    let (source, target, mut random) = two_pools();
+    source.snapshot("tank/web/vol@1");
+    source.write("tank/web/vol", 0, MIB, &mut random);
+    source.snapshot("tank/web/vol@2");
+    let link = open(&target, below("back/hosts", Role::Append));
+    let into = |target: &str| ReceiveRequest { target: target.to_owned(), ..ReceiveRequest::default() };
+    received(&link.peer, &into("back/hosts/vol"), &stream(&source, "tank/web/vol@1", None)).unwrap();
+    let before = target.content("back/hosts");
+    let increment = stream(&source, "tank/web/vol@2", Some("tank/web/vol@1"));
+    received(&link.peer, &into("back/hosts/vol"), &increment[..increment.len() * 3 / 4]).unwrap_err();
+    let rest_of_it = rest(&source, &target, "back/hosts/vol");
+    let named = begun_otherwise(&rest_of_it, |begin| begin.to_name = ToName::new(b"tank/web/vol@1").unwrap());
+    let filesystem = Kind::Filesystem.objset_type();
+    let of_another_kind = begun_otherwise(&rest_of_it, |begin| begin.objset_type = filesystem);
+    for bad in [named, of_another_kind] {
+        received(&link.peer, &into("back/hosts/vol"), &bad).unwrap_err();
+        assert_eq!(target.content("back/hosts"), before);
+    }
+    received(&link.peer, &into("back/hosts/vol@1"), &rest_of_it).unwrap_err();
+    assert_eq!(target.content("back/hosts"), before);
+
+    // What somebody else began with force, over a volume without snapshots.
+    target.volume("back/hosts/own", MIB);
+    target.write("back/hosts/own", 0, MIB, &mut random);
+    let full = stream(&source, "tank/web/vol@2", None);
+    let local = ReceiveOptions { force: true, resumable: true, ..ReceiveOptions::default() };
+    let observer = Observer { event: &|_| {}, cancelled: &AtomicBool::new(false) };
+    let half = &full[..full.len() * 3 / 4];
+    target.datasets.receive("back/hosts/own", half, &local, &observer).unwrap_err();
+    target.snapshot("back/hosts/own@kept");
+    let refused =
+        received(&link.peer, &into("back/hosts/own"), &rest(&source, &target, "back/hosts/own")).unwrap_err();
+    assert!(refused.message.contains("exists"), "{refused:?}");
+    assert_eq!(snapshots(&target, "back/hosts/own"), ["kept"]);
+
+    received(&link.peer, &into("back/hosts/vol"), &rest_of_it).unwrap();
+    assert_eq!(snapshots(&target, "back/hosts/vol"), ["1", "2"]);
+    link.close();
+    target.check("receives that went on");
+}
+
+/// A snapshot that gets the name of the one that is being received, before that is there.
+#[test]
+fn a_receive_takes_no_name_that_was_given_meanwhile() {
+    let (source, target, mut random) = two_pools();
+    source.snapshot("tank/web/vol@1");
+    source.write("tank/web/vol", 0, MIB, &mut random);
+    source.snapshot("tank/web/vol@2");
+    let link = open(&target, below("back/hosts", Role::Append));
+    let request = ReceiveRequest { target: "back/hosts/vol".to_owned(), ..ReceiveRequest::default() };
+    received(&link.peer, &request, &stream(&source, "tank/web/vol@1", None)).unwrap();
+    let increment = stream(&source, "tank/web/vol@2", Some("tank/web/vol@1"));
+    let (begin, end) = increment.split_at(increment.len() / 2);
+    let mut sink = link.peer.receive(&request).unwrap();
+    sink.write_all(begin).unwrap();
+    while !target.datasets.is_receiving(target.datasets.catalog().dataset("back/hosts/vol").unwrap().id) {
+        std::thread::yield_now();
+    }
+    let (old, new) = (name("back/hosts/vol@1"), name("back/hosts/vol@2"));
+    target.datasets.rename(&old, &new, RenameOptions::default()).unwrap();
+    let before = target.content("back/hosts/vol");
+    sink.write_all(end).unwrap();
+    assert!(sink.finish().unwrap_err().message.contains("already exists"));
+    assert_eq!(target.content("back/hosts/vol"), before);
+    link.close();
+    target.check("a receive of a name that is taken");
+}
+
+/// Datasets below one that was never received as a whole are not lost with it.
+#[test]
+fn a_receive_that_is_given_up_takes_nothing_below_with_it() {
+    let (source, target, _) = two_pools();
+    source.snapshot("tank/web@1");
+    source.snapshot("tank/web/vol@1");
+    let link = open(&target, below("back/hosts", Role::Append));
+    let into = |target: &str| ReceiveRequest { target: target.to_owned(), ..ReceiveRequest::default() };
+    let full = stream(&source, "tank/web@1", None);
+    received(&link.peer, &into("back/hosts/web"), &full[..full.len() / 2]).unwrap_err();
+    received(&link.peer, &into("back/hosts/web/vol"), &stream(&source, "tank/web/vol@1", None)).unwrap();
+    let refused =
+        applied(&link.peer, Action::AbortReceive { name: "back/hosts/web".to_owned() }).unwrap_err();
+    assert!(refused.message.contains("back/hosts/web/vol"), "{refused:?}");
+    assert_eq!(snapshots(&target, "back/hosts/web/vol"), ["1"]);
+    target.check("a receive that was not given up");
+    received(&link.peer, &into("back/hosts/web"), &rest(&source, &target, "back/hosts/web")).unwrap();
+    assert_eq!(snapshots(&target, "back/hosts/web"), ["1"]);
+    link.close();
+    target.check("a receive that went on above another dataset");
 }
 
 #[test]

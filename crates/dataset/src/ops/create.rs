@@ -105,9 +105,7 @@ impl Change<'_> {
             DatasetError::NotFound { .. } => DatasetError::NoParent { name: name.to_owned() },
             other => other,
         })?;
-        if parent.record.kind == Kind::Volume {
-            return Err(DatasetError::refused(name, "parent is not a filesystem"));
-        }
+        check_can_be_above(&parent, name)?;
         let id = DatasetId(self.next("dataset", 2)?);
         let head: TreeId = self.pool().create_tree(&self.hold)?.id();
         let record = DatasetRecord {
@@ -133,5 +131,13 @@ impl Change<'_> {
     /// Stores a dataset's record again.
     pub(crate) fn put_dataset(&self, id: DatasetId, record: &DatasetRecord) -> Result<(), DatasetError> {
         self.put(&keys::dataset(id), &record.encode())
+    }
+}
+
+/// Only filesystems have datasets below them.
+pub(crate) fn check_can_be_above(parent: &Dataset, name: &str) -> Result<(), DatasetError> {
+    match parent.record.kind {
+        Kind::Filesystem => Ok(()),
+        Kind::Volume => Err(DatasetError::refused(name, "parent is not a filesystem")),
     }
 }

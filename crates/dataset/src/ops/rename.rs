@@ -6,6 +6,7 @@ use crate::catalog::{Catalog, Dataset, Snapshot, SpaceReader, keys};
 use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, NameError};
 use crate::name::{NAME_MAX, NESTING_MAX, Name, Suffix};
+use crate::ops::create::check_can_be_above;
 
 /// How to rename.
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,6 +103,7 @@ impl Change<'_> {
             DatasetError::NotFound { .. } => DatasetError::NoParent { name: to.to_string() },
             other => other,
         })?;
+        check_can_be_above(&parent, to.dataset())?;
         check_encryption_root(&self.catalog(), &dataset, &parent)?;
         self.delete(&keys::child(dataset.record.parent, &dataset.record.name))?;
         self.put(&keys::child(parent.id, last), &dataset.id.0.to_be_bytes())?;

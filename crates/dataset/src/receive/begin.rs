@@ -224,14 +224,12 @@ impl<'a> Change<'a> {
     ) -> Result<Session<'a>, ReceiveError> {
         let catalog = self.catalog();
         if begin.features.contains(Features::RESUMING) {
-            return self.resume_session(dataset, begin, payload, destination, kind);
+            return self.resume_session(dataset, begin, payload, destination, options, kind);
         }
         if catalog.receive_state(dataset.id)?.is_some() {
             return Err(ReceiveError::PartialState { name: dataset.name.clone() });
         }
-        if catalog.snapshot(&Name::parse(&destination.full()).map_err(DatasetError::from)?).is_ok() {
-            return Err(ReceiveError::SnapshotExists { name: destination.full() });
-        }
+        catalog.check_snapshot_is_new(&destination.full())?;
         if dataset.record.kind != kind && begin.from_guid != 0 {
             return Err(DatasetError::WrongType { name: dataset.name.clone() }.into());
         }
@@ -355,13 +353,14 @@ impl<'a> Change<'a> {
         Ok(found.filter(|_| begin.flags.contains(BeginFlags::CLONE)))
     }
 
-    /// Continues what an earlier receive left.
+    /// Continues what an earlier receive left. The sender need not be the one that began: everything is checked again.
     fn resume_session(
         self,
         dataset: &Dataset,
         begin: &Begin,
         payload: Option<&NvList>,
         destination: Destination,
+        options: &ReceiveOptions,
         kind: Kind,
     ) -> Result<Session<'a>, ReceiveError> {
         let refuse = |why: String| Err(ReceiveError::Resume { why });
@@ -390,6 +389,13 @@ impl<'a> Change<'a> {
                 "it was sent with other options ({} instead of {})",
                 begin.features, state.features
             ));
+        }
+        self.catalog().check_snapshot_is_new(&destination.full())?;
+        let replaces_all = state.base.is_none() && !dataset.record.inconsistent;
+        if replaces_all {
+            self.check_full_over(dataset, options)?;
+        } else if dataset.record.kind != kind {
+            return Err(DatasetError::WrongType { name: dataset.name.clone() }.into());
         }
         state.resumable = true;
         let tree = self.pool().tree(state.tree)?;
@@ -489,6 +495,17 @@ fn check_raw_lineage(
             }
             let _ = begin;
             Ok(())
+        }
+    }
+}
+
+impl Catalog {
+    /// A receive makes a snapshot, and replaces none.
+    pub(super) fn check_snapshot_is_new(&self, full: &str) -> Result<(), ReceiveError> {
+        match self.snapshot(&Name::parse(full).map_err(DatasetError::from)?) {
+            Err(DatasetError::NotFound { .. }) => Ok(()),
+            Err(other) => Err(other.into()),
+            Ok(_) => Err(ReceiveError::SnapshotExists { name: full.to_owned() }),
         }
     }
 }

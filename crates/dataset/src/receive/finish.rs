@@ -14,6 +14,7 @@ use crate::catalog::properties::CAME_WITH_STREAM;
 use crate::catalog::{Catalog, Dataset, Kind, PropertyKind, SnapshotId, keys};
 use crate::datasets::Change;
 use crate::error::{DatasetError, ReceiveError};
+use crate::name::Name;
 use crate::objset::types::ZVOL;
 use crate::objset::{Dnode, Objset, ObjsetKey};
 use crate::ops::free::free_tree;
@@ -35,7 +36,10 @@ impl Session<'_> {
     fn make_visible(&self, change: &Change<'_>, options: &ReceiveOptions) -> Result<(), ReceiveError> {
         let catalog = change.catalog();
         let mut dataset = catalog.dataset_by_id(self.id)?;
+        // Everything is checked before anything is changed: what a change has written so far stays when it fails.
         catalog.check_refquota(&dataset, self.tree.stats().physical, REFQUOTA_OVERRUN)?;
+        self.check_kind(&catalog, &dataset)?;
+        self.check_name(&catalog, &dataset)?;
         if dataset.record.head != self.tree.id() {
             if let Some(base) = self.base {
                 self.check_base(&catalog, &dataset, base, options)?;
@@ -77,6 +81,29 @@ impl Session<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A snapshot may have got the name meanwhile. One that goes is not in the way.
+    fn check_name(&self, catalog: &Catalog, dataset: &Dataset) -> Result<(), ReceiveError> {
+        let full = format!("{}@{}", dataset.name, self.destination.snapshot);
+        match catalog.snapshot(&Name::parse(&full).map_err(DatasetError::from)?) {
+            Err(DatasetError::NotFound { .. }) => Ok(()),
+            Err(other) => Err(other.into()),
+            Ok(found) if found.id.txg > self.base.map_or(0, |base| base.txg) => Ok(()),
+            Ok(_) => Err(ReceiveError::SnapshotExists { name: full }),
+        }
+    }
+
+    /// A volume takes no filesystem's place that has datasets below it.
+    fn check_kind(&self, catalog: &Catalog, dataset: &Dataset) -> Result<(), DatasetError> {
+        if self.kind == Kind::Filesystem {
+            return Ok(());
+        }
+        let children: Vec<_> = catalog.children(dataset)?.into_iter().map(|child| child.name).collect();
+        match children.is_empty() {
+            true => Ok(()),
+            false => Err(DatasetError::HasChildren { name: dataset.name.clone(), children }),
+        }
     }
 
     /// The base is still what the stream is to come after, whatever was done to the dataset meanwhile.

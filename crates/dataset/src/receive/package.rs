@@ -22,6 +22,9 @@ use crate::ops::destroy::DestroyPlan;
 use crate::ops::rename::RenameOptions;
 use crate::property::{self, Attribute};
 
+/// Properties that are taken for one dataset or snapshot from whoever is not trusted with the pool.
+const CONFINED_MAX: usize = 1000;
+
 /// One filesystem or volume of a package.
 struct Member<'a> {
     /// Its name at the sender.
@@ -545,7 +548,8 @@ fn stream_properties(
         if is_statistic || options.exclude.iter().any(|excluded| excluded == name) {
             continue;
         }
-        if !options.confinement.takes(name) {
+        let is_too_many = options.confinement.properties.is_some() && taken.len() >= CONFINED_MAX;
+        if is_too_many || !options.confinement.takes(name) {
             (observer.event)(ReceiveEvent::PropertyLeftOut { name: name.to_owned() });
             continue;
         }

@@ -48,7 +48,8 @@ impl Datasets {
     /// `receive -A`: throws away what a receive that was cut off left.
     ///
     /// # Errors
-    /// [`ReceiveError::NoPartialState`]; [`ReceiveError::Busy`] while a receive is under way.
+    /// [`ReceiveError::NoPartialState`]; [`ReceiveError::Busy`] while a receive is under way;
+    /// [`DatasetError::HasChildren`] when the receive made the dataset, and there are others below it by now.
     pub fn abort_receive(&self, name: &str) -> Result<(), ReceiveError> {
         let change = self.freeing_change()?;
         let catalog = change.catalog();
@@ -81,7 +82,11 @@ impl Datasets {
         let change = self.freeing_change()?;
         for id in abandoned {
             let dataset = change.catalog().dataset_by_id(id)?;
-            change.give_up_receive(&dataset)?;
+            match change.give_up_receive(&dataset) {
+                // It stays until those below it are elsewhere, or destroyed.
+                Err(DatasetError::HasChildren { .. }) => {}
+                given_up => given_up?,
+            }
         }
         change.commit()
     }
@@ -89,8 +94,16 @@ impl Datasets {
 
 impl Change<'_> {
     /// Frees what a receive wrote; a dataset that the receive made goes with it.
+    ///
+    /// # Errors
+    /// [`DatasetError::HasChildren`] when that would take datasets below with it.
     pub(crate) fn give_up_receive(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         if dataset.record.inconsistent {
+            let children = self.catalog().children(dataset)?;
+            if !children.is_empty() {
+                let children = children.into_iter().map(|child| child.name).collect();
+                return Err(DatasetError::HasChildren { name: dataset.name.clone(), children });
+            }
             self.destroy_head(dataset)?;
             return self.forget_dataset(dataset);
         }

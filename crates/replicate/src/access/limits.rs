@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use snowmelt_dataset::catalog::PropertyKind;
 use snowmelt_dataset::{Catalog, DatasetError, Name};
 
 use super::Access;
@@ -19,11 +20,13 @@ pub struct Limits {
     pub bookmarks: usize,
     /// Holds on one snapshot.
     pub holds: usize,
+    /// Properties that are set on one dataset. Streams are limited by themselves.
+    pub properties: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { datasets: 10_000, snapshots: 100_000, bookmarks: 10_000, holds: 100 }
+        Self { datasets: 10_000, snapshots: 100_000, bookmarks: 10_000, holds: 100, properties: 1000 }
     }
 }
 
@@ -61,7 +64,7 @@ impl Limits {
         }
     }
 
-    /// Refuses a stream for `target` where there is no room for one more snapshot.
+    /// Refuses a stream for `target` where there is no room for one more snapshot, or for so many properties.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -70,8 +73,18 @@ impl Limits {
         access: &Access,
         catalog: &Catalog,
         target: &Name,
+        properties: usize,
     ) -> Result<(), Failure> {
-        match catalog.dataset(target.dataset()) {
+        let found = catalog.dataset(target.dataset());
+        if properties > 0 {
+            let known = match &found {
+                Ok(found) => catalog.stored_properties(found.id, 0)?,
+                Err(_) => Vec::new(),
+            };
+            let set = known.iter().filter(|stored| stored.kind == PropertyKind::Local).count();
+            room(set + properties, self.properties, "properties of a dataset")?;
+        }
+        match found {
             Ok(_) => self.check_snapshots(catalog, target.dataset(), 1),
             Err(DatasetError::NotFound { .. }) => self.check_datasets(access, catalog, target.dataset()),
             Err(error) => Err(error.into()),
