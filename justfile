@@ -71,6 +71,10 @@ vm: build
 vm-trixie: build
     SUITE=trixie .ci/run vm
 
+# the same with ZFS 2.4, where its module builds for the kernel of Debian sid
+vm-sid: build
+    SUITE=sid .ci/run vm
+
 # one minute for each target
 fuzz:
     .ci/run fuzz

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::error::ServeError;
@@ -134,7 +134,7 @@ impl Listener {
         let socket = bind(&beside, mode).map_err(listen)?;
         let file = SocketFile(beside.clone());
         // What the umask has taken off.
-        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(mode)).map_err(listen)?;
+        set_mode(&beside, mode).map_err(listen)?;
         rustix::net::listen(&socket, BACKLOG).map_err(|error| listen(error.into()))?;
         std::fs::rename(&beside, path).map_err(listen)?;
         std::mem::forget(file);
@@ -186,6 +186,19 @@ fn bind(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Changes the permissions of a socket of ours. Whoever can write to its directory could have put a link to something else in
+/// its place, which is not followed.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = rustix::fs::fstat(&node)?;
+    let is_ours = FileType::from_raw_mode(found.st_mode) == FileType::Socket
+        && found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours {
+        return Err(io::Error::other("the socket was replaced by something else meanwhile"));
+    }
+    Ok(rustix::fs::chmod(format!("/proc/self/fd/{}", node.as_raw_fd()), Mode::from_raw_mode(mode))?)
 }
 
 /// The asynchronous form of a listener's socket.
@@ -264,6 +277,24 @@ fn tune(stream: &tokio::net::TcpStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_socket_gets_the_permissions_of_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, link) = (dir.path().join("victim"), dir.path().join("link"));
+        std::fs::write(&victim, "mine").unwrap();
+        std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("victim", &link).unwrap();
+        for path in [&link, &victim] {
+            assert!(set_mode(path, 0o600).is_err());
+        }
+        assert_eq!(std::fs::metadata(&victim).unwrap().permissions().mode() & 0o777, 0o644);
+        let socket = dir.path().join("socket");
+        let _listening = bind(&socket, 0o600).unwrap();
+        set_mode(&socket, 0o660).unwrap();
+        assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+    }
 
     #[test]
     fn uris_are_what_clients_take() {

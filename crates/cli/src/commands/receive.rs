@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::receive::{Confinement, Naming, Observer, ReceiveEvent, ReceiveOptions, resume_token};
+use snowmelt_dataset::text::visible_name;
 use snowmelt_dataset::{DatasetError, ReceiveError};
 
 use super::{assignments, automount};
@@ -339,7 +340,7 @@ impl Teller<'_, '_, '_> {
         };
         // If nobody listens any more the receive goes on all the same.
         let out = &mut app.context.out;
-        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+        let _ = writeln!(out, "{}", visible_name(line.as_bytes())).and_then(|()| out.flush());
     }
 }
 
