@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -140,6 +140,55 @@ fn root_gives_its_files_to_no_owner_of_another_user() {
     assert!(said.err.contains("in use by a process of user 54321"), "{said:?}");
     assert_eq!(line(&mut owner), "bytes 0 descriptors 0");
     owner.wait().unwrap();
+}
+
+/// What another user can change must not lead root elsewhere, neither as the last name of a path nor on the way.
+#[test]
+#[ignore = "needs root and /dev/fuse"]
+fn root_is_led_nowhere_by_links_of_another_user() {
+    let scratch = Scratch::with_pool();
+    let (alice, victim) = (scratch.path().join("alice"), scratch.path().join("victim"));
+    for directory in [&alice, &victim] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::write(victim.join("kept"), "precious").unwrap();
+    // Nothing answers there; whoever opens it is told so, and not that the link is another user's.
+    let made = Command::new("mknod").arg(victim.join("disk")).args(["b", "7", "1000"]).status().unwrap();
+    assert!(made.success());
+    for (link, target) in [("way", &victim), ("disk", &victim.join("disk"))] {
+        symlink(target, alice.join(link)).unwrap();
+        lchown(alice.join(link), Some(ALICE), Some(ALICE)).unwrap();
+    }
+    let at = alice.display();
+    scratch.ok("create tank/a");
+    scratch.ok("create -V 1M tank/v");
+    scratch.ok("snapshot tank/a@1 tank/v@1");
+    scratch.ok("create -o canmount=noauto tank/m");
+    for (place, line) in [
+        ("alice/way", format!("restore tank/a@1 {at}/way")),
+        ("alice/way", format!("restore tank/a@1 {at}/way/new")),
+        ("alice/way", format!("restore tank/v@1 {at}/way/image")),
+        ("alice/disk", format!("restore tank/v@1 {at}/disk")),
+        ("alice/way", format!("sync tank/a {at}/way/copy")),
+        ("alice/way", format!("sync tank/v {at}/way/copy")),
+        ("alice/disk", format!("sync --force tank/v {at}/disk")),
+        ("alice/way", format!("mount tank/m {at}/way")),
+    ] {
+        let said = scratch.run(&line);
+        assert_eq!(said.code, 1, "{line}: {said:?}");
+        assert!(said.err.contains(place) && said.err.contains("belongs to user 54321"), "{line}: {said:?}");
+    }
+    for mountpoint in ["way", "way/new"] {
+        scratch.ok(&format!("set mountpoint={at}/{mountpoint} canmount=on tank/m"));
+        let said = scratch.run("mount -a");
+        assert!(said.err.contains("belongs to user 54321"), "{said:?}");
+        scratch.ok("set canmount=noauto tank/m");
+    }
+    let mut left: Vec<_> = fs::read_dir(&victim).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["disk", "kept"]);
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&victim.display().to_string()), "{mounts}");
 }
 
 /// Takes the pool at `pool` away, and puts another one of the same name there.

@@ -83,7 +83,9 @@ impl Attach<'_> {
 
     fn mount(&self, dir: &Path) -> io::Result<OwnedFd> {
         let device: OwnedFd = File::options().read(true).write(true).open("/dev/fuse")?.into();
-        let mode = rustix::fs::stat(dir)?.st_mode;
+        // What is mounted on is what is looked at here, whatever the path leads to by then; and root follows no stranger's link.
+        let place = snowmelt_store::open_named(dir)?;
+        let mode = rustix::fs::fstat(&place)?.st_mode;
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         let options = format!(
             "fd={},rootmode={:o},user_id={},group_id={},{}",
@@ -94,7 +96,8 @@ impl Attach<'_> {
             self.options()
         );
         let options = CString::new(options)?;
-        mount(self.name, dir, "fuse", self.flags, Some(options.as_c_str()))?;
+        let target = format!("/proc/self/fd/{}", place.as_raw_fd());
+        mount(self.name, target.as_str(), "fuse", self.flags, Some(options.as_c_str()))?;
         Ok(device)
     }
 

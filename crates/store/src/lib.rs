@@ -50,4 +50,4 @@ pub use mirror::{
 pub use object::{CACHE_BYTES, CacheStatus, ObjectStore, Traffic, check_cache, is_url, take_over};
 pub use pending::{Pending, QUIET, canonical, exists};
 pub use store::{Capacity, RawUberblock, SegmentId, SegmentInfo, Store, UBERBLOCK_MAX, UBERBLOCK_RING};
-pub use trusted::{TRUST_VARIABLE, check_way, is_own};
+pub use trusted::{TRUST_VARIABLE, check_way, is_own, open_named};

@@ -75,6 +75,23 @@ pub fn check_way(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A descriptor that names what is at a path (`O_PATH`), whatever becomes of the path later. Root follows no link of a user
+/// whom it does not trust; others go wherever their path leads, as everywhere else.
+///
+/// # Errors
+/// As `open`; [`io::ErrorKind::PermissionDenied`] for such a link.
+pub fn open_named(path: &Path) -> io::Result<OwnedFd> {
+    let how = OFlags::PATH | OFlags::CLOEXEC;
+    if !rustix::process::geteuid().is_root() {
+        return Ok(rustix::fs::open(path, how, Mode::empty())?);
+    }
+    let place = Place::find(path).map_err(|error| match error {
+        StoreError::Io { source, .. } => source,
+        link => io::Error::new(io::ErrorKind::PermissionDenied, link.to_string()),
+    })?;
+    Ok(rustix::fs::openat(&place.parent, &place.name, how | OFlags::NOFOLLOW, Mode::empty())?)
+}
+
 /// Refuses root the pool of another user, who could change it at the same time.
 fn check_owner(path: &Path, uid: u32) -> Result<()> {
     if !rustix::process::geteuid().is_root() || is_trusted(uid) {

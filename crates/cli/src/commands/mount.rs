@@ -486,6 +486,9 @@ pub fn free_directory(directory: &Path, make: bool, attempt: &str) -> Result<Pat
             CliError::failed(format!("{attempt}: a dead mount at {}", directory.display()), &error)
         })?;
     }
+    if rustix::process::geteuid().is_root() {
+        snowmelt_store::check_way(directory).map_err(|error| CliError::failed(attempt, &error))?;
+    }
     if make {
         std::fs::create_dir_all(directory)
             .map_err(|error| CliError::failed(format!("{attempt}: {}", directory.display()), &error))?;

@@ -12,6 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A block device is opened for its user alone.
+const DEVICE: OFlags = OFlags::RDWR.union(OFlags::EXCL);
+
 /// A directory that is held open. Its path is for messages only: it may have changed by now.
 #[derive(Debug, Clone)]
 pub struct Directory {
@@ -50,7 +53,7 @@ impl AsFd for Directory {
 }
 
 impl Directory {
-    /// Opens a directory that the user has named. A symbolic link to it is followed, unless root works and the link is another
+    /// Opens a directory that the user has named. Symbolic links to it are followed, unless root works and a link is another
     /// user's.
     ///
     /// # Errors
@@ -67,17 +70,33 @@ impl Directory {
         Ok(Self { fd: Arc::new(fd), path: path.into() })
     }
 
-    /// The directory in which something is that the user has named, and its name there. Links on the way are followed: they
-    /// are the user's to know.
+    /// As [`Directory::named`]; it is made if nothing is there.
+    ///
+    /// # Errors
+    /// As `mkdir` and `open`.
+    pub fn made(path: &Path, mode: Mode) -> io::Result<Self> {
+        if let Ok(place) = Self::around(path) {
+            match rustix::fs::mkdirat(&place.directory, place.name.as_slice(), mode) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Self::named(path)
+    }
+
+    /// The directory in which something is that the user has named, and its name there. Links on the way are followed as those
+    /// of [`Directory::named`]; what has the name is not.
     ///
     /// # Errors
     /// When the path ends in no name, or the directory cannot be opened.
     pub fn around(path: &Path) -> io::Result<Place> {
         let name = path.file_name().ok_or_else(|| io::Error::other("the path ends in no name"))?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = Arc::new(rustix::fs::open(above, how, Mode::empty())?);
-        let directory = Self { fd, path: path.parent().unwrap_or(Path::new("")).into() };
+        let node = snowmelt_store::open_named(above)?;
+        if !FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode).is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        let directory = Self { fd: Arc::new(node), path: path.parent().unwrap_or(Path::new("")).into() };
         Ok(Place { directory, name: name.as_bytes().to_vec() })
     }
 
@@ -88,12 +107,24 @@ impl Directory {
     /// As `open`; when it is something else.
     pub fn open_named_image(path: &Path) -> io::Result<Option<File>> {
         let Some(node) = open_named(path)? else { return Ok(None) };
-        let access = match FileType::from_raw_mode(super::node::stat_of(node.as_fd())?.st_mode) {
+        let access = match FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode) {
             FileType::RegularFile => OFlags::RDWR,
-            FileType::BlockDevice => OFlags::RDWR | OFlags::EXCL,
+            FileType::BlockDevice => DEVICE,
             _ => return Err(io::Error::other("it is neither a file nor a block device")),
         };
         open_again(node.as_fd(), access).map(|file| Some(file.into()))
+    }
+
+    /// The same of a block device alone: `None` if there is something else, which is not opened, or nothing.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_named_device(path: &Path) -> io::Result<Option<File>> {
+        let Some(node) = open_named(path)? else { return Ok(None) };
+        match FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode) {
+            FileType::BlockDevice => open_again(node.as_fd(), DEVICE).map(|file| Some(file.into())),
+            _ => Ok(None),
+        }
     }
 
     /// Its path, for messages.

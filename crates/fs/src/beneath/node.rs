@@ -1,7 +1,7 @@
 //! Single files: opened only if they are what they are expected to be.
 
 use super::{Mounts, open};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -88,37 +88,22 @@ fn called(kind: FileType) -> &'static str {
     }
 }
 
-/// What is at a path that the user has named: `None` if there is nothing. A symbolic link there is followed, unless root
-/// works and the link is another user's, who could change it at any moment.
+/// What is at a path that the user has named: `None` if there is nothing. Symbolic links are followed, unless root works and a
+/// link is another user's, who could change it at any moment.
 pub(super) fn open_named(path: &std::path::Path) -> io::Result<Option<OwnedFd>> {
-    let how = OFlags::PATH | OFlags::CLOEXEC;
-    let node = match rustix::fs::open(path, how | OFlags::NOFOLLOW, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        node => node?,
-    };
-    let stat = rustix::fs::fstat(&node)?;
-    if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
-        return Ok(Some(node));
-    }
-    if rustix::process::geteuid().is_root() && stat.st_uid != 0 {
-        let what = format!("it is a symbolic link of user {}: name what it leads to", stat.st_uid);
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-    }
-    let target = rustix::fs::readlinkat(&node, "", Vec::new())?;
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let above = rustix::fs::open(above.unwrap_or(std::path::Path::new(".")), how, Mode::empty())?;
-    match rustix::fs::openat(above.as_fd(), target, how, Mode::empty()) {
-        Err(Errno::NOENT) => Err(io::Error::new(io::ErrorKind::NotFound, "it is a link that leads nowhere")),
-        found => Ok(Some(found?)),
+    match snowmelt_store::open_named(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match rustix::fs::lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink())
+            {
+                true => Err(io::Error::new(io::ErrorKind::NotFound, "it is a link that leads nowhere")),
+                false => Ok(None),
+            }
+        }
+        found => found.map(Some),
     }
 }
 
 /// As [`open_regular`] for what [`open_named`] has found.
 pub(super) fn open_again(node: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path_of_descriptor(node), access | OFlags::CLOEXEC, Mode::empty())?)
-}
-
-/// What an `O_PATH` descriptor is of.
-pub(super) fn stat_of(node: BorrowedFd<'_>) -> io::Result<Stat> {
-    Ok(rustix::fs::statat(node, "", AtFlags::EMPTY_PATH)?)
 }

@@ -44,12 +44,8 @@ pub(super) struct Target {
 impl Target {
     /// Opens `path`, making the directory where there is none. Its own name, being the user's, may be a link.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
         // A machine's tree is restored with its filesystems mounted.
-        Self::at(&Directory::named(path)?, Mounts::Cross)
+        Self::at(&Directory::made(path, Mode::RWXU)?, Mounts::Cross)
     }
 
     /// Into a directory that is open.

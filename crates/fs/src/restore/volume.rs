@@ -4,7 +4,6 @@ use super::{Existing, Failure};
 use crate::beneath::Directory;
 use crate::error::FsError;
 use crate::read::VolumeInfo;
-use rustix::fs::FileType;
 use snowmelt_zpl::{Objects, ZplError};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -40,9 +39,7 @@ pub fn restore_volume<O: Objects>(
         let path = path.as_os_str().as_bytes().to_vec();
         move |source: io::Error| Failure::Local { path, step, source }
     };
-    let found = rustix::fs::stat(path).ok();
-    if found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice) {
-        let mut device = File::options().write(true).open(path).map_err(local("open the device"))?;
+    if let Some(mut device) = Directory::open_named_device(path).map_err(local("open what is there"))? {
         let size = device.seek(SeekFrom::End(0)).map_err(local("find the device's size"))?;
         if size < volume.size {
             let what = format!("it has {size} bytes, the volume {}", volume.size);
@@ -52,11 +49,12 @@ pub fn restore_volume<O: Objects>(
         device.sync_all().map_err(local("sync the device"))?;
         return Ok(written);
     }
-    if found.is_some() && options.existing == Existing::Keep {
-        return Err(local("make the image")(io::ErrorKind::AlreadyExists.into()));
-    }
     // All is done in the directory that is opened here, whatever its path leads to later.
     let place = Directory::around(path).map_err(local("open the directory"))?;
+    let is_there = place.stat().map_err(local("look at what is there"))?.is_some();
+    if is_there && options.existing == Existing::Keep {
+        return Err(local("make the image")(io::ErrorKind::AlreadyExists.into()));
+    }
     let (directory, name) = (&place.directory, place.name.as_slice());
     let temporary = beside(name);
     let image = directory.create_file(&temporary).map_err(local("make the image"))?;
