@@ -22,7 +22,7 @@ fn completions_and_man_pages() {
     let scratch = Scratch::new();
     for shell in ["bash", "zsh", "fish"] {
         let text = scratch.ok(&format!("completions {shell}"));
-        assert!(text.contains("snowmelt") && text.contains("receive") && !text.contains("rows"), "{shell}");
+        assert!(text.contains("snowmelt") && text.contains("complete") && !text.contains("rows"), "{shell}");
     }
     scratch.ok("man man1");
     for page in ["snowmelt.1", "snowmelt-send.1", "snowmelt-pool-create.1", "snowmelt-stream-dump.1"] {

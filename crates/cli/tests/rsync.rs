@@ -265,7 +265,7 @@ fn what_is_not_done_is_refused_in_rsyncs_words() {
         "{code:?} {stderr}"
     );
     let (code, stderr) = told(&client(&shell, OURS).args(["host::module", "x"]).output().unwrap());
-    assert!(code == Some(5) && stderr.contains("snowmelt serve rsync"), "{code:?} {stderr}");
+    assert!(code == Some(5) && stderr.contains("rsyncd.conf: No such file"), "{code:?} {stderr}");
 }
 
 /// A client that is gone leaves nothing behind, and one that comes again gets the rest.
@@ -304,7 +304,7 @@ fn only_the_other_end_of_rsync_is_here() {
     let scratch = Scratch::new();
     assert!(scratch.fails(4, "rsync -a a b").contains("rsync --rsync-path='snowmelt rsync'"));
     assert!(scratch.fails(4, "rsync").contains("copies nothing by itself"));
-    assert!(scratch.fails(4, "rsync --server --daemon .").contains("snowmelt serve rsync"));
+    assert!(scratch.fails(1, "rsync --server --daemon --config=nowhere .").contains("nowhere: No such file"));
     // No client, one that says something else, and one that breaks off.
     for (input, code, message) in [
         (&b""[..], 12, "connection"),

@@ -221,5 +221,5 @@ fn clients_behind_a_proxy_are_who_they_are() {
     assert_eq!(answers(b"PROXY TCP4 10.1.2.3 127.0.0.1 4000 873\r\n", "all"), "");
     let log = scratch.path().join("log");
     await_text(&log, "127.0.0.1: connection: no header of a proxy");
-    await_text(&log, "127.0.0.1: connection: not one of the 'proxy protocol hosts'");
+    await_text(&log, "127.0.0.1: connection: proxy protocol rejected: not one of the 'proxy protocol hosts'");
 }

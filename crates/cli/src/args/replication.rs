@@ -116,7 +116,7 @@ pub struct HealArgs {
 #[command(override_usage = "snowmelt send [-DLPVbcehnpsvwj] [-R [-X dataset[,dataset]...]]\n           \
     [-i|-I snapshot] <snapshot>\n       \
     snowmelt send [-DnVvPLecwj] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n       \
-    snowmelt send [-nVvPej] -t <receive_resume_token>\n       \
+    snowmelt send [-nVvPe] -t <receive_resume_token>\n       \
     snowmelt send [-PnVvj] --saved <filesystem>")]
 pub struct SendArgs {
     /// Send what changed since this snapshot or bookmark

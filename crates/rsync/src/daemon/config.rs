@@ -78,12 +78,6 @@ pub struct Config {
     pub syslog_facility: Option<String>,
     /// See `syslog_facility`.
     pub syslog_tag: Option<String>,
-    /// Who serves clients, instead of whoever started the server.
-    pub daemon_uid: Option<String>,
-    /// Likewise.
-    pub daemon_gid: Option<String>,
-    /// The root directory that clients are served from.
-    pub daemon_chroot: Option<PathBuf>,
     /// What is to be logged: parameters that are not known.
     pub warnings: Vec<String>,
     /// In the order of the file.
@@ -109,9 +103,6 @@ impl Default for Config {
             socket_options: Vec::new(),
             syslog_facility: None,
             syslog_tag: None,
-            daemon_uid: None,
-            daemon_gid: None,
-            daemon_chroot: None,
             warnings: Vec::new(),
             modules: Vec::new(),
             files: Vec::new(),
@@ -629,18 +620,27 @@ mod tests {
 
     #[test]
     fn unknown_parameters_are_warned_of() {
-        let text = "frob nicate = 1\nsocket options = TCP_NODELAY,SO_WHAT\ndaemon uid = nobody\ncharset = utf-8\n\
+        let text = "frob nicate = 1\nsocket options = TCP_NODELAY,SO_WHAT\ncharset = utf-8\n\
                     [a]\npath = /a\nNice = 2\nport = 9\nname converter = /bin/convert\nhosts allow = @friends\n";
         let config = parse(text).unwrap();
         let expected = [
             "Unknown Parameter encountered: \"frob nicate\"; IGNORING unknown parameter \"frob nicate\" (rsyncd.conf, line 1)",
             "Unknown socket option SO_WHAT",
-            "Unknown Parameter encountered: \"Nice\"; IGNORING unknown parameter \"Nice\" (rsyncd.conf, line 7)",
-            "Global parameter port found in module section! (rsyncd.conf, line 8)",
+            "Unknown Parameter encountered: \"Nice\"; IGNORING unknown parameter \"Nice\" (rsyncd.conf, line 6)",
+            "Global parameter port found in module section! (rsyncd.conf, line 7)",
         ];
         assert_eq!(config.warnings, expected);
-        assert_eq!((config.port, config.daemon_uid.as_deref()), (None, Some("nobody")));
+        assert_eq!(config.port, None);
         assert_eq!(config.modules[0].name_converter.as_deref(), Some("/bin/convert"));
+    }
+
+    #[test]
+    fn what_would_take_rights_away_is_never_ignored() {
+        for line in ["daemon chroot = /srv", "daemon uid = nobody", "Daemon GID = nogroup"] {
+            let error = parse(&format!("{line}\n[a]\npath = /a\n")).unwrap_err().to_string();
+            assert!(error.contains("line 1") && error.contains("is not supported"), "{error}");
+        }
+        assert!(parse("daemon uid =\n[a]\npath = /a\n").is_ok());
     }
 
     #[test]

@@ -155,9 +155,10 @@ impl Config {
             "proxyprotocol" => self.proxy_protocol = boolean(value)?,
             "proxyprotocolhosts" => self.proxy_protocol_hosts = Some(HostList::parse(words(value))?),
             "socketoptions" => self.socket_options = SocketOption::parse_all(value, &mut self.warnings),
-            "daemonuid" => self.daemon_uid = named(value),
-            "daemongid" => self.daemon_gid = named(value),
-            "daemonchroot" => self.daemon_chroot = file(value),
+            "daemonuid" | "daemongid" | "daemonchroot" if value.is_empty() => {}
+            "daemonuid" => return Err(unsupported("daemon uid", "User")),
+            "daemongid" => return Err(unsupported("daemon gid", "Group")),
+            "daemonchroot" => return Err(unsupported("daemon chroot", "RootDirectory")),
             _ => return Ok(false),
         }
         Ok(true)
@@ -174,6 +175,11 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// A parameter that takes rights away from the server. It must not be ignored.
+fn unsupported(name: &str, setting: &str) -> String {
+    format!("'{name}' is not supported: start the server so confined, by '{setting}=' in its systemd unit")
 }
 
 fn named(value: &str) -> Option<String> {
