@@ -240,7 +240,7 @@ fn a_pool_that_is_imported_to_be_read_is_not_written() {
             let said = scratch.run(line);
             assert_eq!(said.code, 1, "{line}: {said:?}");
         }
-        // Whoever imports it once more can write again.
+        // Another import makes it writable again.
         scratch.ok("pool export other");
         scratch.ok(&format!("pool import -d {place} other"));
         assert_eq!(scratch.ok("pool get -Ho value readonly other"), "off\n");

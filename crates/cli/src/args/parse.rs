@@ -130,7 +130,7 @@ fn rows(words: &[OsString]) -> Option<RowsArgs> {
     }
 }
 
-/// `complete INDEX WORDS…`, which no usage text tells of either.
+/// `complete INDEX WORDS…`, which no usage text mentions either.
 fn complete(words: &[OsString]) -> Option<CompleteArgs> {
     match words {
         [verb, index, words @ ..] if verb == "complete" => {

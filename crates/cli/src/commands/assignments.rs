@@ -54,7 +54,7 @@ fn checked(attempt: &str, pairs: &[(&str, &str)], target: Target) -> Result<Vec<
             "{attempt}: encrypted datasets can be received with their keys unknown, but not made"
         )));
     }
-    // Whoever asks for an older one means to read it with old programs.
+    // A request for an older version is meant for old programs, which could not read the result.
     if assignments.iter().any(|a| a.name == "version" && a.value.as_number() != Some(VERSION)) {
         return Err(CliError::Failed(format!(
             "{attempt}: filesystems of version {VERSION} alone are made here"

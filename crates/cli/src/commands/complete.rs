@@ -17,7 +17,7 @@ use crate::args::{CompleteArgs, command};
 use crate::error::Result;
 use crate::exit::Exit;
 
-/// How long names of pools and datasets are waited for: whoever types does not wait for a disk that hangs.
+/// Time limit for reading names of pools and datasets, so that a hanging disk does not block the shell.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// Longest list of names that is read.
 const NAMES_BYTES_MAX: u64 = 16 << 20;

@@ -176,7 +176,7 @@ fn carry_out(
 ) -> Result<()> {
     let unmounted = automount::Unmounted::of(app, session, &plan.datasets, args.force)?;
     let destroyed = unmounted.when_released(|| session.datasets.destroy(plan));
-    // What is gone leaves its directory behind.
+    // A destroyed filesystem leaves its directory behind.
     unmounted.mount_again(app, session)?;
     destroyed.map_err(report::failed(attempt))?;
     app.record(session);

@@ -244,7 +244,7 @@ struct Teller<'a, 'b, 'c> {
     begun: Mutex<Instant>,
     progress: &'c Option<Progress>,
     taken: Mutex<Taken>,
-    /// What was unmounted to be destroyed.
+    /// Filesystems that were unmounted because the stream destroys them.
     unmounted: Mutex<Vec<automount::Unmounted>>,
 }
 

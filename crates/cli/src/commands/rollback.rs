@@ -40,7 +40,7 @@ pub fn run(app: &mut App<'_>, args: &RollbackArgs) -> Result<Exit> {
         let clones = if args.with_clones { clones_that_go(session, &parsed, &attempt)? } else { Vec::new() };
         let unmounted = automount::Unmounted::of(app, session, &clones, false)?;
         let done = unmounted.when_released(|| session.datasets.rollback(&parsed, options));
-        // What is gone leaves its directory behind.
+        // A destroyed filesystem leaves its directory behind.
         unmounted.mount_again(app, session)?;
         done.map_err(|error| match error {
             DatasetError::NotNewest { name, mut newer } => {

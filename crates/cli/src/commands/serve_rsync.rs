@@ -233,7 +233,7 @@ fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<
     let served = std::thread::scope(|scope| scope.spawn(|| daemon.serve_link(link, peer)).join());
     let served = served.map_err(|_| CliError::Failed("the server broke".to_owned()))?;
     match served {
-        // Whoever looks whether the server is there goes at once.
+        // A client that only checks whether the server is there disconnects at once.
         Err(error) if !error.is_departure() => Err(CliError::failed("cannot serve rsync", &error)),
         _ => Ok(Exit::Ok),
     }

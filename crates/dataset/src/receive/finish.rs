@@ -74,7 +74,7 @@ impl Session<'_> {
             change.set_property(self.id, 0, PropertyKind::Local, property, value)?;
         }
         for property in options.exclude.iter().filter(|name| is_settable(&name.as_str())) {
-            // What was set here stays: it counts before what the stream brings.
+            // A local value stays: it has priority over the value in the stream.
             let own = change.catalog().own_property(self.id, 0, property)?;
             if !matches!(own, Some((_, PropertyKind::Local))) {
                 change.inherit_property(self.id, 0, property, false)?;

@@ -22,7 +22,7 @@ use crate::ops::destroy::DestroyPlan;
 use crate::ops::rename::RenameOptions;
 use crate::property::{self, Attribute};
 
-/// Properties that are taken for one dataset or snapshot from whoever is not trusted with the pool.
+/// Limit of properties of one dataset or snapshot that are accepted from an untrusted peer.
 const CONFINED_MAX: usize = 1000;
 
 /// One filesystem or volume of a package.

@@ -170,7 +170,7 @@ impl Daemon {
             self.serve_link(link, address)
         });
         match served {
-            // Whoever looks whether the server is there goes at once.
+            // A client that only checks whether the server is there disconnects at once.
             Err(error) if error.is_departure() => {}
             Err(error) if error.code() == ExitCode::Timeout => {
                 self.say_once(Kind::Silent, || format!("{address}: {error}"));
