@@ -121,7 +121,8 @@ class Ours:
         os.makedirs(tree, exist_ok=True)
         Real.seed += 1
         Mutator(tree, Real.seed).run(ops)
-        snowmelt('import', tree, '%s@%s' % (dataset, snapshot))
+        # -F: what was received is written to on purpose.
+        snowmelt('import', '-F', tree, '%s@%s' % (dataset, snapshot))
 
 
 REAL, MELT = Real(), Ours()
