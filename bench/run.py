@@ -31,6 +31,7 @@ import objects                          # noqa: E402
 import refills                          # noqa: E402
 import replicas                         # noqa: E402
 import rsyncs                           # noqa: E402
+import soak                             # noqa: E402
 import syncs                            # noqa: E402
 import volumes                          # noqa: E402
 from tiers.mounted import Mounted       # noqa: E402
@@ -42,8 +43,8 @@ TARGET = os.environ.get('CARGO_TARGET_DIR', os.path.join(ROOT, 'target'))
 POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
-FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, many=(1000, 10), names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, encryption=1 * GIB, refill=(10 * GIB, 20), indexed=(200_000, 50), rsync=(1 * GIB, 100_000, 1 * GIB), repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, many=(60, 2), names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, encryption=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
+FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, many=(1000, 10), soak=(3600, 400), names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, encryption=1 * GIB, refill=(10 * GIB, 20), indexed=(200_000, 50), rsync=(1 * GIB, 100_000, 1 * GIB), repeats=5)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, many=(60, 2), soak=(30, 60), names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, encryption=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
 
 
 class Timed:
@@ -391,6 +392,12 @@ class Bench:
             raise SystemExit('many mounts are measured by root, with /dev/fuse')
         many.measure(self, *self.size['many'])
 
+    def soak(self):
+        """Mixed work on a mounted pool, and the memory of the process that does it."""
+        if os.geteuid() != 0:
+            raise SystemExit('mixed work is measured by root, with /dev/fuse')
+        soak.measure(self, *self.size['soak'])
+
     def mount(self):
         """A filesystem through FUSE, and a directory through a FUSE filesystem that does nothing."""
         if os.geteuid() != 0 or not os.access('/dev/fuse', os.R_OK | os.W_OK):
@@ -404,7 +411,7 @@ class Bench:
             peer.close()
 
 
-NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'many', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'encryption', 'refill', 'indexes', 'rsync')
+NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'many', 'soak', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'encryption', 'refill', 'indexes', 'rsync')
 
 
 def main():

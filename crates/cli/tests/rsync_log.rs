@@ -90,3 +90,17 @@ fn what_is_said_is_in_the_files_that_are_named() {
     assert!(said.contains("warning: cannot open the log file") && said.contains("no/c.log"), "{said}");
     assert!(said.contains("module c") && !said.contains("module a") && !said.contains("module b"), "{said}");
 }
+
+/// Standard error of a server that SSH starts belongs to the client, who must not see the addresses of others.
+#[test]
+fn a_server_for_one_client_writes_no_log_to_its_standard_error() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path().join("rsyncd.conf"), "[files]\npath = /\n").unwrap();
+    let mut command = scratch.command("serve rsync --config rsyncd.conf --stdio");
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"@RSYNCD: 31.0 md5\nnothing\n").unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&done.stdout).contains("@ERROR: Unknown module 'nothing'"), "{done:?}");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+}

@@ -21,7 +21,7 @@ const OPEN_MAX: usize = 256;
 /// Where lines go.
 pub struct RsyncLog {
     err: ServerLog,
-    /// Instead of standard error, as rsync's daemon has it.
+    /// Used instead of standard error, as by rsync's daemon.
     syslog: Option<Syslog>,
     /// `None` is one that cannot be opened, which has been told.
     files: Mutex<HashMap<PathBuf, Option<LogFile>>>,
@@ -36,15 +36,15 @@ struct LogFile {
 }
 
 impl RsyncLog {
-    /// Opens the files that the configuration names. One that cannot be opened is reported, and its lines go to standard
-    /// error, or to syslog with `is_rsync`.
+    /// Opens the files that the configuration names. One that cannot be opened is reported. Its lines, and those that no
+    /// file is for, go to syslog with `prefers_syslog` (unless standard error is the journal), otherwise to standard error.
     ///
     /// # Errors
     /// When standard error cannot be had.
-    pub fn open(context: &Context, config: &Config, is_rsync: bool) -> io::Result<Self> {
+    pub fn open(context: &Context, config: &Config, prefers_syslog: bool) -> io::Result<Self> {
         let tag = config.syslog_tag.as_deref().unwrap_or("rsyncd");
-        // The journal is where systemd has standard error go: each line keeps its priority there.
-        let uses_syslog = is_rsync && !context.is_journal_err();
+        // If systemd connects standard error to the journal, each line keeps its priority there.
+        let uses_syslog = prefers_syslog && !context.is_journal_err();
         let log = Self {
             syslog: uses_syslog.then(|| Syslog::open(config.syslog_facility.as_deref(), tag)),
             err: context.server_log(Level::Info)?,

@@ -144,7 +144,9 @@ fn serve(
     session: Option<&Session>,
 ) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
-    let log = RsyncLog::open(app.context, &config, start.is_rsync).map_err(failed)?;
+    // Standard error of a server that SSH starts is the client's terminal: the log is not for the client.
+    let is_clients = start.client == Some(Client::Stdio);
+    let log = RsyncLog::open(app.context, &config, start.is_rsync || is_clients).map_err(failed)?;
     let log = Box::new(move |file: Option<&Path>, line: &str| log.line(file, line));
     let times = times(app.context.time_zone());
     if let Some(client) = start.client {
