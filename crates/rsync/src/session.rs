@@ -449,7 +449,10 @@ fn tell<W: Write>(error: &RsyncError, protocol: u8, side: &str, writer: &mut Mux
     }
     let code = error.code();
     let last = format!("rsync error: {} (code {}) [{side}=snowmelt]\n", code.meaning(), code as u8);
-    writer.message(Tag::Error, format!("{error}\n").as_bytes())?;
+    // A client prints one line for each message, and shows a line break inside as a number.
+    for line in error.to_string().lines() {
+        writer.message(Tag::Error, format!("{line}\n").as_bytes())?;
+    }
     writer.message(Tag::Error, last.as_bytes())?;
     if protocol >= 31 {
         writer.message_number(Tag::ErrorExit, u32::from(code as u8))?;
