@@ -127,6 +127,11 @@ pub trait Observer {
         let _ = (path, so_far);
     }
 
+    /// So many bytes of data are written by now, those of an unfinished file included.
+    fn bytes(&mut self, so_far: u64) {
+        let _ = so_far;
+    }
+
     /// Something could not be restored; the rest goes on.
     fn failure(&mut self, failure: Failure);
 }

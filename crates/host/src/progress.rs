@@ -14,8 +14,8 @@ use crate::context::Context;
 const BYTES_OF_TOTAL: &str = "{msg}{bar:16} {percent:>3}%  {done} of {total}  {rate}  {eta} left";
 /// Bytes of an unknown total.
 const BYTES: &str = "{msg}{done}  {rate}  {elapsed}";
-/// Names of files and directories.
-const ENTRIES: &str = "{msg}{human_pos} entries  {elapsed}";
+/// Names of files and directories, and what was read of them.
+const ENTRIES: &str = "{msg}{human_pos} entries  {prefix}{elapsed}";
 
 /// Columns that everything but the message may take.
 const NUMBERS_WIDTH: usize = 64;
@@ -73,6 +73,13 @@ impl Progress {
     pub fn message(&self, message: &str) {
         if let Some(line) = &self.0 {
             line.bar.set_message(fit(&visible_name(message.as_bytes()), line.room));
+        }
+    }
+
+    /// Bytes that were read, beside a count of entries.
+    pub fn read(&self, bytes: u64) {
+        if let Some(line) = &self.0 {
+            line.bar.set_prefix(format!("{} read  ", format_bytes(bytes)));
         }
     }
 

@@ -59,6 +59,9 @@ pub(super) fn take(context: &mut Context, session: &Session, to: &Import<'_>) ->
     let shadow = to.suspects.map(|suspects| Shadowing::new(&staging, suspects, is_first));
     let mut hints = Noted { datasets: &session.datasets, staging: &staging, new: Vec::new(), shadow };
     let progress = (!args.verbose).then(|| Progress::entries(context));
+    if let Some(progress) = &progress {
+        progress.message(to.dataset);
+    }
     let is_terminal = context.is_terminal_out();
     let mut teller = Teller { context, verbose: args.verbose, is_terminal, progress, stop: to.stop };
     let how = ImportOptions {
@@ -260,7 +263,7 @@ impl ImportObserver for Teller<'_> {
 
     fn progress(&mut self, summary: &Summary) {
         if let Some(progress) = &self.progress {
-            progress.message(&format!("{} read", format_bytes(summary.bytes_read)));
+            progress.read(summary.bytes_read);
             progress.set(summary.entries);
         }
     }

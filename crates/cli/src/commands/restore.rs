@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use snowmelt_dataset::Catalog;
 use snowmelt_dataset::text::visible_name;
 use snowmelt_fs::restore::{
     Existing, Failure, LeftOut, Observer, Owners, RestoreOptions, Summary, VolumeOptions, restore,
@@ -20,6 +21,7 @@ use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
 use crate::output::json;
 use crate::progress::Progress;
+use crate::properties::Entity;
 
 /// Copies files, or a volume, out of a snapshot.
 ///
@@ -34,12 +36,23 @@ pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
             app.context.complain(caveat);
         }
         let target = app.context.path(&args.target);
+        let total = logical_bytes(&session.datasets.catalog(), &place);
         if place.is_volume() {
             volume(app, args, &place, &target)
         } else {
-            files(app, args, place.open()?, &target)
+            files(app, args, place, total, &target)
         }
     })
+}
+
+/// Bytes in all files of a dataset or snapshot, for the progress line. Unknown for a part of it.
+fn logical_bytes(catalog: &Catalog, place: &Place) -> Option<u64> {
+    let is_whole = place.path.is_empty();
+    match Entity::find(catalog, &place.name).ok().filter(|_| is_whole)? {
+        Entity::Dataset(dataset) => catalog.totals(&dataset).ok().map(|totals| totals.own.referenced.logical),
+        Entity::Snapshot(snapshot, _) => Some(snapshot.record.stats.logical),
+        Entity::Bookmark(..) => None,
+    }
 }
 
 fn existing(args: &RestoreArgs) -> Existing {
@@ -53,6 +66,9 @@ fn volume(app: &mut App<'_>, args: &RestoreArgs, place: &Place, target: &Path) -
     }
     let info = volume_info(&place.objset).map_err(|error| CliError::failed(&attempt, &error))?;
     let progress = (!args.quiet).then(|| Progress::bytes(app.context, Some(info.size)));
+    if let Some(progress) = &progress {
+        progress.message(&place.name);
+    }
     let options = VolumeOptions { existing: existing(args) };
     let restored = restore_volume(&place.objset, info, target, options, &mut |at| {
         if let Some(progress) = &progress {
@@ -71,7 +87,15 @@ fn volume(app: &mut App<'_>, args: &RestoreArgs, place: &Place, target: &Path) -
     Ok(Exit::Ok)
 }
 
-fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -> Result<Exit> {
+fn files(
+    app: &mut App<'_>,
+    args: &RestoreArgs,
+    place: Place,
+    total: Option<u64>,
+    target: &Path,
+) -> Result<Exit> {
+    let name = place.name.clone();
+    let opened = place.open()?;
     let options = RestoreOptions {
         owners: match (args.owners, args.no_owners) {
             (true, _) => Owners::Always,
@@ -82,8 +106,11 @@ fn files(app: &mut App<'_>, args: &RestoreArgs, opened: Opened, target: &Path) -
         sync: false,
         privileges: args.privileges.of(),
     };
+    let progress = (!args.quiet && !args.verbose).then(|| Progress::bytes(app.context, total));
+    if let Some(progress) = &progress {
+        progress.message(&name);
+    }
     let (directory, name) = destination(&opened, target)?;
-    let progress = if args.quiet || args.verbose { None } else { Some(Progress::entries(app.context)) };
     let mut watcher = Watcher { context: app.context, verbose: args.verbose, progress };
     let restored = restore(&opened.fs, opened.object, &name, &directory, options, &mut watcher);
     if let Some(progress) = watcher.progress.take() {
@@ -159,8 +186,12 @@ impl Observer for Watcher<'_> {
         if self.verbose {
             self.context.complain(visible_name(path));
         }
+        self.bytes(so_far.bytes);
+    }
+
+    fn bytes(&mut self, so_far: u64) {
         if let Some(progress) = &self.progress {
-            progress.set(done(so_far));
+            progress.set(so_far);
         }
     }
 

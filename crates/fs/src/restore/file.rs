@@ -63,17 +63,19 @@ impl<O: Objects> Restore<'_, '_, O> {
     }
 
     /// Copies the extents that hold data; returns how many bytes they are.
-    fn content(&self, node: &Node, file: &File) -> Result<u64, Failure> {
+    fn content(&mut self, node: &Node, file: &File) -> Result<u64, Failure> {
+        let fs = self.fs;
         let size = node.attributes.size;
         let source = |error| Failure::from(FsError::zpl(&node.path)(error));
         file.set_len(size).map_err(Self::failed(node, "set the file's size"))?;
         let mut buf = Vec::new();
         let (mut end, mut written) = (0, 0);
-        while let Some((from, to)) = self.fs.next_extent(node.object, size, end).map_err(source)? {
-            for (at, len) in pieces(self.fs.objects(), node.object, (from, to), CHUNK) {
+        while let Some((from, to)) = fs.next_extent(node.object, size, end).map_err(source)? {
+            for (at, len) in pieces(fs.objects(), node.object, (from, to), CHUNK) {
                 buf.resize(len as usize, 0);
-                let len = self.fs.read(node.object, size, at, &mut buf).map_err(source)?;
+                let len = fs.read(node.object, size, at, &mut buf).map_err(source)?;
                 file.write_all_at(&buf[..len], at).map_err(Self::failed(node, "write the file"))?;
+                self.observer.bytes(self.summary.bytes + written + (at - from) + len as u64);
             }
             written += to - from;
             end = to;
