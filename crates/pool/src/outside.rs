@@ -2,7 +2,7 @@
 //!
 //! Such a block takes no space, so nothing frees, moves or accounts it; its hash is verified at every read as that of any
 //! other. What its place means only whoever supplies the bytes knows: the pool hands it back.
-//! Bytes: `docs/format/pool.md`, "Blocks outside the pool".
+//! Bytes: `docs/format/pool.md`, "External blocks".
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What is outside of a pool, as the pool remembers it (docs/format/pool.md, "Blocks outside the pool").
+//! What is outside of a pool, as the pool remembers it (docs/format/pool.md, "External blocks").
 
 use std::ffi::OsStr;
 use std::io;
