@@ -236,3 +236,39 @@ fn snapshots_of_nothing_new_are_no_obstacle() {
     );
     assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
+
+/// `-o` with a package: what can be inherited is set at the top, the rest only there.
+#[test]
+fn properties_on_receive_of_a_package() {
+    let scratch = Scratch::with_home();
+    scratch.ok("create tank/home/below");
+    scratch.ok("snapshot -r tank/home@all");
+    let package = scratch.to_file("send -R tank/home@all", "package");
+    scratch.receive("receive -o atime=off -o user:tag=x -o quota=1G -o mountpoint=/copy tank/copy", &package);
+    let shown = scratch.ok("get -Ho value,source atime,user:tag,quota,mountpoint tank/copy");
+    assert_eq!(shown, "off\tlocal\nx\tlocal\n1G\tlocal\n/copy\tlocal\n");
+    let shown = scratch.ok("get -Ho value,source atime,user:tag,quota,mountpoint tank/copy/below");
+    let from = "inherited from tank/copy";
+    assert_eq!(shown, format!("off\t{from}\nx\t{from}\nnone\tdefault\n/copy/below\t{from}\n"));
+}
+
+/// A full stream on top of what holds the same: `-o origin=` shares its blocks.
+#[test]
+fn blocks_of_a_full_stream_are_shared_with_the_origin() {
+    let scratch = Scratch::with_home();
+    let full = scratch.to_file("send -Lec tank/home@tuesday", "full");
+    scratch.receive("receive -o origin=tank/home@tuesday tank/same", &full);
+    scratch.receive("receive -o origin=tank/home@monday tank/later", &full);
+    scratch.receive("receive tank/whole", &full);
+    let number = |line: &str| scratch.ok(line).trim().parse::<u64>().unwrap();
+    let whole = number("get -Hpo value used tank/whole");
+    for name in ["same", "later"] {
+        let used = number(&format!("get -Hpo value used tank/{name}"));
+        assert!(used < whole / 2, "{name}: {used} of {whole}");
+        assert_eq!(
+            scratch.ok(&format!("manifest tank/{name}@tuesday")),
+            scratch.ok("manifest tank/home@tuesday")
+        );
+    }
+    assert!(scratch.ok("check tank").starts_with("tank: no errors"));
+}

@@ -455,14 +455,38 @@ impl<'s, 'd> Applier<'s, 'd> {
         block: Prepared,
         crypt: Option<BlockCrypt>,
     ) -> Result<(), ReceiveError> {
-        let ptr = hold.write(self.tree.id(), BlockId { object, blkid }, block)?;
-        let size = u64::from(ptr.lsize());
-        self.put_pointer(hold, &ObjsetKey::Block { object, blkid }.encode(), ptr, crypt)?;
+        let key = ObjsetKey::Block { object, blkid }.encode();
+        let size = match self.unchanged(&key, BlockId { object, blkid }, &block, crypt)? {
+            Some(kept) => u64::from(kept.lsize()),
+            None => {
+                let ptr = hold.write(self.tree.id(), BlockId { object, blkid }, block)?;
+                let size = u64::from(ptr.lsize());
+                self.put_pointer(hold, &key, ptr, crypt)?;
+                size
+            }
+        };
         if self.redacted {
             let from = blkid.saturating_mul(size);
             self.unmark_redacted(hold, object, from, from.saturating_add(size))?;
         }
         Ok(())
+    }
+
+    /// The block that is there, if a full stream on top of an origin (`-o origin=`) brings it again (nopwrite).
+    fn unchanged(
+        &self,
+        key: &[u8],
+        id: BlockId,
+        block: &Prepared,
+        crypt: Option<BlockCrypt>,
+    ) -> Result<Option<BlockPtr>, ReceiveError> {
+        if crypt.is_some() || self.session.begin.from_guid != 0 || self.session.base.is_none() {
+            return Ok(None);
+        }
+        let Some(old) = self.tree.get(key)? else { return Ok(None) };
+        let old = Block::decode(&old.value)?;
+        let is_same = old.crypt.is_none() && self.pool.is_at(block, id, &old.ptr);
+        Ok(is_same.then_some(old.ptr))
     }
 
     fn put_pointer(

@@ -37,7 +37,7 @@ use crate::catalog::Dataset;
 use crate::datasets::Datasets;
 use crate::error::{DatasetError, ReceiveError};
 use crate::name::{Name, Subtree};
-use crate::property::PeerProperties;
+use crate::property::{self, PeerProperties};
 
 pub(crate) use begin::check_unmodified;
 pub use corrective::Corrected;
@@ -79,6 +79,19 @@ pub struct ReceiveOptions {
     pub by_reference: bool,
     /// What the stream may reach and set, where it comes from somebody who is not trusted with the whole pool.
     pub confinement: Confinement,
+}
+
+impl ReceiveOptions {
+    /// For what is below the first filesystem of a package: properties that are set there are inherited here, and those that
+    /// nobody inherits are not set (zfs-receive(8), `-o`).
+    fn leave_to_top(&mut self) {
+        let is_inherited = |name: &str| property::find(name).is_none_or(|known| known.is_inheritable());
+        for (name, _) in std::mem::take(&mut self.properties) {
+            if is_inherited(&name) && !self.exclude.contains(&name) {
+                self.exclude.push(name);
+            }
+        }
+    }
 }
 
 /// What a stream may reach and set. The default restricts nothing.

@@ -206,7 +206,10 @@ impl Datasets {
             (observer.event)(ReceiveEvent::Skipped { target: full.to_string() });
             return skip_to_end(reader, observer);
         }
-        let options = ReceiveOptions { origin: None, ..options.clone() };
+        let mut options = ReceiveOptions { origin: None, ..options.clone() };
+        if !below.is_empty() {
+            options.leave_to_top();
+        }
         self.receive_substream(reader, incoming, destination, &options, observer, received)?;
         if options.dry_run {
             return Ok(());
