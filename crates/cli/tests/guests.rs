@@ -445,6 +445,9 @@ fn volumes_are_files() {
     scratch.ok("set refreservation=auto tank/a/b/w");
     assert_eq!(scratch.ok("get -Hpo value refreservation tank/a/b/w"), reserved);
     assert!(file.set_len(100).is_err() && file.set_len(0).is_err());
+    // As `dd seek=` does, which is not to cost what comes after.
+    assert_eq!(file.set_len(8 << 20).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    assert_eq!(scratch.ok("get -Hpo value volsize tank/v"), "16777216\n");
     scratch.ok("set volsize=4M tank/v");
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);
     assert_eq!(fs::metadata(&snapshot).unwrap().len(), 8 << 20);

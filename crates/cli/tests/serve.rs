@@ -132,6 +132,39 @@ fn what_was_flushed_survives_a_kill() {
     }
 }
 
+/// `readonly=on` counts for a volume that is served, from the next command on, and so does its end.
+#[test]
+#[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
+fn readonly_counts_for_what_is_served() {
+    let scratch = Scratch::with_pool();
+    scratch.ok("create -s -V 16M -o readonly=on tank/v");
+    let server = Server::start(&scratch, "tank");
+    let uri = server.uri("tank/v");
+    let write = |pattern: u8| {
+        let write = format!("write -P {pattern} 0 64k");
+        let done =
+            Command::new("qemu-io").args(["-f", "raw", "-c", &write, "-c", "flush", &uri]).output().unwrap();
+        let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+        (done.status.success() && said.contains("wrote 65536"), said)
+    };
+    let holds = |pattern: u8| {
+        let read = format!("read -P {pattern} 0 64k");
+        !client("qemu-io", &["-r", "-f", "raw", "-c", &read, &uri]).contains("verification failed")
+    };
+    let (written, said) = write(1);
+    assert!(!written && holds(0), "{said}");
+    assert!(client("nbdinfo", &[&uri]).contains("is_read_only: true"));
+    scratch.ok("set readonly=off tank/v");
+    let (written, said) = write(2);
+    assert!(written && holds(2), "{said}");
+    scratch.ok("set readonly=on tank");
+    scratch.ok("inherit readonly tank/v");
+    let (written, said) = write(3);
+    assert!(!written && holds(2), "{said}");
+    assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
+    scratch.ok("check tank");
+}
+
 /// What is overwritten makes room while it is served, not only when the server ends.
 #[test]
 #[ignore = "needs libnbd-bin: .ci/run clients"]

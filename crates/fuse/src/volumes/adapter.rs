@@ -256,6 +256,11 @@ impl Filesystem for Adapter {
                 let Node::Volume(volume) = self.told(self.tree.node(&name))? else {
                     return Err(Errno::EISDIR);
                 };
+                // Programs truncate files that they write to from somewhere on (`dd seek=`), which block devices do not mind:
+                // what comes after would be lost. `set volsize` is for whoever means it.
+                if size < self.told(volume.size())? {
+                    return Err(Errno::EPERM);
+                }
                 self.told(self.tree.resize(&name, &volume, size))?;
             }
             self.attributes(ino.0, &name)
