@@ -133,7 +133,12 @@ fn mounts_follow_names_and_properties() {
     world.ok("zfs set canmount=on tank/z/b");
     world.ok("zfs inherit mountpoint tank/z/b");
     assert_eq!(world.mounted(), ["z/b"]);
+    // With those below it, wherever they are.
+    world.ok(&format!("zfs create -o mountpoint={} tank/z/b/c", world.at("apart").display()));
+    assert_eq!(world.mounted(), ["apart", "z/b"]);
     world.ok("zfs unmount tank/z/b");
+    assert_eq!(world.mounted(), [""; 0]);
+    world.ok("zfs destroy tank/z/b/c");
     // What was unmounted, and had a place before, stays so.
     world.ok(&format!("zfs set mountpoint={} tank/z/b", world.at("another").display()));
     assert_eq!(world.mounted(), [""; 0]);
@@ -354,4 +359,40 @@ fn sync_of_all_pools_reaches_the_one_that_is_mounted() {
     assert!(world.ok("zpool status tank").contains("scrub repaired"));
     world.ok("zfs unmount tank/a");
     world.world.wait_until_closed();
+}
+
+/// The same files in two places, one of them read-only; and a rename while somebody else has them in a third.
+#[test]
+#[ignore = "needs FUSE and root: .ci/run clients"]
+fn a_filesystem_may_be_mounted_more_than_once() {
+    let world = World::new();
+    world.ok("zfs create -o mountpoint=legacy tank/a");
+    let [first, second, bound] = ["first", "second", "bound"].map(|name| world.at(name));
+    for dir in [&first, &second, &bound] {
+        fs::create_dir_all(dir).unwrap();
+    }
+    world.ok(&format!("zfs mount tank/a {}", first.display()));
+    world.ok(&format!("zfs mount -o ro tank/a {}", second.display()));
+    fs::write(first.join("file"), b"content").unwrap();
+    assert_eq!(fs::read(second.join("file")).unwrap(), b"content");
+    let refused = fs::write(second.join("file"), b"other").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let mounted = "cannot mount 'tank/a': filesystem already mounted\n";
+    assert_eq!(world.fails(&format!("zfs mount tank/a {}", second.display())), mounted);
+    world.ok(&format!("zfs unmount {}", second.display()));
+    assert!(!second.join("file").exists());
+    assert_eq!(fs::read(first.join("file")).unwrap(), b"content");
+
+    rustix::mount::mount_bind(&first, &bound).unwrap();
+    let open = File::open(bound.join("file")).unwrap();
+    world.ok(&format!("zfs set mountpoint={} tank/a", second.display()));
+    assert!(!first.join("file").exists());
+    world.ok("zfs rename tank/a tank/b");
+    fs::write(second.join("file"), b"another").unwrap();
+    assert_eq!(fs::read(bound.join("file")).unwrap(), b"another");
+    drop(open);
+    rustix::mount::unmount(&bound, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(fs::read(second.join("file")).unwrap(), b"another");
+    world.ok("zfs destroy tank/b");
+    assert!(!second.join("file").exists());
 }

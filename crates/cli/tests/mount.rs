@@ -274,6 +274,16 @@ fn what_was_synced_survives_a_kill() {
     world.wait_until_closed();
     scratch.ok("unmount tank/fs");
     assert_eq!(mounted_below(&world.dir()), Vec::<PathBuf>::new());
+    // So are one inside another, which cannot even be reached.
+    scratch.ok("create tank/inner");
+    scratch.ok("mount tank/fs mnt");
+    fs::create_dir(world.dir().join("inner")).unwrap();
+    scratch.ok("mount tank/inner mnt/inner");
+    let pid = rustix::process::Pid::from_raw(world.owner().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    world.wait_until_closed();
+    scratch.ok("unmount -a");
+    assert_eq!(mounted_below(&world.dir()), Vec::<PathBuf>::new());
     scratch.ok("check tank");
 }
 
@@ -356,7 +366,7 @@ fn an_unmount_names_the_namespace_that_keeps_the_mount_and_can_be_interrupted() 
 fn mount_8_calls_it_as_a_helper() {
     let world = Mounting::new(Scratch::with_pool());
     let scratch = &world.scratch;
-    scratch.ok("create tank/fs");
+    scratch.ok("create -o mountpoint=legacy tank/fs");
     let helper = |line: &str| {
         let output = scratch.command(line).arg0("/sbin/mount.zfs").output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -375,6 +385,16 @@ fn mount_8_calls_it_as_a_helper() {
     assert_eq!(mounted_below(&dir), std::slice::from_ref(&dir));
     assert!(fs::write(dir.join("file"), b"").is_err());
     assert_eq!(helper(&at("")).0, Some(32), "it is mounted");
+    scratch.ok("unmount tank/fs");
+    world.wait_until_closed();
+    // What has a place of its own is mounted elsewhere only if that is said.
+    scratch.ok("inherit mountpoint tank/fs");
+    let (status, said) = helper(&at("-o ro"));
+    let refusal = "filesystem 'tank/fs' cannot be mounted using 'mount'.\n";
+    assert_eq!((status, said.starts_with(refusal)), (Some(32), true), "{said}");
+    assert!(mounted_below(&dir).is_empty());
+    assert_eq!(helper(&at("-o ro,zfsutil")), (Some(0), String::new()));
+    assert_eq!(mounted_below(&dir), std::slice::from_ref(&dir));
     scratch.ok("unmount tank/fs");
     world.wait_until_closed();
 }

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -83,6 +83,15 @@ impl Attach<'_> {
 
     fn mount(&self, dir: &Path) -> io::Result<OwnedFd> {
         let device: OwnedFd = File::options().read(true).write(true).open("/dev/fuse")?.into();
+        self.mount_device(device.as_fd(), dir)?;
+        Ok(device)
+    }
+
+    /// Mounts what this device serves already, so that the same files are in both places. Kernels before 5.15 refuse it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn mount_device(&self, device: BorrowedFd<'_>, dir: &Path) -> io::Result<()> {
         // What is mounted on is what is looked at here, whatever the path leads to by then; and root follows no stranger's link.
         let place = snowmelt_store::open_named(dir)?;
         let mode = rustix::fs::fstat(&place)?.st_mode;
@@ -97,8 +106,7 @@ impl Attach<'_> {
         );
         let options = CString::new(options)?;
         let target = format!("/proc/self/fd/{}", place.as_raw_fd());
-        mount(self.name, target.as_str(), "fuse", self.flags, Some(options.as_c_str()))?;
-        Ok(device)
+        Ok(mount(self.name, target.as_str(), "fuse", self.flags, Some(options.as_c_str()))?)
     }
 
     /// Options that the kernel and `fusermount3` understand.

@@ -30,9 +30,8 @@ pub struct MountOptions {
 
 /// A mounted dataset or snapshot.
 pub struct Mount {
-    /// Its full name.
-    name: String,
-    dir: PathBuf,
+    /// Where it is mounted. The first is the one that counts; there is always one.
+    places: Mutex<Vec<Place>>,
     vfs: Arc<Vfs>,
     notifier: Notifier,
     told: Arc<NamesTold>,
@@ -45,6 +44,16 @@ pub struct Mount {
     ended: Mutex<Ended>,
     end: Condvar,
     is_forced: AtomicBool,
+}
+
+/// A directory where something is mounted.
+#[derive(Debug, Clone)]
+struct Place {
+    /// Its full name, as it was then.
+    name: String,
+    dir: PathBuf,
+    /// It was mounted read-only there, whatever it is elsewhere.
+    read_only: bool,
 }
 
 /// Whether a mount is over.
@@ -73,9 +82,9 @@ impl Mount {
         let device = attach(&name, &vfs, options).attach(&dir, &wants).map_err(failed)?;
         let notifier = Notifier::new(device.as_fd()).map_err(failed)?;
         kernel::read_ahead(&dir);
+        let place = Place { name, dir, read_only: false };
         let mount = Arc::new(Self {
-            name,
-            dir,
+            places: Mutex::new(vec![place.clone()]),
             epoch: AtomicU64::new(vfs.epoch()),
             followed: Mutex::new(None),
             in_kernel: Mutex::new(vfs.options()),
@@ -97,20 +106,66 @@ impl Mount {
             Ok(()) => Ok(mount),
             Err(source) => {
                 // Nobody would answer those who look at it.
-                let _ = unmount_at(&mount.dir, true);
-                Err(MountError::Mount { dir: mount.dir.clone(), source })
+                let _ = unmount_at(&place.dir, true);
+                Err(MountError::Mount { dir: place.dir, source })
             }
         }
     }
 
     /// The full name of what is mounted, as it was then.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> String {
+        self.places.lock().first().map(|place| place.name.clone()).unwrap_or_default()
     }
 
-    /// Where it is mounted.
-    pub fn dir(&self) -> &Path {
-        &self.dir
+    /// Where it is mounted. If that is in several places, the first of them.
+    pub fn dir(&self) -> PathBuf {
+        self.places.lock().first().map(|place| place.dir.clone()).unwrap_or_default()
+    }
+
+    /// All directories where it is mounted.
+    pub fn dirs(&self) -> Vec<PathBuf> {
+        self.places.lock().iter().map(|place| place.dir.clone()).collect()
+    }
+
+    /// Mounts it in one more place, as `chosen` says there. Nobody but root may.
+    ///
+    /// # Errors
+    /// [`MountError::Mounted`] if it is mounted there; [`MountError::Mount`] when the system refuses.
+    pub fn mount_also(&self, name: &str, dir: &Path, chosen: &VfsOptions) -> Result<(), MountError> {
+        let dir = kernel::mount_point(dir)?;
+        let mut places = self.places.lock();
+        if places.iter().any(|place| place.dir == dir && self.is_at(place)) {
+            return Err(MountError::Mounted { dir });
+        }
+        let failed = |source| MountError::Mount { dir: dir.clone(), source };
+        let read_only = chosen.read_only || self.vfs.is_read_only();
+        let attach =
+            Attach { flags: flags(chosen, read_only), ..attach(name, &self.vfs, &MountOptions::default()) };
+        attach.mount_device(self.notifier.device(), &dir).map_err(failed)?;
+        kernel::read_ahead(&dir);
+        // What was unmounted behind our back.
+        places.retain(|place| self.is_at(place));
+        places.push(Place { name: name.to_owned(), dir, read_only });
+        Ok(())
+    }
+
+    /// Unmounts it in one of several places.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] while it is in use there, unless forced.
+    pub fn leave(&self, dir: &Path, force: bool) -> Result<(), MountError> {
+        unmount_at(dir, force)?;
+        let mut places = self.places.lock();
+        if places.len() > 1 {
+            places.retain(|place| place.dir != dir);
+        }
+        Ok(())
+    }
+
+    /// Whether what shows at a place is this, and not something that was mounted there since.
+    fn is_at(&self, place: &Place) -> bool {
+        let mounted = crate::table::mounted().unwrap_or_default();
+        mounted.iter().rev().find(|mounted| mounted.dir == place.dir).is_some_and(|it| it.name == place.name)
     }
 
     /// What is mounted.
@@ -126,7 +181,18 @@ impl Mount {
         if self.is_over() {
             return Ok(());
         }
-        unmount_at(&self.dir, force)?;
+        let mut places = self.places.lock();
+        // The first goes last: if one of the others is in use, it stays what it was.
+        while places.len() > 1 {
+            if let Some(last) = places.last().filter(|last| self.is_at(last)) {
+                unmount_at(&last.dir, force)?;
+            }
+            places.pop();
+        }
+        if let Some(first) = places.first() {
+            unmount_at(&first.dir, force)?;
+        }
+        drop(places);
         if force {
             self.is_forced.store(true, Ordering::Release);
         }
@@ -140,7 +206,7 @@ impl Mount {
 
     /// The device number that `stat(2)` shows of files in it, while it is mounted.
     pub fn device(&self) -> Option<u64> {
-        rustix::fs::stat(&self.dir).ok().map(|stat| stat.st_dev)
+        rustix::fs::stat(self.dir()).ok().map(|stat| stat.st_dev)
     }
 
     /// Changes how it is mounted: read-only or not, and what else options can say.
@@ -163,21 +229,13 @@ impl Mount {
     }
 
     fn remount_in_kernel(&self, chosen: &VfsOptions) -> Result<(), MountError> {
-        let flags = [
-            (chosen.read_only, MountFlags::RDONLY),
-            // One of them, since with none it stays as it was.
-            (chosen.atime == Atime::Off, MountFlags::NOATIME),
-            (chosen.atime == Atime::Relative, MountFlags::RELATIME),
-            (chosen.atime == Atime::Strict, MountFlags::STRICTATIME),
-            (!chosen.devices, MountFlags::NODEV),
-            (!chosen.exec, MountFlags::NOEXEC),
-            (!chosen.setuid, MountFlags::NOSUID),
-        ];
-        let set = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
-        mount_remount(&self.dir, set.collect(), c"").map_err(|error| match error {
-            Errno::BUSY => MountError::Busy { dir: self.dir.clone() },
-            error => MountError::Remount { dir: self.dir.clone(), source: error.into() },
-        })?;
+        for place in self.places.lock().iter() {
+            let flags = flags(chosen, chosen.read_only || place.read_only);
+            mount_remount(&place.dir, flags, c"").map_err(|error| match error {
+                Errno::BUSY => MountError::Busy { dir: place.dir.clone() },
+                error => MountError::Remount { dir: place.dir.clone(), source: error.into() },
+            })?;
+        }
         *self.in_kernel.lock() = *chosen;
         Ok(())
     }
@@ -296,6 +354,20 @@ fn unmount_with_helper(dir: &Path, force: bool) -> Result<(), MountError> {
         true => Err(MountError::Busy { dir: dir.to_owned() }),
         false => Err(failed(io::Error::other(said))),
     }
+}
+
+/// Of mount(2), for root. Of the times of last read one is said, since with none it stays as it was.
+fn flags(chosen: &VfsOptions, read_only: bool) -> MountFlags {
+    let flags = [
+        (read_only, MountFlags::RDONLY),
+        (chosen.atime == Atime::Off, MountFlags::NOATIME),
+        (chosen.atime == Atime::Relative, MountFlags::RELATIME),
+        (chosen.atime == Atime::Strict, MountFlags::STRICTATIME),
+        (!chosen.devices, MountFlags::NODEV),
+        (!chosen.exec, MountFlags::NOEXEC),
+        (!chosen.setuid, MountFlags::NOSUID),
+    ];
+    flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect()
 }
 
 fn attach<'a>(name: &'a str, vfs: &Vfs, options: &MountOptions) -> Attach<'a> {

@@ -26,6 +26,11 @@ impl Notifier {
         Ok(Self { device: device.as_fd().try_clone_to_owned()?.into() })
     }
 
+    /// What serves the mount.
+    pub(crate) fn device(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
     /// Content and attributes of an inode are to be asked for again. The kernel may have forgotten it by itself.
     pub(crate) fn inode(&self, ino: u64) {
         // From offset 0, to the end.

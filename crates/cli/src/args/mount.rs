@@ -55,6 +55,9 @@ pub struct MountArgs {
     /// Pass over options that are not known
     #[arg(long, hide = true)]
     pub sloppy: bool,
+    /// Only what mount(8) of ZFS mounts: `legacy` filesystems, and those with `-o zfsutil`
+    #[arg(long, hide = true)]
+    pub only_legacy: bool,
     /// Do all but mount
     #[arg(long, hide = true)]
     pub fake: bool,

@@ -25,7 +25,13 @@ const USAGE: &str = "usage: mount.zfs [-sfnvh] [-o options] <dataset> <mountpoin
 pub fn words(argv: &[OsString]) -> Option<Result<Vec<OsString>, String>> {
     let (called, words) = argv.split_first()?;
     let called = Path::new(called).file_name().and_then(OsStr::to_str)?;
-    NAMES.contains(&called).then(|| translate(words))
+    NAMES.contains(&called).then(|| {
+        let mut said = translate(words)?;
+        if called == NAMES[0] {
+            said.insert(1, "--only-legacy".into());
+        }
+        Ok(said)
+    })
 }
 
 fn translate(words: &[OsString]) -> Result<Vec<OsString>, String> {

@@ -5,7 +5,7 @@
 //! mounts afterwards what is to be mounted.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,6 +61,8 @@ pub(super) struct Unmounted {
 struct Was {
     id: DatasetId,
     dir: PathBuf,
+    /// The mount, if somebody else has it still: in a bind mount, or another mount namespace.
+    held: Option<Arc<Mount>>,
     /// It was mounted where a directory was named, since its mountpoint is `legacy` or `none`.
     is_legacy: bool,
     /// The directory is where an inherited mountpoint says, so that it goes when it is not needed.
@@ -69,13 +71,15 @@ struct Was {
 
 impl Was {
     fn of(catalog: &Catalog, mount: &Mount) -> Result<Self> {
-        let attempt = format!("cannot unmount '{}'", mount.dir().display());
+        let dir = mount.dir();
+        let attempt = format!("cannot unmount '{}'", dir.display());
         let dataset = catalog.dataset_by_id(mount.vfs().dataset_id()).map_err(report::failed(&attempt))?;
         let (mountpoint, source) = text(catalog, &dataset, "mountpoint").map_err(report::failed(&attempt))?;
-        let is_at_place = Path::new(&mountpoint) == mount.dir();
+        let is_at_place = Path::new(&mountpoint) == dir;
         Ok(Self {
             id: dataset.id,
-            dir: mount.dir().to_owned(),
+            dir,
+            held: None,
             is_legacy: !mountpoint.starts_with('/'),
             is_inherited: is_at_place && matches!(source, Source::Default | Source::Inherited(_)),
         })
@@ -103,9 +107,11 @@ impl Unmounted {
             session.hosts.store(true, Ordering::Relaxed);
             let is_head = !mount.vfs().is_snapshot();
             let ended = Was::of(&session.datasets.catalog(), &mount)
-                .and_then(|was| unmount::end(app.context, &mount, force).map(|_| was));
+                .and_then(|was| unmount::begin_end(app.context, &mount, force).map(|is_over| (was, is_over)));
             match ended {
-                Ok(was) if is_head => unmounted.were.push(was),
+                Ok((was, is_over)) if is_head => {
+                    unmounted.were.push(Was { held: (!is_over).then_some(mount), ..was });
+                }
                 Ok(_) => {}
                 Err(error) => {
                     unmounted.mount_again(app, session)?;
@@ -119,6 +125,8 @@ impl Unmounted {
     /// Mounts them again where their properties say now. Says whether that was possible; a message was printed otherwise.
     pub(super) fn mount_again(mut self, app: &mut App<'_>, session: &Session) -> Result<bool> {
         let catalog = session.datasets.catalog();
+        let held: HashMap<DatasetId, Arc<Mount>> =
+            self.were.iter_mut().filter_map(|was| Some((was.id, was.held.take()?))).collect();
         let mut wanted = Vec::new();
         for was in self.were.drain(..) {
             let dir = match catalog.dataset_by_id(was.id) {
@@ -141,7 +149,7 @@ impl Unmounted {
             }
         }
         drop(catalog);
-        Ok(mount_each(app, session, wanted))
+        Ok(mount_each(app, session, wanted, &held))
     }
 
     /// Does something that nobody may have these datasets open for. What was unmounted may be held for a moment still.
@@ -171,13 +179,25 @@ fn inner_first(session: &Session, is_meant: impl Fn(&Mount) -> bool) -> Vec<Arc<
 }
 
 /// Mounts filesystems, those that others are inside of first. Failures are reported; says whether there were none.
-fn mount_each(app: &mut App<'_>, session: &Session, mut wanted: Vec<(PathBuf, Dataset)>) -> bool {
+/// Of those in `held` others have the mount that there was: it gets another place.
+fn mount_each(
+    app: &mut App<'_>,
+    session: &Session,
+    mut wanted: Vec<(PathBuf, Dataset)>,
+    held: &HashMap<DatasetId, Arc<Mount>>,
+) -> bool {
     wanted.sort_by(|a, b| a.0.cmp(&b.0));
     let mut all = true;
     for (dir, dataset) in wanted {
         let args = MountArgs::default();
-        let mounted = free_place(&session.datasets.catalog(), &dataset, &dir, &args)
-            .and_then(|dir| mount_at(app, session, &dataset, &dir, &args));
+        let mounted = free_place(&session.datasets.catalog(), &dataset, &dir, &args).and_then(|dir| {
+            let held = held.get(&dataset.id).filter(|mount| !mount.is_over());
+            match held.map(|mount| mount.mount_also(&dataset.name, &dir, &mount.vfs().options())) {
+                Some(Ok(())) => Ok(()),
+                // Nobody has it any more.
+                Some(Err(_)) | None => mount_at(app, session, &dataset, &dir, &args).map(drop),
+            }
+        });
         if let Err(error) = mounted {
             app.context.complain(error);
             all = false;
@@ -223,7 +243,7 @@ pub(super) fn mount_new(app: &mut App<'_>, session: &Session, datasets: Vec<Data
     let wanted = wanting(&session.datasets.catalog(), session, datasets);
     let wanted = wanted.map_err(report::failed("cannot mount"))?;
     if stays(session) {
-        return Ok(mount_each(app, session, wanted));
+        return Ok(mount_each(app, session, wanted, &HashMap::new()));
     }
     app.to_mount.extend(wanted.into_iter().map(|(_, dataset)| dataset.name));
     Ok(true)
@@ -399,10 +419,12 @@ pub(super) fn unmount_inside(app: &mut App<'_>, session: &Session, mount: &Mount
     let below = catalog.descendants(top).map_err(report::failed("cannot unmount"))?;
     drop(catalog);
     let ids: HashSet<DatasetId> = below.iter().map(|dataset| dataset.id).collect();
+    let dir = mount.dir();
+    // What is below it by name, wherever that is mounted; and of snapshots what is in the way.
     let is_inside = |other: &Mount| {
         ids.contains(&other.vfs().dataset_id())
-            && other.dir() != mount.dir()
-            && other.dir().starts_with(mount.dir())
+            && other.dir() != dir
+            && (!other.vfs().is_snapshot() || other.dir().starts_with(&dir))
     };
     for inner in inner_first(session, is_inside) {
         unmount::end(app.context, &inner, force)?;

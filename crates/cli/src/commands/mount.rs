@@ -236,6 +236,7 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
     }
     let dataset = names::open_dataset(&catalog, name)?;
     check_kind(&attempt, dataset.record.kind)?;
+    refuse_managed(&catalog, &dataset, args)?;
     let directory = match &args.directory {
         Some(directory) => free_directory(&app.context.path(directory), false, &attempt)?,
         None => {
@@ -248,7 +249,31 @@ fn mount_one(app: &mut App<'_>, session: &Session, name: &str, args: &MountArgs)
             free_place(&catalog, &dataset, &directory, args)?
         }
     };
+    if let Some(mount) = session.mounts.head(dataset.id).filter(|_| rustix::process::geteuid().is_root()) {
+        // The same files in one more place.
+        let chosen = properties(&catalog, &dataset, args, &mut options, &attempt)?;
+        let also = mount.mount_also(&dataset.name, &directory, &chosen).map(|()| mount);
+        return told(app, args, also, &attempt);
+    }
     mount_at(app, session, &dataset, &directory, args)
+}
+
+/// As in ZFS, mount(8) mounts only filesystems whose mountpoint is `legacy`, unless it says `zfsutil`.
+fn refuse_managed(catalog: &Catalog, dataset: &Dataset, args: &MountArgs) -> Result<()> {
+    let is_said = args.options.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "zfsutil");
+    if !args.only_legacy || is_said {
+        return Ok(());
+    }
+    let name = &dataset.name;
+    let attempt = format!("cannot mount '{name}'");
+    let (mountpoint, _) = text(catalog, dataset, "mountpoint").map_err(report::failed(&attempt))?;
+    match mountpoint.as_str() {
+        "legacy" => Ok(()),
+        _ => Err(CliError::Failed(format!(
+            "filesystem '{name}' cannot be mounted using 'mount'.\n\
+             Use 'zfs set mountpoint=legacy' or 'zfs mount {name}', or mount it with '-o zfsutil'."
+        ))),
+    }
 }
 
 pub(super) fn mount_at(

@@ -60,7 +60,7 @@ pub fn run(app: &mut App<'_>, args: &PoolImportArgs) -> Result<Exit> {
 
 /// Mounts what was imported, where that is to be done.
 fn mount(app: &mut App<'_>, name: &str, options: &ImportOptions<'_>) -> Result<Exit> {
-    match options.no_mount || options.dry_run || options.read_only {
+    match options.no_mount || options.dry_run {
         true => Ok(Exit::Ok),
         false => automount::mount_pool(app, name),
     }

@@ -28,6 +28,8 @@ use crate::report;
 
 /// How long others may take to let go of a mount before a message names them.
 const TELL_AFTER: Duration = Duration::from_secs(5);
+/// How long it takes at most until nobody has a mount any more that only we had.
+const LET_GO_MAX: Duration = Duration::from_secs(1);
 /// How often a wait looks whether it was interrupted.
 const WAIT_STEP: Duration = Duration::from_millis(100);
 /// So many namespaces are named.
@@ -74,14 +76,27 @@ fn directory(app: &mut App<'_>, args: &UnmountArgs, target: &str, table: Vec<Mou
     let attempt = attempt(&dir);
     let words = [OsString::from("--"), dir.clone().into()];
     in_owner(app, &found.name, args.force, &words, |app, session| {
-        let mount = session.mounts.list().into_iter().rev().find(|mount| mount.dir() == dir);
+        let mount = session.mounts.list().into_iter().rev().find(|mount| mount.dirs().contains(&dir));
         let mount = mount.ok_or_else(|| {
             // Another pool of the same name, or of another user.
             CliError::Failed(format!("{attempt}: it is not served by the process that has the pool open"))
         })?;
+        if mount.dirs().len() > 1 {
+            // It stays mounted in the others.
+            let force = args.force && !is_zfs(app);
+            mount.leave(&dir, force).map_err(|error| failed(&attempt, &error))?;
+            return Ok(Exit::Ok);
+        }
         automount::unmount_inside(app, session, &mount, args.force)?;
         end(app.context, &mount, args.force)
     })
+}
+
+fn failed(attempt: &str, error: &MountError) -> CliError {
+    match error {
+        MountError::Busy { .. } => CliError::Failed(format!("{attempt}: pool or dataset is busy")),
+        other => CliError::failed(attempt, other),
+    }
 }
 
 /// As in ZFS, what mount(8) mounted since its mountpoint is `legacy` is for umount(8).
@@ -142,14 +157,25 @@ fn find(session: &Session, name: &str) -> Option<Arc<Mount>> {
 /// Everything of all pools that we can reach, and all mounts that have lost their server.
 fn all(app: &mut App<'_>, args: &UnmountArgs, table: &[Mounted]) -> Result<Exit> {
     let mut failed = false;
-    let mut pools: Vec<&str> = Vec::new();
-    for mounted in table.iter().rev() {
-        if !mounted.is_alive() {
-            if let Err(error) = dead(&mounted.dir) {
+    let (alive, mut lost): (Vec<_>, Vec<_>) = table.iter().rev().partition(|mounted| mounted.is_alive());
+    // Nothing inside a lost mount can be reached; it goes with it.
+    lost.sort_by_key(|mounted| mounted.dir.components().count());
+    let mut gone: Vec<&Path> = Vec::new();
+    for mounted in lost {
+        if gone.iter().any(|outer| mounted.dir.starts_with(outer)) {
+            continue;
+        }
+        match dead(&mounted.dir) {
+            Ok(_) => gone.push(&mounted.dir),
+            Err(error) => {
                 app.context.complain(error);
                 failed = true;
             }
-        } else if !pools.contains(&pool_of(&mounted.name)) {
+        }
+    }
+    let mut pools: Vec<&str> = Vec::new();
+    for mounted in alive {
+        if !pools.contains(&pool_of(&mounted.name)) {
             pools.push(pool_of(&mounted.name));
         }
     }
@@ -212,6 +238,26 @@ fn attempt(dir: &Path) -> String {
     format!("cannot unmount '{}'", dir.display())
 }
 
+/// Unmounts it for something that may be done although others have it mounted. Says whether nobody has.
+///
+/// # Errors
+/// When it is in use here, or could not be written to the end.
+pub(super) fn begin_end(context: &Context, mount: &Mount, force: bool) -> Result<bool> {
+    let attempt = attempt(&mount.dir());
+    unmount_it(context, mount, force)?;
+    match mount.is_forced() {
+        true => Ok(true),
+        false => mount.wait_for(LET_GO_MAX).map_err(|error| failed(&attempt, &error)),
+    }
+}
+
+/// As ZFS on Linux, `zfs` and `zpool` do not take away what somebody uses.
+fn unmount_it(context: &Context, mount: &Mount, force: bool) -> Result<()> {
+    let force = force && Program::of(&context.args).0 == Program::Snowmelt;
+    let attempt = attempt(&mount.dir());
+    mount.unmount(force).map_err(|error| failed(&attempt, &error))
+}
+
 /// Unmounts what this process has mounted, and waits until everything written is in the pool. A mount that other namespaces
 /// have as well is over when they let go of it: after a while a message names them. The wait ends when the command is
 /// interrupted, or somebody else unmounts it by force.
@@ -219,17 +265,12 @@ fn attempt(dir: &Path) -> String {
 /// # Errors
 /// When it is in use, or could not be written to the end; when the wait was interrupted.
 pub(super) fn end(context: &mut Context, mount: &Mount, force: bool) -> Result<Exit> {
-    let attempt = attempt(mount.dir());
-    let failed = |error| match error {
-        MountError::Busy { .. } => CliError::Failed(format!("{attempt}: pool or dataset is busy")),
-        other => CliError::failed(&attempt, &other),
-    };
+    let dir = mount.dir();
+    let attempt = attempt(&dir);
     let device = mount.device();
-    // As ZFS on Linux, `zfs` and `zpool` do not take away what somebody uses.
-    let force = force && Program::of(&context.args).0 == Program::Snowmelt;
-    mount.unmount(force).map_err(failed)?;
+    unmount_it(context, mount, force)?;
     let (begun, mut is_told) = (Instant::now(), false);
-    while !mount.is_forced() && !mount.wait_for(WAIT_STEP).map_err(failed)? {
+    while !mount.is_forced() && !mount.wait_for(WAIT_STEP).map_err(|error| failed(&attempt, &error))? {
         if context.is_cancelled() {
             return Err(CliError::Failed(format!(
                 "{attempt}: interrupted: it is unmounted here, and other processes still have it"
@@ -239,8 +280,7 @@ pub(super) fn end(context: &mut Context, mount: &Mount, force: bool) -> Result<E
             is_told = true;
             let users = device.map(users).unwrap_or_default();
             let users = if users.is_empty() { "other processes".to_owned() } else { users.join(", ") };
-            context
-                .complain(format_args!("'{}' is still mounted elsewhere, by {users}", mount.dir().display()));
+            context.complain(format_args!("'{}' is still mounted elsewhere, by {users}", dir.display()));
         }
     }
     Ok(Exit::Ok)
