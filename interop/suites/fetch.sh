@@ -49,14 +49,28 @@ fetch_zrepl() {
 
 fetch_syncoid() {
   [ -d "$dir/sanoid/tests/syncoid" ] && return
-  rm -rf "$dir/sanoid"
-  if [ -n "${SANOID_SOURCE:-}" ]; then cp -r "$SANOID_SOURCE" "$dir/sanoid"; return; fi
+  rm -rf "$dir/sanoid" "$dir"/sanoid_*
+  if [ -n "${SANOID_SOURCE:-}" ]; then
+    if [ ! -d "$SANOID_SOURCE/tests/syncoid" ]; then
+      echo "fetch.sh: SANOID_SOURCE=$SANOID_SOURCE has no tests/syncoid: name a directory with a source tree of sanoid" >&2
+      return 1
+    fi
+    cp -r "$SANOID_SOURCE" "$dir/sanoid"
+    return
+  fi
   if git -c init.defaultBranch=main init -q "$dir/sanoid" \
     && git -C "$dir/sanoid" fetch -q --depth 1 https://github.com/jimsalterjrs/sanoid "$sanoid_commit" \
     && git -C "$dir/sanoid" checkout -q FETCH_HEAD; then return; fi
   rm -rf "$dir/sanoid"
   apt_here "deb-src $release main"
-  (cd "$dir" && "${apt[@]}" source --download-only sanoid && dpkg-source --no-check -x sanoid_*.dsc sanoid)
+  if (cd "$dir" && "${apt[@]}" source --download-only sanoid && dpkg-source --no-check -x sanoid_*.dsc sanoid); then return; fi
+  rm -rf "$dir/sanoid" "$dir"/sanoid_*
+  cat >&2 << END
+fetch.sh: neither GitHub nor the source packages of Debian $release have sanoid's tests for this machine. Get the source of
+fetch.sh: sanoid elsewhere (https://github.com/jimsalterjrs/sanoid, commit $sanoid_commit)
+fetch.sh: and name it: SANOID_SOURCE=/path/to/sanoid
+END
+  return 1
 }
 
 fetch_autobackup() {

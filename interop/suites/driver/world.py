@@ -1,9 +1,11 @@
 """Where a suite runs: a mount namespace of its own, with pools, configuration, /tmp, /etc and /dev that nobody else sees."""
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -15,13 +17,13 @@ CAP_SYS_TIME = 1 << 25
 
 
 def enter(script, words):
-    """Starts the script again in a mount namespace of its own, for good without the right to set the clock."""
+    """Starts the script again in a mount namespace and a network of its own, for good without the right to set the clock."""
     if os.geteuid() != 0:
         sys.exit('the suites need root')
     if not os.access(BINARY, os.X_OK):
         sys.exit('%s is not there: cargo build --release, or set SNOWMELT' % BINARY)
     outside = os.readlink('/proc/self/ns/mnt')
-    words = ['setpriv', '--bounding-set', '-sys_time', '--inh-caps', '-sys_time', 'unshare', '-m', '--propagation', 'slave',
+    words = ['setpriv', '--bounding-set', '-sys_time', '--inh-caps', '-sys_time', 'unshare', '-mn', '--propagation', 'slave',
              sys.executable, script, '--inside', outside, *words]
     os.execvp(words[0], words)
 
@@ -48,6 +50,25 @@ def mount(*words):
     subprocess.run(['mount', *words], check=True)
 
 
+def others():
+    """The processes of this mount namespace that still run, without this one."""
+    own, found = os.readlink('/proc/self/ns/mnt'), []
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/stat' % name) as stat:
+                state = stat.read().rsplit(')', 1)[1].split()[0]
+            if state not in 'ZX' and int(name) != os.getpid() and os.readlink('/proc/%s/ns/mnt' % name) == own:
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def own_loopback():
+    """One of the suites has an sshd on its port: in a network that nobody else is in."""
+    subprocess.run(['ip', 'link', 'set', 'lo', 'up'], check=True)
+
+
 class World:
     """Pools of one suite. `env` is what its programs get."""
 
@@ -68,8 +89,11 @@ class World:
 
     def __enter__(self):
         overlay('/usr/sbin', self.top)
-        helper = '/usr/sbin/mount.zfs'
-        if not os.path.lexists(helper):
+        # As the package has them.
+        for name in ('mount.zfs', 'mount.snowmelt', 'mount.fuse.snowmelt'):
+            helper = os.path.join('/usr/sbin', name)
+            if os.path.lexists(helper):
+                os.unlink(helper)
             os.symlink(self.binary, helper)
         overlay('/etc', self.top)
         shutil.rmtree('/etc/snowmelt', ignore_errors=True)
@@ -116,6 +140,20 @@ class World:
         ended = self.run(['zpool', 'list', '-H', '-o', 'name'], capture_output=True, text=True, timeout=60)
         return ended.stdout.split()
 
+    def end_processes(self):
+        """Ends what tests left running: all in this mount namespace but this process, which began it."""
+        for wanted in (signal.SIGTERM, signal.SIGKILL):
+            for _ in range(50):
+                left = others()
+                if not left:
+                    return
+                for process in left:
+                    try:
+                        os.kill(process, wanted)
+                    except ProcessLookupError:
+                        pass
+                time.sleep(0.05)
+
     def clear(self):
         """Unmounts and destroys everything that a test left."""
         quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'timeout': 60}
@@ -123,5 +161,8 @@ class World:
             self.run([self.binary, 'unmount', '-a', '-f'], **quiet)
             for pool in self.pools():
                 self.run(['zpool', 'destroy', '-f', pool], **quiet)
+            # One that cannot be destroyed, or is gone, is forgotten.
+            for pool in self.pools():
+                self.run(['zpool', 'export', '-f', pool], **quiet)
             if not self.pools():
                 return

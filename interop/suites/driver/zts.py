@@ -150,13 +150,16 @@ class Suite:
             if found and name not in NOT_LINKED and name not in STUBS:
                 self.place(name, found)
         self.place('ksh', self.ksh())
+        self.place('nawk', shutil.which('gawk') or shutil.which('awk'))
         helpers = os.path.join(stf, 'bin')
         for name in os.listdir(helpers):
             self.place(name, os.path.join(helpers, name))
         for name in ('zfs', 'mount.zfs'):
             self.place(name, os.path.join(world.bin, name))
         libraries = os.path.join(world.suites, 'zts/lib/x86_64-linux-gnu')
-        stubs = dict(STUBS, zstream='LD_LIBRARY_PATH=%s exec %s "$@"' % (libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
+        # That of ZFS, which reads a token with the kernel's help alone.
+        stubs = dict(STUBS, zstream='[ "$1" != token ] || exec %s "$@"\nLD_LIBRARY_PATH=%s exec %s "$@"' % (
+            os.path.join(world.bin, 'zstream'), libraries, os.path.join(world.suites, 'zts/sbin/zstream')))
         stubs['zpool'] = ZPOOL.format(zpool=os.path.join(world.bin, 'zpool'), snowmelt=world.binary, files=self.files,
                                       volumes=world.path('volumes'))
         for name, text in stubs.items():
@@ -181,21 +184,28 @@ class Suite:
     def tunables(self):
         """Tunables of the kernel's module, which scripts set and read again: files that nobody reads."""
         subprocess.run(['mount', '-t', 'tmpfs', 'tmpfs', '/sys/module'], check=True)
-        place = '/sys/module/zfs/parameters'
-        os.makedirs(place)
+        places = ['/sys/module/%s/parameters' % module for module in ('zfs', 'zcommon')]
+        for place in places:
+            os.makedirs(place)
         with open(os.path.join(share(self.world), 'zfs-tests/include/tunables.cfg')) as lines:
             for line in lines:
                 words = line.split()
                 if len(words) >= 3 and re.match('[A-Z]', line) and words[2] != 'UNSUPPORTED':
-                    with open(os.path.join(place, words[2]), 'w') as file:
-                        file.write('0\n')
+                    for place in places:
+                        with open(os.path.join(place, words[2]), 'w') as file:
+                            file.write('0\n')
 
     def fresh(self):
         """Nothing of one group is left for the next."""
         volumes = self.world.path('volumes')
-        for pool in filter(lambda name: not name.endswith('.pid'), os.listdir(volumes)):
-            subprocess.run(['umount', '-l', os.path.join(volumes, pool)], stderr=subprocess.DEVNULL, check=False)
+        for name in os.listdir(volumes):
+            if not name.endswith('.pid'):
+                subprocess.run(['umount', '-l', os.path.join(volumes, name)], stderr=subprocess.DEVNULL, check=False)
         self.world.clear()
+        # A server of volumes keeps its pool open, and a transfer that was cut off its dataset.
+        self.world.end_processes()
+        for name in filter(lambda name: name.endswith('.pid'), os.listdir(volumes)):
+            os.unlink(os.path.join(volumes, name))
         for name in os.listdir(self.files):
             path = os.path.join(self.files, name)
             (shutil.rmtree if os.path.isdir(path) and not os.path.islink(path) else os.unlink)(path)
@@ -225,9 +235,10 @@ class Suite:
             state = STATES.get(status, 'fail')
             found[name] = (state, '' if state == 'pass' else self.why(name))
             print('%-60s %-5s %6.1f s' % (name, state, time.monotonic() - begun), flush=True)
-            if state == 'slow' or (state != 'pass' and 'testpool' not in self.world.pools()):
-                # What it left is no ground for the others.
-                self.script(group, 'cleanup')
+            if state != 'pass':
+                # What it left, such as a pool that can only be read, is no ground for the others.
+                if state != 'slow':
+                    self.script(group, 'cleanup')
                 self.fresh()
                 self.script(group, 'setup')
         self.script(group, 'cleanup')
