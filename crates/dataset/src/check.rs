@@ -12,6 +12,7 @@ use crate::catalog::{DatasetId, ROOT, SnapshotId, encryption, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::listing;
+use crate::name::NESTING_MAX;
 use crate::objset::ObjsetKey;
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 use crate::objset::view::redaction_len;
@@ -119,7 +120,7 @@ impl State {
                 fault(place.clone(), "half received, and no receive knows of it".to_owned());
             }
             let mut at = *id;
-            for _ in 0..=self.datasets.len() {
+            for _ in 0..=NESTING_MAX {
                 match self.datasets.get(&at) {
                     Some(above) if at != ROOT => at = above.parent,
                     _ => break,
@@ -299,7 +300,17 @@ impl State {
                 deadlists.extend(head.sharing().1);
             }
             for deadlist in deadlists {
-                for dead in Deadlist::open(pool, deadlist)?.entries() {
+                let entries = match Deadlist::open(pool, deadlist) {
+                    Ok(deadlist) => deadlist.entries(),
+                    // Reported above.
+                    Err(PoolError::NoTree(_)) => continue,
+                    Err(error) if error.is_corruption() => {
+                        fault(format!("dataset {} ({})", id.0, record.name), error.to_string());
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                for dead in entries {
                     let dead = dead?;
                     if dead.birth > born_here && !seen.insert((dead.segment, dead.offset)) {
                         let what = format!("block {:?}:{} is in two deadlists", dead.segment, dead.offset);

@@ -293,7 +293,10 @@ impl Change<'_> {
             Some(entry) => keys::number(&entry.value, 0)?,
             None => first,
         };
-        self.put(&key, &(number + 1).to_be_bytes())?;
+        let next = number
+            .checked_add(1)
+            .ok_or_else(|| DatasetError::corrupt(format!("counter {counter}"), "it is at its end"))?;
+        self.put(&key, &next.to_be_bytes())?;
         Ok(number)
     }
 

@@ -16,7 +16,6 @@ use crate::parity;
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
-use crate::segment;
 use crate::space::{SegmentRecord, SegmentTable};
 use crate::tree::{TreeId, TreeRecord, View};
 use extents::Extents;
@@ -152,8 +151,8 @@ impl Pool {
             meta,
             roots,
             data: options.data,
-            live: Extents::default(),
-            dead: Extents::default(),
+            live: Extents::within(&table),
+            dead: Extents::within(&table),
         };
         let mut summary = CheckReport { txg, ..CheckReport::default() };
         check.trees(&mut findings, &mut summary)?;
@@ -293,13 +292,18 @@ impl Check<'_> {
         let view = self.pool.view(record.root.clone());
         let mut sums: BTreeMap<Txg, DeadSpace> = BTreeMap::new();
         for dead in deadlist::entries(&view) {
-            let dead = dead?;
-            if dead.asize != segment::frame_len(dead.psize) {
-                findings.error(place, format!("{dead:?}: asize does not fit psize"));
-            }
+            let dead = match dead {
+                Ok(dead) => dead,
+                Err(error) => {
+                    findings.settle(place, Err(error))?;
+                    continue;
+                }
+            };
             sums.entry(dead.birth).or_default().add_dead(&dead);
             let (segment, offset) = self.pool.io().locate_at(dead.segment, dead.offset)?;
-            self.dead.push(segment, offset, dead.asize, None);
+            if let Err(what) = self.dead.push((segment, offset), dead.asize, None) {
+                findings.error(place, what);
+            }
         }
         let mut recorded: BTreeMap<Txg, DeadSpace> = BTreeMap::new();
         for sum in deadlist::sums(&view) {
@@ -320,7 +324,7 @@ impl Check<'_> {
 
     /// Compares what is reachable with the segment table, the records and the store.
     fn accounting(&self, table: &SegmentTable, findings: &mut Findings<'_>) -> Result<()> {
-        self.live.check_bounds(table, findings);
+        self.live.check_overlaps(findings);
         for (id, segment) in table.iter() {
             let reachable = self.live.bytes_in(id);
             let recorded = segment.live + segment.meta;

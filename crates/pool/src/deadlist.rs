@@ -12,7 +12,8 @@ use std::sync::Arc;
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
-use crate::ptr::{StoredPtr, Txg};
+use crate::ptr::{BLOCK_MAX, STORED_MAX, StoredPtr, TXG_MAX, Txg};
+use crate::segment;
 use crate::tree::{Tree, TreeId, View};
 use crate::txg::Hold;
 
@@ -89,6 +90,17 @@ impl Dead {
         }
         let dead =
             Dead { birth, segment, offset, asize: fields.u64()?, psize: fields.u32()?, lsize: fields.u32()? };
+        let Dead { asize, psize, lsize, .. } = dead;
+        // As of the pointer that the entry was made of.
+        if psize == 0 || psize > STORED_MAX || lsize == 0 || lsize > BLOCK_MAX {
+            return fields.fail(format!("sizes out of range: psize {psize}, lsize {lsize}"));
+        }
+        if asize != segment::frame_len(psize) {
+            return fields.fail(format!("{asize} bytes in its segment do not fit psize {psize}"));
+        }
+        if !offset.is_multiple_of(8) || birth == 0 || birth > TXG_MAX {
+            return fields.fail(format!("offset {offset} or birth {birth} is illegal"));
+        }
         fields.end()?;
         Ok(dead)
     }
@@ -167,9 +179,15 @@ impl Deadlist {
     /// Opens the deadlist in tree `id`.
     ///
     /// # Errors
-    /// `NoTree`.
+    /// `NoTree`; `Record` when it is the meta tree, or has a deadlist of its own: nodes that a deadlist lets go of would go on
+    /// to that, and round and round.
     pub fn open(pool: &Pool, id: TreeId) -> Result<Self> {
-        Ok(Deadlist { tree: pool.tree(id)? })
+        let tree = pool.tree(id)?;
+        if id == TreeId::META || tree.sharing().1.is_some() {
+            let what = format!("tree {} is named as a deadlist, and is none", id.0);
+            return Err(PoolError::record("tree record", what));
+        }
+        Ok(Deadlist { tree })
     }
 
     /// The tree's id.
@@ -271,6 +289,10 @@ impl Deadlist {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn merge(&self, hold: &Hold<'_>, other: &Deadlist) -> Result<()> {
+        if self.id() == other.id() {
+            let what = format!("tree {} is named as the deadlist of two", self.id().0);
+            return Err(PoolError::record("tree record", what));
+        }
         if self.sum(0)?.blocks < other.sum(0)?.blocks {
             self.tree.swap(hold, &other.tree)?;
         }

@@ -26,7 +26,7 @@ use crate::relocation::{self, Retired};
 use crate::seal::{self, Class, KeyRecord, Seal, Sealer};
 use crate::segment::{FRAME_HEADER, FrameHeader, Kind, frame_len};
 use crate::space::{Reach, SegmentTable};
-use crate::tree::{Node, Tree, TreeId, codec};
+use crate::tree::{Bounds, Node, Tree, TreeId, codec};
 use crate::writer::{AppendError, Ledger, Writer};
 
 /// Default of `recordsize`.
@@ -739,8 +739,8 @@ impl Io {
         expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), at)
     }
 
-    /// The node a pointer leads to; it must be of `level`, where that is known.
-    pub(crate) fn node(&self, ptr: &StoredPtr, level: Option<u8>, meta: bool) -> Result<Arc<Node>> {
+    /// The node a pointer leads to; it must be one that belongs there.
+    pub(crate) fn node(&self, ptr: &StoredPtr, bounds: Bounds<'_>, meta: bool) -> Result<Arc<Node>> {
         count(&self.counters.node_reads, 1);
         let place = cached_at(ptr);
         let node = match self.node_cache.get(place) {
@@ -751,16 +751,16 @@ impl Io {
                 node
             }
         };
-        if level.is_some_and(|level| level != node.level()) {
-            let what = format!("a node of level {} where {level:?} belongs", node.level());
-            return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
+        match bounds.refuse(&node) {
+            Some(what) => Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what }),
+            None => Ok(node),
         }
-        Ok(node)
     }
 
     /// Reads a node from the store, past the cache.
     pub(crate) fn read_node(&self, ptr: &StoredPtr, meta: bool) -> Result<Node> {
         count(&self.counters.node_misses, 1);
+        check_node_size(ptr)?;
         node_of(ptr, self.fetch(ptr, Class::of_node(meta))?)
     }
 
@@ -814,12 +814,20 @@ pub(crate) fn frame_header(frame: &[u8], ptr: &StoredPtr, place: (SegmentId, u32
     (is_of_it && header.lsize == ptr.lsize && header.compression == ptr.compression).then_some(header)
 }
 
+/// Refuses a pointer to a node larger than any is, before anything is read.
+fn check_node_size(ptr: &StoredPtr) -> Result<()> {
+    let larger = ptr.lsize.max(ptr.payload_len());
+    if larger > codec::NODE_LSIZE_MAX {
+        let what = format!("a tree node of {larger} bytes");
+        return Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what });
+    }
+    Ok(())
+}
+
 /// The node in a node's bytes.
 fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
     let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
-    if ptr.lsize > codec::NODE_LSIZE_MAX {
-        return Err(corrupt(format!("a tree node of {} bytes", ptr.lsize)));
-    }
+    check_node_size(ptr)?;
     let bytes = expand(stored, ptr.algorithm(), ptr.lsize, (ptr.segment, ptr.offset))?;
     codec::decode(&bytes, ptr.birth).map_err(|error| corrupt(error.to_string()))
 }

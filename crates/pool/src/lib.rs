@@ -39,6 +39,8 @@ pub mod fuzzing;
 #[cfg(test)]
 mod golden;
 mod heal;
+#[cfg(test)]
+mod hostile;
 mod io;
 pub mod memory;
 mod mend;

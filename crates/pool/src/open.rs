@@ -149,10 +149,11 @@ impl Pool {
             uberblock.features.check(options.read_only)?;
             check_key(uberblock, &io)?;
             let missing = |_: &Arc<Tree>| rewind::missing(&io.space.lock(), &stored);
-            let loaded =
-                load(&io, uberblock).map(|meta| (missing(&meta), meta)).and_then(|(missing, meta)| {
+            let loaded = load(&io, uberblock, stored.len()).map(|meta| (missing(&meta), meta)).and_then(
+                |(missing, meta)| {
                     options.rewind.check_segments(uberblock.txg, &missing).map(|()| (meta, missing))
-                });
+                },
+            );
             match loaded {
                 Ok((meta, missing)) => {
                     let refused = options.rewind == Rewind::No && !options.read_only;
@@ -229,7 +230,7 @@ impl Pool {
         io.has_parity.store(true, Ordering::Release);
         let uberblock = &salvage.uberblock(&io, state)?;
         uberblock.features.check(options.read_only)?;
-        let meta = load(&io, uberblock)?;
+        let meta = load(&io, uberblock, stored.len())?;
         let missing = rewind::missing(&io.space.lock(), &stored);
         let newer = salvage.states.iter().map(LostState::txg).filter(|txg| *txg > uberblock.txg);
         let mut passed_over: Vec<_> =
@@ -284,8 +285,12 @@ fn decode_ring(raw: Vec<RawUberblock>, keys: Option<&Keys>) -> (Vec<Uberblock>, 
     (ring, failed)
 }
 
-/// Reads what an open pool keeps in memory: the segment table. This verifies all inner nodes of the meta tree.
-fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
+/// Records of segments that the store does not have are read up to so many, and as many as it has: they take memory.
+const LOST_SEGMENTS_MAX: usize = 64 << 10;
+
+/// Reads what an open pool keeps in memory: the segment table. This verifies all inner nodes of the meta tree. The store has
+/// `stored` segments.
+fn load(io: &Arc<Io>, uberblock: &Uberblock, stored: usize) -> Result<Arc<Tree>> {
     io.is_loaded.store(false, Ordering::Release);
     io.has_parity.store(uberblock.features.ro_compat & Features::PARITY != 0, Ordering::Release);
     // Views made here see the state of this txg.
@@ -294,10 +299,15 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock) -> Result<Arc<Tree>> {
     let view = meta.view();
     // The root's own bytes are verified even if it is all there is.
     view.get(&property_key("name"))?;
-    for item in view.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])) {
+    let most = stored.saturating_mul(2).saturating_add(LOST_SEGMENTS_MAX);
+    for (number, item) in view.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])).enumerate() {
         let (key, entry) = item?;
         let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
         let Some(id) = id else { return Err(PoolError::record("segment record", "key of a wrong length")) };
+        if number >= most {
+            let what = format!("more than {most} of them, but the store has {stored} segments");
+            return Err(PoolError::record("segment record", what));
+        }
         io.space.lock().load(SegmentId(id), SegmentRecord::decode(&entry.value)?);
     }
     for end in &uberblock.ends {

@@ -16,8 +16,14 @@ pub type Txg = u64;
 /// Largest payload that is embedded in the pointer instead of being stored, bytes.
 pub const EMBEDDED_MAX: usize = 112;
 
+/// Largest txg. More than any pool comes to, and far from where sums of txgs would overflow.
+pub(crate) const TXG_MAX: Txg = i64::MAX as u64;
+
 /// Largest block, bytes: the largest record of ZFS (`SPA_MAXBLOCKSIZE`, spa.h).
 pub const BLOCK_MAX: u32 = 16 << 20;
+
+/// Largest stored block, bytes, with what sealing adds.
+pub(crate) const STORED_MAX: u32 = BLOCK_MAX + Suite::OVERHEAD_MAX;
 
 /// ZFS's id of "stored as it is" (`enum zio_compress`, zio.h).
 pub const COMPRESSION_OFF: u8 = 2;
@@ -110,7 +116,7 @@ impl StoredPtr {
         if ptr.psize <= overhead || ptr.payload_len() > BLOCK_MAX || ptr.lsize == 0 || ptr.lsize > BLOCK_MAX {
             return fields.fail(format!("sizes out of range: psize {}, lsize {}", ptr.psize, ptr.lsize));
         }
-        if !ptr.offset.is_multiple_of(8) || ptr.birth == 0 {
+        if !ptr.offset.is_multiple_of(8) || ptr.birth == 0 || ptr.birth > TXG_MAX {
             return fields.fail(format!("offset {} or birth {} is illegal", ptr.offset, ptr.birth));
         }
         if ptr.algorithm() == COMPRESSION_OFF && ptr.payload_len() != ptr.lsize {
@@ -180,7 +186,13 @@ impl BlockPtr {
                 let birth = fields.u64()?;
                 let lsize = fields.u32()?;
                 let len = usize::from(fields.u8()?);
-                if len == 0 || len > EMBEDDED_MAX || lsize == 0 || lsize > BLOCK_MAX || birth == 0 {
+                if len == 0
+                    || len > EMBEDDED_MAX
+                    || lsize == 0
+                    || lsize > BLOCK_MAX
+                    || birth == 0
+                    || birth > TXG_MAX
+                {
                     return fields.fail(format!("embedded: length {len}, lsize {lsize}, birth {birth}"));
                 }
                 let data = fields.take(len)?.into();

@@ -6,7 +6,7 @@ use snowmelt_store::SegmentId;
 
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::{self, BLOCK_MAX, Txg};
+use crate::ptr::{self, BLOCK_MAX, TXG_MAX, Txg};
 use crate::tree::TreeId;
 
 /// First bytes of every frame.
@@ -17,6 +17,9 @@ pub const FRAME_HEADER: usize = 96;
 pub(crate) const FRAME_ALIGN: u64 = 8;
 /// A commit pads open segments to a multiple of this, so that no sector with durable bytes is written twice.
 pub(crate) const COMMIT_ALIGN: u64 = 4096;
+
+/// Longest segment, bytes: pointers have 32 bits for where a block is in it.
+pub(crate) const SEGMENT_MAX: u64 = u32::MAX as u64;
 
 const VERSION: u8 = 1;
 pub(crate) const SUM_AT: usize = 88;
@@ -131,10 +134,17 @@ impl FrameHeader {
             return Err(PoolError::record("frame header", "checksum does not match"));
         }
         let overhead = ptr::overhead(header.compression).unwrap_or(0);
-        if header.psize == 0 || header.psize > BLOCK_MAX + overhead || header.lsize > BLOCK_MAX {
+        if header.psize == 0
+            || header.psize > BLOCK_MAX + overhead
+            || header.lsize > BLOCK_MAX
+            || header.birth > TXG_MAX
+        {
             return Err(PoolError::record(
                 "frame header",
-                format!("sizes out of range: psize {}, lsize {}", header.psize, header.lsize),
+                format!(
+                    "out of range: psize {}, lsize {}, birth {}",
+                    header.psize, header.lsize, header.birth
+                ),
             ));
         }
         Ok(header)

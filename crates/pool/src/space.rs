@@ -12,7 +12,7 @@ use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
 use crate::parity::with_parity;
 use crate::ptr::Txg;
-use crate::segment::Kind;
+use crate::segment::{Kind, SEGMENT_MAX};
 
 /// How full a pool is, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +91,9 @@ impl SegmentRecord {
             return fields.fail(format!("version {version} or kind {kind} is unknown"));
         };
         let record = SegmentRecord { kind, len: fields.u64()?, live: fields.u64()? };
+        if record.len > SEGMENT_MAX || record.live > SEGMENT_MAX {
+            return fields.fail(format!("{} bytes, {} of them alive", record.len, record.live));
+        }
         fields.end()?;
         Ok(record)
     }

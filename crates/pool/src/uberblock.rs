@@ -5,9 +5,9 @@ use snowmelt_store::{MIRRORED_UBERBLOCK_MAX, SegmentId, UBERBLOCK_MAX};
 
 use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
-use crate::ptr::Txg;
+use crate::ptr::{TXG_MAX, Txg};
 use crate::seal::{KeyRecord, Keys, RECORD_MAX};
-use crate::segment::Kind;
+use crate::segment::{Kind, SEGMENT_MAX};
 use crate::tree::TreeRecord;
 
 const MAGIC: [u8; 8] = *b"snowmelt";
@@ -189,6 +189,13 @@ impl Uberblock {
         if count > ENDS_MAX || txg == 0 {
             return fields.fail(format!("{count} segment ends, txg {txg}"));
         }
+        // All of these are counted up.
+        for (what, number) in [("txg", txg), ("epoch", epoch), ("tree", next_tree), ("segment", next_segment)]
+        {
+            if number > TXG_MAX {
+                return fields.fail(format!("{what} {number} is higher than there is any"));
+            }
+        }
         let mut ends = Vec::with_capacity(count);
         for _ in 0..count {
             let id = SegmentId(fields.u64()?);
@@ -196,8 +203,10 @@ impl Uberblock {
             let open = fields.u8()?;
             let len = fields.u64()?;
             match (Kind::from_id(kind), open) {
-                (Some(kind), 0 | 1) => ends.push(SegmentEnd { id, kind, open: open == 1, len }),
-                _ => return fields.fail(format!("segment {id}: kind {kind}, open {open}")),
+                (Some(kind), 0 | 1) if len <= SEGMENT_MAX => {
+                    ends.push(SegmentEnd { id, kind, open: open == 1, len })
+                }
+                _ => return fields.fail(format!("segment {id}: kind {kind}, open {open}, {len} bytes")),
             }
         }
         let mut sealed = None;

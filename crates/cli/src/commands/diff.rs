@@ -181,14 +181,12 @@ fn check_related(catalog: &Catalog, from: &str, to: &str) -> Result<()> {
         return not_earlier();
     }
     let old = catalog.dataset(old).map_err(failed)?.id;
-    let mut at = catalog.dataset(new).map_err(failed)?;
-    while at.id != old {
-        match at.record.origin {
-            Some(origin) => at = catalog.dataset_by_id(origin.dataset).map_err(failed)?,
-            None => return not_earlier(),
+    for at in catalog.lineage(catalog.dataset(new).map_err(failed)?) {
+        if at.map_err(failed)?.id == old {
+            return Ok(());
         }
     }
-    Ok(())
+    not_earlier()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub(crate) mod record;
 pub(crate) mod space;
 pub(crate) mod totals;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use snowmelt_pool::{Pool, Txg, View};
@@ -20,7 +21,7 @@ pub use space::{DatasetSpace, SnapshotSpace};
 pub use totals::{Settings, SpaceReader, Totals};
 
 use crate::error::DatasetError;
-use crate::name::{Name, Subtree, Suffix};
+use crate::name::{NESTING_MAX, Name, Subtree, Suffix};
 use crate::objset::Objset;
 
 /// Names a dataset within its pool for ever, whatever it is called.
@@ -162,7 +163,7 @@ impl Catalog {
         let mut parts = Vec::new();
         let (mut at, mut above) = (id, record.clone());
         while at != ROOT {
-            if parts.len() > crate::name::NESTING_MAX {
+            if parts.len() > NESTING_MAX {
                 return Err(DatasetError::corrupt(format!("dataset {}", id.0), "its parents form a loop"));
             }
             parts.push(above.name);
@@ -188,10 +189,17 @@ impl Catalog {
         for item in self.meta.range(&prefix, keys::after(&prefix).as_deref()) {
             let (key, entry) = item?;
             let id = DatasetId(keys::number(&entry.value, 0)?);
-            let name = format!("{}/{}", parent.name, keys::text(&key, 9)?);
-            let record = self.record(id)?.ok_or_else(|| {
-                DatasetError::corrupt(format!("dataset {name}"), "it has a name but no record")
-            })?;
+            let short = keys::text(&key, 9)?;
+            let name = format!("{}/{short}", parent.name);
+            let corrupt = |what| DatasetError::corrupt(format!("dataset {name}"), what);
+            let record = self.record(id)?.ok_or_else(|| corrupt("it has a name but no record"))?;
+            // A name that leads back up would have no end of datasets below it.
+            if id == ROOT || record.parent != parent.id || record.name != short {
+                return Err(corrupt("its name leads to a dataset that is called otherwise"));
+            }
+            if name.split('/').count() > NESTING_MAX {
+                return Err(corrupt("its name has too many parts"));
+            }
             found.push(Dataset { id, name, record });
         }
         Ok(found)
@@ -236,8 +244,8 @@ impl Catalog {
         txg: Txg,
     ) -> impl Iterator<Item = Result<Snapshot, DatasetError>> + 'a {
         let from = keys::snapshot(dataset.id, txg.saturating_add(1));
-        let end = keys::snapshot(DatasetId(dataset.id.0 + 1), 0);
-        self.meta.range(&from, Some(&end)).map(move |item| {
+        let end = keys::after(&keys::Key::new(keys::SNAPSHOT).id(dataset.id).done());
+        self.meta.range(&from, end.as_deref()).map(move |item| {
             let (key, entry) = item?;
             Ok(Snapshot {
                 id: SnapshotId { dataset: dataset.id, txg: keys::number(&key, 9)? },
@@ -435,6 +443,26 @@ impl Catalog {
 
     fn is_received_on(&self, into: DatasetId, base: SnapshotId) -> Result<bool, DatasetError> {
         Ok(self.receive_state(into)?.and_then(|state| state.base) == Some(base))
+    }
+
+    /// The datasets that a dataset was cloned from, the nearest first: the dataset itself, the one of its origin, and so on.
+    pub fn lineage(&self, dataset: Dataset) -> impl Iterator<Item = Result<Dataset, DatasetError>> + '_ {
+        let (mut next, mut seen) = (Some(Ok(dataset)), BTreeSet::new());
+        std::iter::from_fn(move || {
+            let dataset: Dataset = match next.take()? {
+                Ok(dataset) => dataset,
+                Err(error) => return Some(Err(error)),
+            };
+            seen.insert(dataset.id);
+            next = dataset.record.origin.map(|origin| match seen.contains(&origin.dataset) {
+                true => Err(DatasetError::corrupt(
+                    format!("dataset {}", dataset.name),
+                    "it is a clone of itself, through others",
+                )),
+                false => self.dataset_by_id(origin.dataset),
+            });
+            Some(Ok(dataset))
+        })
     }
 
     /// The content of a snapshot.

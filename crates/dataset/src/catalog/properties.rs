@@ -8,6 +8,7 @@ use snowmelt_pool::Txg;
 
 use super::{Catalog, Dataset, DatasetId, SnapshotId, keys};
 use crate::error::DatasetError;
+use crate::name::NESTING_MAX;
 
 /// How a stored property came to be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -125,7 +126,7 @@ impl Catalog {
         name: &str,
     ) -> Result<Option<(String, PropertyKind, Dataset)>, DatasetError> {
         let mut at = dataset.clone();
-        loop {
+        for _ in 0..=NESTING_MAX {
             if let Some((value, kind)) = self.own_property(at.id, 0, name)? {
                 return Ok(Some((value, kind, at)));
             }
@@ -139,5 +140,6 @@ impl Catalog {
             let name = at.name.rsplit_once('/').map(|(above, _)| above.to_owned()).unwrap_or_default();
             at = Dataset { id: parent, name, record };
         }
+        Err(DatasetError::corrupt(format!("dataset {}", dataset.name), "its parents form a loop"))
     }
 }

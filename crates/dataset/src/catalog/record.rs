@@ -126,6 +126,9 @@ impl DatasetRecord {
         let origin = (dataset.0 != 0).then_some(SnapshotId { dataset, txg });
         let content = Content::decode(&mut fields)?;
         let name = fields.text()?;
+        if head == TreeId::META {
+            return Err(DatasetError::corrupt("dataset record", "its tree is the pool's own"));
+        }
         fields.finish()?;
         Ok(Self { kind, inconsistent, guid, creation, createtxg, parent, name, head, origin, content })
     }
@@ -297,6 +300,9 @@ impl ReceiveState {
         fields.version(VERSION)?;
         let resumable = fields.u8()? != 0;
         let tree = TreeId(fields.u64()?);
+        if tree == TreeId::META {
+            return Err(DatasetError::corrupt("receive state", "its tree is the pool's own"));
+        }
         let (dataset, txg) = (DatasetId(fields.u64()?), fields.u64()?);
         let base = (dataset.0 != 0).then_some(SnapshotId { dataset, txg });
         let (to_guid, from_guid, features) = (fields.u64()?, fields.u64()?, Features(fields.u64()?));

@@ -71,7 +71,7 @@ impl Catalog {
             used_by_dataset: own.physical,
             used_by_snapshots: held.physical,
             written: since.physical,
-            logical_used: own.logical + held.logical,
+            logical_used: own.logical.saturating_add(held.logical),
         })
     }
 
@@ -220,7 +220,10 @@ impl Catalog {
 }
 
 fn add(a: TreeStats, b: TreeStats) -> TreeStats {
-    TreeStats { physical: a.physical + b.physical, logical: a.logical + b.logical }
+    TreeStats {
+        physical: a.physical.saturating_add(b.physical),
+        logical: a.logical.saturating_add(b.logical),
+    }
 }
 
 fn sub(a: TreeStats, b: TreeStats) -> TreeStats {

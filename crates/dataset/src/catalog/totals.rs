@@ -110,20 +110,24 @@ impl<'a> SpaceReader<'a> {
         // Of ZFS's hidden `%recv` dataset, which is a child.
         let coming = self.catalog.receiving_space(dataset)?;
         let mut below = coming.physical;
-        let mut totals =
-            Totals { own, children: below, logical: own.logical_used + coming.logical, ..Totals::default() };
+        let mut totals = Totals {
+            own,
+            children: below,
+            logical: own.logical_used.saturating_add(coming.logical),
+            ..Totals::default()
+        };
         for child in self.catalog.children(dataset)? {
             let known = self.known.borrow().get(&child.id).copied().unwrap_or_default();
             let reserved = self.catalog.limits_of(child.id)?.reservation;
-            totals.children += known.used.max(reserved);
-            totals.logical += known.logical;
-            below += known.stored;
+            totals.children = totals.children.saturating_add(known.used.max(reserved));
+            totals.logical = totals.logical.saturating_add(known.logical);
+            below = below.saturating_add(known.stored);
         }
         let reserved = self.catalog.limits_of(dataset.id)?.refreservation;
         totals.refreservation = reserved.saturating_sub(own.written);
-        let stored = own.used_by_dataset + own.used_by_snapshots;
-        totals.used = stored + totals.refreservation + totals.children;
-        totals.stored = stored + below;
+        let stored = own.used_by_dataset.saturating_add(own.used_by_snapshots);
+        totals.used = stored.saturating_add(totals.refreservation).saturating_add(totals.children);
+        totals.stored = stored.saturating_add(below);
         Ok(totals)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::table::{Growing, Node, Table};
-use crate::catalog::{Catalog, Dataset, DatasetId, Settings, keys};
+use crate::catalog::{Catalog, Dataset, DatasetId, ROOT, Settings, keys};
 use crate::error::DatasetError;
 
 /// What the table is behind of.
@@ -115,7 +115,7 @@ impl Stale {
                     None => read_space(catalog, dataset)?,
                 };
             }
-            (node.limits, node.parent) = (limits, Some(parent).filter(|parent| *parent != id));
+            (node.limits, node.parent) = (limits, (id != ROOT).then_some(parent));
             (node.children, node.stored_below) = (0, 0);
             table.nodes.insert(id, node);
         }
@@ -124,8 +124,8 @@ impl Stale {
             let Some(node) = table.nodes.get(&dataset.id) else { continue };
             let (charge, stored) = (node.charge(), node.stored());
             if let Some(parent) = node.parent.and_then(|parent| table.nodes.get_mut(&parent)) {
-                parent.children += charge;
-                parent.stored_below += stored;
+                parent.children = parent.children.saturating_add(charge);
+                parent.stored_below = parent.stored_below.saturating_add(stored);
             }
         }
         Ok(())
@@ -165,7 +165,7 @@ fn read_space(catalog: &Catalog, dataset: &Dataset) -> Result<Node, DatasetError
         growing.push(Growing { seen: tree.growth(), tree, head: false });
     }
     Ok(Node {
-        own: space.used_by_dataset + space.used_by_snapshots + coming.physical,
+        own: space.used_by_dataset.saturating_add(space.used_by_snapshots).saturating_add(coming.physical),
         unique: space.written,
         growing,
         ..Node::default()

@@ -42,7 +42,7 @@ impl Node {
     }
 
     pub(super) fn used(&self) -> u64 {
-        self.own + self.kept() + self.children
+        self.own.saturating_add(self.kept()).saturating_add(self.children)
     }
 
     /// What it counts with in its parent.
@@ -51,7 +51,7 @@ impl Node {
     }
 
     pub(super) fn stored(&self) -> u64 {
-        self.own + self.stored_below
+        self.own.saturating_add(self.stored_below)
     }
 
     /// What the head refers to, for `refquota`.
@@ -153,7 +153,7 @@ impl Table {
         let mut share = self.nodes.get(&id).map_or(0, Node::kept);
         for (at, node) in self.path(id) {
             if at != ROOT {
-                share += node.limits.reservation.saturating_sub(node.used());
+                share = share.saturating_add(node.limits.reservation.saturating_sub(node.used()));
             }
         }
         self.reserved().saturating_sub(share)

@@ -1,6 +1,6 @@
 //! Values of an objset tree (docs/format/dataset.md).
 
-use snowmelt_pool::BlockPtr;
+use snowmelt_pool::{BLOCK_MAX, BlockPtr};
 
 use crate::codec::Fields;
 use crate::error::DatasetError;
@@ -113,7 +113,9 @@ impl Dnode {
             }
         };
         let bonus = fields.remaining().to_vec();
-        if block_size == 0 || block_size % 512 != 0 || slots == 0 || bonus.len() > BONUS_MAX {
+        let is_whole = block_size % 512 == 0 && (512..=BLOCK_MAX).contains(&block_size);
+        let is_bonus = bonus.len() <= BONUS_MAX && bonus_len as usize <= BONUS_MAX;
+        if !is_whole || !is_bonus || slots == 0 {
             return Err(DatasetError::corrupt("dnode", "impossible sizes"));
         }
         Ok(Self { object_type, bonus_type, checksum, compress, slots, block_size, bonus_len, raw, bonus })

@@ -52,7 +52,7 @@ impl DestroyPlan {
             return Err(DatasetError::HasChildren { name: dataset.name.clone(), children: names });
         }
         let mut plan = Self::default();
-        let mut seen = BTreeSet::new();
+        let mut seen = Seen::default();
         plan.add_dataset(catalog, dataset, clones, &mut seen)?;
         Ok(plan)
     }
@@ -68,7 +68,7 @@ impl DestroyPlan {
             return Err(DatasetError::refused(name.clone(), why));
         }
         let mut plan = Self::default();
-        let mut seen = BTreeSet::new();
+        let mut seen = Seen::default();
         for child in catalog.children(root)? {
             // Wherever in the pool a clone is, it goes too.
             plan.add_dataset(catalog, &child, true, &mut seen)?;
@@ -79,7 +79,7 @@ impl DestroyPlan {
                 return Err(DatasetError::Held { name: snapshot.full_name() });
             }
         }
-        plan.reclaim += catalog.dataset_space(root)?.used_by_snapshots;
+        plan.reclaim = plan.reclaim.saturating_add(catalog.dataset_space(root)?.used_by_snapshots);
         plan.snapshots.extend(own);
         Ok(plan)
     }
@@ -89,7 +89,7 @@ impl DestroyPlan {
         catalog: &Catalog,
         dataset: &Dataset,
         clones: bool,
-        seen: &mut BTreeSet<crate::DatasetId>,
+        seen: &mut Seen,
     ) -> Result<(), DatasetError> {
         if dataset.id == crate::catalog::ROOT {
             // After a promotion it may be a clone itself.
@@ -99,7 +99,7 @@ impl DestroyPlan {
         let all = catalog.descendants(dataset.clone())?;
         let inside: BTreeSet<_> = all.iter().map(|below| below.id).collect();
         for below in all.iter().rev() {
-            if !seen.insert(below.id) {
+            if !seen.datasets.insert(below.id) {
                 continue;
             }
             let snapshots = catalog.snapshots(below).collect::<Result<Vec<_>, _>>()?;
@@ -109,7 +109,9 @@ impl DestroyPlan {
                 }
                 for clone in catalog.clones(snapshot.id)? {
                     if inside.contains(&clone.id) || clones {
+                        seen.enter(dataset)?;
                         self.add_dataset(catalog, &clone, clones, seen)?;
+                        seen.depth -= 1;
                     } else {
                         return Err(DatasetError::HasClones {
                             name: dataset.name.clone(),
@@ -119,7 +121,8 @@ impl DestroyPlan {
                 }
             }
             let space = catalog.dataset_space(below)?;
-            self.reclaim += space.used_by_dataset + space.used_by_snapshots;
+            let space = space.used_by_dataset.saturating_add(space.used_by_snapshots);
+            self.reclaim = self.reclaim.saturating_add(space);
             self.snapshots.extend(snapshots);
             self.datasets.push(below.clone());
         }
@@ -137,7 +140,7 @@ impl DestroyPlan {
         clones: bool,
     ) -> Result<Self, DatasetError> {
         let mut plan = Self::default();
-        let mut seen = BTreeSet::new();
+        let mut seen = Seen::default();
         for snapshot in &snapshots {
             if !catalog.holds(snapshot.id)?.is_empty() {
                 return Err(DatasetError::Held { name: snapshot.full_name() });
@@ -153,7 +156,7 @@ impl DestroyPlan {
                 plan.add_dataset(catalog, &clone, clones, &mut seen)?;
             }
         }
-        plan.reclaim += reclaimed_together(catalog, &snapshots)?;
+        plan.reclaim = plan.reclaim.saturating_add(reclaimed_together(catalog, &snapshots)?);
         plan.snapshots.extend(snapshots);
         Ok(plan)
     }
@@ -170,7 +173,7 @@ impl DestroyPlan {
     ) -> Result<Self, DatasetError> {
         let mut plan = Self::default();
         let among: BTreeSet<_> = datasets.iter().map(|dataset| dataset.id).collect();
-        let mut seen = BTreeSet::new();
+        let mut seen = Seen::default();
         for dataset in datasets {
             plan.add_among(catalog, dataset, &among, &mut seen)?;
         }
@@ -186,11 +189,12 @@ impl DestroyPlan {
         catalog: &Catalog,
         dataset: &Dataset,
         among: &BTreeSet<crate::DatasetId>,
-        seen: &mut BTreeSet<crate::DatasetId>,
+        seen: &mut Seen,
     ) -> Result<(), DatasetError> {
-        if !seen.insert(dataset.id) {
+        if !seen.datasets.insert(dataset.id) {
             return Ok(());
         }
+        seen.enter(dataset)?;
         let children = catalog.children(dataset)?;
         let other = |child: &&Dataset| !among.contains(&child.id);
         if let Some(child) = children.iter().find(other) {
@@ -208,6 +212,7 @@ impl DestroyPlan {
         }
         self.snapshots.extend(snapshots);
         self.datasets.push(dataset.clone());
+        seen.depth -= 1;
         Ok(())
     }
 
@@ -237,6 +242,30 @@ impl DestroyPlan {
             });
         }
         Ok(found)
+    }
+}
+
+/// The datasets that a plan has come by.
+#[derive(Default)]
+struct Seen {
+    datasets: BTreeSet<crate::DatasetId>,
+    /// How many clones of clones the one in hand is away from the first.
+    depth: usize,
+}
+
+/// Clones of clones are followed so far: each takes a part of the stack.
+const DEPTH_MAX: usize = 1000;
+
+impl Seen {
+    fn enter(&mut self, dataset: &Dataset) -> Result<(), DatasetError> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let why = format!(
+                "it is the end of {DEPTH_MAX} clones of clones; promote or destroy some of these first"
+            );
+            return Err(DatasetError::refused(dataset.name.clone(), why));
+        }
+        Ok(())
     }
 }
 
@@ -281,7 +310,8 @@ fn reclaimed_together(catalog: &Catalog, snapshots: &[Snapshot]) -> Result<u64, 
         floor_of_point.push((catalog.pool().tree(dataset.record.head)?.sharing().1, floor));
         for (deadlist, floor) in floor_of_point {
             if let Some(deadlist) = deadlist {
-                total += snowmelt_pool::Deadlist::open(catalog.pool(), deadlist)?.sum(floor)?.physical;
+                let sum = snowmelt_pool::Deadlist::open(catalog.pool(), deadlist)?.sum(floor)?;
+                total = sum.physical.saturating_add(total);
             }
         }
     }

@@ -121,9 +121,12 @@ fn find_base(
             return snapshot_base(catalog, &from, &from, to.dataset);
         }
     }
-    let mut line = Some(catalog.dataset_by_id(to.dataset)?);
     let is_inside = |dataset: &Dataset| subtree.is_none_or(|subtree| subtree.contains(&dataset.name));
-    while let Some(dataset) = line.filter(is_inside) {
+    for dataset in catalog.lineage(catalog.dataset_by_id(to.dataset)?) {
+        let dataset = dataset?;
+        if !is_inside(&dataset) {
+            break;
+        }
         for bookmark in catalog.bookmarks(&dataset)? {
             if bookmark.record.guid == guid
                 && let Some(base) = bookmark_base(catalog, to, &bookmark)?
@@ -131,10 +134,6 @@ fn find_base(
                 return Ok(base);
             }
         }
-        line = match dataset.record.origin {
-            Some(origin) => Some(catalog.dataset_by_id(origin.dataset)?),
-            None => None,
-        };
     }
     Err(SendError::ResumeSourceGone { guid })
 }

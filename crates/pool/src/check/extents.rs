@@ -17,11 +17,15 @@ struct Extent {
     hash: u32,
 }
 
-#[derive(Default)]
+/// The extents of a segment.
 struct Bucket {
     extents: Vec<Extent>,
     /// Length after the last compaction.
     compacted: usize,
+    /// Length of the segment, bytes.
+    len: u64,
+    /// There were more than fit into it.
+    is_crowded: bool,
 }
 
 impl Bucket {
@@ -40,7 +44,8 @@ impl Bucket {
     }
 }
 
-#[derive(Default)]
+/// No more extents than a segment can hold are kept of it, and none that lies beyond its end: what a pointer says takes no
+/// memory that the segment does not account for.
 pub(super) struct Extents {
     buckets: BTreeMap<SegmentId, Bucket>,
 }
@@ -48,26 +53,51 @@ pub(super) struct Extents {
 const UNIT: u64 = FRAME_ALIGN;
 
 impl Extents {
-    pub(super) fn push(&mut self, segment: SegmentId, offset: u32, asize: u64, hash: Option<&[u8; 32]>) {
-        let hash = hash.and_then(|hash| hash.first_chunk()).map_or(0, |head| u32::from_le_bytes(*head));
-        let asize = u32::try_from(asize / UNIT).unwrap_or(u32::MAX);
-        let bucket = self.buckets.entry(segment).or_default();
-        bucket.extents.push(Extent { offset: offset / 8, asize, hash });
+    /// Nothing yet, of the segments that there are.
+    pub(super) fn within(table: &SegmentTable) -> Self {
+        let bucket = |len| Bucket { extents: Vec::new(), compacted: 0, len, is_crowded: false };
+        Extents { buckets: table.iter().map(|(id, segment)| (id, bucket(segment.len))).collect() }
     }
 
-    /// As `push`, for places that come again and again: keeps memory in proportion to what is distinct.
-    pub(super) fn push_shared(&mut self, segment: SegmentId, offset: u32, asize: u64, hash: &[u8; 32]) {
-        self.push(segment, offset, asize, Some(hash));
-        if let Some(bucket) = self.buckets.get_mut(&segment)
-            && bucket.extents.len() > 2 * bucket.compacted + 1024
-        {
+    /// Adds a block. What comes again and again is kept once.
+    ///
+    /// # Errors
+    /// What is wrong with its place. It is not added then.
+    pub(super) fn push(
+        &mut self,
+        (segment, offset): (SegmentId, u32),
+        asize: u64,
+        hash: Option<&[u8; 32]>,
+    ) -> Result<(), String> {
+        let hash = hash.and_then(|hash| hash.first_chunk()).map_or(0, |head| u32::from_le_bytes(*head));
+        let Some(bucket) = self.buckets.get_mut(&segment) else {
+            return Err(format!("segment {segment} is referred to, but not of this pool's state"));
+        };
+        let (start, end) = (u64::from(offset), u64::from(offset).saturating_add(asize));
+        let asize = u32::try_from(asize / UNIT).ok().filter(|_| end <= bucket.len);
+        let Some(asize) = asize else {
+            let len = bucket.len;
+            return Err(format!(
+                "segment {segment} offset {start}: ends at {end}, beyond the segment's end at {len}"
+            ));
+        };
+        let most = usize::try_from(bucket.len / FRAME_HEADER as u64).unwrap_or(usize::MAX);
+        if !bucket.is_crowded && bucket.extents.len() > (2 * bucket.compacted + 1024).min(2 * most) {
             bucket.compact();
+            bucket.is_crowded = bucket.compacted > most;
         }
+        if bucket.is_crowded {
+            return Err(format!("segment {segment} offset {start}: there are more blocks than fit into it"));
+        }
+        bucket.extents.push(Extent { offset: offset / 8, asize, hash });
+        Ok(())
     }
 
     pub(super) fn merge(&mut self, other: &Extents) {
         for (segment, bucket) in &other.buckets {
-            self.buckets.entry(*segment).or_default().extents.extend(&bucket.extents);
+            if let Some(own) = self.buckets.get_mut(segment) {
+                own.extents.extend(&bucket.extents);
+            }
         }
     }
 
@@ -88,24 +118,16 @@ impl Extents {
         bucket.map_or(0, |b| b.extents.iter().map(|e| u64::from(e.asize) * UNIT).sum())
     }
 
-    /// Every extent lies in a known segment, before its end, and overlaps no other.
-    pub(super) fn check_bounds(&self, table: &SegmentTable, findings: &mut Findings<'_>) {
+    /// No extent overlaps another.
+    pub(super) fn check_overlaps(&self, findings: &mut Findings<'_>) {
         for (id, bucket) in &self.buckets {
-            let Some(segment) = table.get(*id) else {
-                findings.error(format!("segment {id}"), "is referred to, but not of this pool's state");
-                continue;
-            };
             let mut end = 0;
             for extent in &bucket.extents {
                 let start = u64::from(extent.offset) * UNIT;
                 if start < end {
                     findings.error(place(*id, extent), "overlaps the block before it");
                 }
-                end = start + u64::from(extent.asize) * UNIT;
-                if end > segment.len {
-                    let what = format!("ends at {end}, beyond the segment's end at {}", segment.len);
-                    findings.error(place(*id, extent), what);
-                }
+                end = end.max(start + u64::from(extent.asize) * UNIT);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::io::Io;
 use crate::outside::Outside;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
-use crate::tree::{Inner, Key, Leaf, Link, Node, TreeStats};
+use crate::tree::{Bounds, Inner, Key, Leaf, Link, Node, TreeStats};
 
 /// Gives the data pointers of an entry.
 pub(super) type Pointers<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Vec<BlockPtr>> + 'a;
@@ -92,16 +92,20 @@ impl<'a> Walk<'a> {
         }];
         while let Some(expected) = pending.pop() {
             let ptr = &expected.ptr;
-            let first = self.seen.insert((ptr.segment, u64::from(ptr.offset)));
-            if !first && visit.skip_seen {
+            let seen = (ptr.segment, u64::from(ptr.offset));
+            if visit.skip_seen && self.seen.contains(&seen) {
                 continue;
             }
             visit.stats.add(ptr.asize(), ptr.lsize);
-            let (segment, offset) = match visit.meta {
+            let place = match visit.meta {
                 true => (ptr.segment, ptr.offset),
                 false => self.io.locate_at(ptr.segment, ptr.offset)?,
             };
-            visit.extents.push_shared(segment, offset, ptr.asize(), &ptr.hash);
+            if let Err(what) = visit.extents.push(place, ptr.asize(), Some(&ptr.hash)) {
+                visit.error(ptr, what);
+                continue;
+            }
+            self.seen.insert(seen);
             if ptr.birth > expected.born_by {
                 visit.error(ptr, format!("born in txg {}, after its parent", ptr.birth));
             }
@@ -120,15 +124,15 @@ impl<'a> Walk<'a> {
         visit: &mut Visit<'_, '_>,
         pending: &mut Vec<Expected>,
     ) -> Result<()> {
-        let ptr = &expected.ptr;
-        if expected.level.is_some_and(|level| level != node.level()) {
-            visit.error(ptr, format!("level {} where {:?} belongs", node.level(), expected.level));
+        // What is out of place is not gone through: one node can be so at any number of places.
+        if let Some(what) = expected.bounds().refuse(node) {
+            visit.error(&expected.ptr, what);
             return Ok(());
         }
         match node {
             Node::Leaf(leaf) => self.leaf(leaf, expected, visit),
             Node::Inner(inner) => {
-                children(inner, expected, visit, pending);
+                children(inner, expected, pending);
                 Ok(())
             }
         }
@@ -136,15 +140,6 @@ impl<'a> Walk<'a> {
 
     fn leaf(&self, leaf: &Leaf, expected: &Expected, visit: &mut Visit<'_, '_>) -> Result<()> {
         let ptr = &expected.ptr;
-        let first = leaf.entries.first().map(|entry| &entry.key);
-        let last = leaf.entries.last().map(|entry| &entry.key);
-        if first.is_some_and(|key| *key < expected.low)
-            || last.is_some_and(|key| expected.high.as_ref().is_some_and(|high| key >= high))
-        {
-            let what =
-                format!("keys {first:?} to {last:?} outside [{:?}, {:?})", expected.low, expected.high);
-            visit.error(ptr, what);
-        }
         for entry in &leaf.entries {
             match (visit.pointers)(entry.key.as_slice(), &entry.value) {
                 Ok(pointers) => {
@@ -165,8 +160,10 @@ impl<'a> Walk<'a> {
         }
         match block {
             BlockPtr::Stored(ptr) => {
-                let (segment, offset) = self.io.locate_at(ptr.segment, ptr.offset)?;
-                visit.extents.push_shared(segment, offset, ptr.asize(), &ptr.hash);
+                let place = self.io.locate_at(ptr.segment, ptr.offset)?;
+                if let Err(what) = visit.extents.push(place, ptr.asize(), Some(&ptr.hash)) {
+                    visit.error(leaf, format!("a block: {what}"));
+                }
             }
             BlockPtr::Outside(_) => {
                 let steady = |outside: &Arc<dyn Outside>| !outside.may_change();
@@ -183,26 +180,23 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn children(inner: &Inner, expected: &Expected, visit: &mut Visit<'_, '_>, pending: &mut Vec<Expected>) {
-    let ptr = &expected.ptr;
-    if inner.entries.first().is_none_or(|child| child.key != expected.low) {
-        visit.error(ptr, format!("its first child is not at its lower bound {:?}", expected.low));
-    }
-    if let (Some(last), Some(high)) = (inner.entries.last(), &expected.high)
-        && last.key >= *high
-    {
-        visit.error(ptr, format!("child at {:?}, beyond its upper bound {high:?}", last.key));
-    }
+fn children(inner: &Inner, expected: &Expected, pending: &mut Vec<Expected>) {
     for (at, child) in inner.entries.iter().enumerate().rev() {
         let Link::Disk(below) = &child.link else { continue };
-        let high = inner.entries.get(at + 1).map(|next| next.key.clone()).or(expected.high.clone());
+        let Bounds { level, high, .. } = inner.bounds_of(at, expected.high.as_ref());
         pending.push(Expected {
             ptr: below.clone(),
-            level: Some(inner.level - 1),
+            level,
             low: child.key.clone(),
-            high,
-            born_by: ptr.birth,
+            high: high.cloned(),
+            born_by: expected.ptr.birth,
         });
+    }
+}
+
+impl Expected {
+    fn bounds(&self) -> Bounds<'_> {
+        Bounds { level: self.level, low: Some(&self.low), high: self.high.as_ref() }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::{BlockPtr, StoredPtr};
-use crate::tree::{Link, Node, TreeId, TreeRecord, View};
+use crate::tree::{Bounds, Link, Node, TreeId, TreeRecord, View};
 
 /// A block that is alive.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl<'a> Marks<'a> {
                 continue;
             }
             self.mark(&ptr)?;
-            let node = self.pool.io().node(&ptr, level, false)?;
+            let node = self.pool.io().node(&ptr, Bounds::of_level(level), false)?;
             match &*node {
                 Node::Inner(inner) => {
                     for child in &inner.entries {

@@ -13,7 +13,7 @@ use crate::pool::Pool;
 use crate::prefix;
 use crate::ptr::{BlockPtr, Txg};
 use crate::segment::Kind;
-use crate::tree::{Entry, Key, Node, TreeId, TreeRecord};
+use crate::tree::{Bounds, Entry, Key, Node, TreeId, TreeRecord};
 
 /// The root that is being gone through.
 #[derive(Clone, Copy)]
@@ -193,7 +193,7 @@ impl Visitor for Finder<'_, '_> {
         let is_meta = matches!(self.root, Root::Meta);
         let counts = fresh && self.is_old_enough(step.ptr.birth);
         if !counts {
-            return super::walk::passable(self.io.node(&step.ptr, None, is_meta));
+            return super::walk::passable(self.io.node(&step.ptr, Bounds::default(), is_meta));
         }
         let read = self.io.fetch_copies(&step.ptr, is_meta);
         let read = read.and_then(|copies| {

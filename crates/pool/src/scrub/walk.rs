@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{PoolError, Result};
 use crate::io::Io;
 use crate::ptr::{StoredPtr, Txg};
-use crate::tree::{Entry, Key, Link, Node};
+use crate::tree::{Bounds, Entry, Key, Link, Node};
 
 /// Which part of a tree to go through.
 #[derive(Clone, Debug)]
@@ -72,7 +72,8 @@ impl Walk {
         while let Some(step) = self.pending.pop() {
             let fresh = self.part.from.len() == 0 || step.low >= self.part.from;
             let Some(node) = visitor.node(&step, fresh)? else { continue };
-            if step.level.is_some_and(|level| level != node.level()) {
+            let bounds = Bounds { level: step.level, low: Some(&step.low), high: step.high.as_ref() };
+            if bounds.refuse(&node).is_some() {
                 // The hash holds, so it was written so; `check` names it.
                 continue;
             }
@@ -127,7 +128,7 @@ impl MetaScan<'_> {
         }
         impl Visitor for Reader<'_, '_> {
             fn node(&mut self, step: &Step, _: bool) -> Result<Option<Arc<Node>>> {
-                passable(self.io.node(&step.ptr, None, true))
+                passable(self.io.node(&step.ptr, Bounds::default(), true))
             }
             fn entry(&mut self, key: &Key, entry: &Entry, _: &Step) -> Result<()> {
                 (self.each)(key.as_slice(), entry)

@@ -63,6 +63,9 @@ impl Suite {
         }
     }
 
+    /// The most of [`overhead`](Self::overhead).
+    pub(crate) const OVERHEAD_MAX: u32 = 24 + 16;
+
     /// Bytes that a sealed block is longer than its payload.
     pub(crate) const fn overhead(self) -> u32 {
         match self {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::key::Key;
 use super::node::{Link, Node};
 use super::{Entry, View};
@@ -56,7 +57,8 @@ impl Changes {
         if matches!(link, Link::Disk(ptr) if ptr.birth <= self.since) {
             return Ok(None);
         }
-        let node = self.view.node(link, level)?;
+        let below = Key::from(low);
+        let node = self.view.node(link, Bounds { level, low: Some(&below), high: high.as_ref() })?;
         let (at, item) = match &*node {
             Node::Leaf(leaf) => {
                 let item = Change::Leaf {

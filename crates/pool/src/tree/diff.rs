@@ -8,8 +8,10 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::key::Key;
 use super::node::{LeafEntry, Link, Node};
+use super::range::high_of;
 use super::{Entry, View};
 use crate::error::Result;
 
@@ -94,8 +96,16 @@ impl Side {
 
     /// Goes into the subtree at the head.
     fn open(&mut self, link: &Link, level: Option<u8>) -> Result<()> {
-        let node = self.view.node(link, level)?;
         self.skip();
+        // The nodes on the path stand at the next child each.
+        let low = match self.stack.last() {
+            Some((node, next)) => match &**node {
+                Node::Inner(inner) => inner.entries.get(next.wrapping_sub(1)).map(|child| &child.key),
+                Node::Leaf(_) => None,
+            },
+            None => Bounds::of_root().low,
+        };
+        let node = self.view.node(link, Bounds { level, low, high: high_of(&self.stack) })?;
         let at = match &*node {
             Node::Leaf(leaf) => leaf.lower_bound(self.from.as_slice()),
             Node::Inner(inner) => inner.child_index(self.from.as_slice()),

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::key::{Key, separator};
 use super::node::{Child, Inner, LEVEL_MAX, Leaf, LeafEntry, Link, Node};
 use crate::error::{PoolError, Result};
@@ -24,6 +25,8 @@ pub(crate) struct Edit<'a> {
     pub(crate) dirtied: usize,
 }
 
+const NO_CHILDREN: PoolError = PoolError::Misuse("an inner node has no children");
+
 /// The right half of a node that was split, and its lower bound.
 type Split = (Key, Node);
 
@@ -34,14 +37,14 @@ enum Edge {
 }
 
 impl Edit<'_> {
-    fn load(&self, ptr: &StoredPtr, level: Option<u8>) -> Result<Arc<Node>> {
-        self.io.node(ptr, level, self.meta)
+    fn load(&self, ptr: &StoredPtr, bounds: Bounds<'_>) -> Result<Arc<Node>> {
+        self.io.node(ptr, bounds, self.meta)
     }
 
     /// The node behind a link, to be changed; from now on the link is dirty.
-    fn dirty<'n>(&mut self, link: &'n mut Link, level: Option<u8>) -> Result<&'n mut Node> {
+    fn dirty<'n>(&mut self, link: &'n mut Link, bounds: Bounds<'_>) -> Result<&'n mut Node> {
         if let Link::Disk(ptr) = link {
-            let node = self.load(ptr, level)?;
+            let node = self.load(ptr, bounds)?;
             self.dirtied += node.memory();
             self.released.push(ptr.clone());
             *link = Link::Dirty(node);
@@ -56,38 +59,40 @@ impl Edit<'_> {
     pub(crate) fn rewrite(
         &mut self,
         link: &mut Link,
-        level: Option<u8>,
+        bounds: Bounds<'_>,
         pick: &dyn Fn(&StoredPtr) -> bool,
     ) -> Result<()> {
-        if !self.has_picked(link, level, pick)? {
+        if !self.has_picked(link, bounds, pick)? {
             return Ok(());
         }
         // Taken out and put back, so that the children can be changed while `self` counts.
-        let below = match self.dirty(link, level)? {
+        let below = match self.dirty(link, bounds)? {
             Node::Leaf(_) => return Ok(()),
             Node::Inner(inner) => inner,
         };
-        let level = below.level.checked_sub(1);
-        let mut entries = std::mem::take(&mut below.entries);
-        let done = entries.iter_mut().try_for_each(|child| self.rewrite(&mut child.link, level, pick));
+        let mut taken = Inner { level: below.level, entries: std::mem::take(&mut below.entries), bytes: 0 };
+        let done = (0..taken.entries.len()).try_for_each(|at| match taken.child_mut(at, bounds.high) {
+            Some((link, bounds)) => self.rewrite(link, bounds, pick),
+            None => Ok(()),
+        });
         if let Link::Dirty(node) = link
             && let Node::Inner(inner) = Arc::make_mut(node)
         {
-            inner.entries = entries;
+            inner.entries = taken.entries;
         }
         done
     }
 
-    fn has_picked(&self, link: &Link, level: Option<u8>, pick: &dyn Fn(&StoredPtr) -> bool) -> Result<bool> {
+    fn has_picked(&self, link: &Link, bounds: Bounds<'_>, pick: &dyn Fn(&StoredPtr) -> bool) -> Result<bool> {
         let node = match link {
             Link::Disk(ptr) if pick(ptr) => return Ok(true),
-            Link::Disk(_) if level == Some(0) => return Ok(false),
-            Link::Disk(ptr) => self.load(ptr, level)?,
+            Link::Disk(_) if bounds.level == Some(0) => return Ok(false),
+            Link::Disk(ptr) => self.load(ptr, bounds)?,
             Link::Dirty(node) => node.clone(),
         };
         let Node::Inner(inner) = &*node else { return Ok(false) };
-        for child in &inner.entries {
-            if self.has_picked(&child.link, inner.level.checked_sub(1), pick)? {
+        for (at, child) in inner.entries.iter().enumerate() {
+            if self.has_picked(&child.link, inner.bounds_of(at, bounds.high), pick)? {
                 return Ok(true);
             }
         }
@@ -102,9 +107,9 @@ impl Edit<'_> {
             *root = Some(Link::Dirty(Arc::new(Node::Leaf(Leaf { entries: vec![entry], bytes }))));
             return Ok(None);
         };
-        let node = self.dirty(link, None)?;
+        let node = self.dirty(link, Bounds::of_root())?;
         let level = node.level();
-        let (old, split) = self.insert_below(node, entry)?;
+        let (old, split) = self.insert_below(node, entry, None)?;
         if let Some((key, right)) = split {
             if level >= LEVEL_MAX {
                 return Err(PoolError::Misuse("the tree is too deep"));
@@ -122,6 +127,7 @@ impl Edit<'_> {
         &mut self,
         node: &mut Node,
         entry: LeafEntry,
+        high: Option<&Key>,
     ) -> Result<(Option<LeafEntry>, Option<Split>)> {
         match node {
             Node::Leaf(leaf) => {
@@ -147,9 +153,9 @@ impl Edit<'_> {
             }
             Node::Inner(inner) => {
                 let at = inner.child_index(entry.key.as_slice());
-                let level = inner.level - 1;
-                let child = self.dirty(&mut inner.entries[at].link, Some(level))?;
-                let (old, split) = self.insert_below(child, entry)?;
+                let (link, bounds) = inner.child_mut(at, high).ok_or(NO_CHILDREN)?;
+                let child = self.dirty(link, bounds)?;
+                let (old, split) = self.insert_below(child, entry, bounds.high)?;
                 let Some((key, right)) = split else { return Ok((old, None)) };
                 let appended = at + 1 == inner.entries.len();
                 let child = Child { key, link: Link::Dirty(Arc::new(right)) };
@@ -193,8 +199,8 @@ impl Edit<'_> {
         if !any {
             return Ok(high);
         }
-        let node = self.dirty(link, None)?;
-        self.remove_below(node, pick, taken)?;
+        let node = self.dirty(link, Bounds::of_root())?;
+        self.remove_below(node, None, pick, taken)?;
         self.lower_root(root);
         Ok(high)
     }
@@ -203,7 +209,7 @@ impl Edit<'_> {
     fn find_leaf(&self, link: &Link, pick: &Pick<'_>) -> Result<(Option<Key>, bool)> {
         let mut high = None;
         let mut node = match link {
-            Link::Disk(ptr) => self.load(ptr, None)?,
+            Link::Disk(ptr) => self.load(ptr, Bounds::of_root())?,
             Link::Dirty(node) => node.clone(),
         };
         loop {
@@ -211,21 +217,28 @@ impl Edit<'_> {
                 Node::Leaf(leaf) => return Ok((high, !pick.range(leaf).is_empty())),
                 Node::Inner(inner) => {
                     let at = inner.child_index(pick.from);
+                    let next = match inner.entries.get(at).map(|child| &child.link) {
+                        Some(Link::Disk(ptr)) => self.load(ptr, inner.bounds_of(at, high.as_ref()))?,
+                        Some(Link::Dirty(child)) => child.clone(),
+                        None => return Err(NO_CHILDREN),
+                    };
                     if let Some(next) = inner.entries.get(at + 1) {
                         high = Some(next.key.clone());
                     }
-                    match inner.entries.get(at).map(|child| &child.link) {
-                        Some(Link::Disk(ptr)) => self.load(ptr, Some(inner.level - 1))?,
-                        Some(Link::Dirty(child)) => child.clone(),
-                        None => return Err(PoolError::Misuse("an inner node has no children")),
-                    }
+                    next
                 }
             };
             node = next;
         }
     }
 
-    fn remove_below(&mut self, node: &mut Node, pick: &Pick<'_>, taken: &mut Vec<LeafEntry>) -> Result<()> {
+    fn remove_below(
+        &mut self,
+        node: &mut Node,
+        high: Option<&Key>,
+        pick: &Pick<'_>,
+        taken: &mut Vec<LeafEntry>,
+    ) -> Result<()> {
         match node {
             Node::Leaf(leaf) => {
                 let range = pick.range(leaf);
@@ -235,11 +248,11 @@ impl Edit<'_> {
             }
             Node::Inner(inner) => {
                 let at = inner.child_index(pick.from);
-                let level = inner.level - 1;
-                let child = self.dirty(&mut inner.entries[at].link, Some(level))?;
-                self.remove_below(child, pick, taken)?;
+                let (link, bounds) = inner.child_mut(at, high).ok_or(NO_CHILDREN)?;
+                let child = self.dirty(link, bounds)?;
+                self.remove_below(child, bounds.high, pick, taken)?;
                 if child.bytes() < self.node_bytes / 4 || child.is_empty() {
-                    self.rebalance(inner, at);
+                    self.rebalance(inner, at, high);
                 }
                 Ok(())
             }
@@ -248,24 +261,25 @@ impl Edit<'_> {
 
     /// Drops or merges the small, dirty child at `at`. Does nothing when a neighbour cannot be read: a small or
     /// empty node is legal.
-    fn rebalance(&mut self, parent: &mut Inner, at: usize) {
+    fn rebalance(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) {
         if parent.entries.len() < 2 {
             return;
         }
         let empty = matches!(&parent.entries[at].link, Link::Dirty(node) if node.is_empty());
         // An unreadable neighbour makes these fail, and then nothing has been taken away yet.
-        let _ = if empty { self.drop_child(parent, at) } else { self.merge_child(parent, at) };
+        let _ = if empty { self.drop_child(parent, at, high) } else { self.merge_child(parent, at, high) };
     }
 
     /// Removes an empty child; a neighbour takes its range over and becomes dirty down to the leaf beside it.
-    fn drop_child(&mut self, parent: &mut Inner, at: usize) -> Result<()> {
-        let level = parent.level - 1;
+    fn drop_child(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) -> Result<()> {
         if at > 0 {
-            self.touch_edge(&mut parent.entries[at - 1].link, level, Edge::Right, &Key::empty())?;
+            let (link, bounds) = parent.child_mut(at - 1, high).ok_or(NO_CHILDREN)?;
+            self.touch_edge(link, bounds, Edge::Right, &Key::empty())?;
             parent.entries.remove(at);
         } else {
             let low = parent.entries[0].key.clone();
-            self.touch_edge(&mut parent.entries[1].link, level, Edge::Left, &low)?;
+            let (link, bounds) = parent.child_mut(1, high).ok_or(NO_CHILDREN)?;
+            self.touch_edge(link, bounds, Edge::Left, &low)?;
             parent.entries.remove(0);
             parent.entries[0].key = low;
         }
@@ -276,11 +290,12 @@ impl Edit<'_> {
     /// Dirties the path to the outermost leaf at `edge`; on the left, `low` becomes the lower bound all the way.
     ///
     /// The nodes are read before anything is changed, so that a failure changes no bound.
-    fn touch_edge(&mut self, link: &mut Link, level: u8, edge: Edge, low: &Key) -> Result<()> {
-        let node = self.dirty(link, Some(level))?;
+    fn touch_edge(&mut self, link: &mut Link, bounds: Bounds<'_>, edge: Edge, low: &Key) -> Result<()> {
+        let node = self.dirty(link, bounds)?;
         let Node::Inner(inner) = node else { return Ok(()) };
         let at = if edge == Edge::Left { 0 } else { inner.entries.len() - 1 };
-        self.touch_edge(&mut inner.entries[at].link, level - 1, edge, low)?;
+        let (link, bounds) = inner.child_mut(at, bounds.high).ok_or(NO_CHILDREN)?;
+        self.touch_edge(link, bounds, edge, low)?;
         if edge == Edge::Left {
             inner.entries[0].key = low.clone();
             inner.recount();
@@ -289,23 +304,25 @@ impl Edit<'_> {
     }
 
     /// Merges a small child with a neighbour if the two fit well into one node.
-    fn merge_child(&mut self, parent: &mut Inner, at: usize) -> Result<()> {
-        let level = parent.level - 1;
+    fn merge_child(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) -> Result<()> {
         let left = at.saturating_sub(1);
-        let size = |link: &Link| -> Result<usize> {
-            Ok(match link {
+        let size = |at: usize| -> Result<usize> {
+            Ok(match &parent.entries[at].link {
                 Link::Dirty(node) => node.bytes(),
-                Link::Disk(ptr) => self.load(ptr, Some(level))?.bytes(),
+                Link::Disk(ptr) => self.load(ptr, parent.bounds_of(at, high))?.bytes(),
             })
         };
-        let total = size(&parent.entries[left].link)? + size(&parent.entries[left + 1].link)?;
+        let total = size(left)? + size(left + 1)?;
         if total > self.node_bytes * 3 / 4 {
             return Ok(());
         }
-        self.dirty(&mut parent.entries[left].link, Some(level))?;
-        self.dirty(&mut parent.entries[left + 1].link, Some(level))?;
+        for at in [left, left + 1] {
+            let (link, bounds) = parent.child_mut(at, high).ok_or(NO_CHILDREN)?;
+            self.dirty(link, bounds)?;
+        }
         let right = parent.entries.remove(left + 1);
-        let target = self.dirty(&mut parent.entries[left].link, Some(level))?;
+        let level = parent.level.checked_sub(1);
+        let target = self.dirty(&mut parent.entries[left].link, Bounds::of_level(level))?;
         if let Link::Dirty(node) = right.link {
             match (target, Arc::unwrap_or_clone(node)) {
                 (Node::Leaf(left), Node::Leaf(mut right)) => {

@@ -19,8 +19,10 @@ pub(crate) enum Key {
 }
 
 impl Key {
+    pub(crate) const EMPTY: Self = Key::Inline(0, [0; INLINE]);
+
     pub(crate) fn empty() -> Self {
-        Key::Inline(0, [0; INLINE])
+        Self::EMPTY
     }
 
     /// The key `prefix` followed by `suffix`.

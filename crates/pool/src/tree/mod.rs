@@ -5,6 +5,7 @@
 //!
 //! Bytes and invariants: `docs/format/pool.md`, "Tree".
 
+mod bounds;
 mod changes;
 pub(crate) mod codec;
 mod diff;
@@ -27,6 +28,7 @@ use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::txg::Hold;
 use edit::Edit;
 
+pub(crate) use bounds::Bounds;
 pub use changes::{Change, Changes};
 pub use diff::{Diff, DiffIter};
 pub(crate) use key::Key;
@@ -332,7 +334,9 @@ impl Tree {
     /// # Errors
     /// When a node cannot be read.
     pub(crate) fn rewrite(&self, hold: &Hold<'_>, pick: &dyn Fn(&StoredPtr) -> bool) -> Result<()> {
-        self.change(hold, |edit, root| root.as_mut().map_or(Ok(()), |root| edit.rewrite(root, None, pick)))
+        self.change(hold, |edit, root| {
+            root.as_mut().map_or(Ok(()), |root| edit.rewrite(root, Bounds::of_root(), pick))
+        })
     }
 
     /// Blocks with a birth up to `shared_until` belong to a snapshot too: when the tree lets go of one, it is recorded

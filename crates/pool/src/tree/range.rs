@@ -2,11 +2,20 @@
 
 use std::sync::Arc;
 
+use super::bounds::Bounds;
 use super::key::Key;
 use super::node::{LeafEntry, Link, Node};
 use super::{Entry, View};
 use crate::error::Result;
 use crate::ptr::{StoredPtr, Txg};
+
+/// The upper bound of a node by the path to it: of each node on it, the index of the child after the one on the path.
+pub(super) fn high_of(path: &[(Arc<Node>, usize)]) -> Option<&Key> {
+    path.iter().rev().find_map(|(node, next)| match &**node {
+        Node::Inner(inner) => inner.entries.get(*next).map(|child| &child.key),
+        Node::Leaf(_) => None,
+    })
+}
 
 /// Entries of a key range, in order. After an error it ends.
 #[derive(Debug)]
@@ -26,14 +35,15 @@ impl Range {
 
     fn seek(&mut self, from: &Key) -> Result<()> {
         let Some(root) = &self.view.root else { return Ok(()) };
-        let mut node = self.view.node(root, None)?;
+        let mut node = self.view.node(root, Bounds::of_root())?;
         loop {
             let (at, child) = match &*node {
                 Node::Leaf(leaf) => (leaf.lower_bound(from.as_slice()), None),
                 Node::Inner(inner) => {
                     let at = inner.child_index(from.as_slice());
                     let child = inner.entries.get(at);
-                    let child = child.map(|c| self.view.node(&c.link, Some(inner.level - 1)));
+                    let bounds = inner.bounds_of(at, high_of(&self.stack));
+                    let child = child.map(|c| self.view.node(&c.link, bounds));
                     (at + 1, child.transpose()?)
                 }
             };
@@ -59,10 +69,7 @@ impl Range {
                     }
                     None
                 }
-                Node::Inner(inner) => match inner.entries.get(index) {
-                    Some(child) => Some(self.view.node(&child.link, Some(inner.level - 1))?),
-                    None => None,
-                },
+                Node::Inner(_) => self.child(index)?,
             };
             match child {
                 Some(child) => self.stack.push((child, 0)),
@@ -70,6 +77,14 @@ impl Range {
             }
         }
         Ok(None)
+    }
+
+    /// The child at an index of the last node of the path.
+    fn child(&self, index: usize) -> Result<Option<Arc<Node>>> {
+        let Some(((node, _), above)) = self.stack.split_last() else { return Ok(None) };
+        let Node::Inner(inner) = &**node else { return Ok(None) };
+        let Some(child) = inner.entries.get(index) else { return Ok(None) };
+        self.view.node(&child.link, inner.bounds_of(index, high_of(above))).map(Some)
     }
 }
 
@@ -97,22 +112,37 @@ impl Iterator for Range {
 pub struct NodesSince {
     view: View,
     since: Txg,
-    /// Links still to look at, with their level where it is known.
-    pending: Vec<(Link, Option<u8>)>,
+    /// Links still to look at.
+    pending: Vec<Pending>,
+}
+
+/// A link, and its place: its level where that is known, and its bounds.
+#[derive(Debug)]
+struct Pending {
+    link: Link,
+    level: Option<u8>,
+    low: Key,
+    high: Option<Key>,
 }
 
 impl NodesSince {
     pub(super) fn new(view: View, since: Txg) -> Self {
-        let pending = view.root.iter().map(|root| (root.clone(), None)).collect();
+        let pending =
+            |root: &Link| Pending { link: root.clone(), level: None, low: Key::empty(), high: None };
+        let pending = view.root.iter().map(pending).collect();
         NodesSince { view, since, pending }
     }
 
-    fn expand(&mut self, link: &Link, level: Option<u8>) -> Result<()> {
-        if level == Some(0) {
+    fn expand(&mut self, from: &Pending) -> Result<()> {
+        if from.level == Some(0) {
             return Ok(());
         }
-        if let Node::Inner(inner) = &*self.view.node(link, level)? {
-            let below = inner.entries.iter().rev().map(|c| (c.link.clone(), Some(inner.level - 1)));
+        let bounds = Bounds { level: from.level, low: Some(&from.low), high: from.high.as_ref() };
+        if let Node::Inner(inner) = &*self.view.node(&from.link, bounds)? {
+            let below = inner.entries.iter().enumerate().rev().map(|(at, child)| {
+                let Bounds { level, high, .. } = inner.bounds_of(at, from.high.as_ref());
+                Pending { link: child.link.clone(), level, low: child.key.clone(), high: high.cloned() }
+            });
             self.pending.extend(below);
         }
         Ok(())
@@ -123,15 +153,15 @@ impl Iterator for NodesSince {
     type Item = Result<StoredPtr>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let Some((link, level)) = self.pending.pop() {
-            if matches!(&link, Link::Disk(ptr) if ptr.birth <= self.since) {
+        while let Some(next) = self.pending.pop() {
+            if matches!(&next.link, Link::Disk(ptr) if ptr.birth <= self.since) {
                 continue;
             }
-            if let Err(error) = self.expand(&link, level) {
+            if let Err(error) = self.expand(&next) {
                 self.pending.clear();
                 return Some(Err(error));
             }
-            if let Link::Disk(ptr) = link {
+            if let Link::Disk(ptr) = next.link {
                 return Some(Ok(ptr));
             }
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use snowmelt_store::SegmentId;
 
+use super::bounds::Bounds;
 use super::changes::Changes;
 use super::diff::DiffIter;
 use super::node::{Link, Node};
@@ -53,10 +54,10 @@ impl View {
         self.root.is_none()
     }
 
-    /// The node behind a link; it must be of `level`, where that is known.
-    pub(super) fn node(&self, link: &Link, level: Option<u8>) -> Result<Arc<Node>> {
+    /// The node behind a link; it must be one that belongs there.
+    pub(super) fn node(&self, link: &Link, bounds: Bounds<'_>) -> Result<Arc<Node>> {
         match link {
-            Link::Disk(ptr) => self.io.node(ptr, level, self.meta),
+            Link::Disk(ptr) => self.io.node(ptr, bounds, self.meta),
             Link::Dirty(node) => Ok(node.clone()),
         }
     }
@@ -67,7 +68,8 @@ impl View {
     /// When a node cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
         let Some(root) = &self.root else { return Ok(None) };
-        let mut node = self.node(root, None)?;
+        let mut node = self.node(root, Bounds::of_root())?;
+        let mut high = None;
         loop {
             let next = match &*node {
                 Node::Leaf(leaf) => {
@@ -75,9 +77,12 @@ impl View {
                     return Ok(entry.map(Entry::from));
                 }
                 Node::Inner(inner) => {
-                    let child = inner.entries.get(inner.child_index(key));
+                    let at = inner.child_index(key);
+                    let child = inner.entries.get(at);
                     let child = child.ok_or(PoolError::Misuse("an inner node has no children"))?;
-                    self.node(&child.link, Some(inner.level - 1))?
+                    let next = self.node(&child.link, inner.bounds_of(at, high.as_ref()))?;
+                    high = inner.entries.get(at + 1).map(|next| next.key.clone()).or(high);
+                    next
                 }
             };
             node = next;
@@ -91,17 +96,22 @@ impl View {
     pub fn passes(&self, key: &[u8], place: (SegmentId, u32)) -> Result<bool> {
         let Some(root) = &self.root else { return Ok(false) };
         let (mut link, mut level) = (root.clone(), None);
+        let (mut low, mut high) = (Key::empty(), None);
         loop {
             if matches!(&link, Link::Disk(ptr) if (ptr.segment, ptr.offset) == place) {
                 return Ok(true);
             }
-            let node = match self.node(&link, level) {
+            let bounds = Bounds { level, low: Some(&low), high: high.as_ref() };
+            let node = match self.node(&link, bounds) {
                 Ok(node) => node,
                 Err(error) if error.is_corruption() => return Ok(false),
                 Err(error) => return Err(error),
             };
             let Node::Inner(inner) = &*node else { return Ok(false) };
-            let Some(child) = inner.entries.get(inner.child_index(key)) else { return Ok(false) };
+            let at = inner.child_index(key);
+            let Some(child) = inner.entries.get(at) else { return Ok(false) };
+            high = inner.entries.get(at + 1).map(|next| next.key.clone()).or(high);
+            low = child.key.clone();
             (link, level) = (child.link.clone(), inner.level.checked_sub(1));
         }
     }
@@ -117,13 +127,13 @@ impl View {
     /// When a node cannot be read.
     pub fn last_before(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Entry)>> {
         match &self.root {
-            Some(root) => self.last_below(root, None, key),
+            Some(root) => self.last_below(root, Bounds::of_root(), key),
             None => Ok(None),
         }
     }
 
-    fn last_below(&self, link: &Link, level: Option<u8>, key: &[u8]) -> Result<Option<(Vec<u8>, Entry)>> {
-        let node = self.node(link, level)?;
+    fn last_below(&self, link: &Link, bounds: Bounds<'_>, key: &[u8]) -> Result<Option<(Vec<u8>, Entry)>> {
+        let node = self.node(link, bounds)?;
         match &*node {
             Node::Leaf(leaf) => {
                 let before = leaf.lower_bound(key).checked_sub(1).and_then(|at| leaf.entries.get(at));
@@ -133,8 +143,8 @@ impl View {
                 // The child that covers the key may hold nothing below it; then the one before does, unless it is
                 // empty.
                 let to = inner.child_index(key);
-                for child in inner.entries.iter().take(to + 1).rev() {
-                    let found = self.last_below(&child.link, Some(inner.level - 1), key)?;
+                for (at, child) in inner.entries.iter().enumerate().take(to + 1).rev() {
+                    let found = self.last_below(&child.link, inner.bounds_of(at, bounds.high), key)?;
                     if found.is_some() {
                         return Ok(found);
                     }

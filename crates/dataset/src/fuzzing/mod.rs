@@ -1,4 +1,6 @@
-//! Every decoder of this layer on arbitrary bytes, for fuzz targets. Not part of the API.
+//! Every decoder of this layer on arbitrary bytes, and whole pools, for fuzz targets. Not part of the API.
+
+pub mod whole;
 
 use std::fmt::Debug;
 

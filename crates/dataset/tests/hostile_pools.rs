@@ -1,0 +1,120 @@
+//! Whole pools whose trees say anything, with right hashes and checksums: whatever is done with them ends, in little
+//! memory, and without a panic. The pools are made, and used, in a process of its own with a limit on its memory.
+
+use std::io::Read;
+use std::ops::Range;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use snowmelt_dataset::fuzzing::whole;
+use snowmelt_dataset::{CheckOptions, Datasets};
+use snowmelt_pool::{NewPool, Pool, PoolOptions};
+use snowmelt_store::MemoryStore;
+
+/// Address space of the process, with its code and the stacks of its threads.
+const MEMORY: u64 = 1 << 30;
+/// Seeds that are always run: among them is one (181) with a dataset that has itself for a child.
+const SEEDS: Range<u64> = 0..200;
+/// The least time to wait for the process; twice a second more for each seed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn options() -> PoolOptions {
+    PoolOptions {
+        node_bytes: 2 << 10,
+        segment_bytes: 1 << 20,
+        data_cache_bytes: 4 << 20,
+        node_cache_bytes: 4 << 20,
+        ..PoolOptions::default()
+    }
+}
+
+fn filled() -> MemoryStore {
+    let store = MemoryStore::new();
+    let new = NewPool { name: "tank", guid: 1 };
+    let pool = Pool::create(Box::new(store.clone()), &new, options()).unwrap();
+    whole::fill(&Datasets::create(pool).unwrap()).unwrap();
+    store
+}
+
+fn open(store: MemoryStore) -> Option<Arc<Datasets>> {
+    Datasets::open(Pool::open(Box::new(store), options()).ok()?).ok()
+}
+
+/// A pool that was changed as a seed says; `None` if it went wrong on the way.
+fn spoiled(filled: &MemoryStore, seed: u64) -> Option<MemoryStore> {
+    let store = filled.snapshot();
+    let mut data = vec![0; 6 * (1 + seed as usize % 4)];
+    blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut data);
+    whole::spoil(&open(store.clone()).unwrap(), &data).ok()?;
+    Some(store.snapshot())
+}
+
+#[test]
+fn a_pool_that_is_well_is_used_in_every_way() {
+    let datasets = open(filled()).unwrap();
+    whole::exercise(&datasets);
+    let names: Vec<String> = whole::all(&datasets).into_iter().map(|dataset| dataset.name).collect();
+    assert_eq!(names, ["tank"], "everything was destroyed");
+    let report =
+        datasets.check(CheckOptions { data: true }, &mut |finding| eprintln!("{finding:?}")).unwrap();
+    assert_eq!(report.errors, 0);
+}
+
+/// `SNOWMELT_SEEDS=FIRST..END` says which others to run.
+#[test]
+fn pools_that_say_anything_end_in_errors() {
+    let text = std::env::var("SNOWMELT_SEEDS").unwrap_or_default();
+    let seeds = text.split_once("..").map(|(first, end)| first.parse().unwrap()..end.parse().unwrap());
+    let seeds = seeds.unwrap_or(SEEDS);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // Each arena of the allocator takes 64 MiB of addresses, used or not.
+    command.env("MALLOC_ARENA_MAX", "1").env("SNOWMELT_SEEDS", format!("{}..{}", seeds.start, seeds.end));
+    command.args(["--exact", "within_the_limit", "--ignored", "--nocapture"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        errors.read_to_string(&mut text).map(|_| text)
+    });
+    let status = wait(&mut child, PATIENCE + Duration::from_secs(2 * (seeds.end - seeds.start)));
+    let said = reader.join().unwrap().unwrap();
+    let tail: Vec<&str> = said.lines().rev().take(40).collect();
+    let tail: Vec<&str> = tail.into_iter().rev().collect();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}:\n{}", tail.join("\n"));
+}
+
+/// `None` when it had to be killed.
+fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + patience;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn within_the_limit() {
+    let text = std::env::var("SNOWMELT_SEEDS").unwrap();
+    let (first, end) = text.split_once("..").unwrap();
+    let limit = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
+    setrlimit(Resource::As, limit).unwrap();
+    let filled = filled();
+    let (mut opened, mut tried) = (0, 0);
+    for seed in first.parse::<u64>().unwrap()..end.parse().unwrap() {
+        eprintln!("seed {seed}");
+        tried += 1;
+        if let Some(datasets) = spoiled(&filled, seed).and_then(open) {
+            opened += 1;
+            whole::exercise(&datasets);
+        }
+    }
+    assert!(opened > tried / 4, "hardly any pool could be opened: {opened} of {tried}");
+}

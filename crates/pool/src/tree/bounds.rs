@@ -1,0 +1,89 @@
+//! What the way to a node says of it: its level, and the keys that it may have.
+//!
+//! Every node that is read is held against that. A node whose keys lie elsewhere is damage, though its hash is right:
+//! two parents could share one node, and a tree of a few blocks could then have more leaves than any machine can read.
+
+use super::key::Key;
+use super::node::{Child, Inner, Link, Node};
+
+/// The place of a node in its tree. What is `None` is not known, or without bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds<'a> {
+    pub(crate) level: Option<u8>,
+    /// The lowest key it may have; of an inner node, the first that it has.
+    pub(crate) low: Option<&'a Key>,
+    /// All its keys are below this one.
+    pub(crate) high: Option<&'a Key>,
+}
+
+impl Bounds<'_> {
+    /// Of a node of which only the level is known, if that is.
+    pub(crate) fn of_level(level: Option<u8>) -> Self {
+        Bounds { level, ..Bounds::default() }
+    }
+
+    /// Of a root.
+    pub(crate) fn of_root() -> Self {
+        const EMPTY: &Key = &Key::EMPTY;
+        Bounds { low: Some(EMPTY), ..Bounds::default() }
+    }
+
+    /// What is wrong with a node at this place, if anything is.
+    pub(crate) fn refuse(&self, node: &Node) -> Option<String> {
+        if let Some(level) = self.level.filter(|level| *level != node.level()) {
+            return Some(format!("a node of level {} where level {level} belongs", node.level()));
+        }
+        let (first, last) = node.ends();
+        let is_low = match (node, self.low) {
+            (_, None) => true,
+            (Node::Inner(_), Some(low)) => first == Some(low),
+            (Node::Leaf(_), Some(low)) => first.is_none_or(|first| first >= low),
+        };
+        let is_high = match (last, self.high) {
+            (Some(last), Some(high)) => last < high,
+            _ => true,
+        };
+        if is_low && is_high {
+            return None;
+        }
+        Some(format!("keys {first:?} to {last:?} where those of [{:?}, {:?}) belong", self.low, self.high))
+    }
+}
+
+impl Inner {
+    /// The place of the child at `at`, of a node whose upper bound is `high`.
+    pub(crate) fn bounds_of<'a>(&'a self, at: usize, high: Option<&'a Key>) -> Bounds<'a> {
+        Bounds {
+            level: self.level.checked_sub(1),
+            low: self.entries.get(at).map(|child| &child.key),
+            high: self.entries.get(at + 1).map(|next| &next.key).or(high),
+        }
+    }
+
+    /// The link of the child at `at`, and its place.
+    pub(super) fn child_mut<'a>(
+        &'a mut self,
+        at: usize,
+        high: Option<&'a Key>,
+    ) -> Option<(&'a mut Link, Bounds<'a>)> {
+        let level = self.level.checked_sub(1);
+        let (left, right) = self.entries.split_at_mut_checked(at + 1)?;
+        let Child { key, link } = left.last_mut()?;
+        let high = right.first().map(|next| &next.key).or(high);
+        Some((link, Bounds { level, low: Some(key), high }))
+    }
+}
+
+impl Node {
+    /// The first and the last key.
+    pub(crate) fn ends(&self) -> (Option<&Key>, Option<&Key>) {
+        match self {
+            Node::Leaf(leaf) => {
+                (leaf.entries.first().map(|it| &it.key), leaf.entries.last().map(|it| &it.key))
+            }
+            Node::Inner(inner) => {
+                (inner.entries.first().map(|it| &it.key), inner.entries.last().map(|it| &it.key))
+            }
+        }
+    }
+}
