@@ -49,7 +49,9 @@ pub fn run(app: &mut App<'_>, args: &RestoreArgs) -> Result<Exit> {
 fn logical_bytes(catalog: &Catalog, place: &Place) -> Option<u64> {
     let is_whole = place.path.is_empty();
     match Entity::find(catalog, &place.name).ok().filter(|_| is_whole)? {
-        Entity::Dataset(dataset) => catalog.dataset_space(&dataset).ok().map(|space| space.referenced.logical),
+        Entity::Dataset(dataset) => {
+            catalog.dataset_space(&dataset).ok().map(|space| space.referenced.logical)
+        }
         Entity::Snapshot(snapshot, _) => Some(snapshot.record.stats.logical),
         Entity::Bookmark(..) => None,
     }
