@@ -1,5 +1,6 @@
 //! Whole pools whose trees say anything, with right hashes and checksums: whatever is done with them ends, in little
 //! memory, and without a panic. The pools are made, and used, in a process of its own with a limit on its memory.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::Read;
 use std::ops::Range;
