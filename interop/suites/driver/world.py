@@ -154,6 +154,13 @@ class World:
                         pass
                 time.sleep(0.05)
 
+    def unmount_lost(self):
+        """Unmounts what nobody serves any more. Nobody outside of this mount namespace notices."""
+        with open('/proc/self/mountinfo') as lines:
+            places = [line.split()[4] for line in lines if ' - fuse.snowmelt' in line]
+        for place in reversed(places):
+            subprocess.run(['umount', '-l', place.replace('\\040', ' ')], stderr=subprocess.DEVNULL, check=False)
+
     def clear(self):
         """Unmounts and destroys everything that a test left."""
         quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'timeout': 60}

@@ -204,6 +204,7 @@ class Suite:
         self.world.clear()
         # A server of volumes keeps its pool open, and a transfer that was cut off its dataset.
         self.world.end_processes()
+        self.world.unmount_lost()
         for name in filter(lambda name: name.endswith('.pid'), os.listdir(volumes)):
             os.unlink(os.path.join(volumes, name))
         for name in os.listdir(self.files):
