@@ -33,16 +33,24 @@ def durations(suite):
     return known
 
 
+def differing(suite, names, found):
+    """The tests whose result is not as listed."""
+    expected = load(suite)
+    wanted = {name: expected.get(name, (PASSED, ''))[0] for name in names}
+    return [name for name in names if wanted[name] not in (found.get(name, ('missing',))[0], 'any')]
+
+
 def compare(suite, names, found, write):
     """Prints what differs from the list, and the counts. Gives the exit status."""
     expected = load(suite)
     wrong, counts = [], {}
     for name in names:
-        state, why = found.get(name, ('missing', 'it was not run'))
+        state = found.get(name, ('missing',))[0]
         counts[state] = counts.get(state, 0) + 1
+    for name in differing(suite, names, found):
+        state, why = found.get(name, ('missing', 'it was not run'))
         wanted = expected.get(name, (PASSED, ''))[0]
-        if wanted not in (state, 'any'):
-            wrong.append('%s %s: %s, and the list says %s: %s' % (suite, name, state, wanted, why))
+        wrong.append('%s %s: %s, and the list says %s: %s' % (suite, name, state, wanted, why))
     if write:
         for name in sorted(found):
             state, why = found[name]
