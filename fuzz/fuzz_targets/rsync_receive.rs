@@ -10,7 +10,7 @@ use snowmelt_dataset::Datasets;
 use snowmelt_dataset::receive::{Observer, ReceiveOptions};
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_rsync::fuzzing::{greeting, pull, push};
-use snowmelt_rsync::target::Target;
+use snowmelt_rsync::target::DatasetTarget;
 use snowmelt_store::MemoryStore;
 
 const STREAM: &[u8] = include_bytes!("../../testdata/demo/full.zstream");
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let pool = Pool::open(Box::new(BEGIN.snapshot()), PoolOptions::default()).expect("a pool");
     let datasets = Datasets::open(pool).expect("datasets");
-    let target = Target::begin(&datasets, "tank/home").expect("a dataset");
+    let target = Box::new(DatasetTarget::begin(&datasets, "tank/home").expect("a dataset"));
     match first % 4 {
         0 | 1 => push(rest, target),
         _ => pull(rest, target),

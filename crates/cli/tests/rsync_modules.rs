@@ -138,14 +138,15 @@ fn modules_say_who_may_write() {
 }
 
 #[test]
-fn directories_are_not_received_into() {
+fn trees_of_attributes_are_not_received_into() {
     let scratch = Scratch::new();
     for text in ["read only = no", "secrets file = /s\nauth users = joe:rw"] {
-        fs::write(scratch.path().join("rsyncd.conf"), format!("[d]\npath = /srv\n{text}\n")).unwrap();
+        let text = format!("[d]\npath = /srv/attributes\nreal file prefix = /srv/files\n{text}\n");
+        fs::write(scratch.path().join("rsyncd.conf"), text).unwrap();
         let config = scratch.path().join("rsyncd.conf");
         let said = scratch.fails(1, &format!("serve rsync --config {}", config.display()));
         assert!(
-            said.contains("module 'd': only datasets are received into, and /srv is a directory"),
+            said.contains("module 'd': a tree of attributes is read only"),
             "{said}"
         );
     }

@@ -471,7 +471,7 @@ fn pushes_go_where_they_are_told() {
         ("tank/still", 11, "Read-only file system (30)"),
         (newest.as_str(), 11, "Read-only file system (30)"),
         ("tank/home/g/", 3, "destination must be a directory"),
-        ("nowhere/else", 4, "only datasets are received into"),
+        ("nowhere/else", 11, "No such file or directory (2)"),
     ] {
         let output = run(&shell, &["-a"], &format!("{src}/"), to);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

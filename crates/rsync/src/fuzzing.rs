@@ -271,7 +271,7 @@ impl Observer for Nobody {
 }
 
 /// A client that pushes into a dataset, from the negotiation on: the first byte says with what options.
-pub fn push(data: &[u8], target: Target<'_>) {
+pub fn push(data: &[u8], target: Box<dyn Target + '_>) {
     let Some((first, wire)) = data.split_first() else { return };
     let args = [
         &b"--server"[..],
@@ -307,7 +307,7 @@ pub fn push(data: &[u8], target: Target<'_>) {
 }
 
 /// A server that a dataset is brought up to date from, from its words about the negotiation on.
-pub fn pull(data: &[u8], target: Target<'_>) {
+pub fn pull(data: &[u8], target: Box<dyn Target + '_>) {
     let Some((first, wire)) = data.split_first() else { return };
     let is = |bit: u8| first >> bit & 1 == 1;
     let wishes =

@@ -1,5 +1,5 @@
-//! rsync's protocol, versions 30 to 32, and as a sender from 27 on: a daemon, a sender for anything that can be read like a tree of files, and a receiver into
-//! datasets.
+//! rsync's protocol, versions 27 to 32: a daemon, a sender for anything that can be read like a tree of files, and a receiver
+//! into datasets and directories.
 //!
 //! Layers, each of which knows only those above it: numbers and messages (`wire`), sums and content (`checksum`,
 //! `delta`, `token`), trees that are served ([`source`]), rules (`filter`), file lists (`flist`), a client's wishes

@@ -88,6 +88,15 @@ pub struct Options {
     pub omit_link_times: bool,
     pub whole_file: bool,
     pub partial: bool,
+    /// Files get their places when all have come.
+    pub delay_updates: bool,
+    /// Where files are written before they get their places.
+    pub temp_dir: Option<Vec<u8>>,
+    /// Zeros are left out of files.
+    pub sparse: bool,
+    pub preallocate: bool,
+    /// Files are on disk before they get their places.
+    pub fsync: bool,
     /// Where what came of a file is kept, instead of in its place.
     pub partial_dir: Option<Vec<u8>>,
     pub mkpath: bool,
@@ -206,13 +215,8 @@ const OTHERS_BUSINESS: &[&str] = &[
     "out-format",
     "force",
     "max-alloc",
-    "sparse",
-    "preallocate",
-    "delay-updates",
-    "temp-dir",
     "super",
     "no-super",
-    "fsync",
     "info",
     "debug",
     "stats",
@@ -379,7 +383,8 @@ impl Options {
                 b'b' => set(&mut self.backup),
                 b'y' => self.fuzzy = self.fuzzy.saturating_add(1),
                 b'K' => set(&mut self.keep_dirlinks),
-                b'q' | b'S' | b'h' | b'P' | b'V' => {}
+                b'S' => set(&mut self.sparse),
+                b'q' | b'h' | b'P' | b'V' => {}
                 other => {
                     return Err(refused(format!(
                         "rsync: on remote machine: -{}: unknown option",
@@ -455,6 +460,11 @@ impl Options {
             "itemize-changes" => self.itemize = self.itemize.saturating_add(1),
             "verbose" => self.verbosity = self.verbosity.saturating_add(1),
             "partial" => self.partial = true,
+            "delay-updates" => self.delay_updates = true,
+            "temp-dir" => self.temp_dir = Some(some.to_vec()).filter(|name| !name.is_empty()),
+            "sparse" => self.sparse = true,
+            "preallocate" => self.preallocate = true,
+            "fsync" => self.fsync = true,
             "partial-dir" => {
                 self.partial = true;
                 self.partial_dir =

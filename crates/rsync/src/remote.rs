@@ -94,7 +94,7 @@ impl Request {
     pub fn receive(
         self,
         (reader, mut writer): (impl Read, impl Write + Send),
-        (target, path, before): (Target<'_>, &[u8], &str),
+        (target, path, before): (Box<dyn Target + '_>, &[u8], &str),
         list: Option<std::io::Result<Box<dyn Content>>>,
     ) -> Result<Summary> {
         let mut reader = BufReader::new(reader);

@@ -12,7 +12,7 @@ use crate::filter::Filter;
 use crate::flist::ListForm;
 use crate::names::Names;
 use crate::options::{Delete, Options};
-use crate::receiver::{Into, Receiver};
+use crate::receiver::{DELAYED_DIR, Into, Receiver};
 use crate::scan::{View, clean, error_text, is_pattern};
 use crate::sender::{Agreed, OnFile, Sender, Summary};
 use crate::source::Content;
@@ -126,12 +126,13 @@ fn is_incremental(options: &Options, paths: &[Vec<u8>]) -> bool {
 }
 
 /// Whether they do in a push: not where all has to be known before something can be done, or has to be known still at the end.
-fn is_received_incrementally(options: &Options) -> bool {
+fn is_received_incrementally(options: &Options, is_staged: bool) -> bool {
     let deletes_apart = matches!(options.delete, Delete::Before | Delete::After);
     options.can(b'i')
         && options.recursive
         && !deletes_apart
         && !options.prune_empty_dirs
+        && (is_staged || !options.delay_updates)
         && !options.remove_source_files
         && !options.no_implied_dirs
 }
@@ -321,7 +322,8 @@ pub fn receive(
     receiving: Receiving<'_>,
 ) -> Result<Summary> {
     let options = &in_version(options, protocol);
-    let incremental = protocol >= 30 && is_received_incrementally(options);
+    let is_staged = receiving.into.target.is_staged();
+    let incremental = protocol >= 30 && is_received_incrementally(options, is_staged);
     let begun = begin(protocol, (&mut reader, &mut writer), options, incremental, receiving.seed)?;
     let mut reader = mux_reader(reader, protocol).patient(receiving.patience.clone());
     if let Some(told) = receiving.told.clone() {
@@ -361,6 +363,8 @@ fn take<R: Read, W: Write>(
     // What is kept there is not deleted.
     if let Some(directory) = options.partial_dir.as_ref().filter(|directory| !directory.starts_with(b"/")) {
         filter.add_pattern(&[directory.as_slice(), b"/"].concat(), false);
+    } else if options.delay_updates && options.partial_dir.is_none() && !receiving.into.target.is_staged() {
+        filter.add_pattern(&[DELAYED_DIR, b"/"].concat(), false);
     }
     receiving.patience.begun();
     let Receiving { into, names, file_list, .. } = receiving;

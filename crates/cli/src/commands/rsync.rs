@@ -14,7 +14,7 @@ use snowmelt_dataset::{Catalog, Found, Name};
 use snowmelt_rsync::client::PROTOCOL_MAX;
 use snowmelt_rsync::remote::{self, Request};
 use snowmelt_rsync::source::{Content, DirectorySource, NamedTrees, Source};
-use snowmelt_rsync::target::Target;
+use snowmelt_rsync::target::{DatasetTarget, DirectoryTarget};
 use snowmelt_rsync::{ExitCode, RsyncError, Summary};
 
 use super::serve_rsync::open_tree;
@@ -22,7 +22,7 @@ use crate::app::{App, pool_of};
 use crate::args::RsyncArgs;
 use crate::error::{CliError, Result, chain};
 use crate::exit::Exit;
-use crate::pools::Session;
+use crate::pools::{Session, missing};
 
 /// Bytes, and time, in which a client is to see that all is over.
 const DRAIN_MAX: u64 = 16 << 20;
@@ -62,12 +62,10 @@ pub fn run(app: &mut App<'_>, args: &RsyncArgs) -> Result<Exit> {
     let most = if request.is_push() { 1 } else { usize::MAX };
     let dataset = request.paths().take(most).find(|path| is_dataset(app, path)).map(lossy);
     let Some(dataset) = dataset.filter(|_| !request.is_refused()) else {
-        if request.is_push() && !request.is_refused() {
-            let text = "ERROR: only datasets are received into: HOST:POOL/DATASET/PATH";
-            let served = request.refuse_with(ends(app)?, ExitCode::Unsupported, text);
-            return Ok(ended(app, served));
-        }
-        let served = directories(app, request)?;
+        let served = match request.is_push() && !request.is_refused() {
+            true => receive_directory(app, request)?,
+            false => directories(app, request)?,
+        };
         return Ok(ended(app, served));
     };
     // If another process owns the pool it goes on with all the words.
@@ -202,6 +200,42 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
     })
 }
 
+/// Receives into a directory of this machine, with the rights of this process.
+fn receive_directory(app: &App<'_>, mut request: Request) -> Result<Served> {
+    let ends = ends(app)?;
+    if request.wants_fake_super() {
+        let text = "ERROR: --fake-super: files of a directory are kept as they are";
+        return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
+    }
+    if let Some(pool) = missing_pool(app, &request)? {
+        let text = format!(
+            "rsync: [receiver] the pool '{pool}' is not there: 'snowmelt pool list' tells where it was\n\
+             rsync: for a directory of that name write ./{pool}"
+        );
+        return Ok(request.refuse_with(ends, ExitCode::FileIo, &text));
+    }
+    let list = file_list_here(app, &request);
+    request
+        .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
+    let path = request.paths().next().unwrap_or_default();
+    let path = path.strip_prefix(b"/").unwrap_or(path).to_vec();
+    Ok(match DirectoryTarget::open(Path::new("/")) {
+        Ok(target) => request.receive(ends, (Box::new(target), &path, "/"), list),
+        Err(error) => request.refuse_with(ends, ExitCode::FileIo, &format!("rsync: [receiver] /: {error}")),
+    })
+}
+
+/// The pool that a push probably means and that is not there now: a directory of its name would only look like it.
+fn missing_pool(app: &App<'_>, request: &Request) -> Result<Option<String>> {
+    let path = request.paths().next().unwrap_or_default();
+    if matches!(path.first(), None | Some(b'/' | b'.' | b'~')) {
+        return Ok(None);
+    }
+    let path = lossy(path);
+    let pool = pool_of(&path);
+    Ok(missing::find(app.context, &app.places, pool)?.map(|_| pool.to_owned()))
+}
+
 /// Serves datasets and snapshots, each of which is in the directory that its name says.
 fn datasets(app: &App<'_>, session: &Session, request: Request) -> Result<Served> {
     let ends = ends(app)?;
@@ -252,8 +286,8 @@ fn receive(app: &App<'_>, session: &Session, request: Request) -> Result<Served>
         );
         return Ok(refuse(request, ends, text));
     }
-    Ok(match Target::begin(&session.datasets, name) {
-        Ok(target) => request.receive(ends, (target, rest, &format!("{name}/")), list),
+    Ok(match DatasetTarget::begin(&session.datasets, name) {
+        Ok(target) => request.receive(ends, (Box::new(target), rest, &format!("{name}/")), list),
         Err(error) => refuse(request, ends, format!("rsync: [receiver] {}", chain(&error))),
     })
 }
@@ -278,6 +312,11 @@ fn file_list(app: &App<'_>, session: &Session, request: &Request) -> Option<io::
         let tree = open_tree(&session.datasets, name).map_err(io::Error::other);
         return Some(tree.and_then(|tree| tree.open(rest, true)));
     }
+    file_list_here(app, request)
+}
+
+/// The same, of this machine.
+fn file_list_here(app: &App<'_>, request: &Request) -> Option<io::Result<Box<dyn Content>>> {
     let path = request.file_list_at(app.context.cwd().as_os_str().as_bytes())?;
     Some(DirectorySource::open(Path::new("/")).and_then(|root| root.open(&path, true)))
 }

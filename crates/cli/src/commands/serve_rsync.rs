@@ -10,7 +10,7 @@ use std::time::Duration;
 use snowmelt_dataset::{Datasets, Found, Name};
 use snowmelt_rsync::daemon::{Config, Daemon, Link, Listener, OpenPath, Shutdown, TimeText};
 use snowmelt_rsync::source::{DatasetSource, Source};
-use snowmelt_rsync::target::Target;
+use snowmelt_rsync::target::{DatasetTarget, Target};
 
 use super::background;
 use super::rsync_log::RsyncLog;
@@ -310,8 +310,9 @@ impl OpenPath for PoolPaths {
         open_tree(&self.datasets, path)
     }
 
-    fn receive(&self, path: &str) -> std::result::Result<Target<'_>, String> {
-        Target::begin(&self.datasets, path).map_err(|error| chain(&error))
+    fn receive(&self, path: &str) -> std::result::Result<Box<dyn Target + '_>, String> {
+        let target = DatasetTarget::begin(&self.datasets, path).map_err(|error| chain(&error))?;
+        Ok(Box::new(target))
     }
 }
 

@@ -68,7 +68,7 @@ pub fn pull(
     (mut reader, mut writer): (impl Read, impl Write + Send),
     wishes: &Wishes,
     told: &Arc<Told>,
-    (target, name): (Target<'_>, &str),
+    (target, name): (Box<dyn Target + '_>, &str),
 ) -> Result<Summary> {
     let mut options = wishes.options(Direction::Pull, protocol);
     let filter = wishes.filter(true)?;

@@ -206,6 +206,8 @@ pub struct Module {
     pub numeric_ids: bool,
     /// As if clients said so; of datasets, which keep what only root can give a file, it changes nothing.
     pub fake_super: bool,
+    /// Where files that come are written before they get their places.
+    pub temp_dir: Option<String>,
     /// Without it, modules are munged that a client could leave by a link.
     pub munge_symlinks: Option<bool>,
     pub use_chroot: Option<bool>,
@@ -261,6 +263,7 @@ impl Module {
             gid: Id::Default,
             numeric_ids: false,
             fake_super: false,
+            temp_dir: None,
             munge_symlinks: None,
             use_chroot: None,
             insecure_links: false,
@@ -343,10 +346,10 @@ impl Module {
         if !self.auth_users.is_empty() && self.secrets_file.is_none() {
             return Err(format!("module '{}' has auth users and no secrets file", self.name));
         }
-        if self.is_directory() && self.is_written() {
+        if self.real_file_prefix.is_some() && self.is_written() {
             return Err(format!(
-                "module '{}': only datasets are received into, and {} is a directory: 'read only' can only be yes, and no user's rule ':rw'",
-                self.name, self.path
+                "module '{}': a tree of attributes is read only: 'read only' can only be yes, and no user's rule ':rw'",
+                self.name
             ));
         }
         if self.fake_super && self.is_directory() {
@@ -362,8 +365,11 @@ impl Module {
                 self.name
             ));
         }
-        if self.keep_snapshots.is_some() && !self.is_written() {
-            return Err(format!("module '{}': 'keep snapshots' is of what is written to only", self.name));
+        if self.keep_snapshots.is_some() && (self.is_directory() || !self.is_written()) {
+            return Err(format!(
+                "module '{}': 'keep snapshots' is of datasets that are written to only",
+                self.name
+            ));
         }
         if self.index.is_some() && !self.is_directory() {
             return Err(format!("module '{}': a dataset needs no index", self.name));
@@ -561,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_is_a_dataset() {
+    fn datasets_and_directories_are_written_to() {
         let text = "[a]\npath = tank/a\nread only = no\nuid = joe\nkeep snapshots = 7\nwrite only = yes\npre-xfer exec = echo $A, b\n\
                     secrets file = /s\nauth users = joe:rw, ann, bob:ro, *:deny\n";
         let config = parse(text).unwrap();
@@ -570,6 +576,9 @@ mod tests {
         assert_eq!((module.keep_snapshots, module.pre_exec.as_deref()), (Some(7), Some("echo $A, b")));
         let access: Vec<_> = module.auth_users.iter().map(|user| user.access).collect();
         assert_eq!(access, [Some(Access::ReadWrite), None, Some(Access::Read), Some(Access::Denied)]);
+        let config = parse("[a]\npath = /a\nread only = no\ntemp dir = /t\nindex = /i\n").unwrap();
+        let module = &config.modules[0];
+        assert!(module.is_written() && module.temp_dir.as_deref() == Some("/t"));
     }
 
     #[test]
@@ -667,8 +676,9 @@ mod tests {
     #[test]
     fn wrong_lines_are_told_with_their_number() {
         for (text, line) in [
-            ("[a]\npath = /a\nread only = no\n", 3),
-            ("[a]\npath = /a\nsecrets file = /s\nauth users = joe:ro, ann:rw\n", 4),
+            ("[a]\npath = /a\nreal file prefix = /b\nread only = no\n", 4),
+            ("[a]\npath = /a\nreal file prefix = /b\nsecrets file = /s\nauth users = joe:ro, ann:rw\n", 5),
+            ("[a]\npath = /a\nread only = no\nkeep snapshots = 3\n", 4),
             ("[a]\npath = tank/a\nkeep snapshots = 3\n", 3),
             ("[a]\npath = tank/a\nread only = no\nkeep snapshots = 0\n", 4),
             ("[a]\npath = tank/a\nincoming chmod = F6\noutgoing chmod = what\n", 4),

@@ -57,7 +57,7 @@ pub trait OpenPath: Send + Sync {
     ///
     /// # Errors
     /// When that cannot be, in words that the client is told.
-    fn receive(&self, path: &str) -> Result<Target<'_>, String> {
+    fn receive(&self, path: &str) -> Result<Box<dyn Target + '_>, String> {
         Err(format!("{path} is nothing that is received into"))
     }
 }

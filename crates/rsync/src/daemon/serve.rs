@@ -1,11 +1,13 @@
 //! A module's client: the commands around its transfer, its arguments, and the transfer itself.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -22,10 +24,11 @@ use crate::name_converter::NameConverter;
 use crate::names::Names;
 use crate::options::{Options, complete, read_args, unescape_options};
 use crate::receiver::{Into, OnEvent, Terms};
-use crate::scan::{Called, View, clean};
+use crate::scan::{Called, View, clean, error_text};
 use crate::sender::{SentFile, Summary};
 use crate::session::{self, FileList, Receiving, Surroundings};
 use crate::source::{AttributesSource, ChmodSource, DirectorySource, IndexedSource, ReadableSource, Source};
+use crate::target::DirectoryTarget;
 use crate::token::LEAST;
 
 /// Who rsync is when nobody has said who to be.
@@ -222,6 +225,8 @@ impl Daemon {
 
     fn transfer(&self, link: &mut Link, mut asked: Asked<'_>) -> Result<Summary> {
         let module = asked.module;
+        // As who serves: the way to a directory need not be open to the module's user.
+        let root = module.is_directory().then(|| open_root(module));
         self.become_user(module).map_err(|text| RsyncError::refused(ExitCode::FileIo, text))?;
         if module.ignore_nonreadable && module.is_directory() {
             asked.source = Arc::new(ReadableSource::of_this_thread(asked.source)?);
@@ -242,12 +247,20 @@ impl Daemon {
             }
         };
         if !asked.options.sender && asked.failure.is_none() {
-            let target = self.datasets.receive(&module.path);
+            let target = match root {
+                Some(root) => root
+                    .and_then(DirectoryTarget::at)
+                    .map(|target| Box::new(target) as _)
+                    .map_err(|error| format!("{}: {}", module.name, error_text(&error))),
+                None => self.datasets.receive(&module.path),
+            };
             match self.owner(module).and_then(|owner| Ok((target?, owner))) {
                 Ok((target, (uid, gid))) => {
                     let (chmod, munged) = (Some(&module.incoming_chmod), module.is_munged());
                     let on_event = Some(&on_event as &OnEvent<'_>);
-                    let terms = Terms { keep: module.keep_snapshots, uid, gid, chmod, munged, on_event };
+                    let temp_dir = module.temp_dir.as_deref().map(str::as_bytes);
+                    let keep = module.keep_snapshots;
+                    let terms = Terms { keep, uid, gid, chmod, munged, temp_dir, on_event };
                     let path = asked.options.paths.first();
                     let path = path.map_or_else(Vec::new, |path| in_module(&module.name, path));
                     let called = Called::Module(&module.name);
@@ -322,6 +335,10 @@ impl Daemon {
 
     /// Who is to own what comes into a dataset, if the module says.
     fn owner(&self, module: &Module) -> std::result::Result<(Option<u32>, Option<u32>), String> {
+        // Of a directory it is who writes.
+        if module.is_directory() {
+            return Ok((None, None));
+        }
         let uid = match &module.uid {
             Id::Default => None,
             Id::Named(name) => Some(self.names.uid(name).ok_or_else(|| format!("Invalid uid {name}"))?),
@@ -410,12 +427,23 @@ impl Daemon {
             // Files are opened as the effective user. Signals can be sent by whoever is the real or saved one, which others
             // of that name must not be: what ends one thread ends the whole server.
             rustix::thread::set_thread_res_uid(Uid::ROOT, uid, Uid::ROOT)?;
+            // Root can do what root can.
+            if uid.is_root() {
+                return Ok(());
+            }
             let nothing = CapabilitySet::empty();
             let none = CapabilitySets { effective: nothing, permitted: nothing, inheritable: nothing };
             rustix::thread::set_capabilities(None, none)
         };
         switch().map_err(|error| format!("cannot become another user: {error}"))
     }
+}
+
+/// The directory of a module, for names in it.
+fn open_root(module: &Module) -> std::io::Result<OwnedFd> {
+    let path = module.real_path.as_deref().unwrap_or(Path::new(&module.path));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// The list that `--files-from` names, which is in the module.

@@ -2,8 +2,9 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{Attributes, NewKind};
+use snowmelt_zpl::NewKind;
 
+use super::aside::{Placed, write_piece};
 use super::gathered::Gathered;
 use super::generate::item;
 use super::links::Leader;
@@ -13,7 +14,7 @@ use crate::checksum::FileSum;
 use crate::daemon::Event;
 use crate::error::{Result, RsyncError};
 use crate::flist::{Received, XattrValue};
-use crate::target::Target;
+use crate::target::{Found, Node};
 use crate::token::Token;
 use crate::wire::{Ndx, Note, ReadWire, Tag};
 
@@ -27,21 +28,24 @@ const HELD_MAX: u64 = 128 << 10;
 
 /// A file's content as it arrived.
 enum Arrived {
-    /// Right, in this object, which has these attributes still.
-    Right(Attributes),
+    /// Right, in this node, which has these attributes still.
+    Right(Found),
     /// Another than it was sent.
     Wrong,
     /// It could not be written, and was passed over.
     Lost,
 }
 
+/// A file that blocks are taken from, and its size.
+type Basis<'p> = (&'p Node, u64);
+
 /// Where a file's content goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Opened {
     /// The file is made when it has all come: nothing is there yet.
     Held,
-    /// Into this object, which may be what was at the path.
-    Into { object: u64, is_itself: bool },
+    /// Into this node, which may be what was at the path.
+    Into { node: Node, is_itself: bool },
     /// It could not be opened.
     Nowhere,
 }
@@ -57,12 +61,12 @@ struct Content {
 
 impl Content {
     /// These bytes come next.
-    fn take(&mut self, data: &[u8], target: &Target<'_>) -> io::Result<()> {
+    fn take(&mut self, data: &[u8], write: impl Fn(&Node, u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
         self.sum.update(data);
-        match self.opened {
+        match &self.opened {
             Opened::Held => self.gathered.hold(data),
-            Opened::Into { object, .. } => {
-                self.gathered.take(self.at, data, |at, data| target.write(object, at, data))?;
+            Opened::Into { node, .. } => {
+                self.gathered.take(self.at, data, |at, data| write(node, at, data))?;
             }
             Opened::Nowhere => {}
         }
@@ -152,7 +156,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if flags & item::TRANSFER == 0 {
             let has_xattrs = flags & item::XATTRS != 0 && !self.options.dry_run;
             if let (true, Ok(Some(found))) = (has_xattrs, self.into.target.stat(&path)) {
-                self.settle_xattrs(index, &path, found.object)?;
+                self.settle_xattrs(index, &path, &found.node, None)?;
             }
             return Ok(());
         }
@@ -213,7 +217,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     fn content(&mut self, wanted: &Pending, path: &[u8]) -> Result<()> {
         let index = wanted.index;
-        let blocks = wanted.basis.map_or(Blocks::default(), |(.., blocks)| blocks);
+        let blocks = wanted.basis.as_ref().map_or(Blocks::default(), |(.., blocks)| *blocks);
         let head = [blocks.count, blocks.len, blocks.digest_len, blocks.remainder];
         for value in head {
             if self.reader.read_i32()?.cast_unsigned() != value {
@@ -224,11 +228,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let before = self.reader.total();
         match self.receive(wanted, path)? {
             Arrived::Right(has) => {
-                self.writing = None;
-                self.drop_partial(path);
-                let object = has.object;
-                self.settle_attributes(index, path, &has, true)?;
-                self.settle_xattrs(index, path, object)?;
+                let Some(placed) = self.finish_file(index, path, has)? else { return self.skip(index) };
                 let bytes = self.reader.total() - before;
                 let Received { name, metadata, digest, .. } = &self.list[index as usize];
                 if let Some(on_event) = self.into.terms.on_event {
@@ -243,8 +243,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                         flags: wanted.flags,
                     });
                 }
-                self.came(index);
-                self.settle_links(index, Leader::Done(object))
+                match placed {
+                    Placed::There(node) => {
+                        self.drop_partial(path);
+                        self.came(index);
+                        self.settle_links(index, Leader::Done(node))
+                    }
+                    Placed::Delayed => Ok(()),
+                }
             }
             Arrived::Wrong => {
                 if let Some(writing) = self.writing.take()
@@ -270,47 +276,53 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    /// The object that a file's content is written to: the one that there is, unless it has names that are not to change, or is to be kept.
-    fn open(&mut self, index: u32, flags: u16, path: &[u8]) -> io::Result<(u64, Was)> {
+    /// The node that a file's content is written to: the one that there is, unless it has names that are not to change, or is to be kept.
+    fn open(&mut self, index: u32, flags: u16, path: &[u8]) -> io::Result<(Node, Was)> {
         let mode = self.list[index as usize].metadata.mode & 0o7777;
-        if flags & item::NEW != 0 {
+        if flags & item::NEW != 0 && !self.writes_aside() {
             // Most often nothing has come to be there since it was asked for.
             match self.into.target.create(path, NewKind::File, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return Ok((made?.object, Was::Nothing)),
+                made => return Ok((made?.node, Was::Nothing)),
             }
         }
-        let found = self.into.target.stat(path)?.filter(|found| found.kind() == snowmelt_zpl::FileKind::File);
+        if self.writes_aside() {
+            return Ok((self.temporary_file(index, path)?, Was::Aside));
+        }
+        let found = self.into.target.stat(path)?.filter(|found| found.is_file());
         let mut was = Was::Nothing;
         if let Some(found) = &found {
-            if self.options.backup {
+            if self.options.backup && !self.into.target.is_staged() {
+                self.back_up_copy(found, path)?;
+                return Ok((found.node.clone(), Was::Itself));
+            } else if self.options.backup {
                 was = Was::At(self.back_up(path)?);
-            } else if found.links <= 1
+            } else if found.metadata.links <= 1
                 || self.options.inplace
-                || self.are_all_names(index, found.object, found.links)
+                || self.are_all_names(index, &found.node, found.metadata.links)
             {
-                return Ok((found.object, Was::Itself));
+                return Ok((found.node.clone(), Was::Itself));
             } else {
                 self.into.target.remove(path, false)?;
-                was = Was::Name(found.object);
+                was = Was::Name(found.node.clone());
             }
         }
-        Ok((self.into.target.create(path, NewKind::File, mode)?.object, was))
+        Ok((self.into.target.create(path, NewKind::File, mode)?.node, was))
     }
 
     /// Whether all names of a file are to be of one file still.
-    fn are_all_names(&self, index: u32, object: u64, links: u64) -> bool {
+    fn are_all_names(&self, index: u32, node: &Node, links: u64) -> bool {
         let group = self.list[index as usize].group.and_then(|group| self.links.groups.get(&group));
         let Some(group) = group else { return false };
         let is_name = |index: &&u32| {
             let found = self.list.get(**index).map(|_| self.into.target.stat(&self.path_of(**index)));
-            matches!(found, Some(Ok(Some(found))) if found.object == object)
+            matches!(found, Some(Ok(Some(found))) if found.node == *node)
         };
         group.members.iter().filter(is_name).count() as u64 == links
     }
 
     fn receive(&mut self, wanted: &Pending, path: &[u8]) -> Result<Arrived> {
-        let is_new = wanted.flags & item::NEW != 0 && wanted.basis.is_none();
+        let is_new = wanted.flags & item::NEW != 0 && wanted.basis.is_none() && self.into.target.is_staged();
         let mut file = Content {
             opened: if is_new { Opened::Held } else { self.open_content(wanted, path)? },
             at: 0,
@@ -333,9 +345,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             file.opened = self.open_content(wanted, path)?;
         }
         // Of what came before a failure all may be kept.
-        let written = match file.opened {
-            Opened::Into { object, .. } => {
-                file.gathered.flush(|at, data| self.into.target.write(object, at, data))
+        let is_sparse = self.leaves_holes();
+        let written = match &file.opened {
+            Opened::Into { node, .. } => {
+                file.gathered.flush(|at, data| write_piece(&*self.into.target, is_sparse, node, at, data))
             }
             Opened::Held | Opened::Nowhere => Ok(()),
         };
@@ -345,15 +358,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         came?;
         written?;
-        let Opened::Into { object, .. } = file.opened else { return Ok(Arrived::Lost) };
-        let attributes = || self.into.target.attributes(object).map_err(|error| self.no_room(path, &error));
-        let mut has = attributes()?;
-        if has.size != file.at {
-            let cut = self.into.target.truncate(object, file.at);
+        let Opened::Into { node, .. } = file.opened else { return Ok(Arrived::Lost) };
+        let look = || self.into.target.metadata(&node).map_err(|error| self.no_room(path, &error));
+        let mut metadata = look()?;
+        if metadata.size != file.at {
+            let cut = self.into.target.truncate(&node, file.at);
             cut.map_err(|error| self.no_room(path, &error))?;
-            has = attributes()?;
+            metadata = look()?;
         }
-        Ok(if is_right { Arrived::Right(has) } else { Arrived::Wrong })
+        Ok(if is_right { Arrived::Right(Found { node, metadata }) } else { Arrived::Wrong })
     }
 
     /// Makes a file that has come whole; `None` where something has come to be there since it was asked for.
@@ -375,10 +388,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Opens what a file's content goes into, from now on.
     fn open_content(&mut self, wanted: &Pending, path: &[u8]) -> Result<Opened> {
         match self.open(wanted.index, wanted.flags, path) {
-            Ok((object, was)) => {
+            Ok((node, was)) => {
                 let is_itself = matches!(was, Was::Itself);
-                self.writing = Some(Writing { path: path.to_vec(), object, was, end: 0, has_literal: false });
-                Ok(Opened::Into { object, is_itself })
+                let (path, of) = (path.to_vec(), node.clone());
+                let index = wanted.index;
+                self.writing = Some(Writing { index, path, node: of, was, end: 0, has_literal: false });
+                Ok(Opened::Into { node, is_itself })
             }
             Err(error) => {
                 self.failed("open", path, &error)?;
@@ -390,12 +405,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Takes a file's content up to its end; what is gathered of it is still to be written.
     fn take_content(&mut self, wanted: &Pending, path: &[u8], file: &mut Content) -> Result<()> {
         if self.options.append > 0 && !wanted.is_second {
-            let (object, size) = wanted.basis.map_or((0, 0), |(object, size, _)| (object, size));
-            if self.options.append > 1 {
-                self.sum_up((object, size), &mut file.sum)?;
+            if let Some((node, size, _)) = &wanted.basis {
+                if self.options.append > 1 {
+                    self.sum_up((node, *size), &mut file.sum)?;
+                }
+                file.at = *size;
             }
-            file.at = size;
         }
+        let is_sparse = self.leaves_holes();
         let mut buffer = Vec::new();
         self.tokens.begin();
         loop {
@@ -407,7 +424,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 Token::Literal => {
                     let data = self.tokens.literal(self.reader)?;
                     self.summary.literal += data.len() as u64;
-                    let taken = file.take(data, &self.into.target);
+                    let taken = file.take(data, |node, at, data| {
+                        write_piece(&*self.into.target, is_sparse, node, at, data)
+                    });
                     taken.map_err(|error| self.no_room(path, &error))?;
                 }
                 Token::Block(number) => {
@@ -421,11 +440,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     self.tokens.see(&buffer)?;
                     self.summary.matched += len as u64;
                     // What is where it was before is there.
-                    let itself = Opened::Into { object: basis.0, is_itself: true };
-                    if file.opened == itself && offset == file.at {
+                    let is_there = offset == file.at
+                        && matches!(&file.opened, Opened::Into { node, is_itself: true } if node == basis.0);
+                    if is_there {
                         file.pass(&buffer);
                     } else {
-                        let taken = file.take(&buffer, &self.into.target);
+                        let taken = file.take(&buffer, |node, at, data| {
+                            write_piece(&*self.into.target, is_sparse, node, at, data)
+                        });
                         taken.map_err(|error| self.no_room(path, &error))?;
                     }
                 }
@@ -443,16 +465,16 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         RsyncError::refused(crate::error::ExitCode::FileIo, text)
     }
 
-    fn block(&self, wanted: &Pending, number: u32) -> Result<((u64, u64), (u64, usize))> {
-        let found =
-            wanted.basis.and_then(|(object, size, blocks)| Some(((object, size), blocks.place(number)?)));
+    fn block<'p>(&self, wanted: &'p Pending, number: u32) -> Result<(Basis<'p>, (u64, usize))> {
+        let basis = wanted.basis.as_ref();
+        let found = basis.and_then(|(node, size, blocks)| Some(((node, *size), blocks.place(number)?)));
         found.ok_or_else(|| {
             RsyncError::protocol(format!("block {number} of file {}, which has none", wanted.index))
         })
     }
 
     /// Sums up what is only appended to.
-    fn sum_up(&mut self, file: (u64, u64), sum: &mut FileSum) -> Result<()> {
+    fn sum_up(&mut self, file: Basis<'_>, sum: &mut FileSum) -> Result<()> {
         let mut buffer = vec![0; 256 << 10];
         let mut at = 0;
         while at < file.1 {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use snowmelt_zpl::acl::{ACCESS, DEFAULT, PosixAcl};
-use snowmelt_zpl::{Attributes, NewFile, SetAttributes, SetTime, Timestamp};
+use snowmelt_zpl::{NewFile, SetAttributes, SetTime, Timestamp};
 
-use super::Receiver;
 use super::generate::item;
+use super::{OWNER, Receiver};
 use crate::error::Result;
 use crate::flist::{Received, XattrValue};
 use crate::source::Time;
-use crate::source::dataset::metadata_of;
+use crate::target::{Found, Node};
 use crate::wire::WriteWire;
 
 pub(super) fn timestamp(time: Time) -> Timestamp {
@@ -24,24 +24,25 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         &mut self,
         index: u32,
         path: &[u8],
-        has: &Attributes,
+        has: &Found,
         with_times: bool,
     ) -> Result<()> {
         let one = &self.list[index as usize];
         let set = self.changes(one, has, with_times);
         let result = match set == SetAttributes::default() {
             true => Ok(()),
-            false => self.into.target.set_attributes(has.object, &set),
+            false => self.into.target.set_attributes(&has.node, &set),
         };
-        match result.and_then(|()| self.set_acls(one, has.object)) {
+        match result.and_then(|()| self.set_acls(one, &has.node)) {
             Ok(()) => Ok(()),
             Err(error) => self.failed("set attributes of", path, &error),
         }
     }
 
-    fn changes(&self, one: &Received, has: &Attributes, with_times: bool) -> SetAttributes {
-        let (it, has) = (&one.metadata, metadata_of(has));
-        let permissions = it.mode & 0o7777;
+    fn changes(&self, one: &Received, has: &Found, with_times: bool) -> SetAttributes {
+        let (it, has) = (&one.metadata, has.metadata);
+        let opened = it.is_dir() && !with_times && self.opens_directories();
+        let permissions = it.mode & 0o7777 | if opened { OWNER } else { 0 };
         let time = |time: Time| SetTime::To(timestamp(time));
         let keeps_time =
             with_times && self.options.times && !(it.is_symlink() && self.options.omit_link_times);
@@ -61,7 +62,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     fn gid(&self, one: &Received) -> Option<u32> {
-        self.keeps_group().then_some(one.metadata.gid)
+        self.keeps_group(one.metadata.gid).then_some(one.metadata.gid)
     }
 
     fn atime(&self, one: &Received) -> Option<Time> {
@@ -93,28 +94,28 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         ]
     }
 
-    fn acls_of(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let mut all = self.into.target.xattrs(object)?;
+    fn acls_of(&self, node: &Node) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = self.into.target.xattrs(node)?;
         all.retain(|name, _| name.starts_with(b"system."));
         Ok(all)
     }
 
-    pub(super) fn acls_differ(&self, one: &Received, found: &Attributes) -> bool {
+    pub(super) fn acls_differ(&self, one: &Received, found: &Found) -> bool {
         if !self.agreed.form.acls || one.metadata.is_symlink() {
             return false;
         }
-        let has = self.acls_of(found.object).unwrap_or_default();
+        let has = self.acls_of(&found.node).unwrap_or_default();
         self.wanted_acls(one).iter().any(|(name, wanted)| {
             let has = has.get(name.as_bytes()).and_then(|value| PosixAcl::decode(value).ok());
             has != *wanted
         })
     }
 
-    fn set_acls(&self, one: &Received, object: u64) -> io::Result<()> {
+    fn set_acls(&self, one: &Received, node: &Node) -> io::Result<()> {
         if !self.agreed.form.acls || one.metadata.is_symlink() {
             return Ok(());
         }
-        let has = self.acls_of(object)?;
+        let has = self.acls_of(node)?;
         for (name, wanted) in self.wanted_acls(one) {
             let has = has.get(name.as_bytes());
             let is_same = match (has.map(|value| PosixAcl::decode(value).ok()), &wanted) {
@@ -124,27 +125,28 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             };
             if !is_same {
                 let value = wanted.as_ref().map(PosixAcl::encode);
-                self.into.target.set_xattr(object, name.as_bytes(), value.as_deref())?;
+                self.into.target.set_xattr(node, name.as_bytes(), value.as_deref())?;
             }
         }
         Ok(())
     }
 
-    fn plain_xattrs(&self, object: u64) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-        let mut all = self.into.target.xattrs(object)?;
+    fn plain_xattrs(&self, node: &Node) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = self.into.target.xattrs(node)?;
         all.retain(|name, _| !name.starts_with(b"system."));
         Ok(all)
     }
 
-    pub(super) fn xattrs_differ(&self, one: &Received, found: Option<&Attributes>) -> bool {
+    pub(super) fn xattrs_differ(&self, one: &Received, found: Option<&Found>) -> bool {
         let Some(number) = one.xattrs else { return false };
         let wanted = self.lists.xattrs(number);
         let has = match found {
-            Some(found) => self.plain_xattrs(found.object).unwrap_or_default(),
+            Some(found) => self.plain_xattrs(&found.node).unwrap_or_default(),
             None => BTreeMap::new(),
         };
-        wanted.len() != has.len()
-            || wanted.iter().any(|one| has.get(&one.name).is_none_or(|value| !one.is(value)))
+        let wanted = || wanted.iter().filter(|one| self.into.target.takes_xattr(&one.name));
+        wanted().count() != has.len()
+            || wanted().any(|one| has.get(&one.name).is_none_or(|value| !one.is(value)))
     }
 
     /// Asks for values that are too long for the list, and that neither the dataset nor an earlier answer has.
@@ -154,7 +156,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         if let Some(number) = self.list[index as usize].xattrs {
             let has = match self.into.target.stat(&self.path_of(index)) {
-                Ok(Some(found)) => self.plain_xattrs(found.object).unwrap_or_default(),
+                Ok(Some(found)) => self.plain_xattrs(&found.node).unwrap_or_default(),
                 _ => BTreeMap::new(),
             };
             let mut previous = 0;
@@ -180,27 +182,42 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Makes a file's extended attributes those of the sender.
-    pub(super) fn settle_xattrs(&mut self, index: u32, path: &[u8], object: u64) -> Result<()> {
+    /// Values that did not come because a file here has them are taken from that, which `old` is.
+    pub(super) fn settle_xattrs(
+        &mut self,
+        index: u32,
+        path: &[u8],
+        node: &Node,
+        old: Option<&Node>,
+    ) -> Result<()> {
         let Some(number) = self.list[index as usize].xattrs else { return Ok(()) };
-        match self.set_xattrs(number, object) {
+        match self.set_xattrs(number, node, old) {
             Ok(()) => Ok(()),
             Err(error) => self.failed("set extended attributes of", path, &error),
         }
     }
 
-    fn set_xattrs(&self, number: u32, object: u64) -> io::Result<()> {
-        let has = self.plain_xattrs(object)?;
+    fn set_xattrs(&self, number: u32, node: &Node, old: Option<&Node>) -> io::Result<()> {
+        let has = self.plain_xattrs(node)?;
         let wanted = self.lists.xattrs(number);
+        let had = match old.filter(|_| wanted.iter().any(|one| !matches!(one.value, XattrValue::Whole(_)))) {
+            Some(old) => self.plain_xattrs(old)?,
+            None => BTreeMap::new(),
+        };
         for name in has.keys().filter(|name| wanted.iter().all(|one| one.name != **name)) {
-            self.into.target.set_xattr(object, name, None)?;
+            self.into.target.set_xattr(node, name, None)?;
         }
-        for one in wanted {
+        for one in wanted.iter().filter(|one| self.into.target.takes_xattr(&one.name)) {
             if has.get(&one.name).is_some_and(|value| one.is(value)) {
                 continue;
             }
             match &one.value {
-                XattrValue::Whole(value) => self.into.target.set_xattr(object, &one.name, Some(value))?,
+                XattrValue::Whole(value) => self.into.target.set_xattr(node, &one.name, Some(value))?,
                 XattrValue::Digest(_) | XattrValue::Asked(_) => {
+                    if let Some(value) = had.get(&one.name).filter(|value| one.is(value)) {
+                        self.into.target.set_xattr(node, &one.name, Some(value))?;
+                        continue;
+                    }
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a value did not come"));
                 }
             }

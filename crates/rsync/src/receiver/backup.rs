@@ -2,12 +2,14 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{Attributes, FileKind, NewKind, SetAttributes, SetTime};
+use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
 
 use super::Receiver;
+use super::attributes::timestamp;
 use super::place::DIRECTORY_MODE;
 use crate::error::Result;
 use crate::scan::clean;
+use crate::target::Found;
 
 /// What is at the end of backups' names, unless they go to a directory of their own.
 const SUFFIX: &[u8] = b"~";
@@ -44,14 +46,22 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             Some(single) => &single[..single.iter().rposition(|byte| *byte == b'/').unwrap_or(0)],
             None => &self.root,
         };
-        match path {
+        let path = match path {
             [b'/', ..] => clean(path).0,
             _ => clean(&[above, b"/", path].concat()).0,
-        }
+        };
+        self.named(path)
     }
 
     /// Gives what is at a path the name of its backup, which is returned.
     pub(super) fn back_up(&self, path: &[u8]) -> io::Result<Vec<u8>> {
+        let backup = self.backup_place(path)?;
+        self.into.target.rename(path, &backup)?;
+        Ok(backup)
+    }
+
+    /// Where the backup of a path goes, the directories above it being there.
+    fn backup_place(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let backup = self.backup_path(path);
         if self.into.hidden.hides(&backup, false) {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -59,13 +69,27 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if let Some(directory) = &self.options.backup_dir {
             self.make_backup_way(&self.beside(directory), &backup)?;
         }
-        self.into.target.rename(path, &backup)?;
         Ok(backup)
+    }
+
+    /// Gives what is at a path the name of its backup too. Where it cannot have two names it has that of the backup only.
+    pub(super) fn back_up_linked(&self, found: &Found, path: &[u8]) -> io::Result<()> {
+        let backup = self.backup_place(path)?;
+        match self.into.target.link_over(&found.node, &backup) {
+            Ok(()) => Ok(()),
+            Err(_) => self.into.target.rename(path, &backup),
+        }
+    }
+
+    /// Copies a file that is about to be written in place to its backup.
+    pub(super) fn back_up_copy(&self, found: &Found, path: &[u8]) -> io::Result<()> {
+        let backup = self.backup_place(path)?;
+        self.into.target.copy_over(&found.node, &backup).map(drop)
     }
 
     /// Directories of backups are like those that the files were in.
     fn make_backup_way(&self, top: &[u8], backup: &[u8]) -> io::Result<()> {
-        let target = &self.into.target;
+        let target = &*self.into.target;
         for (at, _) in backup.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             let directory = &backup[..at];
             if target.stat(directory)?.is_some() {
@@ -73,19 +97,19 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
             let made = target.create(directory, NewKind::Directory, DIRECTORY_MODE)?;
             let name = directory.strip_prefix(top).and_then(|rest| rest.strip_prefix(b"/"));
-            let like: Option<Attributes> = match name {
+            let like: Option<Found> = match name {
                 Some(name) => target.stat(&self.directory_below(name))?,
                 None => None,
             };
-            if let Some(like) = like.filter(|like| like.kind() == FileKind::Directory) {
+            if let Some(like) = like.filter(|like| like.is_dir()) {
                 let set = SetAttributes {
                     permissions: Some(like.permissions()),
-                    uid: Some(like.uid),
-                    gid: Some(like.gid),
-                    mtime: Some(SetTime::To(like.mtime)),
+                    uid: Some(like.metadata.uid),
+                    gid: Some(like.metadata.gid),
+                    mtime: Some(SetTime::To(timestamp(like.metadata.mtime))),
                     ..SetAttributes::default()
                 };
-                target.set_attributes(made.object, &set)?;
+                target.set_attributes(&made.node, &set)?;
             }
         }
         Ok(())

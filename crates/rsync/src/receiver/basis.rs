@@ -2,15 +2,14 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{Attributes, FileKind, NewKind};
+use snowmelt_zpl::NewKind;
 
 use super::generate::item;
 use super::links::Leader;
 use super::{Nearby, Receiver};
 use crate::error::Result;
 use crate::options::BasisUse;
-use crate::source::dataset::metadata_of;
-use crate::target::{Target, Tree};
+use crate::target::{Found, Node, Tree};
 use crate::wire::Tag;
 
 /// Most letters in which names may differ that are like one another.
@@ -24,7 +23,7 @@ pub(super) enum Elsewhere {
     /// What was to be done is done.
     Settled,
     /// Something of the same kind, which differs.
-    Like(Attributes),
+    Like(Found),
 }
 
 /// How much of what is elsewhere is as it should be.
@@ -35,13 +34,13 @@ enum Level {
     Everything,
 }
 
-/// Attributes of which one that differs makes a file another.
+/// Found of which one that differs makes a file another.
 const ATTRIBUTES: u16 =
     item::TIME | item::ATIME | item::PERMISSIONS | item::OWNER | item::GROUP | item::ACL | item::XATTRS;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Whether a link, device or the like elsewhere is as it should be, with its attributes.
-    pub(super) fn is_all_the_same(&self, index: u32, other: &Attributes) -> bool {
+    pub(super) fn is_all_the_same(&self, index: u32, other: &Found) -> bool {
         self.is_same_node(index, other) && self.differences(index, Some(other), 0) & ATTRIBUTES == 0
     }
 
@@ -55,12 +54,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             };
             let found = place.and_then(|place| Ok((self.in_basis(&place)?, place)));
             let shown = String::from_utf8_lossy(name);
-            let text = match found.map(|(found, place)| (found.map(|found| found.kind()), place)) {
-                Ok((Some(FileKind::Directory), place)) => {
+            let text = match found.map(|(found, place)| (found.map(|found| found.is_dir()), place)) {
+                Ok((Some(true), place)) => {
                     self.basis_dirs.push(place);
                     continue;
                 }
-                Ok((Some(_), _)) => format!("--{option} arg is not a dir: {shown}\n"),
+                Ok((Some(false), _)) => format!("--{option} arg is not a dir: {shown}\n"),
                 _ => format!("--{option} arg does not exist: {shown}\n"),
             };
             self.writer.message(Tag::Warning, text.as_bytes())?;
@@ -69,9 +68,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What is at a place; what a module hides is not there.
-    fn in_basis(&self, (tree, path): &(Tree, Vec<u8>)) -> io::Result<Option<Attributes>> {
+    fn in_basis(&self, (tree, path): &(Tree, Vec<u8>)) -> io::Result<Option<Found>> {
         let found = self.into.target.stat_in(*tree, path)?;
-        Ok(found.filter(|found| !self.into.hidden.hides(path, found.kind() == FileKind::Directory)))
+        Ok(found.filter(|found| !self.into.hidden.hides(path, found.is_dir())))
     }
 
     fn basis_places(&self, index: u32) -> Vec<(Tree, Vec<u8>)> {
@@ -88,12 +87,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// The best that there is of a file in other directories: of those that are as good, the first.
-    fn best(&mut self, index: u32) -> Result<Option<(Attributes, Level)>> {
-        let mut best: Option<(Attributes, Level)> = None;
+    fn best(&mut self, index: u32) -> Result<Option<(Found, Level)>> {
+        let mut best: Option<(Found, Level)> = None;
         for place in self.basis_places(index) {
             let wanted = self.list[index as usize].metadata;
             let Ok(Some(found)) = self.in_basis(&place) else { continue };
-            if metadata_of(&found).kind() != wanted.kind() {
+            if found.metadata.kind() != wanted.kind() {
                 continue;
             }
             let has_content = match wanted.is_file() {
@@ -117,7 +116,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         &mut self,
         index: u32,
         path: &[u8],
-        found: Option<&Attributes>,
+        found: Option<&Found>,
     ) -> Result<Elsewhere> {
         if self.basis_dirs.is_empty() || found.is_some() && self.options.basis_use == BasisUse::Copy {
             return Ok(Elsewhere::Nothing);
@@ -126,10 +125,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let how = self.basis_use(&other);
         if level == Level::Everything && how != BasisUse::Copy {
             if let Some(found) = found {
-                if how == BasisUse::Link && found.object == other.object {
+                if how == BasisUse::Link && found.node == other.node {
                     return Ok(Elsewhere::Nothing);
                 }
+                // A link takes its place.
+                let stays = how == BasisUse::Link && self.replaces(found);
                 if !self.options.dry_run
+                    && !stays
                     && let Err(error) = self.into.target.remove(path, false)
                 {
                     self.failed("unlink", path, &error)?;
@@ -159,7 +161,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         match self.best(index)? {
             None => Ok((Elsewhere::Nothing, true)),
-            Some((other, Level::Everything)) if other.kind() == FileKind::Directory => {
+            Some((other, Level::Everything)) if other.is_dir() => {
                 Ok((Elsewhere::Like(other), self.tells_all()))
             }
             Some((other, Level::Everything)) => match self.basis_use(&other) {
@@ -176,9 +178,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What is made of a file elsewhere: nothing can be a link to one of a snapshot, so that becomes a copy.
-    fn basis_use(&self, other: &Attributes) -> BasisUse {
+    fn basis_use(&self, other: &Found) -> BasisUse {
         match self.options.basis_use {
-            BasisUse::Link if Target::is_in_snapshot(other.object) => BasisUse::Copy,
+            BasisUse::Link if !self.into.target.can_be_linked(&other.node) => BasisUse::Copy,
             how => how,
         }
     }
@@ -189,24 +191,20 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What a name that becomes a link is compared with, and whether it is told of: not if another directory has the very link.
-    pub(super) fn link_elsewhere_too(
-        &mut self,
-        index: u32,
-        object: u64,
-    ) -> Result<(Option<Attributes>, bool)> {
+    pub(super) fn link_elsewhere_too(&mut self, index: u32, node: &Node) -> Result<(Option<Found>, bool)> {
         if self.options.basis_use != BasisUse::Link {
             let best = self.best(index)?.filter(|(_, level)| *level >= Level::Content);
             return Ok((best.map(|(other, _)| other), true));
         }
         let found = self.basis_places(index).into_iter().filter_map(|place| self.in_basis(&place).ok()?);
-        let same = found.into_iter().find(|other| other.object == object);
+        let same = found.into_iter().find(|other| other.node == *node);
         let is_told = same.is_none() || self.tells_all();
         Ok((same, is_told))
     }
 
-    fn link_elsewhere(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<Elsewhere> {
+    fn link_elsewhere(&mut self, index: u32, path: &[u8], other: &Found) -> Result<Elsewhere> {
         if !self.options.dry_run
-            && let Err(error) = self.into.target.link(other.object, path)
+            && let Err(error) = self.link_to(&other.node, path)
         {
             self.check_room(path, &error)?;
             return self.copy_elsewhere(index, path, other);
@@ -215,15 +213,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             self.announce(index, item::LOCAL_CHANGE | item::NAME_FOLLOWS, Some(b""))?;
         }
         // Of others than files rsync keeps the source.
-        if other.kind() == FileKind::File {
+        if other.is_file() {
             self.came(index);
         }
-        self.settle_links(index, Leader::Done(other.object))?;
+        self.settle_links(index, Leader::Done(other.node.clone()))?;
         Ok(Elsewhere::Settled)
     }
 
-    fn copy_elsewhere(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<Elsewhere> {
-        if other.kind() != FileKind::File {
+    fn copy_elsewhere(&mut self, index: u32, path: &[u8], other: &Found) -> Result<Elsewhere> {
+        if !other.is_file() {
             return Ok(Elsewhere::Like(other.clone()));
         }
         if self.options.dry_run {
@@ -241,43 +239,58 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         };
         self.report(index, Some(other), item::LOCAL_CHANGE)?;
         self.settle_attributes(index, path, &made, true)?;
+        let mut node = made.node;
+        if !self.into.target.is_staged() {
+            node = match self.put_in_place(&node, path) {
+                Ok(node) => node,
+                Err(error) => {
+                    self.failed("rename", path, &error)?;
+                    self.skip(index)?;
+                    return Ok(Elsewhere::Settled);
+                }
+            };
+        }
         self.came(index);
-        self.settle_links(index, Leader::Done(made.object))?;
+        self.settle_links(index, Leader::Done(node))?;
         Ok(Elsewhere::Settled)
     }
 
-    fn copy(&mut self, index: u32, path: &[u8], other: &Attributes) -> io::Result<Attributes> {
-        let target = &self.into.target;
+    fn copy(&mut self, index: u32, path: &[u8], other: &Found) -> io::Result<Found> {
+        let target = &*self.into.target;
         let mode = self.list[index as usize].metadata.mode & 0o7777;
-        let made = target.create(path, NewKind::File, mode)?;
+        let made = match target.is_staged() {
+            true => target.create(path, NewKind::File, mode)?,
+            false => target.create_temporary(path, self.temp_dir.as_deref(), NewKind::File, 0)?,
+        };
         if self.options.xattrs {
-            for (name, value) in target.xattrs(other.object)? {
+            for (name, value) in target.xattrs(&other.node)? {
                 if !name.starts_with(b"system.") {
-                    target.set_xattr(made.object, &name, Some(&value))?;
+                    target.set_xattr(&made.node, &name, Some(&value))?;
                 }
             }
         }
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
-        while at < other.size {
-            let len = target.read(other.object, at, &mut buffer)?;
+        while at < other.metadata.size {
+            let len = target.read(&other.node, at, &mut buffer)?;
             if len == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             // Zeros of a file that is new need not be written.
             if buffer[..len].iter().any(|byte| *byte != 0) {
-                target.write(made.object, at, &buffer[..len])?;
+                target.write(&made.node, at, &buffer[..len])?;
             }
             at += len as u64;
             self.writer.keep_alive()?;
         }
-        self.into.target.truncate(made.object, other.size)?;
-        self.into.target.attributes(made.object)
+        self.into.target.truncate(&made.node, other.metadata.size)?;
+        let metadata = self.into.target.metadata(&made.node)?;
+        Ok(Found { metadata, ..made })
     }
 
     /// A file that a new one may have much in common with: of the same size and time, or else of a name that is like it. Those of the
     /// file's directory come first, and with `-yy` those of other directories.
-    pub(super) fn similar(&mut self, path: &[u8], index: u32) -> Option<Attributes> {
+    pub(super) fn similar(&mut self, path: &[u8], index: u32) -> Option<Found> {
         if self.options.fuzzy == 0 {
             return None;
         }
@@ -295,8 +308,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         let files = &self.similar_in.as_ref()?.files;
         let wanted = &self.list[index as usize].metadata;
-        let is_it = |found: &&(Vec<u8>, Attributes)| {
-            found.1.size == wanted.size && metadata_of(&found.1).mtime.seconds == wanted.mtime.seconds
+        let is_it = |found: &&(Vec<u8>, Found)| {
+            found.1.metadata.size == wanted.size && found.1.metadata.mtime.seconds == wanted.mtime.seconds
         };
         let by_name = || {
             let near = files.iter().filter_map(|found| Some((distance(&found.0, name)?, found)));
@@ -305,15 +318,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         files.iter().find(is_it).or_else(by_name).map(|(_, found)| found.clone())
     }
 
-    fn files_in(&self, directory: &(Tree, Vec<u8>)) -> Vec<(Vec<u8>, Attributes)> {
+    fn files_in(&self, directory: &(Tree, Vec<u8>)) -> Vec<(Vec<u8>, Found)> {
         let found = self.in_basis(directory).ok().flatten();
-        let mut files = found.and_then(|found| self.into.target.list(found.object).ok()).unwrap_or_default();
+        let mut files = found.and_then(|found| self.into.target.list(&found.node).ok()).unwrap_or_default();
         files.retain(|(name, found)| {
             let path = [&directory.1[..], b"/", name].concat();
             let path = path.strip_prefix(b"/").unwrap_or(&path);
-            found.kind() == FileKind::File
-                && found.size > 0
-                && self.into.target.is_old(found.object)
+            found.is_file()
+                && found.metadata.size > 0
+                && self.into.target.is_old(&found.node)
                 && !self.into.hidden.hides(path, false)
         });
         files

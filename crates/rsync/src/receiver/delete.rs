@@ -3,16 +3,16 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use snowmelt_zpl::{Attributes, FileKind, SetAttributes, SetTime};
+use snowmelt_zpl::{SetAttributes, SetTime};
 
-use super::Receiver;
 use super::attributes::timestamp;
+use super::{OWNER, Receiver};
 use crate::daemon::{DELETED, Event};
 use crate::error::Result;
 use crate::filter::{Scope, Subject};
 use crate::options::Delete;
 use crate::scan::IO_ERROR_GENERAL;
-use crate::source::dataset::metadata_of;
+use crate::target::{AsSource, Found, Node};
 use crate::wire::Tag;
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
@@ -39,11 +39,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let name = self.list[index as usize].name.clone();
         let path = self.directory_below(&name);
         let found = match self.into.target.stat(&path) {
-            Ok(Some(found)) if found.kind() == FileKind::Directory => found,
+            Ok(Some(found)) if found.is_dir() => found,
             _ => return Ok(()),
         };
-        for (child, attributes) in self.deletable(&name, found.object)? {
-            let is_dir = attributes.kind() == FileKind::Directory;
+        for (child, attributes) in self.deletable(&name, &found.node)? {
+            let is_dir = attributes.is_dir();
             if self.list.has(index, &child) {
                 continue;
             }
@@ -52,7 +52,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             } else if !self.options.dry_run || !is_dir {
                 self.delete(&child, &attributes)?;
             } else {
-                self.empty(&child, attributes.object)?;
+                self.empty(&child, &attributes.node)?;
                 self.deleted_one(&child, &attributes)?;
             }
         }
@@ -69,9 +69,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let before = self.into.target.stat(above).ok().flatten();
             self.delete(&name, &found)?;
             if let Some(before) = before.filter(|_| self.keeps_dir_times()) {
-                let mtime = Some(SetTime::To(timestamp(metadata_of(&before).mtime)));
+                let mtime = Some(SetTime::To(timestamp(before.metadata.mtime)));
                 let set = SetAttributes { mtime, ..SetAttributes::default() };
-                if let Err(error) = self.into.target.set_attributes(before.object, &set) {
+                if let Err(error) = self.into.target.set_attributes(&before.node, &set) {
                     self.failed("set times on", above, &error)?;
                 }
             }
@@ -89,9 +89,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What is in a directory, last names first, but for what rules protect.
-    fn deletable(&mut self, directory: &[u8], object: u64) -> Result<Vec<(Vec<u8>, Attributes)>> {
+    fn deletable(&mut self, directory: &[u8], node: &Node) -> Result<Vec<(Vec<u8>, Found)>> {
         let scope = self.scope(directory)?;
-        let mut found = match self.into.target.list(object) {
+        let mut found = match self.into.target.list(node) {
             Ok(found) => found,
             Err(error) => {
                 self.failed("opendir", &self.directory_below(directory), &error)?;
@@ -106,7 +106,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut deletable = Vec::new();
         for (child, attributes) in names {
             let full = self.path_below(&child);
-            let is_dir = attributes.kind() == FileKind::Directory;
+            let is_dir = attributes.is_dir();
             let subject = Subject { path: &child, full: &full, is_dir };
             if !self.filter.excludes(subject, scope.as_ref())? && !self.into.hidden.hides(&full, is_dir) {
                 deletable.push((child, attributes));
@@ -125,19 +125,19 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         let full = self.directory_below(directory);
         let parent = match directory.iter().rposition(|byte| *byte == b'/') {
-            _ if directory == b"." => self.filter.enter_above(&self.into.target, &full)?,
+            _ if directory == b"." => self.filter.enter_above(&AsSource(&*self.into.target), &full)?,
             Some(at) => self.scope(&directory[..at])?,
             None => self.scope(b".")?,
         };
-        let scope = self.filter.enter(parent.as_ref(), &self.into.target, &full)?;
+        let scope = self.filter.enter(parent.as_ref(), &AsSource(&*self.into.target), &full)?;
         self.scopes.insert(directory.to_vec(), scope.clone());
         Ok(scope)
     }
 
     /// Deletes a file, or a directory with all that may be deleted in it. Says whether it is gone.
-    pub(super) fn delete(&mut self, name: &[u8], attributes: &Attributes) -> Result<bool> {
-        let is_dir = attributes.kind() == FileKind::Directory;
-        if is_dir && !self.empty(name, attributes.object)? {
+    pub(super) fn delete(&mut self, name: &[u8], attributes: &Found) -> Result<bool> {
+        let is_dir = attributes.is_dir();
+        if is_dir && !self.empty(name, &attributes.node)? {
             return Ok(false);
         }
         let count = u64::from(self.deleted.files)
@@ -166,16 +166,17 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Deletes what is in a directory. Says whether nothing is left.
-    pub(super) fn empty(&mut self, name: &[u8], object: u64) -> Result<bool> {
-        let all = self.into.target.list(object).map_or(0, |all| all.len());
-        let deletable = self.deletable(name, object)?;
+    pub(super) fn empty(&mut self, name: &[u8], node: &Node) -> Result<bool> {
+        self.open_to_empty(node);
+        let all = self.into.target.list(node).map_or(0, |all| all.len());
+        let deletable = self.deletable(name, node)?;
         let mut is_empty = deletable.len() == all;
         for (child, attributes) in deletable {
             is_empty &= self.delete(&child, &attributes)?;
         }
         // Backups may be there now.
         if is_empty && self.options.backup && !self.options.dry_run {
-            is_empty = self.into.target.list(object).is_ok_and(|all| all.is_empty());
+            is_empty = self.into.target.list(node).is_ok_and(|all| all.is_empty());
         }
         if !is_empty {
             let text = format!("cannot delete non-empty directory: {}\n", String::from_utf8_lossy(name));
@@ -184,23 +185,37 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(is_empty)
     }
 
-    fn deleted_one(&mut self, name: &[u8], attributes: &Attributes) -> Result<()> {
-        let count = match attributes.kind() {
-            FileKind::Directory => &mut self.deleted.dirs,
-            FileKind::Symlink => &mut self.deleted.links,
-            FileKind::CharDevice | FileKind::BlockDevice => &mut self.deleted.devices,
-            FileKind::Fifo | FileKind::Socket => &mut self.deleted.specials,
-            _ => &mut self.deleted.files,
+    /// Who is not root can only empty what is open to its owner.
+    fn open_to_empty(&self, node: &Node) {
+        if !self.opens_directories() || self.options.dry_run {
+            return;
+        }
+        // If it cannot be opened, removing what is in it fails, and that is told.
+        let mode = self.into.target.metadata(node).map_or(OWNER, |found| found.mode & 0o7777);
+        if mode & OWNER != OWNER {
+            let set = SetAttributes { permissions: Some(mode | OWNER), ..SetAttributes::default() };
+            let _ = self.into.target.set_attributes(node, &set);
+        }
+    }
+
+    fn deleted_one(&mut self, name: &[u8], attributes: &Found) -> Result<()> {
+        let it = attributes.metadata;
+        let count = match () {
+            () if it.is_dir() => &mut self.deleted.dirs,
+            () if it.is_symlink() => &mut self.deleted.links,
+            () if it.is_device() => &mut self.deleted.devices,
+            () if it.is_special() => &mut self.deleted.specials,
+            () => &mut self.deleted.files,
         };
         *count += 1;
-        let (path, metadata) = (&self.path_below(name), metadata_of(attributes));
+        let (path, metadata) = (&self.path_below(name), attributes.metadata);
         if let Some(on_event) = self.into.terms.on_event {
             let (bytes, sums, digest, flags) = (0, 0, &[][..], 0);
             on_event(&Event { operation: DELETED, path, name, metadata, bytes, sums, digest, flags });
         }
         self.summary.deleted += 1;
         let mut told = name.to_vec();
-        if attributes.kind() == FileKind::Directory {
+        if attributes.is_dir() {
             told.push(0);
         }
         Ok(self.writer.message(Tag::Deleted, &told)?)

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{Attributes, FileKind, NewKind};
+use snowmelt_zpl::NewKind;
 
 use super::basis::Elsewhere;
 use super::links::{Group, Leader};
@@ -14,14 +14,12 @@ use crate::client::itemize;
 use crate::error::Result;
 use crate::filter::Subject;
 use crate::options::Delete;
-use crate::source::dataset::metadata_of;
 use crate::source::{Metadata, Time, kind};
+use crate::target::{Found, Node};
 use crate::wire::{Ndx, Tag, WriteWire};
 
 /// Bytes of a file read at once.
 const CHUNK: usize = 256 << 10;
-/// Permissions of what is new where the client's do not count: those of an umask of 022.
-const NEW_MASK: u32 = 0o755;
 
 /// Bits of a request, which the client shows as itemized changes.
 pub(crate) mod item {
@@ -83,11 +81,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
         let is_early = is_dir && self.made_early.remove(&self.list[index as usize].name);
         let made = found.take_if(|_| is_early);
-        let found_dir = found.as_ref().is_some_and(|found| found.kind() == FileKind::Directory);
+        let found_dir = found.as_ref().is_some_and(|found| found.is_dir());
         if found.is_some() && self.options.ignore_existing && !(is_dir && found_dir) {
             return self.skip(index);
         }
-        self.settle_mode(index, found.as_ref());
+        self.settle_mode(index, &path, found.as_ref());
         match self.list[index as usize].metadata.kind() {
             kind::DIRECTORY => self.directory(index, &path, found, made),
             _ if self.is_follower(index) => self.follow(index),
@@ -97,7 +95,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What is at a path. When nothing is changed, a directory on the way may still be something else.
-    fn find(&self, path: &[u8]) -> io::Result<Option<Attributes>> {
+    fn find(&self, path: &[u8]) -> io::Result<Option<Found>> {
         match self.into.target.stat(path) {
             Err(error) if self.options.dry_run && error.kind() == io::ErrorKind::NotADirectory => Ok(None),
             found => found,
@@ -105,15 +103,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// An argument that there is not at the sender: it goes here too, if no rule protects it.
-    fn missing(&mut self, index: u32, path: &[u8], found: Option<&Attributes>) -> Result<()> {
+    fn missing(&mut self, index: u32, path: &[u8], found: Option<&Found>) -> Result<()> {
         let Some(found) = found else { return Ok(()) };
         let name = self.list[index as usize].name.clone();
-        let is_dir = found.kind() == FileKind::Directory;
+        let is_dir = found.is_dir();
         if self.filter.excludes(Subject { path: &name, full: path, is_dir }, None)? {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(&name).into_owned();
-        if is_dir && !self.is_recursive() && !self.is_empty_dir(&shown, found.object)? {
+        if is_dir && !self.is_recursive() && !self.is_empty_dir(&shown, &found.node)? {
             return Ok(());
         }
         self.delete(&name, found).map(drop)
@@ -149,7 +147,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         match found {
             None if self.options.existing => return Ok(()),
             Some(_) if self.options.ignore_existing => return Ok(()),
-            Some(found) if found.kind() == FileKind::Directory => return Ok(()),
+            Some(found) if found.is_dir() => return Ok(()),
             Some(other) if !self.make_room(index, path, &other)? => return self.leave_out(index),
             _ => {}
         }
@@ -162,9 +160,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Where permissions are not to be the client's, they are those that there are; this side may have them be others still.
-    fn settle_mode(&mut self, index: u32, found: Option<&Attributes>) {
+    fn settle_mode(&mut self, index: u32, path: &[u8], found: Option<&Found>) {
         if !self.options.perms {
-            self.keep_mode(index, found);
+            self.keep_mode(index, path, found);
         }
         let one = &mut self.list[index as usize].metadata;
         if let Some(chmod) = self.into.terms.chmod.filter(|_| !one.is_symlink()) {
@@ -172,11 +170,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    fn keep_mode(&mut self, index: u32, found: Option<&Attributes>) {
+    fn keep_mode(&mut self, index: u32, path: &[u8], found: Option<&Found>) {
+        let above = path.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |at| &path[..at]);
+        let mask = self.into.target.new_mask(above);
         let one = &mut self.list[index as usize].metadata;
-        let is_same_kind = |found: &&Attributes| (found.kind() == FileKind::Directory) == one.is_dir();
+        let is_same_kind = |found: &&Found| (found.is_dir()) == one.is_dir();
         let permissions = match found.filter(is_same_kind) {
-            None => one.mode & NEW_MASK,
+            None => one.mode & mask,
             Some(found) => {
                 let has = found.permissions();
                 match (self.options.executability && one.is_file(), one.mode & 0o111 != 0, has & 0o111 != 0) {
@@ -194,11 +194,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         &mut self,
         index: u32,
         path: &[u8],
-        mut found: Option<Attributes>,
-        made: Option<Attributes>,
+        mut found: Option<Found>,
+        made: Option<Found>,
     ) -> Result<()> {
         let dry_run = self.options.dry_run;
-        if let Some(other) = found.take_if(|found| found.kind() != FileKind::Directory)
+        if let Some(other) = found.take_if(|found| !found.is_dir())
             && !self.make_room(index, path, &other)?
         {
             return self.leave_out(index);
@@ -244,13 +244,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// A symbolic link, device, fifo or socket.
-    fn node(&mut self, index: u32, path: &[u8], found: Option<Attributes>) -> Result<()> {
+    fn node(&mut self, index: u32, path: &[u8], found: Option<Found>) -> Result<()> {
         let one = self.list[index as usize].clone();
         let it = one.metadata;
+        let makes_devices = self.options.devices && self.into.target.is_privileged();
         let new = match (it.kind(), &one.target) {
             (kind::SYMLINK, Some(target)) if self.options.links => NewKind::Symlink(target),
-            (kind::CHAR_DEVICE, _) if self.options.devices => NewKind::CharDevice(it.rdev.0, it.rdev.1),
-            (kind::BLOCK_DEVICE, _) if self.options.devices => NewKind::BlockDevice(it.rdev.0, it.rdev.1),
+            (kind::CHAR_DEVICE, _) if makes_devices => NewKind::CharDevice(it.rdev.0, it.rdev.1),
+            (kind::BLOCK_DEVICE, _) if makes_devices => NewKind::BlockDevice(it.rdev.0, it.rdev.1),
             (kind::FIFO, _) if self.options.specials => NewKind::Fifo,
             (kind::SOCKET, _) if self.options.specials => NewKind::Socket,
             _ => {
@@ -264,7 +265,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         {
             return self.skip(index);
         }
-        let same_kind = found.as_ref().filter(|found| metadata_of(found).kind() == it.kind());
+        let same_kind = found.as_ref().filter(|found| found.metadata.kind() == it.kind());
         let is_same = same_kind.is_some_and(|found| self.is_same_node(index, found));
         if let (true, Some(found)) = (is_same, &found) {
             self.report(index, Some(found), 0)?;
@@ -272,7 +273,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 self.settle_attributes(index, path, found, true)?;
             }
             self.came(index);
-            return self.settle_links(index, Leader::Done(found.object));
+            return self.settle_links(index, Leader::Done(found.node.clone()));
         }
         let mut shown = same_kind.cloned();
         let mut is_told = true;
@@ -283,7 +284,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 (Elsewhere::Nothing, _) => {}
             }
         }
-        if let Some(other) = &found
+        let replaces = found.as_ref().is_some_and(|found| self.replaces(found));
+        if let Some(other) = found.as_ref().filter(|_| !replaces)
             && !self.make_room(index, path, other)?
         {
             return self.skip(index);
@@ -291,7 +293,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let is_copy = shown.as_ref().is_some_and(|other| self.is_all_the_same(index, other));
         let flags = if is_copy { item::LOCAL_CHANGE } else { item::LOCAL_CHANGE | item::CHANGE };
         if !self.options.dry_run {
-            let made = match self.into.target.create(path, new, it.mode & 0o7777) {
+            let made = match self.make_node(index, path, new, replaces)? {
                 Ok(made) => made,
                 Err(error) => {
                     let what = if it.is_symlink() { "symlink" } else { "mknod" };
@@ -299,12 +301,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     return self.skip(index);
                 }
             };
-            self.settle_attributes(index, path, &made, true)?;
             if is_told {
                 self.report(index, shown.as_ref(), flags)?;
             }
             self.came(index);
-            return self.settle_links(index, Leader::Done(made.object));
+            return self.settle_links(index, Leader::Done(made));
         }
         if is_told {
             self.report(index, shown.as_ref(), flags)?;
@@ -312,16 +313,37 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.skip(index)
     }
 
+    /// Makes a symbolic link, device, fifo or socket with its attributes.
+    fn make_node(
+        &mut self,
+        index: u32,
+        path: &[u8],
+        new: NewKind<'_>,
+        replaces: bool,
+    ) -> Result<io::Result<Node>> {
+        let permissions = self.list[index as usize].metadata.mode & 0o7777;
+        let made = match replaces {
+            true => self.into.target.create_temporary(path, None, new, permissions),
+            false => self.into.target.create(path, new, permissions),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.settle_attributes(index, path, &made, true)?;
+        Ok(if replaces { self.put_in_place(&made.node, path) } else { Ok(made.node) })
+    }
+
     /// Whether a link leads where it should, or a device is the one that it should be.
-    pub(super) fn is_same_node(&self, index: u32, found: &Attributes) -> bool {
+    pub(super) fn is_same_node(&self, index: u32, found: &Found) -> bool {
         let one = &self.list[index as usize];
         match one.metadata.is_symlink() {
-            true => self.into.target.read_link(found.object).ok() == one.target,
-            false => !one.metadata.is_device() || metadata_of(found).rdev == one.metadata.rdev,
+            true => self.into.target.read_link(&found.node).ok() == one.target,
+            false => !one.metadata.is_device() || found.metadata.rdev == one.metadata.rdev,
         }
     }
 
-    fn file(&mut self, index: u32, path: &[u8], mut found: Option<Attributes>) -> Result<()> {
+    fn file(&mut self, index: u32, path: &[u8], mut found: Option<Found>) -> Result<()> {
         let it = self.list[index as usize].metadata;
         let is_too = |limit: Option<u64>, is_too: fn(&u64, &u64) -> bool| {
             limit.is_some_and(|limit| is_too(&it.size, &limit))
@@ -329,13 +351,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if is_too(self.options.max_size, u64::gt) || is_too(self.options.min_size, u64::lt) {
             return self.skip(index);
         }
-        if let Some(other) = found.take_if(|found| found.kind() != FileKind::File)
+        if let Some(other) = found.take_if(|found| !found.is_file())
+            && !(self.writes_aside() && self.replaces(&other))
             && !self.make_room(index, path, &other)?
         {
             return self.skip(index);
         }
         if let Some(found) = found.as_ref().filter(|_| self.options.update) {
-            let newer_by = metadata_of(found).mtime.seconds.saturating_sub(it.mtime.seconds);
+            let newer_by = found.metadata.mtime.seconds.saturating_sub(it.mtime.seconds);
             if newer_by > -self.options.modify_window.max(0) {
                 return self.skip(index);
             }
@@ -352,9 +375,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                     self.settle_attributes(index, path, found, true)?;
                 }
                 self.came(index);
-                return self.settle_links(index, Leader::Done(found.object));
+                return self.settle_links(index, Leader::Done(found.node.clone()));
             }
-            if self.options.append > 0 && found.size >= it.size {
+            if self.options.append > 0 && found.metadata.size >= it.size {
                 return self.skip(index);
             }
         }
@@ -367,25 +390,24 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Whether a file's content is taken to be what the sender has.
-    pub(super) fn is_unchanged(&mut self, index: u32, found: &Attributes) -> Result<bool> {
+    pub(super) fn is_unchanged(&mut self, index: u32, found: &Found) -> Result<bool> {
         let one = &self.list[index as usize];
-        if found.size != one.metadata.size {
+        if found.metadata.size != one.metadata.size {
             return Ok(false);
         }
         if let Some(digest) = one.digest.clone() {
             return Ok(self.digest(found).ok() == Some(digest));
         }
-        let is_same_time =
-            self.is_same_time(metadata_of(found).mtime, self.list[index as usize].metadata.mtime);
+        let is_same_time = self.is_same_time(found.metadata.mtime, self.list[index as usize].metadata.mtime);
         Ok(self.options.size_only || !self.options.ignore_times && is_same_time)
     }
 
-    fn digest(&mut self, found: &Attributes) -> io::Result<Vec<u8>> {
+    fn digest(&mut self, found: &Found) -> io::Result<Vec<u8>> {
         let mut sum = FileSum::new(self.agreed.list_sum);
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
-        while at < found.size {
-            let len = self.into.target.read(found.object, at, &mut buffer)?;
+        while at < found.metadata.size {
+            let len = self.into.target.read(&found.node, at, &mut buffer)?;
             if len == 0 {
                 break;
             }
@@ -409,8 +431,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     pub(super) fn request_content(
         &mut self,
         index: u32,
-        found: Option<&Attributes>,
-        basis: Option<&Attributes>,
+        found: Option<&Found>,
+        basis: Option<&Found>,
     ) -> Result<()> {
         // What is appended to is the file itself.
         let is_elsewhere = || self.into.target.stat(&self.path_of(index)).is_ok_and(|found| found.is_none());
@@ -424,8 +446,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut basis = None;
         if !self.options.dry_run {
             basis = self.basis(like);
-            match basis {
-                Some((object, size, blocks)) => self.send_sums((object, size), blocks)?,
+            match &basis {
+                Some((node, size, blocks)) => self.send_sums((node, *size), *blocks)?,
                 None => Blocks::default().write_head(self.writer)?,
             }
         }
@@ -443,17 +465,18 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What the sender is told of a file that is there.
-    fn basis(&self, found: Option<&Attributes>) -> Option<(u64, u64, Blocks)> {
-        let found = found.filter(|found| self.into.target.is_old(found.object))?;
+    fn basis(&self, found: Option<&Found>) -> Option<(Node, u64, Blocks)> {
+        let found = found.filter(|found| self.into.target.is_old(&found.node))?;
         let is_whole = self.options.whole_file && self.options.append == 0;
         if is_whole || self.is_second || self.agreed.sums.algorithm == Algorithm::None {
             return None;
         }
-        let blocks = Blocks::of(found.size, self.options.block_len, self.agreed.sums.algorithm.len());
-        (blocks.count > 0).then_some((found.object, found.size, blocks))
+        let blocks =
+            Blocks::of(found.metadata.size, self.options.block_len, self.agreed.sums.algorithm.len());
+        (blocks.count > 0).then_some((found.node.clone(), found.metadata.size, blocks))
     }
 
-    fn send_sums(&mut self, file: (u64, u64), blocks: Blocks) -> Result<()> {
+    fn send_sums(&mut self, file: (&Node, u64), blocks: Blocks) -> Result<()> {
         blocks.write_head(self.writer)?;
         if self.options.append > 0 {
             return Ok(());
@@ -478,7 +501,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Tells the sender of what is done here, if there is something to tell.
-    pub(super) fn report(&mut self, index: u32, found: Option<&Attributes>, flags: u16) -> Result<()> {
+    pub(super) fn report(&mut self, index: u32, found: Option<&Found>, flags: u16) -> Result<()> {
         let flags = flags | self.differences(index, found, flags);
         match flags & !item::INSIGNIFICANT != 0 || self.tells_all() {
             true => self.announce(index, flags, None),
@@ -518,12 +541,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// In what a file differs from what is to be.
-    pub(super) fn differences(&self, index: u32, found: Option<&Attributes>, flags: u16) -> u16 {
+    pub(super) fn differences(&self, index: u32, found: Option<&Found>, flags: u16) -> u16 {
         let one = &self.list[index as usize];
         let it = &one.metadata;
         let xattrs = if self.xattrs_differ(one, found) { item::XATTRS } else { 0 };
         let Some(found) = found else { return item::NEW | xattrs };
-        let has: Metadata = metadata_of(found);
+        let has: Metadata = found.metadata;
         let keeps_time = self.options.times
             && !(it.is_dir() && self.options.omit_dir_times)
             && !(it.is_symlink() && self.options.omit_link_times);
@@ -545,7 +568,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             (item::ATIME, atime),
             (item::PERMISSIONS, permissions),
             (item::OWNER, self.keeps_owner() && has.uid != it.uid),
-            (item::GROUP, self.keeps_group() && has.gid != it.gid),
+            (item::GROUP, self.keeps_group(it.gid) && has.gid != it.gid),
             (item::ACL, self.acls_differ(one, found)),
         ]
         .into_iter()
@@ -554,8 +577,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Removes what is in the way of something of another kind; says whether that could be.
-    fn make_room(&mut self, index: u32, path: &[u8], other: &Attributes) -> Result<bool> {
-        let is_dir = other.kind() == FileKind::Directory;
+    fn make_room(&mut self, index: u32, path: &[u8], other: &Found) -> Result<bool> {
+        let is_dir = other.is_dir();
         // Where links to directories are kept, the path may be outside of the transfer.
         let name = match self.single {
             Some(_) => path.to_vec(),
@@ -564,8 +587,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let shown = String::from_utf8_lossy(&name).into_owned();
         let is_empty = match (is_dir, self.is_recursive()) {
             (false, _) => true,
-            (true, true) => self.empty(&name, other.object)?,
-            (true, false) => self.is_empty_dir(&shown, other.object)?,
+            (true, true) => self.empty(&name, &other.node)?,
+            (true, false) => self.is_empty_dir(&shown, &other.node)?,
         };
         if is_empty && self.options.dry_run {
             return Ok(true);
@@ -593,8 +616,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Whether nothing is in a directory; else tells that it stays.
-    fn is_empty_dir(&mut self, shown: &str, object: u64) -> Result<bool> {
-        let is_empty = self.into.target.list(object).is_ok_and(|all| all.is_empty());
+    fn is_empty_dir(&mut self, shown: &str, node: &Node) -> Result<bool> {
+        let is_empty = self.into.target.list(node).is_ok_and(|all| all.is_empty());
         if !is_empty {
             let text = format!("cannot delete non-empty directory: {shown}\n");
             self.writer.message(Tag::Info, text.as_bytes())?;
@@ -630,7 +653,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let is_there = |index: &u32| {
             let it = &self.list[*index as usize].metadata;
             let found = self.into.target.stat(&self.path_of(*index)).ok().flatten();
-            found.is_some_and(|found| metadata_of(&found).kind() == it.kind() && found.size == it.size)
+            found.is_some_and(|found| found.metadata.kind() == it.kind() && found.metadata.size == it.size)
         };
         members.iter().copied().filter(|index| *index >= first).find(is_there)
     }
@@ -657,9 +680,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 self.list.hold(index);
                 Ok(())
             }
-            Leader::Done(object) => {
-                let name = group.name.clone();
-                self.link(index, &name, object)
+            Leader::Done(ref node) => {
+                let (name, node) = (group.name.clone(), node.clone());
+                self.link(index, &name, &node)
             }
             Leader::Failed => Ok(()),
         }
@@ -675,11 +698,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let waiting = std::mem::take(&mut group.waiting);
         group.members = Vec::new();
         group.name.clone_from(&one.name);
-        group.state = state;
+        group.state = state.clone();
         let name = one.name.clone();
         for follower in waiting {
-            if let Leader::Done(object) = state {
-                self.link(follower, &name, object)?;
+            if let Leader::Done(node) = &state {
+                self.link(follower, &name, node)?;
             }
             self.list.release(follower);
         }
@@ -687,19 +710,19 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// Makes a name a link to the one that has the content.
-    fn link(&mut self, index: u32, leader: &[u8], object: u64) -> Result<()> {
+    fn link(&mut self, index: u32, leader: &[u8], node: &Node) -> Result<()> {
         let path = self.path_of(index);
         let found = match self.find(&path) {
             Ok(found) => found,
             Err(error) => return self.failed("link", &path, &error),
         };
-        if found.as_ref().is_some_and(|found| found.object == object) {
+        if found.as_ref().is_some_and(|found| found.node == *node) {
             self.came(index);
             return Ok(());
         }
         let (like, is_told) = match &found {
             Some(_) => (found.clone(), true),
-            None => self.link_elsewhere_too(index, object)?,
+            None => self.link_elsewhere_too(index, node)?,
         };
         let flags = item::LOCAL_CHANGE | item::NAME_FOLLOWS;
         let flags = flags | self.differences(index, like.as_ref(), flags) & !item::XATTRS;
@@ -709,12 +732,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if self.options.dry_run {
             return Ok(());
         }
-        if let Some(other) = &found
+        if let Some(other) = found.as_ref().filter(|found| !self.replaces(found))
             && !self.make_room(index, &path, other)?
         {
             return Ok(());
         }
-        match self.into.target.link(object, &path) {
+        match self.link_to(node, &path) {
             Ok(()) => {
                 self.came(index);
                 Ok(())

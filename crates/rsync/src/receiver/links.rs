@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 
 use crate::flist::Received;
+use crate::target::Node;
 
 /// Memory that a group takes, about.
 pub(super) const GROUP_BYTES: u64 = 200;
 
 /// What became of the name that gets the content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Leader {
     /// Not yet known.
     Awaited,
-    /// This object is it.
-    Done(u64),
+    /// This node is it.
+    Done(Node),
     /// There is none.
     Failed,
 }

@@ -4,6 +4,7 @@
 //! [`QueueWriter`](crate::wire::QueueWriter).
 
 mod answer;
+mod aside;
 mod attributes;
 mod backup;
 mod basis;
@@ -16,11 +17,12 @@ mod partial;
 mod place;
 mod sums;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use snowmelt_zpl::{Attributes, SetAttributes, SetTime};
+use snowmelt_zpl::{SetAttributes, SetTime};
 
 use crate::chmod::Chmod;
 use crate::client::Told;
@@ -34,13 +36,13 @@ use crate::names::Names;
 use crate::options::{Delete, Options};
 use crate::scan::{Called, IO_ERROR_GENERAL, MUNGED, error_text};
 use crate::sender::{Agreed, Summary};
-use crate::source::dataset::metadata_of;
-use crate::target::{Target, Tree};
+use crate::target::{Found, Node, Target, Tree};
 use crate::token::TokenReader;
 use crate::wire::{MuxReader, MuxWriter, Ndx, NdxReader, NdxWriter, ReadWire, Tag, WriteWire};
 use files::Files;
 pub(crate) use generate::item;
 use links::{GROUP_BYTES, Links};
+pub(crate) use partial::DELAYED_DIR;
 use sums::Blocks;
 
 /// Requests that are on their way, and bytes of them.
@@ -52,6 +54,9 @@ const TOGETHER: usize = 64;
 
 /// Files that are to be known when links are looked for; senders tell of twice as many beyond where the receiver is.
 const LINKS_LOOKAHEAD: usize = 500;
+
+/// All permissions of the owner.
+const OWNER: u32 = 0o700;
 
 /// Stopped by `--max-delete`.
 pub const IO_ERROR_DELETE_LIMIT: u32 = 4;
@@ -69,8 +74,8 @@ enum Asked {
 struct Pending {
     index: u32,
     flags: u16,
-    /// The file's blocks that the sender was told, of this object.
-    basis: Option<(u64, u64, Blocks)>,
+    /// The file's blocks that the sender was told, of this node.
+    basis: Option<(Node, u64, Blocks)>,
     /// Bytes that were sent before the request.
     sent: u64,
     /// It did not arrive right the first time.
@@ -80,13 +85,14 @@ struct Pending {
 /// Files that one of a directory may be like, with their names.
 struct Nearby {
     directory: Vec<u8>,
-    files: Vec<(Vec<u8>, Attributes)>,
+    files: Vec<(Vec<u8>, Found)>,
 }
 
 /// A file that is being written.
 struct Writing {
+    index: u32,
     path: Vec<u8>,
-    object: u64,
+    node: Node,
     was: Was,
     /// How far it came before the connection broke, and whether anything of that was sent.
     end: u64,
@@ -98,10 +104,12 @@ enum Was {
     Nothing,
     /// The file itself.
     Itself,
+    /// What it was is untouched: this has a temporary name.
+    Aside,
     /// What is here now.
     At(Vec<u8>),
-    /// A name of this object, which has others.
-    Name(u64),
+    /// A name of this node, which has others.
+    Name(Node),
 }
 
 /// What was deleted.
@@ -116,8 +124,8 @@ struct Deleted {
 
 /// What a receiver writes to, and how that is called.
 pub struct Into<'a> {
-    /// The dataset.
-    pub target: Target<'a>,
+    /// A dataset, or a directory.
+    pub target: Box<dyn Target + 'a>,
     /// The path in it that the client gave.
     pub path: Vec<u8>,
     /// How paths are told.
@@ -144,6 +152,8 @@ pub struct Terms<'a> {
     pub chmod: Option<&'a Chmod>,
     /// Targets of symbolic links are made harmless.
     pub munged: bool,
+    /// Where temporary files are made, unless the client names a directory.
+    pub temp_dir: Option<&'a [u8]>,
     /// Is told what is done.
     pub on_event: Option<&'a OnEvent<'a>>,
 }
@@ -183,6 +193,12 @@ pub struct Receiver<'a, R, W: Write> {
     told_deletes_off: bool,
     scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
     writing: Option<Writing>,
+    /// Files that get their places in the end.
+    delayed: Vec<aside::Delayed>,
+    /// Where temporary files are made, if not beside what they are to become.
+    temp_dir: Option<Vec<u8>>,
+    /// Where paths that the client has named lead.
+    named: RefCell<HashMap<Vec<u8>, Vec<u8>>>,
     /// Where files may be that are not where they should be.
     basis_dirs: Vec<(Tree, Vec<u8>)>,
     /// The files of a directory, for those of like names.
@@ -237,6 +253,9 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             told_deletes_off: false,
             scopes: HashMap::new(),
             writing: None,
+            delayed: Vec::new(),
+            temp_dir: None,
+            named: RefCell::default(),
             basis_dirs: Vec::new(),
             similar_in: None,
             came: Vec::new(),
@@ -262,7 +281,9 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         match self.transfer() {
             Ok(()) => self.conclude(),
             Err(error) => {
-                if matches!(error, RsyncError::Connection(_) | RsyncError::PeerExit { .. }) {
+                // What is not staged stays as it is now, whatever failed.
+                let is_cut_off = matches!(error, RsyncError::Connection(_) | RsyncError::PeerExit { .. });
+                if is_cut_off || !self.into.target.is_staged() {
                     self.keep_what_came();
                 }
                 Err(error)
@@ -283,6 +304,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             self.take_answer()?;
         }
         self.place()?;
+        self.find_temp_dir()?;
         self.find_basis_dirs()?;
         if self.options.delete == Delete::Before {
             self.delete_pass()?;
@@ -291,8 +313,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         self.end_phase()?;
         self.ask_again()?;
         self.end_phase()?;
+        self.place_delayed()?;
         if self.agreed.protocol >= 29 {
-            // Files come into their places when they arrive: nothing is delayed.
             self.end_phase()?;
         }
         if self.client.is_some() {
@@ -498,12 +520,12 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// Whether the owner of files is to be the list's.
     fn keeps_owner(&self) -> bool {
-        self.options.owner || self.into.terms.uid.is_some()
+        self.options.owner && self.into.target.is_privileged() || self.into.terms.uid.is_some()
     }
 
-    /// Whether the group of files is to be the list's.
-    fn keeps_group(&self) -> bool {
-        self.options.group || self.into.terms.gid.is_some()
+    /// Whether the group of a file is to be the list's.
+    fn keeps_group(&self, gid: u32) -> bool {
+        self.options.group && self.into.target.can_give_to(gid) || self.into.terms.gid.is_some()
     }
 
     /// Directories that nothing but directories is in do not count.
@@ -571,6 +593,10 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     /// Without room nothing can go on.
     fn check_room(&self, path: &[u8], error: &io::Error) -> Result<()> {
         use rustix::io::Errno;
+        // In a directory something else may go well still, as with rsync.
+        if !self.into.target.is_staged() {
+            return Ok(());
+        }
         let ends = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::IO];
         if !ends.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) {
             return Ok(());
@@ -595,16 +621,27 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         times && !omit_dir_times && !dry_run && self.single.is_none()
     }
 
+    /// Whether directories that are worked in have all permissions for their owner meanwhile: who is not root needs them.
+    fn opens_directories(&self) -> bool {
+        !self.into.target.is_staged() && !self.into.target.is_privileged()
+    }
+
     fn touch_up_one(&mut self, path: &[u8], directory: &Received) -> Result<()> {
-        if !self.keeps_dir_times() {
+        let mode = directory.metadata.mode & 0o7777;
+        let was_opened = self.opens_directories() && mode & OWNER != OWNER;
+        if self.options.dry_run || self.single.is_some() || !(self.keeps_dir_times() || was_opened) {
             return Ok(());
         }
         let wanted = directory.metadata.mtime;
         let Ok(Some(found)) = self.into.target.stat(path) else { return Ok(()) };
-        if metadata_of(&found).is_dir() && metadata_of(&found).mtime != wanted {
-            let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
-            let set = SetAttributes { mtime, ..SetAttributes::default() };
-            if let Err(error) = self.into.target.set_attributes(found.object, &set) {
+        let differs = self.keeps_dir_times() && found.metadata.mtime != wanted;
+        let set = SetAttributes {
+            mtime: differs.then(|| SetTime::To(attributes::timestamp(wanted))),
+            permissions: (was_opened && found.permissions() == mode | OWNER).then_some(mode),
+            ..SetAttributes::default()
+        };
+        if found.is_dir() && set != SetAttributes::default() {
+            if let Err(error) = self.into.target.set_attributes(&found.node, &set) {
                 self.failed("set times on", path, &error)?;
             }
         }
@@ -639,14 +676,15 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     /// What was written of a file goes, and what there was before comes back.
     fn undo(&self, writing: &Writing) -> io::Result<()> {
-        let target = &self.into.target;
+        let target = &*self.into.target;
         match &writing.was {
-            Was::Itself => target.restore(writing.object),
+            Was::Itself => target.restore(&writing.node),
             Was::Nothing => target.remove(&writing.path, false),
+            Was::Aside => target.remove(writing.node.way().unwrap_or_default(), false),
             Was::At(backup) => target.rename(backup, &writing.path),
-            Was::Name(object) => {
+            Was::Name(node) => {
                 target.remove(&writing.path, false)?;
-                target.link(*object, &writing.path)
+                target.link(node, &writing.path)
             }
         }
     }

@@ -2,15 +2,18 @@
 
 use std::io::{self, Read, Write};
 
-use snowmelt_zpl::{Attributes, FileKind, NewKind, SetAttributes, SetTime};
+use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
 
 use super::{Receiver, Was, Writing};
 use crate::scan::clean;
+use crate::target::{Found, Node};
 
 /// Permissions of what is kept in a directory, and of that: nobody else's business.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 const CHUNK: usize = 1 << 20;
+/// Where files wait until all have come, unless the client names a directory.
+pub(crate) const DELAYED_DIR: &[u8] = b".~tmp~";
 
 /// A path's directory, and its last name.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
@@ -22,18 +25,24 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Keeps what came of a file, as far as the client wishes; otherwise the file is as it was before.
-    pub(super) fn keep_partial(&self, writing: &Writing) -> io::Result<()> {
+    pub(super) fn keep_partial(&mut self, writing: &Writing) -> io::Result<()> {
         if self.options.inplace || self.options.append > 0 {
-            return self.mark(writing.object);
+            return self.mark(&writing.node);
         }
         if !self.options.partial || !writing.has_literal {
             return self.undo(writing);
         }
-        match &self.options.partial_dir {
+        match self.partial_dir() {
+            None if matches!(writing.was, Was::Aside) => {
+                self.into.target.truncate(&writing.node, writing.end)?;
+                self.dress_partial(writing)?;
+                self.mark(&writing.node)?;
+                self.put_in_place(&writing.node, &writing.path).map(drop)
+            }
             None => {
                 // No more than what came, so that it can be appended to.
-                self.into.target.truncate(writing.object, writing.end)?;
-                self.mark(writing.object)
+                self.into.target.truncate(&writing.node, writing.end)?;
+                self.mark(&writing.node)
             }
             Some(_) => {
                 let kept = self.move_aside(writing);
@@ -45,17 +54,48 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
+    /// The directory for what came of files, and for files that wait until all have come.
+    fn partial_dir(&self) -> Option<&[u8]> {
+        let delays = self.options.delay_updates && self.writes_aside();
+        self.options.partial_dir.as_deref().or(delays.then_some(DELAYED_DIR))
+    }
+
+    /// Where a file waits that has come, if it is to (`--delay-updates`).
+    pub(super) fn delayed_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        if self.options.delay_updates { self.partial_path(path) } else { None }
+    }
+
+    /// Makes the directory of a path in it.
+    pub(super) fn make_partial_dir(&self, partial: &[u8]) -> io::Result<()> {
+        let (directory, _) = split(partial);
+        if self.into.target.stat(directory)?.is_none() {
+            self.into.target.create(directory, NewKind::Directory, DIRECTORY_MODE)?;
+        }
+        Ok(())
+    }
+
+    /// Gives what came of a file the attributes of the file, but for its time. What cannot be given it goes without.
+    fn dress_partial(&mut self, writing: &Writing) -> io::Result<()> {
+        let metadata = self.into.target.metadata(&writing.node)?;
+        let has = Found { node: writing.node.clone(), metadata };
+        if self.list.get(writing.index).is_some() {
+            // The client is gone, and is not told.
+            let _ = self.settle_attributes(writing.index, &writing.path, &has, false);
+        }
+        Ok(())
+    }
+
     /// So that it is not taken for what it was to become.
-    fn mark(&self, object: u64) -> io::Result<()> {
+    fn mark(&self, node: &Node) -> io::Result<()> {
         let set = SetAttributes { mtime: Some(SetTime::To(<_>::default())), ..SetAttributes::default() };
-        self.into.target.set_attributes(object, &set)
+        self.into.target.set_attributes(node, &set)
     }
 
     /// Where what came of a file is kept, if not in its place: in a directory beside it, or in one of the dataset. Not where the module hides that.
     fn partial_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let (above, name) = split(path);
-        let directory = match self.options.partial_dir.as_deref()? {
-            absolute @ [b'/', ..] => clean(absolute).0,
+        let directory = match self.partial_dir()? {
+            absolute @ [b'/', ..] => self.beside(absolute),
             beside => clean(&[above, b"/", beside].concat()).0,
         };
         let partial =
@@ -65,22 +105,24 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     /// What came of a file in an earlier transfer.
-    pub(super) fn partial_of(&self, path: &[u8]) -> Option<Attributes> {
+    pub(super) fn partial_of(&self, path: &[u8]) -> Option<Found> {
         let found = self.into.target.stat(&self.partial_path(path)?).ok().flatten();
-        found.filter(|found| found.kind() == FileKind::File)
+        found.filter(|found| found.is_file())
     }
 
     /// Keeps what came in the directory for that; the file is as it was before.
-    fn move_aside(&self, writing: &Writing) -> io::Result<()> {
-        let target = &self.into.target;
+    fn move_aside(&mut self, writing: &Writing) -> io::Result<()> {
         let Some(partial) = self.partial_path(&writing.path) else { return self.undo(writing) };
-        let (directory, _) = split(&partial);
-        if target.stat(directory)?.is_none() {
-            target.create(directory, NewKind::Directory, DIRECTORY_MODE)?;
+        self.make_partial_dir(&partial)?;
+        if matches!(writing.was, Was::Aside) {
+            self.into.target.truncate(&writing.node, writing.end)?;
+            self.dress_partial(writing)?;
+            return self.into.target.publish(&writing.node, &partial, false).map(drop);
         }
+        let target = &*self.into.target;
         if matches!(writing.was, Was::Nothing) {
             target.rename(&writing.path, &partial)?;
-            return target.truncate(writing.object, writing.end);
+            return target.truncate(&writing.node, writing.end);
         }
         if target.stat(&partial)?.is_some() {
             target.remove(&partial, false)?;
@@ -90,14 +132,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let mut at = 0;
         while at < writing.end {
             let len = CHUNK.min(usize::try_from(writing.end - at).unwrap_or(CHUNK));
-            let read = target.read(writing.object, at, &mut buffer[..len])?;
+            let read = target.read(&writing.node, at, &mut buffer[..len])?;
             if read == 0 {
                 break;
             }
-            target.write(made.object, at, &buffer[..read])?;
+            target.write(&made.node, at, &buffer[..read])?;
             at += read as u64;
         }
-        target.truncate(made.object, writing.end)?;
+        target.truncate(&made.node, writing.end)?;
         self.undo(writing)
     }
 
@@ -107,17 +149,23 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             return;
         }
         let Some(partial) = self.partial_path(path) else { return };
-        let (directory, _) = split(&partial);
-        let dropped = self.into.target.remove(&partial, false).and_then(|()| {
-            let is_ours = self.options.partial_dir.as_ref().is_some_and(|name| !name.starts_with(b"/"));
-            let left = self.into.target.stat(directory)?.map(|found| self.into.target.list(found.object));
-            match left.transpose()? {
-                Some(left) if is_ours && left.is_empty() => self.into.target.remove(directory, true),
-                _ => Ok(()),
-            }
-        });
-        if let Err(error) = dropped {
-            tracing::warn!(%error, "what came of a file before is left");
+        match self.into.target.remove(&partial, false) {
+            Ok(()) => self.drop_partial_dir(&partial),
+            Err(error) => tracing::warn!(%error, "what came of a file before is left"),
+        }
+    }
+
+    /// Something has gone from a path in the directory for what came of files: if nothing else is there, that goes too.
+    pub(super) fn drop_partial_dir(&self, partial: &[u8]) {
+        let (directory, _) = split(partial);
+        if self.partial_dir().is_none_or(|name| name.starts_with(b"/")) {
+            return;
+        }
+        let left = self.into.target.stat(directory).ok().flatten();
+        if left.is_some_and(|found| self.into.target.list(&found.node).is_ok_and(|left| left.is_empty()))
+            && let Err(error) = self.into.target.remove(directory, true)
+        {
+            tracing::warn!(%error, "the directory for what came of files is left");
         }
     }
 }

@@ -7,7 +7,6 @@ use snowmelt_zpl::NewKind;
 use super::Receiver;
 use crate::error::{ExitCode, Result, RsyncError};
 use crate::scan::{clean, error_text};
-use crate::source::dataset::metadata_of;
 
 /// Permissions of a directory that the client's list does not tell of.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
@@ -19,6 +18,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let count = self.list.counting().take(2).count();
         // Not even whether it is there is told of what is in a hidden directory.
         self.refuse_hidden(&path, as_directory || count > 1)?;
+        let path = self.named(path);
+        self.refuse_hidden(&path, as_directory || count > 1)?;
         self.refuse_hidden_directories(&path)?;
         let found = match self.into.target.stat(&path) {
             Ok(found) => found,
@@ -28,7 +29,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return refuse(ExitCode::FileSelect, text);
             }
         };
-        let found = found.map(|found| metadata_of(&found));
+        let found = found.map(|found| found.metadata);
         self.refuse_hidden(&path, found.is_some_and(|found| found.is_dir()))?;
         match found {
             Some(found) if found.is_dir() => self.root = path,
@@ -51,6 +52,34 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         Ok(())
     }
 
+    /// Where a path leads that the client names. In a directory it may have symbolic links, which lead nowhere outside.
+    pub(super) fn named(&self, path: Vec<u8>) -> Vec<u8> {
+        if self.into.target.is_staged() {
+            return path;
+        }
+        let mut known = self.named.borrow_mut();
+        known.entry(path).or_insert_with_key(|path| self.into.target.named(path)).clone()
+    }
+
+    /// Finds the directory that temporary files are made in, if that is not the one of each file.
+    pub(super) fn find_temp_dir(&mut self) -> Result<()> {
+        let Some(name) = self.options.temp_dir.as_deref().or(self.into.terms.temp_dir) else { return Ok(()) };
+        if !self.writes_aside() || self.options.dry_run {
+            return Ok(());
+        }
+        let path = self.beside(name);
+        match self.into.target.stat(&path) {
+            Ok(Some(found)) if found.is_dir() => {
+                self.temp_dir = Some(path);
+                Ok(())
+            }
+            _ => {
+                let text = format!("The temp-dir does not exist: {}", self.shown(&path));
+                Err(RsyncError::refused(ExitCode::Syntax, text))
+            }
+        }
+    }
+
     /// Nothing comes to a destination that the module hides.
     fn refuse_hidden(&self, path: &[u8], is_dir: bool) -> Result<()> {
         if !self.into.hidden.hides(path, is_dir) {
@@ -64,9 +93,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Options may not name directories that the module hides.
     fn refuse_hidden_directories(&mut self, destination: &[u8]) -> Result<()> {
         let before = std::mem::replace(&mut self.root, destination.to_vec());
-        let named = self.options.backup_dir.as_deref().map(|directory| self.beside(directory));
+        let named = [&self.options.backup_dir, &self.options.temp_dir];
+        let [backup, temporary] = named.map(|named| named.as_deref().map(|directory| self.beside(directory)));
         self.root = before;
-        match named.is_some_and(|directory| self.into.hidden.hides(&directory, true)) {
+        match backup.iter().chain(&temporary).any(|directory| self.into.hidden.hides(directory, true)) {
             true => Err(RsyncError::refused(
                 ExitCode::Unsupported,
                 "Your options have been rejected by the server.",
@@ -87,7 +117,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     }
 
     fn make_directory(&self, path: &[u8]) -> std::io::Result<()> {
-        self.into.target.create(path, NewKind::Directory, DIRECTORY_MODE).map(drop)
+        let mode = match self.into.target.is_staged() {
+            true => DIRECTORY_MODE,
+            // Less what this process takes away.
+            false => 0o777,
+        };
+        self.into.target.create(path, NewKind::Directory, mode).map(drop)
     }
 
     /// Makes the directories above a path that are not there.

@@ -293,8 +293,8 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "syslogfacility" | "syslogtag" | "maxverbosity" => {}
         // Connections are counted in this one process.
         "lockfile" => {}
-        // What comes into a dataset is seen when it is whole, and not before: there is nothing to be put elsewhere.
-        "tempdir" => {}
+        // Of a directory: what comes into a dataset is seen when it is whole, so nothing need be elsewhere until then.
+        "tempdir" => module.temp_dir = Some(value.to_owned()).filter(|path| !path.is_empty()),
         "fakesuper" => module.fake_super = boolean(value)?,
         "insecurelinks" => module.insecure_links = boolean(value)?,
         // Reading through a descriptor that a path was walked to leaves times of access as mounts have it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use snowmelt_dataset::property::{Types, format_bytes};
 use snowmelt_dataset::{Snapshot, StageOptions};
 use snowmelt_rsync::client::{self, Direction, Told, Wishes};
-use snowmelt_rsync::target::Target;
+use snowmelt_rsync::target::{DatasetTarget, Target};
 use snowmelt_rsync::{Prompt, RsyncError, Summary, history};
 
 use super::shown::{Counted, Shown};
@@ -130,10 +130,11 @@ fn pull(
         properties: assignments::stored(&assignments::for_new(&new, &pairs, Types::FILESYSTEM)?),
         ..StageOptions::default()
     };
-    let target = Target::begin_own(&session.datasets, &transfer.tree, &options)
+    let target = DatasetTarget::begin_own(&session.datasets, &transfer.tree, &options)
         .map_err(|error| CliError::failed(attempt(args), &error))?;
     counted(app, args, |socket, progress| {
         let reader = Counted { inner: BufReader::new(Prompt::new(socket.try_clone()?)), progress };
+        let target: Box<dyn Target + '_> = Box::new(target);
         let target = (target, transfer.tree.as_str());
         client::pull(protocol, (reader, socket.try_clone()?), wishes, told, target)
     })

@@ -1,0 +1,513 @@
+//! A directory of this machine that is received into.
+//!
+//! Other users of the machine may change the tree while it is written to. What must hold whatever they do:
+//!
+//! - **Nothing outside is reached.** Each name is used in a directory that is held open. Directories are opened below the root
+//!   with `openat2` (`BENEATH`, `NO_SYMLINKS`, `NO_MAGICLINKS`), or name by name without following links where the kernel does
+//!   not have it. A last name that is a symbolic link is the link itself.
+//! - **Nothing else is changed.** What was found at a path has a number. Before its attributes or content are changed, it is
+//!   opened by a descriptor that only names it, and has to have that number still. Devices and fifos are never opened.
+//! - **Nothing half-done is seen.** A file is written under a temporary name, `.NAME.XXXXXX`, for its writer only. It gets its
+//!   attributes there, and is renamed when its content is right. A link, device or fifo that replaces another is made in the
+//!   same way. `--inplace` and `--append` write into the file itself, as they say.
+//! - **What a crash leaves** is old files, new files, and at most one temporary name. With `--fsync` the content of a file is on
+//!   disk before it is renamed.
+//!
+//! The thread that receives is the user of the module, so the kernel decides what it may do.
+
+mod open;
+mod temporary;
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
+use rustix::fs::{UTIME_NOW, UTIME_OMIT, XattrFlags};
+use rustix::io::Errno;
+use snowmelt_zpl::acl::{DEFAULT, PosixAcl, Tag};
+use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
+
+use self::open::{Directories, LastFile, hold, look, look_at, open_same, path_of, split};
+use super::{Found, Node, Target, TargetError, Ways};
+use crate::history::Moment;
+use crate::source::{Metadata, xattrs};
+
+/// Permissions of what is only its writer's business.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Bits that a change of owner takes away.
+const LENDING: u32 = 0o6000;
+const CHUNK: usize = 1 << 20;
+
+/// A directory of this machine.
+pub struct DirectoryTarget {
+    directories: Directories,
+    ways: Ways,
+    reading: LastFile,
+    writing: LastFile,
+    /// The temporary name in use, which goes with this.
+    temporary: Mutex<Option<Vec<u8>>>,
+    /// Permissions of new files in the directory last asked for.
+    mask: Mutex<Option<(Vec<u8>, u32)>>,
+    umask: u32,
+    is_privileged: bool,
+    groups: HashSet<u32>,
+}
+
+impl DirectoryTarget {
+    /// Opens a directory, to be written to as the user that this thread is.
+    ///
+    /// # Errors
+    /// When it is none, or cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::at(rustix::fs::open(path, flags, Mode::empty())?)
+    }
+
+    /// The same of one that is open for names in it.
+    ///
+    /// # Errors
+    /// When the system does not tell the groups of this thread.
+    pub fn at(root: OwnedFd) -> io::Result<Self> {
+        let groups = rustix::process::getgroups()?.into_iter().chain([rustix::process::getegid()]);
+        Ok(Self {
+            directories: Directories::new(root),
+            ways: Ways::default(),
+            reading: LastFile::default(),
+            writing: LastFile::default(),
+            temporary: Mutex::default(),
+            mask: Mutex::default(),
+            umask: umask(),
+            is_privileged: rustix::process::geteuid().is_root(),
+            groups: groups.map(Gid::as_raw).collect(),
+        })
+    }
+
+    fn found(path: &[u8], metadata: Metadata) -> Found {
+        Found { node: Node { id: metadata.id, way: Some(path.into()) }, metadata }
+    }
+
+    /// What was just made.
+    fn made(&self, path: &[u8]) -> io::Result<Found> {
+        let found = self.directories.with(path, |directory, name| look_at(directory, name))?;
+        Ok(Self::found(path, found.ok_or(Errno::NOENT)?))
+    }
+
+    fn hold(&self, node: &Node) -> io::Result<(OwnedFd, Metadata)> {
+        match way(node) {
+            b"" => {
+                let root = self.directories.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
+                let found = look(&root)?;
+                Ok((root, found))
+            }
+            path => self.directories.with(path, |directory, name| hold(directory, name, node.id)),
+        }
+    }
+
+    fn reader(&self, node: &Node) -> io::Result<Arc<std::fs::File>> {
+        if let Some(file) = self.reading.get(node.id) {
+            return Ok(file);
+        }
+        let open = |directory: &OwnedFd, name: &[u8]| open_same(directory, name, OFlags::RDONLY, node.id);
+        Ok(self.reading.keep(node.id, self.directories.with(way(node), open)?))
+    }
+
+    fn writer(&self, node: &Node) -> io::Result<Arc<std::fs::File>> {
+        if let Some(file) = self.writing.get(node.id) {
+            return Ok(file);
+        }
+        let open = |directory: &OwnedFd, name: &[u8]| open_same(directory, name, OFlags::WRONLY, node.id);
+        Ok(self.writing.keep(node.id, self.directories.with(way(node), open)?))
+    }
+
+    /// Makes something with a name in a directory.
+    fn make(&self, directory: &OwnedFd, name: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(permissions & 0o7777);
+        let node = |kind, device| rustix::fs::mknodat(directory, name, kind, mode, device);
+        match kind {
+            NewKind::File => {
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(directory, name, flags, PRIVATE | mode & Mode::RWXU)?;
+                let id = look(&file)?.id;
+                self.writing.keep(id, file.into());
+            }
+            NewKind::Directory => rustix::fs::mkdirat(directory, name, mode)?,
+            NewKind::Symlink(target) => rustix::fs::symlinkat(target, directory, name)?,
+            NewKind::Fifo => node(FileType::Fifo, 0)?,
+            NewKind::Socket => node(FileType::Socket, 0)?,
+            NewKind::CharDevice(major, minor) => {
+                node(FileType::CharacterDevice, rustix::fs::makedev(major, minor))?;
+            }
+            NewKind::BlockDevice(major, minor) => {
+                node(FileType::BlockDevice, rustix::fs::makedev(major, minor))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a temporary name away.
+    fn drop_temporary(&self) {
+        if let Some(path) = self.temporary.lock().take() {
+            let removed = self
+                .directories
+                .with(&path, |directory, name| Ok(rustix::fs::unlinkat(directory, name, AtFlags::empty())?));
+            if let Err(error) = removed.or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }) {
+                tracing::warn!(%error, path = %String::from_utf8_lossy(&path), "a temporary file is left");
+            }
+        }
+    }
+
+    /// Copies a file to a temporary name in another directory, with its attributes.
+    fn copy(&self, node: &Node, path: &[u8]) -> io::Result<Found> {
+        let before = self.metadata(node)?;
+        let from = self.writing.get(node.id).map_or_else(|| self.reader(node), Ok)?;
+        let all = self.xattrs(node)?;
+        self.fill_temporary(path, |made| {
+            let to = self.writer(&made.node)?;
+            let (mut buffer, mut at) = (vec![0; CHUNK], 0);
+            loop {
+                let len = from.read_at(&mut buffer, at)?;
+                if len == 0 {
+                    break;
+                }
+                to.write_all_at(&buffer[..len], at)?;
+                at += len as u64;
+            }
+            let time = |time: crate::source::Time| {
+                let (seconds, nanoseconds) = (time.seconds, time.nanoseconds);
+                Some(SetTime::To(snowmelt_zpl::Timestamp { seconds, nanoseconds }))
+            };
+            let has = self.metadata(&made.node)?;
+            let set = SetAttributes {
+                permissions: Some(before.mode & 0o7777),
+                uid: Some(before.uid).filter(|uid| *uid != has.uid),
+                gid: Some(before.gid).filter(|gid| *gid != has.gid),
+                mtime: time(before.mtime),
+                atime: time(before.atime),
+                ..SetAttributes::default()
+            };
+            self.set_attributes(&made.node, &set)?;
+            all.iter().try_for_each(|(name, value)| self.set_xattr(&made.node, name, Some(value)))
+        })
+    }
+
+    fn fill_temporary(&self, path: &[u8], fill: impl FnOnce(&Found) -> io::Result<()>) -> io::Result<Found> {
+        let made = self.create_temporary(path, None, NewKind::File, 0)?;
+        match fill(&made) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                self.drop_temporary();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for DirectoryTarget {
+    fn drop(&mut self) {
+        self.drop_temporary();
+    }
+}
+
+fn way(node: &Node) -> &[u8] {
+    node.way.as_deref().unwrap_or_default()
+}
+
+/// The permissions that this process takes from what it makes. There is no call that only asks.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    text.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+fn timespec(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(SetTime::To(time)) => Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) },
+        Some(_) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+    }
+}
+
+impl Target for DirectoryTarget {
+    fn is_staged(&self) -> bool {
+        false
+    }
+
+    fn finish(self: Box<Self>, _moment: Moment, _keep: Option<usize>) -> Result<bool, TargetError> {
+        Ok(true)
+    }
+
+    fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
+    fn stat(&self, path: &[u8]) -> io::Result<Option<Found>> {
+        if path.is_empty() {
+            let root = self.directories.open(b"", OFlags::PATH | OFlags::DIRECTORY)?;
+            return Ok(Some(Self::found(path, look(root)?)));
+        }
+        let found = self.directories.with(path, |directory, name| look_at(directory, name));
+        match found {
+            Ok(found) => Ok(found.map(|metadata| Self::found(path, metadata))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // A symbolic link on the way is no directory.
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                Err(Errno::NOTDIR.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn metadata(&self, node: &Node) -> io::Result<Metadata> {
+        match self.writing.get(node.id) {
+            Some(file) => look(&*file),
+            None => Ok(self.hold(node)?.1),
+        }
+    }
+
+    fn list(&self, directory: &Node) -> io::Result<Vec<(Vec<u8>, Found)>> {
+        let path = way(directory);
+        let opened = self.directories.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        if look(&opened)?.id != directory.id {
+            return Err(Errno::STALE.into());
+        }
+        let mut all = Vec::new();
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let below = if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
+            // What is gone by now is not there.
+            if let Some(metadata) = look_at(&opened, name)? {
+                all.push((name.to_vec(), Self::found(&below, metadata)));
+            }
+        }
+        Ok(all)
+    }
+
+    fn read_link(&self, node: &Node) -> io::Result<Vec<u8>> {
+        let (link, _) = self.hold(node)?;
+        Ok(rustix::fs::readlinkat(link, c"", Vec::new())?.into_bytes())
+    }
+
+    fn xattrs(&self, node: &Node) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+        let mut all = match way(node) {
+            b"" => xattrs::of(self.hold(node)?.0)?,
+            path => self.directories.with(path, |directory, name| xattrs::of_name(directory, name))?,
+        };
+        // Others can be set by root only, as with rsync.
+        all.retain(|name, _| self.takes_xattr(name));
+        Ok(all)
+    }
+
+    fn read(&self, node: &Node, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader(node)?.read_at(buffer, offset)
+    }
+
+    /// Blocks of a file that is written in place are taken only from behind where it is written: senders see to that.
+    fn is_old(&self, _node: &Node) -> bool {
+        true
+    }
+
+    fn read_old(&self, (node, _): (&Node, u64), offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.reader(node)?.read_exact_at(buffer, offset)
+    }
+
+    fn create(&self, path: &[u8], kind: NewKind<'_>, permissions: u32) -> io::Result<Found> {
+        self.directories.with(path, |directory, name| self.make(directory, name, kind, permissions))?;
+        self.made(path)
+    }
+
+    fn create_temporary(
+        &self,
+        path: &[u8],
+        aside: Option<&[u8]>,
+        kind: NewKind<'_>,
+        permissions: u32,
+    ) -> io::Result<Found> {
+        let (above, name) = split(path);
+        let above = aside.unwrap_or(above);
+        let join = |name: &[u8]| if above.is_empty() { name.to_vec() } else { [above, b"/", name].concat() };
+        let (temporary, made) = temporary::make(name, |temporary| {
+            let path = join(temporary);
+            self.create(&path, kind, permissions)
+        })?;
+        self.drop_temporary();
+        *self.temporary.lock() = Some(join(&temporary));
+        Ok(made)
+    }
+
+    fn publish(&self, made: &Node, path: &[u8], sync: bool) -> io::Result<Node> {
+        if sync && let Some(file) = self.writing.get(made.id) {
+            rustix::fs::fsync(&*file)?;
+        }
+        let rename = |from: (&OwnedFd, &[u8]), to: (&OwnedFd, &[u8])| {
+            if look_at(from.0, from.1)?.map(|found| found.id) != Some(made.id) {
+                return Err(Errno::STALE.into());
+            }
+            Ok(rustix::fs::renameat(from.0, from.1, to.0, to.1)?)
+        };
+        self.ways.forget();
+        match self.directories.with_both((way(made), path), rename) {
+            // The directory for temporary files is on another filesystem.
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let copied = self.copy(made, path)?;
+                return self.publish(&copied.node, path, sync);
+            }
+            done => done?,
+        }
+        self.writing.close();
+        if self.temporary.lock().as_deref() == Some(way(made)) {
+            *self.temporary.lock() = None;
+        }
+        Ok(Node { id: made.id, way: Some(path.into()) })
+    }
+
+    fn write(&self, node: &Node, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.writer(node)?.write_all_at(data, offset)
+    }
+
+    fn truncate(&self, node: &Node, size: u64) -> io::Result<()> {
+        self.writer(node)?.set_len(size)
+    }
+
+    fn copy_over(&self, node: &Node, path: &[u8]) -> io::Result<Node> {
+        let copied = self.copy(node, path)?;
+        self.publish(&copied.node, path, false).inspect_err(|_| self.drop_temporary())
+    }
+
+    fn preallocate(&self, node: &Node, size: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&*self.writer(node)?, FallocateFlags::KEEP_SIZE, 0, size) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+
+    /// What a file held is known no more.
+    fn restore(&self, _node: &Node) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_attributes(&self, node: &Node, set: &SetAttributes) -> io::Result<()> {
+        let (held, before) = self.hold(node)?;
+        let path = || path_of(&held);
+        if set.uid.is_some() || set.gid.is_some() {
+            // All ones would mean "leave it", and is no number that a file can have.
+            let is_none = |id: Option<u32>| id == Some(u32::MAX);
+            if is_none(set.uid) || is_none(set.gid) {
+                return Err(Errno::INVAL.into());
+            }
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&held, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+        }
+        let lost = (set.uid.is_some() || set.gid.is_some()) && before.mode & LENDING != 0;
+        let kept = lost.then_some(before.mode & 0o7777);
+        if let Some(mode) = set.permissions.or(kept).filter(|_| !before.is_symlink()) {
+            rustix::fs::chmod(path(), Mode::from_raw_mode(mode))?;
+        }
+        if set.mtime.is_some() || set.atime.is_some() {
+            let times =
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            match rustix::fs::utimensat(&held, c"", &times, AtFlags::EMPTY_PATH) {
+                // Linux before 5.8.
+                Err(Errno::INVAL | Errno::NOENT) => {
+                    rustix::fs::utimensat(CWD, path(), &times, AtFlags::empty())?;
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+        let (held, _) = self.hold(node)?;
+        match value {
+            Some(value) => Ok(rustix::fs::setxattr(path_of(&held), name, value, XattrFlags::empty())?),
+            None => match rustix::fs::removexattr(path_of(&held), name) {
+                Err(Errno::NODATA) => Ok(()),
+                done => Ok(done?),
+            },
+        }
+    }
+
+    fn link(&self, node: &Node, path: &[u8]) -> io::Result<()> {
+        self.directories.with_both((way(node), path), |from, to| {
+            Ok(rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())?)
+        })
+    }
+
+    fn link_over(&self, node: &Node, path: &[u8]) -> io::Result<()> {
+        self.directories.with_both((way(node), path), |from, to| {
+            let link =
+                |temporary: &[u8]| Ok(rustix::fs::linkat(from.0, from.1, to.0, temporary, AtFlags::empty())?);
+            let (temporary, ()) = temporary::make(to.1, link)?;
+            let renamed = rustix::fs::renameat(to.0, temporary.as_slice(), to.0, to.1);
+            // It is still there also where both names were of one file.
+            let _ = rustix::fs::unlinkat(to.0, temporary.as_slice(), AtFlags::empty());
+            Ok(renamed?)
+        })
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        self.ways.forget();
+        self.directories.forget(from);
+        self.directories
+            .with_both((from, to), |from, to| Ok(rustix::fs::renameat(from.0, from.1, to.0, to.1)?))
+    }
+
+    fn remove(&self, path: &[u8], is_dir: bool) -> io::Result<()> {
+        self.ways.forget();
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        if is_dir {
+            self.directories.forget(path);
+        }
+        self.directories.with(path, |directory, name| Ok(rustix::fs::unlinkat(directory, name, flags)?))?;
+        if self.temporary.lock().as_deref() == Some(path) {
+            *self.temporary.lock() = None;
+            self.writing.close();
+        }
+        Ok(())
+    }
+
+    fn new_mask(&self, directory: &[u8]) -> u32 {
+        if let Some((_, mask)) = self.mask.lock().as_ref().filter(|(known, _)| known == directory) {
+            return *mask;
+        }
+        let default = self.stat(directory).ok().flatten().and_then(|found| {
+            let all = self.xattrs(&found.node).ok()?;
+            PosixAcl::decode(all.get(DEFAULT.as_bytes())?).ok()
+        });
+        let mask = default.map_or(0o777 & !self.umask, |acl| permissions_of(&acl));
+        *self.mask.lock() = Some((directory.to_vec(), mask));
+        mask
+    }
+
+    fn is_privileged(&self) -> bool {
+        self.is_privileged
+    }
+
+    fn takes_xattr(&self, name: &[u8]) -> bool {
+        self.is_privileged || name.starts_with(b"user.") || name.starts_with(b"system.")
+    }
+
+    fn can_give_to(&self, gid: u32) -> bool {
+        self.is_privileged || self.groups.contains(&gid)
+    }
+}
+
+/// The permissions that a default ACL gives to what is new.
+fn permissions_of(acl: &PosixAcl) -> u32 {
+    let of =
+        |tag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u32::from(entry.permissions));
+    let group = of(Tag::Mask).or_else(|| of(Tag::GroupObj)).unwrap_or(0);
+    of(Tag::UserObj).unwrap_or(0) << 6 | group << 3 | of(Tag::Other).unwrap_or(0)
+}

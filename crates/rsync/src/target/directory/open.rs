@@ -1,0 +1,179 @@
+//! Directories and files of a directory target, held open.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::source::Metadata;
+use crate::source::directory::metadata_of;
+use crate::source::inside::{Follow, open_inside};
+
+/// Directories held open at a time: those that are written in, and those that are looked at ahead of that.
+const OPEN_MAX: usize = 64;
+/// How a directory is opened for names in it.
+const NAMES: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+
+/// What a descriptor is of.
+pub(super) fn look(fd: impl AsFd) -> io::Result<Metadata> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    Ok(metadata_of(&stat))
+}
+
+/// What has a name in a directory; a symbolic link itself.
+pub(super) fn look_at(directory: impl AsFd, name: &[u8]) -> io::Result<Option<Metadata>> {
+    match rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS) {
+        Ok(stat) => Ok(Some(metadata_of(&stat))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A path's directory, and its last name.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// The directories below a root.
+pub(super) struct Directories {
+    root: Arc<OwnedFd>,
+    known: Mutex<HashMap<Vec<u8>, Arc<OwnedFd>>>,
+}
+
+impl Directories {
+    pub(super) fn new(root: OwnedFd) -> Self {
+        Self { root: Arc::new(root), known: Mutex::default() }
+    }
+
+    /// Opens what is at a path as it is. No symbolic link is followed.
+    pub(super) fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(open_inside(&*self.root, path, flags | OFlags::NOFOLLOW, Follow::Nothing)?)
+    }
+
+    /// A directory for the names in it, and whether it was open before.
+    fn directory(&self, path: &[u8]) -> io::Result<(Arc<OwnedFd>, bool)> {
+        if path.is_empty() {
+            return Ok((self.root.clone(), false));
+        }
+        if let Some(known) = self.known.lock().get(path) {
+            return Ok((known.clone(), true));
+        }
+        let opened = Arc::new(self.open(path, NAMES)?);
+        let mut known = self.known.lock();
+        if known.len() >= OPEN_MAX {
+            known.clear();
+        }
+        known.insert(path.to_vec(), opened.clone());
+        Ok((opened, false))
+    }
+
+    /// Does something with a path's directory and its last name. Where the directory has been open for a while and the name is
+    /// not found, others may have put another directory in its place: then it is looked for again.
+    pub(super) fn with<T>(
+        &self,
+        path: &[u8],
+        mut work: impl FnMut(&OwnedFd, &[u8]) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (above, name) = split(path);
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Errno::INVAL.into());
+        }
+        let (directory, was_open) = self.directory(above)?;
+        match work(&directory, name) {
+            Err(error) if was_open && error.kind() == io::ErrorKind::NotFound => {
+                self.known.lock().remove(above);
+                work(&*self.directory(above)?.0, name)
+            }
+            done => done,
+        }
+    }
+
+    /// The same with the directories and names of two paths.
+    pub(super) fn with_both<T>(
+        &self,
+        (first, second): (&[u8], &[u8]),
+        mut work: impl FnMut((&OwnedFd, &[u8]), (&OwnedFd, &[u8])) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.with(first, |one, name| self.with(second, |other, to| work((one, name), (other, to))))
+    }
+
+    /// A directory has another name now, or none, and so has all that was in it.
+    pub(super) fn forget(&self, path: &[u8]) {
+        let is_in =
+            |known: &[u8]| known.strip_prefix(path).is_some_and(|rest| matches!(rest, [] | [b'/', ..]));
+        self.known.lock().retain(|known, _| !is_in(known));
+    }
+}
+
+/// The file that was read or written last.
+#[derive(Default)]
+pub(super) struct LastFile(Mutex<Option<((u64, u64), Arc<File>)>>);
+
+impl LastFile {
+    pub(super) fn get(&self, id: (u64, u64)) -> Option<Arc<File>> {
+        self.0.lock().as_ref().filter(|(known, _)| *known == id).map(|(_, file)| file.clone())
+    }
+
+    pub(super) fn keep(&self, id: (u64, u64), file: File) -> Arc<File> {
+        let file = Arc::new(file);
+        *self.0.lock() = Some((id, file.clone()));
+        file
+    }
+
+    pub(super) fn close(&self) {
+        *self.0.lock() = None;
+    }
+}
+
+/// A descriptor that names what was found at a path before, and can do nothing with its content.
+///
+/// # Errors
+/// `ESTALE` if something else is there now.
+pub(super) fn hold(directory: impl AsFd, name: &[u8], id: (u64, u64)) -> io::Result<(OwnedFd, Metadata)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let found = look(&node)?;
+    if found.id != id {
+        return Err(Errno::STALE.into());
+    }
+    Ok((node, found))
+}
+
+/// A path that leads to what a descriptor is of, whatever has happened to its name. Of a symbolic link, to the link itself.
+pub(super) fn path_of(node: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", node.as_raw_fd())
+}
+
+/// Opens a regular file, which must be the one that was found there before. Devices and fifos are not opened, not even for a
+/// moment.
+pub(super) fn open_same(
+    directory: &OwnedFd,
+    name: &[u8],
+    access: OFlags,
+    id: (u64, u64),
+) -> io::Result<File> {
+    let (node, found) = hold(directory, name, id)?;
+    if !found.is_file() {
+        return Err(Errno::STALE.into());
+    }
+    match rustix::fs::open(path_of(&node), access | OFlags::CLOEXEC, Mode::empty()) {
+        // Without /proc: by its name, and it has to be the same.
+        Err(Errno::NOENT) => {
+            let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+            match look(&file)?.id == id {
+                true => Ok(file.into()),
+                false => Err(Errno::STALE.into()),
+            }
+        }
+        opened => Ok(opened?.into()),
+    }
+}
