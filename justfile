@@ -54,7 +54,8 @@ fuse: build
 tools: build
     .ci/run tools
 
-# the test suites of zrepl, syncoid, zfs_autobackup and OpenZFS on our zfs and zpool (root, FUSE); `just suites zts --only rsend` for a part
+# the test suites of zrepl, syncoid, zfs_autobackup and OpenZFS on our zfs and zpool, and rsync's on our rsync (root, FUSE);
+# `just suites zts --only rsend` for a part, `just suites rsync` for one
 suites *args: build
     interop/suites/fetch.sh target/interop-suites
     interop/suites/run {{args}}

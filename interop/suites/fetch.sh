@@ -17,7 +17,7 @@ release=${SUITE:-trixie}
 sanoid_commit=8e1d11e0b243de5b9e262f7d0875d4127b263ff2
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
-[ $# -gt 0 ] || set -- zrepl syncoid autobackup zts
+[ $# -gt 0 ] || set -- zrepl syncoid autobackup zts rsync
 
 apt_here() {    # apt_here LINE...: an apt-get that knows these sources alone
   apt_work=$dir/apt

@@ -37,13 +37,20 @@ impl Syslog {
     /// With a facility by its name, and what lines begin with.
     pub fn open(facility: Option<&str>, tag: &str) -> Self {
         let socket = UnixDatagram::unbound().ok();
+        if let Some(socket) = &socket {
+            // A server that then changes its root directory still reaches it. Without it, it is tried with each line.
+            let _ = socket.connect(SOCKET);
+        }
         Self { socket, facility: facility.and_then(number).unwrap_or(DAEMON), tag: tag.to_owned() }
     }
 
     /// Sends a line. There is nowhere to complain if nobody takes it.
     pub fn line(&self, level: Level, text: &str) {
         let line = self.text(level, text);
-        let _ = self.socket.as_ref().map(|socket| socket.send_to(line.as_bytes(), SOCKET));
+        let Some(socket) = &self.socket else { return };
+        if socket.send(line.as_bytes()).is_err() && socket.connect(SOCKET).is_ok() {
+            let _ = socket.send(line.as_bytes());
+        }
     }
 
     fn text(&self, level: Level, text: &str) -> String {

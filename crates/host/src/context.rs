@@ -32,6 +32,7 @@ pub const VARIABLES: &[&str] = &[
     "NOTIFY_SOCKET",
     "RSYNC_PASSWORD",
     "RUNTIME_DIRECTORY",
+    "CVSIGNORE",
     "SSH_CLIENT",
     "SSH_CONNECTION",
     "SNOWMELT_AUTOMOUNT",

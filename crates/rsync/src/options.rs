@@ -46,6 +46,8 @@ pub struct Options {
     pub one_file_system: u8,
     pub prune_empty_dirs: bool,
     pub cvs_exclude: bool,
+    /// What the user of this side leaves out by that besides; of no option.
+    pub cvs_more: Vec<u8>,
     pub numeric_ids: bool,
     pub inplace: bool,
     /// 1: `--append`; 2: `--append-verify`.
@@ -449,6 +451,8 @@ impl Options {
                 let level = std::str::from_utf8(some).ok().and_then(|text| text.parse().ok());
                 self.compress_level = Some(level.unwrap_or(6));
             }
+            "compress" => self.compress = true,
+            "no-compress" => self.compress = false,
             "compress-choice" | "zc" => self.choose_compressor(some)?,
             "new-compress" => self.choose_compressor(b"zlibx")?,
             "old-compress" => self.choose_compressor(b"zlib")?,
@@ -614,7 +618,7 @@ pub fn read_args(from: &mut impl Read, end: u8) -> Result<Vec<Vec<u8>>> {
         }
         args.push(arg);
         if args.len() > ARGS_MAX {
-            return Err(RsyncError::protocol("too many arguments"));
+            return Err(RsyncError::protocol("too many daemon arguments"));
         }
     }
 }

@@ -67,6 +67,11 @@ impl Request {
         self.options.fake_super
     }
 
+    /// Patterns that the user of this side leaves out with `-C`, besides those that everybody does.
+    pub fn leave_out_with_cvs(&mut self, patterns: Vec<u8>) {
+        self.options.cvs_more = patterns;
+    }
+
     /// Whether the client pushes.
     pub fn is_push(&self) -> bool {
         !self.options.sender

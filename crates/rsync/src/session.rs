@@ -89,6 +89,9 @@ pub(crate) const ABILITIES: [(u8, u32); 7] = [
     (b'u', compat::ZERO_NAMES),
 ];
 
+/// Messages without meaning behind the last one, which is 512 bytes and more.
+const PADDING: usize = 160;
+
 /// The flag of lists that come one by one.
 pub(crate) const INCREMENTAL: u32 = 1 << 0;
 
@@ -406,7 +409,7 @@ fn transfer<R: Read, W: Write>(
     writer.limit(options.bandwidth);
     set_timeout(options, surroundings.timeout_seconds, agreed.protocol, writer)?;
     let own = own_rules(options, Some(&surroundings.view))?;
-    let filter = Filter::receive(reader, agreed.protocol, false, &own)?;
+    let filter = Filter::receive_with(reader, agreed.protocol, false, (&own, &options.cvs_more))?;
     let mut filter = filter.metered(surroundings.patience.clone());
     surroundings.patience.begun();
     if options.cvs_exclude {
@@ -460,6 +463,12 @@ fn tell<W: Write>(error: &RsyncError, protocol: u8, side: &str, writer: &mut Mux
     writer.message(Tag::Error, last.as_bytes())?;
     if protocol >= 31 {
         writer.message_number(Tag::ErrorExit, u32::from(code as u8))?;
+        if side == "receiver" {
+            // A client that sends reads no more than what is beyond 512 bytes, until it has nothing to send.
+            for _ in 0..PADDING {
+                writer.message(Tag::Noop, &[])?;
+            }
+        }
     }
     Ok(writer.flush()?)
 }

@@ -1,8 +1,8 @@
 """A part of a suite that takes about a given time, another one for each commit."""
 import hashlib
 
-# The others run whole each time.
-CUT = ('autobackup', 'zts')
+# The others run whole each time. Of rsync's, the groups are its two modes.
+CUT = ('autobackup', 'zts', 'rsync')
 
 # Of a test whose duration is not known.
 SECONDS = 4.0

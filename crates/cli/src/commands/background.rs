@@ -121,10 +121,26 @@ pub fn ready(app: &mut App<'_>, session: &Session, failed: bool) -> Result<()> {
 /// # Errors
 /// When nobody listens.
 pub fn ready_alone(app: &mut App<'_>, failed: bool) -> Result<()> {
+    let own = null()?;
+    ready_with(app, failed, &own)
+}
+
+/// What is read from and written to by who has nothing to say.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn null() -> std::io::Result<File> {
+    File::options().read(true).write(true).open("/dev/null")
+}
+
+/// The same for a process that reaches `/dev/null` no more, and has it open.
+///
+/// # Errors
+/// When nobody listens.
+pub fn ready_with(app: &mut App<'_>, failed: bool, own: &File) -> Result<()> {
     app.context.out.write_all(&[if failed { READY_BUT } else { READY }])?;
     app.context.out.flush()?;
-    let null = || File::options().read(true).write(true).open("/dev/null");
-    let (own, stdin, out, err) = (null()?, null()?, null()?, null()?);
+    let (stdin, out, err) = (own.try_clone()?, own.try_clone()?, own.try_clone()?);
     app.context.stdin = stdin;
     app.context.out = BufWriter::new(out);
     app.context.err = err;
@@ -133,9 +149,9 @@ pub fn ready_alone(app: &mut App<'_>, failed: bool) -> Result<()> {
         // The files of this process are another command's.
         return Ok(());
     }
-    let replaced = rustix::stdio::dup2_stdin(&own)
-        .and_then(|()| rustix::stdio::dup2_stdout(&own))
-        .and_then(|()| rustix::stdio::dup2_stderr(&own));
+    let replaced = rustix::stdio::dup2_stdin(own)
+        .and_then(|()| rustix::stdio::dup2_stdout(own))
+        .and_then(|()| rustix::stdio::dup2_stderr(own));
     replaced.map_err(std::io::Error::from)?;
     // No other filesystem is kept busy by this process.
     let _ = std::env::set_current_dir("/");

@@ -27,6 +27,8 @@ use crate::pools::{Session, missing};
 /// Bytes, and time, in which a client is to see that all is over.
 const DRAIN_MAX: u64 = 16 << 20;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a file of patterns.
+const CVS_MAX: u64 = 64 << 10;
 
 /// How a client was served.
 type Served = std::result::Result<Summary, RsyncError>;
@@ -191,20 +193,34 @@ fn directories(app: &App<'_>, mut request: Request) -> Result<Served> {
         .begin_at(app.context.cwd().as_os_str().as_bytes(), app.context.env("HOME").map(OsStrExt::as_bytes));
     let ends = ends(app)?;
     if request.wants_fake_super() {
-        let text = "ERROR: --fake-super: files of a directory are served as they are";
+        let text = "ERROR: fake super is not supported for directories, only for datasets";
         return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
     }
+    request.leave_out_with_cvs(own_cvs(app));
     Ok(match DirectorySource::open(Path::new("/")) {
         Ok(root) => request.serve(ends, &root, "/"),
         Err(error) => request.refuse(ends, &format!("rsync: /: {error}")),
     })
 }
 
+/// What the user who logged in leaves out with `-C`: of `.cvsignore` at home, and of `CVSIGNORE`.
+fn own_cvs(app: &App<'_>) -> Vec<u8> {
+    let home = app.context.env("HOME").map(|home| Path::new(home).join(".cvsignore"));
+    let mut text = Vec::new();
+    // One that is not there, or cannot be read, says nothing, as with rsync.
+    if let Some(file) = home.and_then(|path| File::open(path).ok()) {
+        let _ = file.take(CVS_MAX).read_to_end(&mut text);
+    }
+    text.push(b'\n');
+    text.extend(app.context.env("CVSIGNORE").map(OsStrExt::as_bytes).unwrap_or_default());
+    text
+}
+
 /// Receives into a directory of this machine, with the rights of this process.
 fn receive_directory(app: &App<'_>, mut request: Request) -> Result<Served> {
     let ends = ends(app)?;
     if request.wants_fake_super() {
-        let text = "ERROR: --fake-super: files of a directory are kept as they are";
+        let text = "ERROR: fake super is not supported for directories, only for datasets";
         return Ok(request.refuse_with(ends, ExitCode::Unsupported, text));
     }
     if let Some(pool) = missing_pool(app, &request)? {

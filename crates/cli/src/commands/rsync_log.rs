@@ -20,9 +20,8 @@ const OPEN_MAX: usize = 256;
 
 /// Where lines go.
 pub struct RsyncLog {
-    err: ServerLog,
-    /// Used instead of standard error, as by rsync's daemon.
-    syslog: Option<Syslog>,
+    /// Where lines go that no log file is for.
+    elsewhere: Elsewhere,
     /// `None` is one that cannot be opened, which has been told.
     files: Mutex<HashMap<PathBuf, Option<LogFile>>>,
     /// Names of files are from here.
@@ -30,9 +29,17 @@ pub struct RsyncLog {
     zone: TimeZone,
 }
 
+enum Elsewhere {
+    Err(ServerLog),
+    /// As rsync's daemon has it. Whoever started it waits for the end of its standard error, which is not kept open.
+    Syslog(Syslog),
+}
+
 struct LogFile {
     path: PathBuf,
     file: File,
+    /// It stays open when another file has its name.
+    is_kept: bool,
 }
 
 impl RsyncLog {
@@ -46,8 +53,10 @@ impl RsyncLog {
         // If systemd connects standard error to the journal, each line keeps its priority there.
         let uses_syslog = prefers_syslog && !context.is_journal_err();
         let log = Self {
-            syslog: uses_syslog.then(|| Syslog::open(config.syslog_facility.as_deref(), tag)),
-            err: context.server_log(Level::Info)?,
+            elsewhere: match uses_syslog {
+                true => Elsewhere::Syslog(Syslog::open(config.syslog_facility.as_deref(), tag)),
+                false => Elsewhere::Err(context.server_log(Level::Info)?),
+            },
             files: Mutex::default(),
             directory: context.path(""),
             zone: context.time_zone(),
@@ -57,6 +66,11 @@ impl RsyncLog {
             log.file(&mut log.files.lock(), name);
         }
         Ok(log)
+    }
+
+    /// The files that are open now stay open: where their names lead will be another place.
+    pub fn keep_files(&self) {
+        self.files.lock().values_mut().flatten().for_each(|file| file.is_kept = true);
     }
 
     /// Writes a line, to the log file `name` if there is one.
@@ -74,9 +88,9 @@ impl RsyncLog {
 
     /// Writes a line that no log file is for.
     fn elsewhere(&self, level: Level, text: &str) {
-        match &self.syslog {
-            Some(syslog) => syslog.line(level, text),
-            None => self.err.line(level, text),
+        match &self.elsewhere {
+            Elsewhere::Syslog(syslog) => syslog.line(level, text),
+            Elsewhere::Err(err) => err.line(level, text),
         }
     }
 
@@ -88,7 +102,7 @@ impl RsyncLog {
     ) -> Option<&'f mut LogFile> {
         if !files.contains_key(name) {
             if files.len() >= OPEN_MAX {
-                files.clear();
+                files.retain(|_, file| file.as_ref().is_some_and(|file| file.is_kept));
             }
             let path = self.directory.join(name);
             let opened = trusted::append(&path);
@@ -98,7 +112,7 @@ impl RsyncLog {
                     format!("warning: cannot open the log file {path}: {error}: what is said goes here");
                 self.elsewhere(Level::Warning, &text);
             }
-            files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file }));
+            files.insert(name.to_owned(), opened.ok().map(|file| LogFile { path, file, is_kept: false }));
         }
         files.get_mut(name)?.as_mut()
     }
@@ -114,7 +128,8 @@ impl LogFile {
     /// What was rotated away is written to no more, once another file can be had in its place.
     fn write(&mut self, line: &str) -> io::Result<()> {
         let of = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        if self.path.metadata().map(of).ok() != self.file.metadata().map(of).ok()
+        if !self.is_kept
+            && self.path.metadata().map(of).ok() != self.file.metadata().map(of).ok()
             && let Ok(file) = trusted::append(&self.path)
         {
             self.file = file;

@@ -147,6 +147,9 @@ fn serve(
     // Standard error of a server that SSH starts is the client's terminal: the log is not for the client.
     let is_clients = start.client == Some(Client::Stdio);
     let log = RsyncLog::open(app.context, &config, start.is_rsync || is_clients).map_err(failed)?;
+    if !config.confinement.is_none() {
+        log.keep_files();
+    }
     let log = Box::new(move |file: Option<&Path>, line: &str| log.line(file, line));
     let times = times(app.context.time_zone());
     if let Some(client) = start.client {
@@ -158,9 +161,6 @@ fn serve(
     let backlog = config.listen_backlog;
     let daemon = Daemon::new(config, paths, log).with_times(times).with_bandwidth(start.bandwidth_kib << 10);
     let daemon = Arc::new(daemon);
-    daemon.load_indexes().map_err(|(module, error)| {
-        CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
-    })?;
     let listeners: Vec<Listener> = match backlog {
         Some(count) => {
             listeners.into_iter().map(|one| one.with_backlog(count)).collect::<std::io::Result<_>>()
@@ -172,6 +172,12 @@ fn serve(
     if let Some(file) = &pid_file {
         std::fs::write(file, format!("{}\n", std::process::id())).map_err(failed)?;
     }
+    let null = background::null().map_err(failed)?;
+    // From here on names of files are those of the new root directory.
+    daemon.confine().map_err(|error| CliError::failed("cannot serve rsync", &error))?;
+    daemon.load_indexes().map_err(|(module, error)| {
+        CliError::failed(format!("cannot serve rsync: the index of module '{module}'"), &error)
+    })?;
     for listener in &listeners {
         let address = listener.address().map_err(failed)?;
         daemon.say_start(env!("CARGO_PKG_VERSION"), address.port());
@@ -188,7 +194,7 @@ fn serve(
         }
         (true, None) => {
             background::leave_terminal();
-            background::ready_alone(app, false)?;
+            background::ready_with(app, false, &null)?;
         }
     }
     let shutdown = Shutdown::new();
@@ -216,6 +222,7 @@ fn serve(
 /// Serves the client that is there already.
 fn serve_one(app: &mut App<'_>, daemon: &Arc<Daemon>, client: Client) -> Result<Exit> {
     let failed = |error: std::io::Error| CliError::failed("cannot serve rsync", &error);
+    daemon.confine().map_err(|error| CliError::failed("cannot serve rsync", &error))?;
     let copy = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned();
     let input: OwnedFd = copy(app.context.stdin.as_fd()).map_err(failed)?;
     let output: OwnedFd = match client {

@@ -96,6 +96,11 @@ impl HostList {
         }
     }
 
+    /// Whether names have to be looked up to know who is in it.
+    pub fn has_names(&self) -> bool {
+        self.0.iter().any(|it| matches!(it, Pattern::Name(_) | Pattern::Names(_) | Pattern::Netgroup(_)))
+    }
+
     /// Whether a client is in it.
     pub fn contains(&self, peer: &Peer, lookups: Lookups) -> bool {
         let address = bits(peer.address());

@@ -14,6 +14,7 @@ use self::set::Assignment;
 pub(super) use self::set::names;
 use super::access::HostList;
 use super::auth::AuthDigest;
+use super::confine::Confinement;
 use super::identity::Identity;
 use super::log::LogFormat;
 use super::socket_options::SocketOption;
@@ -78,6 +79,8 @@ pub struct Config {
     pub syslog_facility: Option<String>,
     /// See `syslog_facility`.
     pub syslog_tag: Option<String>,
+    /// What the server takes away from itself before it serves anybody.
+    pub confinement: Confinement,
     /// What is to be logged: parameters that are not known.
     pub warnings: Vec<String>,
     /// In the order of the file.
@@ -103,6 +106,7 @@ impl Default for Config {
             socket_options: Vec::new(),
             syslog_facility: None,
             syslog_tag: None,
+            confinement: Confinement::default(),
             warnings: Vec::new(),
             modules: Vec::new(),
             files: Vec::new(),
@@ -178,6 +182,8 @@ pub struct Module {
     pub list: bool,
     /// 0 is no limit.
     pub max_connections: usize,
+    /// Clients are counted there, those of other servers too.
+    pub lock_file: Option<PathBuf>,
     /// A negative limit: nobody may connect.
     pub is_disabled: bool,
     pub hosts_allow: Option<HostList>,
@@ -199,6 +205,8 @@ pub struct Module {
     pub auth_users: Vec<AuthUser>,
     /// The weakest one that a client may answer with.
     pub auth_digest: Option<AuthDigest>,
+    /// What it is called instead, if that is none: nobody may log in.
+    pub unknown_digest: Option<String>,
     pub secrets_file: Option<PathBuf>,
     pub strict_modes: bool,
     pub uid: Id,
@@ -242,6 +250,7 @@ impl Module {
             comment: String::new(),
             list: true,
             max_connections: 0,
+            lock_file: None,
             is_disabled: false,
             hosts_allow: None,
             hosts_deny: None,
@@ -257,6 +266,7 @@ impl Module {
             post_exec: None,
             auth_users: Vec::new(),
             auth_digest: None,
+            unknown_digest: None,
             secrets_file: None,
             strict_modes: true,
             uid: Id::Default,
@@ -323,7 +333,9 @@ impl Module {
     /// make the root directory of the server while it serves them.
     pub fn is_munged(&self) -> bool {
         let is_root = || rustix::process::geteuid().is_root();
-        let is_inside = || self.path != "/" && !self.use_chroot.unwrap_or_else(is_root);
+        // Rsync's root directory is above the module, where "/./" stands.
+        let is_below = || self.path.contains("/./") && !self.path.ends_with("/./");
+        let is_inside = || self.path != "/" && (is_below() || !self.use_chroot.unwrap_or_else(is_root));
         self.munge_symlinks.unwrap_or_else(|| self.is_directory() && is_inside())
     }
 
@@ -349,12 +361,6 @@ impl Module {
         if self.real_file_prefix.is_some() && self.is_written() {
             return Err(format!(
                 "module '{}': a tree of attributes is read only: 'read only' can only be yes, and no user's rule ':rw'",
-                self.name
-            ));
-        }
-        if self.fake_super && self.is_directory() {
-            return Err(format!(
-                "module '{}': 'fake super' can only be no: files of a directory are served as they are",
                 self.name
             ));
         }
@@ -431,6 +437,28 @@ impl Config {
         let mut reader = Reader::new("").map_err(wrong)?;
         reader.text(text, path)?;
         reader.end(path)
+    }
+
+    /// Whether the modules fit the rest.
+    fn check(&self) -> Value<()> {
+        let denies_names = |module: &&Module| module.hosts_deny.as_ref().is_some_and(HostList::has_names);
+        if self.confinement.chroot.is_some()
+            && let Some(module) = self.modules.iter().find(denies_names)
+        {
+            return Err(format!(
+                "module '{}': with 'daemon chroot', 'hosts deny' can only have addresses: no names are looked up there, and \
+                 nobody would be denied",
+                module.name
+            ));
+        }
+        match self.modules.iter().find(|module| !self.confinement.is_none() && !module.is_directory()) {
+            Some(module) => Err(format!(
+                "module '{}': with 'daemon chroot', 'daemon uid' or 'daemon gid' there are no datasets, only directories: a \
+                 pool opens files of its own while it is used",
+                module.name
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A module by name.
@@ -645,11 +673,23 @@ mod tests {
 
     #[test]
     fn what_would_take_rights_away_is_never_ignored() {
+        let confined = |text: &str| parse(text).map(|config| config.confinement);
         for line in ["daemon chroot = /srv", "daemon uid = nobody", "Daemon GID = nogroup"] {
-            let error = parse(&format!("{line}\n[a]\npath = /a\n")).unwrap_err().to_string();
-            assert!(error.contains("line 1") && error.contains("is not supported"), "{error}");
+            assert!(!confined(&format!("{line}\n[a]\npath = /a\n")).unwrap().is_none(), "{line}");
+            let error =
+                confined(&format!("{line}\n[a]\npath = /a\n[b]\npath = tank/b\n")).unwrap_err().to_string();
+            assert!(error.contains("module 'b'") && error.contains("only directories"), "{error}");
         }
-        assert!(parse("daemon uid =\n[a]\npath = /a\n").is_ok());
+        let all = confined("daemon uid = joe\ndaemon gid = 7\ndaemon chroot = /srv\n").unwrap();
+        let (uid, gid) = (Some("joe".to_owned()), Some("7".to_owned()));
+        assert_eq!(all, Confinement { uid, gid, chroot: Some("/srv".into()) });
+        assert!(confined("daemon uid =\n[a]\npath = tank/a\n").unwrap().is_none());
+        // Who is denied by a name would not be where names are not found.
+        let denying = |hosts: &str| format!("daemon chroot = /srv\n[a]\npath = /a\nhosts deny = {hosts}\n");
+        for hosts in ["evil.example.org", "10.0.0.1 *.example.org", "@evil"] {
+            assert!(confined(&denying(hosts)).unwrap_err().to_string().contains("only have addresses"));
+        }
+        assert!(confined(&denying("10.0.0.0/8 *")).is_ok());
     }
 
     #[test]
@@ -671,6 +711,7 @@ mod tests {
         assert!(!is_munged("path = /\nuse chroot = no") && !is_munged("path = tank/a\nuse chroot = no"));
         assert!(!is_munged("path = /a\nuse chroot = no\nmunge symlinks = no"));
         assert!(is_munged("path = tank/a\nmunge symlinks = yes"));
+        assert!(is_munged("path = /a/./b\nuse chroot = yes") && !is_munged("path = /a/./\nuse chroot = yes"));
     }
 
     #[test]
@@ -690,8 +731,6 @@ mod tests {
             ("[a]\npath = /a\nauth users = joe\n", 3),
             ("[a]\npath = /a\nfilter = : .rules\n", 3),
             ("[a]\npath = /a\nfilter = - a ? b\n", 3),
-            ("[a]\npath = /a\nauth digest = sha3\n", 3),
-            ("[a]\npath = /a\nfake super = yes\n", 3),
             ("proxy protocol = perhaps\n", 1),
         ] {
             let error = parse(text).unwrap_err();

@@ -78,7 +78,16 @@ impl Daemon {
         self.say(format!("connect from {}", peer.both()));
         let Some(chosen) = self.greet(&config, &mut link, &peer)? else { return Ok(()) };
         let module = &*chosen.module;
-        let Some(counted) = self.enter(module) else {
+        let counted = match self.enter(module) {
+            Ok(counted) => counted,
+            Err(error) => {
+                self.say_of(module, format!("module {}: the lock file cannot be used: {error}", module.name));
+                link.say("@ERROR: failed to open lock file")?;
+                link.drain();
+                return Ok(());
+            }
+        };
+        let Some(counted) = counted else {
             if module.is_disabled {
                 link.say("@ERROR: module is disabled")?;
             } else {
@@ -199,14 +208,16 @@ impl Daemon {
         digest: Option<AuthDigest>,
     ) -> Result<Option<(String, Option<Access>)>> {
         let name = &module.name;
-        let digest =
-            digest.ok_or("no digest in common".to_owned()).and_then(|digest| match module.auth_digest {
-                Some(least) if !digest.is_at_least(least) => {
-                    Err(format!("its digest {} is weaker than {}", digest.name(), least.name()))
-                }
-                _ => Ok(digest),
-            });
-        if let (Err(reason), Some(_)) = (&digest, module.auth_digest) {
+        let digest = digest.ok_or("no digest in common".to_owned());
+        let digest = digest.and_then(|digest| match (&module.unknown_digest, module.auth_digest) {
+            (Some(unknown), _) => Err(format!("there is no 'auth digest' {unknown}")),
+            (None, Some(least)) if !digest.is_at_least(least) => {
+                Err(format!("its digest {} is weaker than {}", digest.name(), least.name()))
+            }
+            _ => Ok(digest),
+        });
+        let has_least = module.auth_digest.is_some() || module.unknown_digest.is_some();
+        if let (Err(reason), true) = (&digest, has_least) {
             // Nobody is to see an answer that is easy to guess a password from.
             self.say(format!("auth failed on module {name} from {}: {reason}", peer.both()));
             link.say(&format!("@ERROR: auth failed on module {name}"))?;
@@ -239,7 +250,8 @@ impl Daemon {
     fn list(&self, config: &Config, link: &mut Link, peer: &Peer) -> Result<()> {
         self.say(format!("module-list request from {}", peer.both()));
         for module in config.modules.iter().filter(|module| module.list) {
-            if is_allowed(peer, module) {
+            // Whoever started this by a remote shell has no address.
+            if peer.address().is_unspecified() || is_allowed(peer, module) {
                 link.say(&format!("{:<15}\t{}", module.name, module.comment))?;
             }
         }

@@ -14,11 +14,13 @@ pub struct Current {
     config: Arc<Config>,
     /// Why the files that are there now cannot be used, and when that was found.
     failed: Option<(String, Instant)>,
+    /// It is never read again.
+    is_kept: bool,
 }
 
 impl Current {
     pub fn new(config: Config) -> Self {
-        Self { config: Arc::new(config), failed: None }
+        Self { config: Arc::new(config), failed: None, is_kept: false }
     }
 
     /// As it was read last.
@@ -26,9 +28,17 @@ impl Current {
         &self.config
     }
 
+    /// What was read counts for good.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
     /// Reads it again if a file has changed; the second is what is to be said about that. Files that cannot be used are told of once;
     /// what was read before stays.
     pub fn renew(&mut self) -> Option<String> {
+        if self.is_kept {
+            return None;
+        }
         let first = self.config.files.first()?.path.clone();
         if !self.config.files.iter().any(Seen::has_changed) {
             return self.failed.take().map(|_| format!("{} is as before", first.display()));
@@ -81,6 +91,10 @@ mod tests {
         write(&more.join("b.conf"), "[c]\npath = /b\n");
         assert!(current.renew().is_some());
         assert_eq!(names(&current), "a c");
+        // One that is kept is not even looked at.
+        current.keep();
+        write(&main, "[d]\npath = /d\n");
+        assert_eq!((current.renew(), names(&current).as_str()), (None, "a c"));
         // Of a text there are no files.
         let mut of_text = Current::new(Config::parse("[a]\npath = /a\n", &main).unwrap());
         assert_eq!(of_text.renew(), None);

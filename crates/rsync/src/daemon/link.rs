@@ -18,6 +18,8 @@ const LINE_MAX: usize = 1024;
 const DRAIN_MAX: u64 = 16 << 20;
 const DRAIN_LEN: usize = 16 << 10;
 const DRAIN_PATIENCE: Duration = Duration::from_secs(5);
+/// A client that has sent nothing for so long is told that nothing more will come.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// Sets how long writes may take.
 type SetTimeout = dyn Fn(Option<Duration>) -> io::Result<()> + Send;
@@ -134,19 +136,39 @@ impl Link {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line that is no text"))
     }
 
-    /// Takes what the client still sends: a connection closed before that may lose what the client was told last. It sees that
-    /// nothing more will come, as far as it is a socket, and ends.
+    /// Takes what the client still sends: a connection closed before that may lose what the client was told last. A client that
+    /// sends sees the end of what it is told before it has read all of that, and so it is told of the end, as far as the
+    /// connection is a socket, when it is quiet.
     pub(super) fn drain(&mut self) {
-        let begun = Instant::now();
-        self.patience.begin_within((DRAIN_PATIENCE, DRAIN_PATIENCE), None);
-        let is_told = (self.set_timeout)(Some(DRAIN_PATIENCE)).is_ok() && self.writer.flush().is_ok();
+        let until = Instant::now() + DRAIN_PATIENCE;
+        if (self.set_timeout)(Some(DRAIN_PATIENCE)).is_err() || self.writer.flush().is_err() {
+            return;
+        }
+        let mut left = DRAIN_MAX;
+        if self.socket.is_some() && !self.discard(&mut left, (QUIET, until)) {
+            return;
+        }
         if let Some(socket) = &self.socket {
             // One that is broken needs no end.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
         }
-        let mut rest = (&mut self.reader).take(DRAIN_MAX);
+        self.discard(&mut left, (DRAIN_PATIENCE, until));
+    }
+
+    /// Takes at most `left` bytes, until nothing has come for `quiet`. `false` if nothing more can come.
+    fn discard(&mut self, left: &mut u64, (quiet, until): (Duration, Instant)) -> bool {
         let mut buffer = [0; DRAIN_LEN];
-        while is_told && begun.elapsed() < DRAIN_PATIENCE && rest.read(&mut buffer).is_ok_and(|len| len > 0) {
+        loop {
+            let time = quiet.min(until.saturating_duration_since(Instant::now()));
+            if time.is_zero() || *left == 0 {
+                return true;
+            }
+            self.patience.begin_within((time, time), None);
+            match self.reader.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(len) => *left = left.saturating_sub(len as u64),
+                Err(error) => return error.kind() == io::ErrorKind::TimedOut,
+            }
         }
     }
 

@@ -5,6 +5,7 @@ mod addresses;
 mod auth;
 mod bursts;
 mod config;
+mod confine;
 mod connection;
 mod current;
 mod door;
@@ -13,6 +14,7 @@ mod identity;
 mod indexes;
 mod link;
 mod listener;
+mod lock_file;
 mod log;
 mod peer;
 mod proxy;
@@ -23,6 +25,7 @@ pub mod trusted;
 
 pub(crate) use auth::AuthDigest;
 pub use config::{Access, AuthUser, Config, ConfigError, Id, Module};
+pub use confine::{ConfineError, Confinement};
 pub use link::Link;
 pub use listener::Listener;
 pub(crate) use log::{DELETED, Event};
@@ -167,6 +170,20 @@ impl Daemon {
         Self { patience, ..self }
     }
 
+    /// Takes away from this process what its configuration says, for good. That is read no more then: its files are out of
+    /// reach.
+    ///
+    /// # Errors
+    /// When it cannot be done; the process must end then.
+    pub fn confine(&self) -> Result<(), ConfineError> {
+        let config = self.last_config();
+        if !config.confinement.is_none() {
+            config.confinement.enter(&self.names)?;
+            self.current.lock().keep();
+        }
+        Ok(())
+    }
+
     fn greeting_patience(&self) -> Duration {
         self.patience / GREETING_PART
     }
@@ -224,14 +241,26 @@ impl Daemon {
     }
 
     /// Counts a connection to a module for as long as what is returned lives; `None` when there are too many.
-    fn enter(&self, module: &Module) -> Option<Counted<'_>> {
+    ///
+    /// # Errors
+    /// When the file in which other servers count theirs too cannot be used.
+    fn enter(&self, module: &Module) -> std::io::Result<Option<Counted<'_>>> {
+        let lock = match &module.lock_file {
+            Some(file) if module.max_connections > 0 => {
+                match lock_file::take_place(file, module.max_connections)? {
+                    Some(place) => Some(place),
+                    None => return Ok(None),
+                }
+            }
+            _ => None,
+        };
         let mut connected = self.connected.lock();
         let count = connected.entry(module.name.clone()).or_default();
         if module.is_disabled || module.max_connections > 0 && *count >= module.max_connections {
-            return None;
+            return Ok(None);
         }
         *count += 1;
-        Some(Counted { daemon: self, module: module.name.clone() })
+        Ok(Some(Counted { daemon: self, module: module.name.clone(), _lock: lock }))
     }
 }
 
@@ -239,6 +268,8 @@ impl Daemon {
 struct Counted<'d> {
     daemon: &'d Daemon,
     module: String,
+    /// Its place among the clients of all servers.
+    _lock: Option<std::fs::File>,
 }
 
 impl Drop for Counted<'_> {

@@ -40,6 +40,11 @@ pub fn read(from: &mut impl Read) -> io::Result<Option<IpAddr>> {
             return Err(wrong("a header of the proxy that is too long"));
         }
         read_more(from, &mut header, rest)?;
+        // Of other families nothing is known but that the proxy is there.
+        let (version, family) = (header[BEGINNING - 4] >> 4, header[BEGINNING - 3] >> 4);
+        if version == 2 && !matches!(family, 0..=2) {
+            return Ok(None);
+        }
     } else {
         return Err(wrong("no header of a proxy"));
     }
@@ -65,7 +70,8 @@ fn address(header: &[u8]) -> io::Result<Option<IpAddr>> {
                 (v2::Command::Local, _) | (_, v2::Addresses::Unspecified) => Ok(None),
                 (_, v2::Addresses::IPv4(it)) => Ok(Some(it.source_address.into())),
                 (_, v2::Addresses::IPv6(it)) => Ok(Some(it.source_address.into())),
-                (_, v2::Addresses::Unix(_)) => Err(wrong("a proxy's client that is no machine")),
+                // A proxy's client that is no machine.
+                (_, v2::Addresses::Unix(_)) => Ok(None),
             }
         }
     }
@@ -97,6 +103,10 @@ mod tests {
             (v2(1, 0x11, &four), address("10.1.2.3")),
             (v2(1, 0x11, &with_more), address("10.1.2.3")),
             (v2(0, 0, &[]), None),
+            // Clients of the proxy's own machine, and of what nobody knows.
+            (v2(1, 0x31, &[0; 216]), None),
+            (v2(1, 0x31, &[0; 4]), None),
+            (v2(1, 0x71, &four), None),
         ] {
             let (found, rest) = after(&header).unwrap();
             assert_eq!((found, rest.as_slice()), (expected, &b"@RSYNCD: 32.0\n"[..]), "{header:?}");
@@ -110,7 +120,6 @@ mod tests {
             v2(1, 0x11, &four[..7]),
             v2(1, 0x11, &[0; REST_MAX + 1]),
             v2(3, 0x11, &four),
-            v2(1, 0x31, &[0; 216]),
         ] {
             assert!(after(&wrong).is_err(), "{wrong:?}");
         }

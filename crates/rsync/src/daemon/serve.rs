@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -283,6 +282,7 @@ impl Daemon {
                         patience: link.patience.clone(),
                         seed: session::seed()?,
                     };
+                    self.say_of(module, "receiving file list");
                     let ends = (&mut link.reader, &mut link.writer);
                     return session::receive(asked.protocol, ends, &asked.options, receiving);
                 }
@@ -441,9 +441,7 @@ impl Daemon {
 
 /// The directory of a module, for names in it.
 fn open_root(module: &Module) -> std::io::Result<OwnedFd> {
-    let path = module.real_path.as_deref().unwrap_or(Path::new(&module.path));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    trusted::directory(module.real_path.as_deref().unwrap_or(Path::new(&module.path)))
 }
 
 /// The list that `--files-from` names, which is in the module.

@@ -51,6 +51,8 @@ pub struct Filter {
     is_of_module: bool,
     /// What it may cost to apply them.
     meter: Meter,
+    /// What `-C` leaves out besides.
+    cvs_more: Vec<u8>,
 }
 
 /// What is asked about.
@@ -96,7 +98,23 @@ impl Filter {
     /// # Errors
     /// When one is none, or they are too many.
     pub fn receive(from: &mut impl Read, protocol: u8, receiving: bool, first: &[Vec<u8>]) -> Result<Self> {
-        let mut filter = Self::of_rules(first, receiving)?;
+        Self::receive_with(from, protocol, receiving, (first, &[]))
+    }
+
+    /// The same, where `-C` stands for more patterns.
+    ///
+    /// # Errors
+    /// As [`Filter::receive`].
+    pub fn receive_with(
+        from: &mut impl Read,
+        protocol: u8,
+        receiving: bool,
+        (first, cvs_more): (&[Vec<u8>], &[u8]),
+    ) -> Result<Self> {
+        let mut filter = Self { receiving, cvs_more: cvs_more.to_vec(), ..Self::default() };
+        for rule in first {
+            filter.add(rule)?;
+        }
         let mut total_len = 0;
         for count in 0.. {
             let len = from.read_i32()?;
@@ -144,7 +162,7 @@ impl Filter {
                 if !sides.count(self.receiving) => {}
             Line::Rule(rule) if rule.of_xattrs => self.of_xattrs.push(rule),
             Line::Rule(rule) => self.items.push(Item::Rule(rule)),
-            Line::Cvs => self.items.extend(cvs_rules().map(Item::Rule)),
+            Line::Cvs => self.items.extend(cvs_rules(&self.cvs_more).into_iter().map(Item::Rule)),
             // Of a file at the client, which has sent what is in it instead.
             Line::Merge(merge) if merge.is_once => return Err(refused(Wrong::Unknown, line)),
             Line::Merge(merge) => add_merge(&mut self.items, &mut self.merges, merge),
@@ -179,7 +197,7 @@ impl Filter {
     /// Adds what `--cvs-exclude` leaves out: the usual names, and each directory's `.cvsignore`.
     pub fn add_cvs(&mut self) {
         add_merge(&mut self.items, &mut self.merges, Merge::cvs());
-        self.items.extend(cvs_rules().map(Item::Rule));
+        self.items.extend(cvs_rules(&self.cvs_more).into_iter().map(Item::Rule));
     }
 
     /// Whether there are no rules about files.
@@ -257,7 +275,7 @@ impl Filter {
     }
 
     /// Whether a path itself is hidden, wherever it is.
-    fn hides_it(&self, path: &[u8], is_dir: bool) -> bool {
+    pub(crate) fn hides_it(&self, path: &[u8], is_dir: bool) -> bool {
         let subject = Subject { path, full: path, is_dir };
         self.says(subject, None, &mut Work::unlimited()) == Some(false)
     }

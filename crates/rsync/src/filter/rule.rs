@@ -320,9 +320,17 @@ impl Merge {
     }
 }
 
-/// The rules that "-C" stands for.
-pub(super) fn cvs_rules() -> impl Iterator<Item = Rule> {
-    CVS.split(' ').map(|pattern| Rule::new(pattern.as_bytes(), false))
+/// The rules that "-C" stands for, with more patterns of this side. After "!" only what follows counts.
+pub(super) fn cvs_rules(more: &[u8]) -> Vec<Rule> {
+    let more = more.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut rules = Vec::new();
+    for word in CVS.as_bytes().split(|byte| *byte == b' ').chain(more) {
+        match word {
+            b"!" => rules.clear(),
+            pattern => rules.push(Rule::new(pattern, false)),
+        }
+    }
+    rules
 }
 
 impl Rule {

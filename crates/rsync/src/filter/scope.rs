@@ -147,7 +147,7 @@ impl Reading<'_> {
                 Line::Rule(Rule { sides, .. }) | Line::Merge(Merge { sides, .. })
                     if !sides.count(self.receiving) => {}
                 Line::Rule(rule) => list.items.push(Item::Rule(rule)),
-                Line::Cvs => list.items.extend(cvs_rules().map(Item::Rule)),
+                Line::Cvs => list.items.extend(cvs_rules(&[]).into_iter().map(Item::Rule)),
                 Line::Clear => *list = List { items: Vec::new(), is_cleared: true },
                 Line::Merge(named) if named.is_once => self.file(&named, list, depth + 1)?,
                 Line::Merge(named) => add_merge(&mut list.items, &mut self.merges, named),

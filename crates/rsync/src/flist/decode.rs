@@ -1,7 +1,7 @@
 //! Reading entries: the other way round than `encode` (docs/format/rsync.md, "Entries"). What arrives is hostile: names lead nowhere
 //! above the list's root, and what is kept is bounded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 
 use super::acl::ReceivedAcl;
@@ -121,6 +121,8 @@ pub struct ListReader {
     xattrs: Vec<Vec<ReceivedXattr>>,
     /// Before version 30: the first file of each that has several names, by filesystem and number.
     linked: HashMap<(u64, u64), u32>,
+    /// Files that others in later lists may be links to.
+    first_links: HashSet<u32>,
     bytes: u64,
     share: Share,
 }
@@ -180,6 +182,7 @@ impl ListReader {
             default: Vec::new(),
             xattrs: Vec::new(),
             linked: HashMap::new(),
+            first_links: HashSet::new(),
             bytes: 0,
             share: ALL_LISTS.share(),
         }
@@ -335,10 +338,17 @@ impl ListReader {
         let mut leader = None;
         if self.form.hard_links && flags & HARD_LINKED != 0 && self.form.protocol >= 30 {
             entry.group = Some(index);
-            if flags & FIRST_LINK == 0 {
+            if flags & FIRST_LINK != 0 {
+                self.first_links.insert(index);
+            } else {
                 let group = from.read_varint()?.cast_unsigned();
                 if group >= index {
                     return Err(bad(format!("a link to file {group}, which comes later")));
+                }
+                if group < first && !self.first_links.contains(&group) {
+                    return Err(bad(format!(
+                        "hard-link gnum {group} precedes flist start and is no first link"
+                    )));
                 }
                 entry.group = Some(group);
                 leader = group.checked_sub(first).map(|at| &before[at as usize]);
@@ -355,7 +365,7 @@ impl ListReader {
             None => self.body(&mut entry, flags, index, from)?,
         }
         if entry.name == b"." && !entry.metadata.is_dir() {
-            return Err(bad("a root of the transfer that is no directory"));
+            return Err(bad("rejecting non-directory transfer-root entry"));
         }
         if entry.metadata.is_dir() {
             entry.group = None;

@@ -121,6 +121,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 (Ndx::Done, Some(Asked::Done)) => return Ok(false),
                 (Ndx::Done, Some(Asked::ListDone)) => return Ok(true),
                 (Ndx::File(index), Some(Asked::Request(wanted))) if wanted.index == index => wanted,
+                (Ndx::File(index), _) if self.list.get(index).is_some() && !self.list.counts(index) => {
+                    return Err(RsyncError::protocol(format!(
+                        "refusing transfer of cleared file index {index}: another one of its name counts"
+                    )));
+                }
                 (other, _) => {
                     return Err(RsyncError::protocol(format!(
                         "an answer of {other:?}, which was not asked for"
@@ -137,7 +142,8 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn take_file(&mut self, wanted: &Pending) -> Result<()> {
         let index = wanted.index;
         let flags = if self.agreed.protocol < 29 { wanted.flags } else { self.reader.read_u16()? };
-        if flags != wanted.flags {
+        // What a sender makes of the others is its own business.
+        if (flags ^ wanted.flags) & (item::TRANSFER | item::XATTRS) != 0 {
             return Err(RsyncError::protocol(format!(
                 "an answer about file {index} of {flags:#x}, not {:#x}",
                 wanted.flags

@@ -14,6 +14,18 @@ use crate::target::Found;
 /// What is at the end of backups' names, unless they go to a directory of their own.
 const SUFFIX: &[u8] = b"~";
 
+/// A path that an option names, where the transfer's root or only file is.
+fn beside(path: &[u8], root: &[u8], single: Option<&[u8]>) -> Vec<u8> {
+    let above = match single {
+        Some(single) => &single[..single.iter().rposition(|byte| *byte == b'/').unwrap_or(0)],
+        None => root,
+    };
+    match path {
+        [b'/', ..] => clean(path).0,
+        _ => clean(&[above, b"/", path].concat()).0,
+    }
+}
+
 impl<R: Read, W: Write> Receiver<'_, R, W> {
     fn suffix(&self) -> &[u8] {
         match (&self.options.suffix, &self.options.backup_dir) {
@@ -42,15 +54,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// A path that an option names: from the transfer's root on, or with a slash from that of the dataset.
     pub(super) fn beside(&self, path: &[u8]) -> Vec<u8> {
-        let above = match &self.single {
-            Some(single) => &single[..single.iter().rposition(|byte| *byte == b'/').unwrap_or(0)],
-            None => &self.root,
-        };
-        let path = match path {
-            [b'/', ..] => clean(path).0,
-            _ => clean(&[above, b"/", path].concat()).0,
-        };
+        let path = beside(path, &self.root, self.single.as_deref());
         self.named(path)
+    }
+
+    /// The same with its symbolic links, as the client names it.
+    pub(super) fn named_beside(&self, path: &[u8]) -> Vec<u8> {
+        beside(path, &self.named_root, self.single_named.as_deref())
     }
 
     /// Gives what is at a path the name of its backup, which is returned.
@@ -63,7 +73,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
     /// Where the backup of a path goes, the directories above it being there.
     fn backup_place(&self, path: &[u8]) -> io::Result<Vec<u8>> {
         let backup = self.backup_path(path);
-        if self.into.hidden.hides(&backup, false) {
+        let named = match &self.options.backup_dir {
+            Some(directory) if !self.into.target.is_staged() => {
+                let name = [&self.name_of(path), self.suffix()].concat();
+                super::below(&self.named_beside(directory), &name)
+            }
+            _ => backup.clone(),
+        };
+        if self.hides_path(&named, false) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if let Some(directory) = &self.options.backup_dir {

@@ -108,7 +108,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             let full = self.path_below(&child);
             let is_dir = attributes.is_dir();
             let subject = Subject { path: &child, full: &full, is_dir };
-            if !self.filter.excludes(subject, scope.as_ref())? && !self.into.hidden.hides(&full, is_dir) {
+            let is_hidden = match self.into.target.is_staged() {
+                true => self.into.hidden.hides(&full, is_dir),
+                false => self.hides_named(&child, is_dir),
+            };
+            if !self.filter.excludes(subject, scope.as_ref())? && !is_hidden {
                 deletable.push((child, attributes));
             }
         }

@@ -124,7 +124,9 @@ impl Files {
     pub(super) fn take_directory(&mut self, number: u32) -> Result<Received> {
         let found = if self.is_complete { None } else { self.directories.remove(&number) };
         found.ok_or_else(|| {
-            RsyncError::protocol(format!("a list of directory {number}, which is to have none"))
+            RsyncError::protocol(format!(
+                "refusing flist for cleared dir_ndx {number}: no list of it is to come"
+            ))
         })
     }
 

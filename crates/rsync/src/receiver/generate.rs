@@ -54,7 +54,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         if self.list.is_only_named(index) {
             return self.make_early(index, &path);
         }
-        if self.into.hidden.hides(&path, is_dir) {
+        if self.is_hidden(index, &path, is_dir) {
             let what = if is_dir { "directory" } else { "file" };
             let text =
                 format!("ERROR: daemon refused to receive {what} \"{}\"\n", String::from_utf8_lossy(&path));
@@ -139,7 +139,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Makes a directory that is seen to with its own list, so that this does not change the time of the one that it is in later.
     fn make_early(&mut self, index: u32, path: &[u8]) -> Result<()> {
-        if !self.keeps_dir_times() || path.is_empty() || self.into.hidden.hides(path, true) {
+        if !self.keeps_dir_times() || path.is_empty() || self.is_hidden(index, path, true) {
             return Ok(());
         }
         // What fails here is told when it fails again.
@@ -233,6 +233,10 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 }
             };
             self.settle_attributes(index, path, &made, false)?;
+            if let (Elsewhere::Like(other), _) = &elsewhere {
+                // What is as there is not sent.
+                self.settle_xattrs(index, path, &made.node, Some(&other.node))?;
+            }
         }
         let has_content = self.list[index as usize].has_content;
         match self.options.delete {
@@ -717,6 +721,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             Err(error) => return self.failed("link", &path, &error),
         };
         if found.as_ref().is_some_and(|found| found.node == *node) {
+            if self.tells_all() {
+                self.announce(index, item::LOCAL_CHANGE | item::NAME_FOLLOWS, Some(b""))?;
+            }
             self.came(index);
             return Ok(());
         }

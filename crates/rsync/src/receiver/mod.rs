@@ -55,6 +55,9 @@ const TOGETHER: usize = 64;
 /// Files that are to be known when links are looked for; senders tell of twice as many beyond where the receiver is.
 const LINKS_LOOKAHEAD: usize = 500;
 
+/// Memory that a directory takes that is worked in, besides its path.
+const OPENED_BYTES: u64 = 64;
+
 /// All permissions of the owner.
 const OWNER: u32 = 0o700;
 
@@ -170,8 +173,12 @@ pub struct Receiver<'a, R, W: Write> {
     list: Files,
     /// Where the transfer's root is in the dataset.
     root: Vec<u8>,
+    /// The same as the client named it, with symbolic links.
+    named_root: Vec<u8>,
     /// The only file has this path instead of its own.
     single: Option<Vec<u8>>,
+    /// The same as the client named it.
+    single_named: Option<Vec<u8>>,
     links: Links,
     answers: NdxReader,
     requests: NdxWriter,
@@ -193,6 +200,8 @@ pub struct Receiver<'a, R, W: Write> {
     told_deletes_off: bool,
     scopes: HashMap<Vec<u8>, Option<std::sync::Arc<crate::filter::Scope>>>,
     writing: Option<Writing>,
+    /// Directories whose owner has all rights until all has been done, and the permissions that they get then.
+    opened: Vec<(Vec<u8>, u32)>,
     /// Files that get their places in the end.
     delayed: Vec<aside::Delayed>,
     /// Where temporary files are made, if not beside what they are to become.
@@ -236,7 +245,9 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             list: Files::new(agreed.incremental, Order::of(agreed.protocol)),
             agreed,
             root: Vec::new(),
+            named_root: Vec::new(),
             single: None,
+            single_named: None,
             links: Links::default(),
             answers: NdxReader::of(protocol),
             requests: NdxWriter::of(protocol),
@@ -253,6 +264,7 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             told_deletes_off: false,
             scopes: HashMap::new(),
             writing: None,
+            opened: Vec::new(),
             delayed: Vec::new(),
             temp_dir: None,
             named: RefCell::default(),
@@ -284,6 +296,8 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
                 // What is not staged stays as it is now, whatever failed.
                 let is_cut_off = matches!(error, RsyncError::Connection(_) | RsyncError::PeerExit { .. });
                 if is_cut_off || !self.into.target.is_staged() {
+                    // The client is gone, and is not told what could not be.
+                    let _ = self.close_directories();
                     self.keep_what_came();
                 }
                 Err(error)
@@ -567,10 +581,30 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
     }
 
     fn path_with_links(&self, name: &[u8]) -> Vec<u8> {
-        match (self.root.as_slice(), name) {
-            (root, b".") => root.to_vec(),
-            (b"", name) => name.to_vec(),
-            (root, name) => [root, b"/", name].concat(),
+        below(&self.root, name)
+    }
+
+    /// Whether the module hides a file of the list, which is at a path. In directories its rules are about the names that clients
+    /// use, as with rsync: a symbolic link to something hidden leads there. In datasets they are about what is there.
+    fn is_hidden(&self, index: u32, path: &[u8], is_dir: bool) -> bool {
+        match (&self.single_named, self.into.target.is_staged()) {
+            (_, true) => self.into.hidden.hides(path, is_dir),
+            (Some(named), _) => self.into.hidden.hides_it(named, is_dir),
+            (None, _) => self.hides_named(&self.list[index as usize].name, is_dir),
+        }
+    }
+
+    /// The same of a name below the destination, of a directory.
+    fn hides_named(&self, name: &[u8], is_dir: bool) -> bool {
+        let path = below(&self.named_root, name);
+        !path.is_empty() && self.into.hidden.hides_it(&path, is_dir)
+    }
+
+    /// Whether the module hides a path that an option names.
+    fn hides_path(&self, named: &[u8], is_dir: bool) -> bool {
+        match self.into.target.is_staged() {
+            true => self.into.hidden.hides(named, is_dir),
+            false => !named.is_empty() && self.into.hidden.hides_it(named, is_dir),
         }
     }
 
@@ -612,6 +646,23 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
             let path = self.path_of(index);
             self.touch_up_one(&path, &self.list[index as usize].clone())?;
         }
+        self.close_directories()
+    }
+
+    /// Gives directories their permissions that were worked in, those first that are in others.
+    fn close_directories(&mut self) -> Result<()> {
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.sort_unstable();
+        for (path, mode) in opened.into_iter().rev() {
+            let Ok(Some(found)) = self.into.target.stat(&path) else { continue };
+            if !found.is_dir() || found.permissions() != mode | OWNER {
+                continue;
+            }
+            let set = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+            if let Err(error) = self.into.target.set_attributes(&found.node, &set) {
+                self.failed("set permissions of", &path, &error)?;
+            }
+        }
         Ok(())
     }
 
@@ -628,19 +679,21 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
 
     fn touch_up_one(&mut self, path: &[u8], directory: &Received) -> Result<()> {
         let mode = directory.metadata.mode & 0o7777;
-        let was_opened = self.opens_directories() && mode & OWNER != OWNER;
-        if self.options.dry_run || self.single.is_some() || !(self.keeps_dir_times() || was_opened) {
+        if self.options.dry_run || self.single.is_some() {
+            return Ok(());
+        }
+        if self.opens_directories() && mode & OWNER != OWNER {
+            self.lists.keep(path.len() as u64 + OPENED_BYTES)?;
+            self.opened.push((path.to_vec(), mode));
+        }
+        if !self.keeps_dir_times() {
             return Ok(());
         }
         let wanted = directory.metadata.mtime;
         let Ok(Some(found)) = self.into.target.stat(path) else { return Ok(()) };
-        let differs = self.keeps_dir_times() && found.metadata.mtime != wanted;
-        let set = SetAttributes {
-            mtime: differs.then(|| SetTime::To(attributes::timestamp(wanted))),
-            permissions: (was_opened && found.permissions() == mode | OWNER).then_some(mode),
-            ..SetAttributes::default()
-        };
-        if found.is_dir() && set != SetAttributes::default() {
+        if found.is_dir() && found.metadata.mtime != wanted {
+            let mtime = Some(SetTime::To(attributes::timestamp(wanted)));
+            let set = SetAttributes { mtime, ..SetAttributes::default() };
             if let Err(error) = self.into.target.set_attributes(&found.node, &set) {
                 self.failed("set times on", path, &error)?;
             }
@@ -708,6 +761,15 @@ impl<'a, R: Read, W: Write> Receiver<'a, R, W> {
         if let Err(error) = self.into.target.finish(Moment::Partial, None) {
             tracing::warn!(%error, "what was received is given up");
         }
+    }
+}
+
+/// A name of the list below a path.
+fn below(root: &[u8], name: &[u8]) -> Vec<u8> {
+    match (root, name) {
+        (root, b".") => root.to_vec(),
+        (b"", name) => name.to_vec(),
+        (root, name) => [root, b"/", name].concat(),
     }
 }
 

@@ -100,7 +100,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         };
         let partial =
             if directory.is_empty() { name.to_vec() } else { [&directory, &b"/"[..], name].concat() };
-        let is_hidden = self.into.hidden.hides(&directory, true) || self.into.hidden.hides(&partial, false);
+        let named = match self.partial_dir()? {
+            absolute @ [b'/', ..] if !self.into.target.is_staged() => self.named_beside(absolute),
+            _ => directory.clone(),
+        };
+        let is_hidden = self.hides_path(&named, true) || self.hides_path(&super::below(&named, name), false);
         (!is_hidden && partial != path).then_some(partial)
     }
 

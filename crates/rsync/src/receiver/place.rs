@@ -6,7 +6,8 @@ use snowmelt_zpl::NewKind;
 
 use super::Receiver;
 use crate::error::{ExitCode, Result, RsyncError};
-use crate::scan::{clean, error_text};
+use crate::scan::{Called, clean, error_text};
+use crate::wire::Tag;
 
 /// Permissions of a directory that the client's list does not tell of.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
@@ -16,11 +17,11 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         let refuse = |code, text: String| Err(RsyncError::refused(code, text));
         let (path, as_directory) = clean(&self.into.path);
         let count = self.list.counting().take(2).count();
+        self.refuse_hidden_directories(&path)?;
         // Not even whether it is there is told of what is in a hidden directory.
         self.refuse_hidden(&path, as_directory || count > 1)?;
+        let named = path.clone();
         let path = self.named(path);
-        self.refuse_hidden(&path, as_directory || count > 1)?;
-        self.refuse_hidden_directories(&path)?;
         let found = match self.into.target.stat(&path) {
             Ok(found) => found,
             Err(error) => {
@@ -30,9 +31,9 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
             }
         };
         let found = found.map(|found| found.metadata);
-        self.refuse_hidden(&path, found.is_some_and(|found| found.is_dir()))?;
+        self.refuse_hidden(&named, found.is_some_and(|found| found.is_dir()))?;
         match found {
-            Some(found) if found.is_dir() => self.root = path,
+            Some(found) if found.is_dir() => (self.root, self.named_root) = (path, named),
             Some(_) if count > 1 || as_directory => {
                 let text = "ERROR: destination must be a directory when copying more than 1 file";
                 return refuse(ExitCode::FileSelect, text.to_owned());
@@ -42,12 +43,13 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
                 return refuse(ExitCode::FileSelect, text.to_owned());
             }
             None if count > 1 || as_directory => {
-                if !self.options.dry_run {
-                    self.make_destination(&path)?;
+                let made = if self.options.dry_run { 1 } else { self.make_destination(&path)? };
+                if self.options.verbosity > 0 || self.options.itemize > 0 {
+                    self.tell_of_destination(made)?;
                 }
-                self.root = path;
+                (self.root, self.named_root) = (path, named);
             }
-            _ => self.single = Some(path),
+            _ => (self.single, self.single_named) = (Some(path), Some(named)),
         }
         Ok(())
     }
@@ -82,7 +84,7 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Nothing comes to a destination that the module hides.
     fn refuse_hidden(&self, path: &[u8], is_dir: bool) -> Result<()> {
-        if !self.into.hidden.hides(path, is_dir) {
+        if !self.hides_path(path, is_dir) {
             return Ok(());
         }
         let shown = String::from_utf8_lossy(&self.into.path);
@@ -92,11 +94,12 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Options may not name directories that the module hides.
     fn refuse_hidden_directories(&mut self, destination: &[u8]) -> Result<()> {
-        let before = std::mem::replace(&mut self.root, destination.to_vec());
-        let named = [&self.options.backup_dir, &self.options.temp_dir];
-        let [backup, temporary] = named.map(|named| named.as_deref().map(|directory| self.beside(directory)));
-        self.root = before;
-        match backup.iter().chain(&temporary).any(|directory| self.into.hidden.hides(directory, true)) {
+        let before = std::mem::replace(&mut self.named_root, destination.to_vec());
+        let temporary = self.options.temp_dir.as_deref().or(self.into.terms.temp_dir);
+        let named = [self.options.backup_dir.as_deref(), temporary];
+        let [backup, temporary] = named.map(|named| named.map(|directory| self.named_beside(directory)));
+        self.named_root = before;
+        match backup.iter().chain(&temporary).any(|directory| self.hides_path(directory, true)) {
             true => Err(RsyncError::refused(
                 ExitCode::Unsupported,
                 "Your options have been rejected by the server.",
@@ -105,10 +108,30 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         }
     }
 
-    fn make_destination(&mut self, path: &[u8]) -> Result<()> {
+    fn tell_of_destination(&mut self, made: usize) -> Result<()> {
+        let before = match self.into.called {
+            Called::Module(_) => "",
+            Called::After(before) => before,
+        };
+        let (path, _) = clean(&self.into.path);
+        let path = String::from_utf8_lossy(&path);
+        let text = match (self.options.mkpath, made) {
+            (false, _) => format!("created directory {before}{path}\n"),
+            (true, 1) => format!("created 1 directory for {before}{path}\n"),
+            (true, made) => format!("created {made} directories for {before}{path}\n"),
+        };
+        Ok(self.writer.message(Tag::Info, text.as_bytes())?)
+    }
+
+    /// How many directories were made.
+    fn make_destination(&mut self, path: &[u8]) -> Result<usize> {
+        if !self.options.mkpath {
+            // The client is told that it is new, though it is there now.
+            self.made_early.insert(b".".to_vec());
+        }
         let made = match self.options.mkpath {
-            true => self.make_way(path).and_then(|()| self.make_directory(path)),
-            false => self.make_directory(path),
+            true => self.make_way(path).and_then(|made| self.make_directory(path).map(|()| made + 1)),
+            false => self.make_directory(path).map(|()| 1),
         };
         made.map_err(|error| {
             let text = format!("rsync: [receiver] mkdir {} failed: {}", self.shown(path), error_text(&error));
@@ -125,13 +148,15 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
         self.into.target.create(path, NewKind::Directory, mode).map(drop)
     }
 
-    /// Makes the directories above a path that are not there.
-    pub(super) fn make_way(&self, path: &[u8]) -> std::io::Result<()> {
+    /// Makes the directories above a path that are not there, and says how many.
+    pub(super) fn make_way(&self, path: &[u8]) -> std::io::Result<usize> {
+        let mut made = 0;
         for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             if self.into.target.stat(&path[..at])?.is_none() {
                 self.make_directory(&path[..at])?;
+                made += 1;
             }
         }
-        Ok(())
+        Ok(made)
     }
 }

@@ -134,9 +134,25 @@ impl<R: Read> MuxReader<R> {
         self.total
     }
 
-    /// Whether something is there without waiting for it.
+    /// Whether there is data, or a note, that has come. Messages without any are passed over: whoever waits for data after them
+    /// has to have said first what the other side waits for.
     pub fn has_buffered(&self) -> bool {
-        self.at < self.end
+        if self.left > 0 {
+            return self.at < self.end;
+        }
+        if !self.notes.is_empty() {
+            return true;
+        }
+        let mut rest = &self.buffer[self.at..self.end];
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_LEN>() {
+            let header = u32::from_le_bytes(*header);
+            let len = (header & 0x00ff_ffff) as usize;
+            if len > 0 && header >> 24 == BASE + u32::from(Tag::Data as u8) {
+                return !after.is_empty();
+            }
+            rest = after.get(len..).unwrap_or_default();
+        }
+        false
     }
 
     /// Waits for data or a note; a note is given out as soon as it is there, before the data after it.
@@ -638,6 +654,30 @@ mod tests {
             let mut read = vec![0; expected.len()];
             reader.read_exact(&mut read).unwrap();
             assert!(read == expected && !reader.has_buffered());
+        }
+    }
+
+    #[test]
+    fn messages_without_data_are_nothing_that_has_come() {
+        let data = b"\x02\0\0\x07ab";
+        let text = b"\x01\0\0\x09w";
+        let (none, noop, part) = (b"\0\0\0\x07", b"\0\0\0\x31", b"\x05\0");
+        for (after, expected) in [
+            (vec![&none[..]], false),
+            (vec![&noop[..], &none[..]], false),
+            (vec![&text[..], &part[..]], false),
+            (vec![&text[..], &none[..], &data[..]], true),
+            (vec![&none[..], &data[..5]], true),
+            (vec![&data[..4]], false),
+            (vec![], false),
+        ] {
+            let wire = [&data[..], &after.concat()].concat();
+            let mut reader = MuxReader::new(wire.as_slice());
+            let mut read = [0; 2];
+            reader.read_exact(&mut read[..1]).unwrap();
+            assert!(reader.has_buffered(), "of the message that is read");
+            reader.read_exact(&mut read[1..]).unwrap();
+            assert_eq!((&read, reader.has_buffered()), (b"ab", expected), "{after:?}");
         }
     }
 

@@ -80,6 +80,7 @@ impl Reader {
         let wrong = |what| ConfigError::Line { path: path.to_owned(), line, what };
         self.override_globals().map_err(wrong)?;
         self.finish_module().map_err(wrong)?;
+        self.config.check().map_err(wrong)?;
         Ok(self.config)
     }
 

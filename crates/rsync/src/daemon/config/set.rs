@@ -155,10 +155,9 @@ impl Config {
             "proxyprotocol" => self.proxy_protocol = boolean(value)?,
             "proxyprotocolhosts" => self.proxy_protocol_hosts = Some(HostList::parse(words(value))?),
             "socketoptions" => self.socket_options = SocketOption::parse_all(value, &mut self.warnings),
-            "daemonuid" | "daemongid" | "daemonchroot" if value.is_empty() => {}
-            "daemonuid" => return Err(unsupported("daemon uid", "User")),
-            "daemongid" => return Err(unsupported("daemon gid", "Group")),
-            "daemonchroot" => return Err(unsupported("daemon chroot", "RootDirectory")),
+            "daemonuid" => self.confinement.uid = named(value),
+            "daemongid" => self.confinement.gid = named(value),
+            "daemonchroot" => self.confinement.chroot = file(value),
             _ => return Ok(false),
         }
         Ok(true)
@@ -175,11 +174,6 @@ impl Config {
         }
         Ok(())
     }
-}
-
-/// A parameter that takes rights away from the server. It must not be ignored.
-fn unsupported(name: &str, setting: &str) -> String {
-    format!("'{name}' is not supported: start the server so confined, by '{setting}=' in its systemd unit")
 }
 
 fn named(value: &str) -> Option<String> {
@@ -251,7 +245,11 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         "hostsallow" => module.hosts_allow = hosts(value)?,
         "hostsdeny" => module.hosts_deny = hosts(value)?,
         "authusers" => module.auth_users = names(value).map(auth_user).collect::<Value<_>>()?,
-        "authdigest" => module.auth_digest = auth_digest(value)?,
+        "authdigest" => {
+            module.auth_digest = AuthDigest::named(value);
+            // Nobody logs in with one that there is not.
+            module.unknown_digest = named(value).filter(|_| module.auth_digest.is_none());
+        }
         "secretsfile" => module.secrets_file = Some(value.into()),
         "strictmodes" => module.strict_modes = boolean(value)?,
         "uid" => module.uid = Id::Named(value.to_owned()),
@@ -292,7 +290,7 @@ fn set(module: &mut Module, rules: &mut Rules, key: &str, value: &str) -> Value<
         // What is said goes to a file or to standard error, and nobody can ask for more of it.
         "syslogfacility" | "syslogtag" | "maxverbosity" => {}
         // Connections are counted in this one process.
-        "lockfile" => {}
+        "lockfile" => module.lock_file = file(value),
         // Of a directory: what comes into a dataset is seen when it is whole, so nothing need be elsewhere until then.
         "tempdir" => module.temp_dir = Some(value.to_owned()).filter(|path| !path.is_empty()),
         "fakesuper" => module.fake_super = boolean(value)?,
@@ -336,14 +334,6 @@ fn auth_user(text: &str) -> Value<AuthUser> {
         Some(_) => return Err(format!("'{text}': only :deny, :ro and :rw can follow a name")),
     };
     Ok(AuthUser { name: name.to_owned(), access })
-}
-
-fn auth_digest(name: &str) -> Value<Option<AuthDigest>> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let digest = AuthDigest::named(name);
-    digest.map(Some).ok_or_else(|| format!("'{name}' is none of {}", AuthDigest::names()))
 }
 
 fn add_rules(hidden: &mut Filter, rules: &Rules) -> Value<()> {

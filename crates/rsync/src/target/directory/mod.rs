@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use snowmelt_zpl::acl::{DEFAULT, PosixAcl, Tag};
 use snowmelt_zpl::{NewKind, SetAttributes, SetTime};
 
-use self::open::{Directories, LastFile, hold, look, look_at, open_same, path_of, split};
+use self::open::{Directories, LastFile, hold, look, look_at, open_plain, open_same, path_of, split};
 use super::{Found, Node, Target, TargetError, Ways};
 use crate::history::Moment;
 use crate::source::{Metadata, xattrs};
@@ -122,6 +122,18 @@ impl DirectoryTarget {
         }
         let open = |directory: &OwnedFd, name: &[u8]| open_same(directory, name, OFlags::WRONLY, node.id);
         Ok(self.writing.keep(node.id, self.directories.with(way(node), open)?))
+    }
+
+    /// A file or directory, open in some way, where there is no `/proc` by which something that is only held can be changed.
+    fn opened(&self, node: &Node) -> io::Result<Arc<std::fs::File>> {
+        if let Some(file) = self.writing.get(node.id) {
+            return Ok(file);
+        }
+        let file = match way(node) {
+            b"" => self.directories.open(b"", OFlags::RDONLY | OFlags::DIRECTORY)?.into(),
+            path => self.directories.with(path, |directory, name| open_plain(directory, name, node.id))?,
+        };
+        Ok(Arc::new(file))
     }
 
     /// Makes something with a name in a directory.
@@ -412,7 +424,11 @@ impl Target for DirectoryTarget {
         let lost = (set.uid.is_some() || set.gid.is_some()) && before.mode & LENDING != 0;
         let kept = lost.then_some(before.mode & 0o7777);
         if let Some(mode) = set.permissions.or(kept).filter(|_| !before.is_symlink()) {
-            rustix::fs::chmod(path(), Mode::from_raw_mode(mode))?;
+            let mode = Mode::from_raw_mode(mode);
+            match rustix::fs::chmod(path(), mode) {
+                Err(Errno::NOENT) => rustix::fs::fchmod(&*self.opened(node)?, mode)?,
+                done => done?,
+            }
         }
         if set.mtime.is_some() || set.atime.is_some() {
             let times =
@@ -430,12 +446,20 @@ impl Target for DirectoryTarget {
 
     fn set_xattr(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
         let (held, _) = self.hold(node)?;
-        match value {
-            Some(value) => Ok(rustix::fs::setxattr(path_of(&held), name, value, XattrFlags::empty())?),
-            None => match rustix::fs::removexattr(path_of(&held), name) {
-                Err(Errno::NODATA) => Ok(()),
-                done => Ok(done?),
+        let flags = XattrFlags::empty();
+        let done = match value {
+            Some(value) => match rustix::fs::setxattr(path_of(&held), name, value, flags) {
+                Err(Errno::NOENT) => rustix::fs::fsetxattr(&*self.opened(node)?, name, value, flags),
+                done => done,
             },
+            None => match rustix::fs::removexattr(path_of(&held), name) {
+                Err(Errno::NOENT) => rustix::fs::fremovexattr(&*self.opened(node)?, name),
+                done => done,
+            },
+        };
+        match done {
+            Err(Errno::NODATA) if value.is_none() => Ok(()),
+            done => Ok(done?),
         }
     }
 

@@ -152,6 +152,20 @@ pub(super) fn path_of(node: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }
 
+/// Opens a regular file or directory by its name to be looked at, which must be the one that was found there before.
+pub(super) fn open_plain(directory: &OwnedFd, name: &[u8], id: (u64, u64)) -> io::Result<File> {
+    let (_, found) = hold(directory, name, id)?;
+    if !found.is_file() && !found.is_dir() {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    match look(&file)?.id == id {
+        true => Ok(file.into()),
+        false => Err(Errno::STALE.into()),
+    }
+}
+
 /// Opens a regular file, which must be the one that was found there before. Devices and fifos are not opened, not even for a
 /// moment.
 pub(super) fn open_same(
