@@ -410,13 +410,14 @@ impl<R: Read, W: Write> Receiver<'_, R, W> {
 
     /// Takes a file's content up to its end; what is gathered of it is still to be written.
     fn take_content(&mut self, wanted: &Pending, path: &[u8], file: &mut Content) -> Result<()> {
-        if self.options.append > 0 && !wanted.is_second {
-            if let Some((node, size, _)) = &wanted.basis {
-                if self.options.append > 1 {
-                    self.sum_up((node, *size), &mut file.sum)?;
-                }
-                file.at = *size;
+        if self.options.append > 0
+            && !wanted.is_second
+            && let Some((node, size, _)) = &wanted.basis
+        {
+            if self.options.append > 1 {
+                self.sum_up((node, *size), &mut file.sum)?;
             }
+            file.at = *size;
         }
         let is_sparse = self.leaves_holes();
         let mut buffer = Vec::new();

@@ -90,7 +90,7 @@ impl Directories {
         match work(&directory, name) {
             Err(error) if was_open && error.kind() == io::ErrorKind::NotFound => {
                 self.known.lock().remove(above);
-                work(&*self.directory(above)?.0, name)
+                work(&self.directory(above)?.0, name)
             }
             done => done,
         }
@@ -113,16 +113,19 @@ impl Directories {
     }
 }
 
+/// Device and number of a file.
+type Id = (u64, u64);
+
 /// The file that was read or written last.
 #[derive(Default)]
-pub(super) struct LastFile(Mutex<Option<((u64, u64), Arc<File>)>>);
+pub(super) struct LastFile(Mutex<Option<(Id, Arc<File>)>>);
 
 impl LastFile {
-    pub(super) fn get(&self, id: (u64, u64)) -> Option<Arc<File>> {
+    pub(super) fn get(&self, id: Id) -> Option<Arc<File>> {
         self.0.lock().as_ref().filter(|(known, _)| *known == id).map(|(_, file)| file.clone())
     }
 
-    pub(super) fn keep(&self, id: (u64, u64), file: File) -> Arc<File> {
+    pub(super) fn keep(&self, id: Id, file: File) -> Arc<File> {
         let file = Arc::new(file);
         *self.0.lock() = Some((id, file.clone()));
         file
