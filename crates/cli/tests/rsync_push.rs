@@ -441,7 +441,7 @@ fn what_only_root_can_give_needs_no_other_place() {
     assert_same(&home.join("source"), &home.join("back"), "given back");
     let refused = pull(&home.join("source").display().to_string(), &home.join("no"));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(4) && said.contains("ERROR: --fake-super"), "{refused:?}");
+    assert!(refused.status.code() == Some(4) && said.contains("ERROR: fake super is not"), "{refused:?}");
 }
 
 /// Paths are what they are to stock rsync, and what cannot be is refused.
