@@ -103,7 +103,8 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn within_the_limit() {
-    let text = std::env::var("SNOWMELT_SEEDS").unwrap();
+    // Run with all other ignored tests, it is not the child of the test above.
+    let Ok(text) = std::env::var("SNOWMELT_SEEDS") else { return };
     let (first, end) = text.split_once("..").unwrap();
     let limit = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };
     setrlimit(Resource::As, limit).unwrap();
