@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The crate does no I/O, trusts no byte it is given, makes no cryptographic primitive itself, compares MACs in constant
-//! time and wipes keys from memory. What exactly is encrypted and authenticated is told in `docs/crypt.md`; its source is
+//! time and wipes keys from memory. What exactly is encrypted and authenticated is described in `docs/crypt.md`; its source is
 //! OpenZFS (read as a specification): `module/os/linux/zfs/zio_crypt.c`, `module/zfs/dsl_crypt.c`,
 //! `lib/libzfs/libzfs_crypto.c`.
 
