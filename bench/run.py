@@ -44,7 +44,7 @@ POOL = 'bench'
 MIB, GIB = 1 << 20, 1 << 30
 
 FULL = dict(verify=4 * GIB, receive=4 * GIB, send=4 * GIB, huge=20 * GIB, files=1_000_000, snapshots=10_000, each=1000, sparse=64, mount=4 * GIB, many=(1000, 10), soak=(3600, 400), names=100_000, imported=100_000, large=8 * GIB, datasets=1000, syncoid=50, far_files=20_000, synced=(1 * GIB, 8 * GIB), disk_image=1 * GIB, pieces=2000, disk=20 * GIB, volume=4 * GIB, served=10, objects=1 * GIB, parity=1 * GIB, encryption=1 * GIB, refill=(10 * GIB, 20), indexed=(200_000, 50), rsync=(1 * GIB, 100_000, 1 * GIB), repeats=5)
-QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, many=(60, 2), soak=(30, 60), names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, encryption=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
+QUICK = dict(verify=512 * MIB, receive=256 * MIB, send=512 * MIB, huge=1 * GIB, files=20_000, snapshots=300, each=20, sparse=8, mount=512 * MIB, many=(60, 2), soak=(20, 60), names=10_000, imported=10_000, large=64 * MIB, datasets=50, syncoid=4, far_files=2000, synced=(64 * MIB,), disk_image=64 * MIB, pieces=100, disk=2 * GIB, volume=256 * MIB, served=2, objects=512 * MIB, parity=256 * MIB, encryption=256 * MIB, refill=(2 * GIB, 3), indexed=(5_000, 4), rsync=(64 * MIB, 2000, 64 * MIB), repeats=2)
 
 
 class Timed:
@@ -413,9 +413,6 @@ class Bench:
 
 NAMES = ('verify', 'receive', 'send', 'huge', 'files', 'changes', 'snapshots', 'pool', 'mount', 'many', 'soak', 'imports', 'syncs', 'replicas', 'volumes', 'objects', 'parity', 'encryption', 'refill', 'indexes', 'rsync')
 
-# With --quick only if they are named.
-LONG = ('soak',)
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -428,7 +425,7 @@ def main():
     print('%s, %d CPUs, linux %s, %s sizes\n' % (cpu(), os.cpu_count(), platform.release(), 'quick' if args.quick else 'full'))
     try:
         for name in NAMES:
-            if name in args.only if args.only else not (args.quick and name in LONG):
+            if not args.only or name in args.only:
                 getattr(bench, name)()
     finally:
         shutil.rmtree(bench.dir, ignore_errors=True)

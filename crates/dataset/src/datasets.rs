@@ -19,6 +19,8 @@ use crate::random;
 
 /// Room that a change is begun with, so that it is not refused in the middle.
 pub(crate) const CHANGE_BYTES: u64 = 256 << 10;
+/// How often [`Datasets::read`] begins again before the error counts.
+const READS_MAX: u32 = 100;
 
 /// The datasets of an open pool.
 ///
@@ -126,6 +128,21 @@ impl Datasets {
     /// Everything as it is now.
     pub fn catalog(&self) -> Catalog {
         Catalog::new(self.pool.clone(), self.pool_name.clone())
+    }
+
+    /// Runs `work` on the catalog. If a dataset or snapshot of the catalog was destroyed meanwhile, so that one of its trees is
+    /// gone, runs it again on a newer catalog.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn read<T>(&self, work: impl Fn(&Catalog) -> Result<T, DatasetError>) -> Result<T, DatasetError> {
+        for _ in 1..READS_MAX {
+            match work(&self.catalog()) {
+                Err(DatasetError::Pool(PoolError::NoTree(_))) => {}
+                done => return done,
+            }
+        }
+        work(&self.catalog())
     }
 
     /// A number that is larger after each change of datasets, snapshots and properties. A reader of the catalog that takes

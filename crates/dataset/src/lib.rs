@@ -31,7 +31,7 @@ pub mod text;
 pub use catalog::{Bookmark, Catalog, Content, Dataset, DatasetId, Found, Kind, Snapshot, SnapshotId};
 pub use datasets::Datasets;
 pub use error::{DatasetError, NameError, Quota, ReceiveError, SendError};
-pub use head::Head;
+pub use head::{Head, OpenHead};
 pub use listing::ListingDigest;
 pub use name::{Name, Subtree, Suffix};
 pub use objset::Objset;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{check, name, new_pool_on, options};
 use proptest::prelude::*;
-use snowmelt_dataset::{CreateOptions, DatasetError, Datasets, DestroyPlan, Head, RollbackOptions};
+use snowmelt_dataset::{CreateOptions, DatasetError, Datasets, DestroyPlan, Head, OpenHead, RollbackOptions};
 use snowmelt_pool::Pool;
 use snowmelt_store::MemoryStore;
 use snowmelt_stream::features::Features;
@@ -69,7 +69,7 @@ type Objset = BTreeMap<u64, Model>;
 struct World {
     store: MemoryStore,
     datasets: Arc<Datasets>,
-    head: Arc<Head>,
+    head: OpenHead,
     now: Objset,
     /// What the last commit made durable.
     committed: Objset,
@@ -78,7 +78,7 @@ struct World {
     snapshots: usize,
 }
 
-fn open(datasets: &Datasets) -> Arc<Head> {
+fn open(datasets: &Datasets) -> OpenHead {
     datasets.open_head(&datasets.catalog().dataset("tank/x").unwrap()).unwrap()
 }
 

@@ -4,8 +4,6 @@
 //! ends may be builds of different days: fields that an older build does not send have defaults.
 
 use serde::{Deserialize, Serialize};
-use snowmelt_dataset::{Catalog, DatasetError};
-use snowmelt_pool::PoolError;
 
 use crate::context::Context;
 use crate::damaged;
@@ -54,7 +52,7 @@ impl Request {
         let attempt = format!("cannot read '{}'", session.name());
         match self {
             Self::Listing(request) => {
-                let rows = read(session, |catalog| {
+                let rows = session.datasets.read(|catalog| {
                     let mounted = session.mounts.chosen();
                     context.with_style(request.parsable, |style| {
                         listing::collect(catalog, mounted, request, style)
@@ -74,22 +72,4 @@ impl Request {
             }
         }
     }
-}
-
-/// How often a listing is begun again before its error counts.
-const READS_MAX: u32 = 100;
-
-/// Reads from a view of the catalog. If a dataset of the view was destroyed meanwhile, its tree is gone: then everything is
-/// read again from a newer view.
-fn read<T>(
-    session: &Session,
-    work: impl Fn(&Catalog) -> std::result::Result<T, DatasetError>,
-) -> std::result::Result<T, DatasetError> {
-    for _ in 1..READS_MAX {
-        match work(&session.datasets.catalog()) {
-            Err(DatasetError::Pool(PoolError::NoTree(_))) => {}
-            done => return done,
-        }
-    }
-    work(&session.datasets.catalog())
 }

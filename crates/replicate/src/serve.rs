@@ -168,6 +168,13 @@ impl Server<'_> {
                 createtxg: bookmark.record.createtxg,
             })
             .collect();
+        let space = |catalog: &Catalog| catalog.dataset_space(&catalog.dataset_by_id(dataset.id)?);
+        let written = match self.datasets.read(space) {
+            Ok(space) => space.written,
+            // Destroyed meanwhile.
+            Err(DatasetError::NotFound { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        };
         let origin = dataset.record.origin.map(|origin| catalog.snapshot_by_id(origin)).transpose()?;
         let origin = origin.filter(|origin| self.access.reaches(&origin.dataset));
         Ok(DatasetInfo {
@@ -180,7 +187,7 @@ impl Server<'_> {
             origin: origin.map(|origin| origin.record.guid),
             snapshots,
             bookmarks,
-            written: catalog.dataset_space(dataset)?.written,
+            written,
             resume_token: resume_token(catalog, dataset.id)?,
             inconsistent: dataset.record.inconsistent,
             receiving: self.datasets.is_receiving(dataset.id),
@@ -309,7 +316,8 @@ impl Server<'_> {
             );
             return Err(Failure::new(FailureKind::NotAllowed, why));
         }
-        DestroyPlan::snapshots(&catalog, vec![snapshot], false)
+        self.datasets
+            .read(|catalog| DestroyPlan::snapshots(catalog, vec![snapshot.clone()], false))
             .and_then(|plan| self.datasets.destroy(&plan).map(drop))
             .map_err(|error| self.access.conceal(error).into())
     }

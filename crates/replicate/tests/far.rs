@@ -141,8 +141,8 @@ impl Watcher for Silent {
 /// Takes a directory into tank/home, and a snapshot.
 fn take_in(pool: &TestPool, source: &Path, snapshot: &str) {
     let dataset = pool.datasets.catalog().dataset(name("tank/home").dataset()).unwrap();
-    let fs =
-        FilesystemMut::open(pool.datasets.open_head(&dataset).unwrap(), WriteOptions::default(), 7).unwrap();
+    let head = pool.datasets.open_head(&dataset).unwrap();
+    let fs = FilesystemMut::open(head.head().clone(), WriteOptions::default(), 7).unwrap();
     let scan = Scan::open(source, Filter::default(), false).unwrap();
     import(&scan, &fs, &mut Silent, &mut Silent, ImportOptions::default()).unwrap();
     drop(fs);

@@ -68,13 +68,22 @@ pub(crate) fn log_time(seconds: i64) -> String {
     text.replace('-', "/").replace('_', " ").replace('.', ":")
 }
 
-/// After a whole transfer: destroys what was kept of those that were cut off before, and the oldest snapshots of transfers beyond so many. The newest
-/// stays, as do held ones, those that clones come from, and those of others.
+/// After a complete transfer: destroys the snapshots of interrupted transfers, and the oldest snapshots of transfers when
+/// there are more than `keep`. The newest snapshot stays. So do held snapshots, origins of clones, and snapshots that
+/// no transfer made.
 ///
 /// # Errors
 /// When the pool cannot be read or written.
 pub fn prune(datasets: &Datasets, dataset: &str, keep: Option<usize>) -> Result<(), DatasetError> {
-    let catalog = datasets.catalog();
+    let plan =
+        datasets.read(|catalog| DestroyPlan::snapshots(catalog, expired(catalog, dataset, keep)?, false))?;
+    match plan.snapshots.is_empty() {
+        true => Ok(()),
+        false => datasets.destroy(&plan),
+    }
+}
+
+fn expired(catalog: &Catalog, dataset: &str, keep: Option<usize>) -> Result<Vec<Snapshot>, DatasetError> {
     let dataset = catalog.dataset(dataset)?;
     let keep = match keep {
         Some(keep) => Some(keep),
@@ -86,19 +95,16 @@ pub fn prune(datasets: &Datasets, dataset: &str, keep: Option<usize>) -> Result<
     let (partial, whole): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|snapshot| snapshot.record.name.ends_with(PARTIAL));
     let excess = keep.map_or(0, |keep| whole.len().saturating_sub(keep.max(1)));
-    let mut doomed = Vec::new();
+    let mut expired = Vec::new();
     for snapshot in partial.iter().chain(&whole[..excess]) {
         let is_needed = Some(snapshot.id) == newest
             || !catalog.holds(snapshot.id)?.is_empty()
             || !catalog.clones(snapshot.id)?.is_empty();
         if !is_needed {
-            doomed.push(snapshot.clone());
+            expired.push(snapshot.clone());
         }
     }
-    match doomed.is_empty() {
-        true => Ok(()),
-        false => datasets.destroy(&DestroyPlan::snapshots(&catalog, doomed, false)?),
-    }
+    Ok(expired)
 }
 
 /// Whether a dataset has snapshots, and none of them is of a transfer.

@@ -5,11 +5,10 @@
 
 mod import;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use snowmelt_dataset::objset::view::VOLUME_DATA;
-use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset};
+use snowmelt_dataset::{DatasetError, Datasets, Found, Head, Kind, Name, Objset, OpenHead};
 use snowmelt_zpl::{Objects, ObjectsMut, Room, SourceError};
 
 pub use import::{ImportError, Imported, default_block_size, image_size, import_image};
@@ -52,7 +51,7 @@ pub struct Extent {
 }
 
 enum Source {
-    Head(Arc<Head>),
+    Head(OpenHead),
     /// With the bytes it refers to.
     Snapshot(Objset, u64),
 }

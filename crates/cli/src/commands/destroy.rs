@@ -66,12 +66,21 @@ fn snapshots(
     dataset: &str,
     spec: &str,
 ) -> Result<Exit> {
-    let catalog = session.datasets.catalog();
     let attempt = format!("cannot open '{dataset}@{spec}'");
-    names::open_dataset(&catalog, dataset)?;
-    // Names that a dataset lacks are passed over.
-    let (found, _) = snapshots_named(&catalog, dataset, spec, args.recursive || args.with_clones)
-        .map_err(report::failed(&attempt))?;
+    names::open_dataset(&session.datasets.catalog(), dataset)?;
+    let planned = session.datasets.read(|catalog| {
+        // Names that a dataset lacks are passed over.
+        let (found, _) = snapshots_named(catalog, dataset, spec, args.recursive || args.with_clones)?;
+        let plan = match found.is_empty() || args.defer {
+            true => Ok(DestroyPlan::default()),
+            false => DestroyPlan::snapshots(catalog, found.clone(), args.with_clones),
+        };
+        match plan {
+            Err(error @ DatasetError::Pool(_)) => Err(error),
+            plan => Ok((found, plan)),
+        }
+    });
+    let (found, plan) = planned.map_err(report::failed(&attempt))?;
     if found.is_empty() {
         return Err(CliError::Failed(
             "could not find any snapshots to destroy; check snapshot names.".to_owned(),
@@ -80,18 +89,16 @@ fn snapshots(
     if args.defer {
         return defer(app, session, args, &found);
     }
-    let mut plan_of_all = None;
-    if let Err(error) =
-        DestroyPlan::snapshots(&catalog, found.clone(), args.with_clones).map(|plan| plan_of_all = Some(plan))
-    {
-        complain_of_each(app, &catalog, &found, args, &error);
-        return Err(CliError::Reported);
-    }
-    let plan = plan_of_all.unwrap_or_default();
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => {
+            complain_of_each(app, session, &found, args, &error);
+            return Err(CliError::Reported);
+        }
+    };
     tell_plan(app, args, &plan, true)?;
     if !args.dry_run {
         let attempt = format!("cannot destroy snapshots of '{dataset}'");
-        drop(catalog);
         carry_out(app, session, args, &plan, &attempt)?;
     }
     tell_json(app, args, names_of(&plan), Some(plan.reclaim))
@@ -100,7 +107,7 @@ fn snapshots(
 /// One line for each snapshot that cannot go, since tools look for them.
 fn complain_of_each(
     app: &mut App<'_>,
-    catalog: &Catalog,
+    session: &Session,
     snapshots: &[Snapshot],
     args: &DestroyArgs,
     error: &DatasetError,
@@ -108,9 +115,9 @@ fn complain_of_each(
     let mut complaints = 0;
     for snapshot in snapshots {
         let name = snapshot.full_name();
-        let Err(error) = DestroyPlan::snapshots(catalog, vec![snapshot.clone()], args.with_clones) else {
-            continue;
-        };
+        let plan =
+            |catalog: &Catalog| DestroyPlan::snapshots(catalog, vec![snapshot.clone()], args.with_clones);
+        let Err(error) = session.datasets.read(plan) else { continue };
         complaints += 1;
         app.context.complain(match &error {
             DatasetError::HasClones { .. } => {
@@ -141,15 +148,17 @@ fn defer(app: &mut App<'_>, session: &Session, args: &DestroyArgs, snapshots: &[
 fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<Exit> {
     let name = &args.target;
     let attempt = format!("cannot destroy '{name}'");
-    let catalog = session.datasets.catalog();
-    let target = names::open_dataset(&catalog, name)?;
+    let target = names::open_dataset(&session.datasets.catalog(), name)?;
     if args.defer {
         return Err(CliError::Failed(format!(
             "cannot open '{name}': operation not applicable to datasets of this type"
         )));
     }
     let recursive = args.recursive || args.with_clones;
-    let plan = DestroyPlan::dataset(&catalog, &target, recursive, args.with_clones);
+    let plan = session.datasets.read(|catalog| {
+        let target = catalog.dataset_by_id(target.id)?;
+        DestroyPlan::dataset(catalog, &target, recursive, args.with_clones)
+    });
     let plan = plan.map_err(|error| match error {
         DatasetError::HasChildren { children, .. } => CliError::Failed(format!(
             "{attempt}: {} has children\nuse '-r' to destroy the following datasets:\n{}",
@@ -160,7 +169,6 @@ fn dataset(app: &mut App<'_>, session: &Session, args: &DestroyArgs) -> Result<E
     })?;
     tell_plan(app, args, &plan, false)?;
     if !args.dry_run {
-        drop(catalog);
         carry_out(app, session, args, &plan, &attempt)?;
     }
     tell_json(app, args, names_of(&plan), None)

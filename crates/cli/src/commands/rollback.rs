@@ -15,15 +15,14 @@ const NAMED_MAX: usize = 32;
 
 /// Clones of newer snapshots, with what depends on them.
 fn clones_that_go(session: &Session, name: &Name, attempt: &str) -> Result<Vec<Dataset>> {
-    let catalog = session.datasets.catalog();
-    let plan = || {
+    let plan = session.datasets.read(|catalog| {
         let snapshot = catalog.snapshot(name)?;
         let dataset = catalog.dataset_by_id(snapshot.id.dataset)?;
         let all = catalog.snapshots(&dataset).collect::<std::result::Result<Vec<_>, _>>()?;
         let newer = all.into_iter().filter(|other| other.id.txg > snapshot.id.txg).collect();
-        DestroyPlan::snapshots(&catalog, newer, true)
-    };
-    Ok(plan().map_err(report::failed(attempt))?.datasets)
+        DestroyPlan::snapshots(catalog, newer, true)
+    });
+    Ok(plan.map_err(report::failed(attempt))?.datasets)
 }
 
 /// Takes a dataset back to a snapshot.

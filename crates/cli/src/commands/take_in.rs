@@ -276,13 +276,14 @@ impl Taker for ShadowTaker<'_, '_> {
 
 /// Destroys all snapshots but the newest: their data may be gone. Those that a target has have bookmarks.
 fn give_up_older(datasets: &Datasets, name: &str) -> Result<(), DatasetError> {
-    let catalog = datasets.catalog();
-    let dataset = catalog.dataset(name)?;
-    let mut snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
-    snapshots.pop();
-    if snapshots.is_empty() {
-        return Ok(());
+    let plan = datasets.read(|catalog| {
+        let dataset = catalog.dataset(name)?;
+        let mut snapshots = catalog.snapshots(&dataset).collect::<Result<Vec<_>, _>>()?;
+        snapshots.pop();
+        DestroyPlan::snapshots(catalog, snapshots, false)
+    })?;
+    match plan.snapshots.is_empty() {
+        true => Ok(()),
+        false => datasets.destroy(&plan),
     }
-    datasets.destroy(&DestroyPlan::snapshots(&catalog, snapshots, false)?)?;
-    Ok(())
 }

@@ -14,6 +14,7 @@ mod overlay;
 mod read;
 mod spare;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -62,6 +63,8 @@ pub struct Head {
     limits: Arc<Limits>,
     /// Bytes kept in memory or promised, of all heads of the dataset.
     inflight: Arc<AtomicU64>,
+    /// How many [`OpenHead`]s there are of it.
+    openers: AtomicUsize,
 }
 
 pub use self::locks::LockedBlocks;
@@ -163,6 +166,7 @@ impl Head {
             generation: AtomicU64::new(0),
             inflight: limits.inflight(dataset.id),
             limits: limits.clone(),
+            openers: AtomicUsize::new(0),
         });
         let writeback: Arc<dyn Writeback> = head.clone();
         head.pool.register(Arc::downgrade(&writeback));
@@ -184,6 +188,10 @@ impl Head {
         if let Ok(hold) = hold {
             self.fulfil(&hold, layers.active.bytes + layers.below.map_or(0, |below| below.bytes));
         }
+    }
+
+    fn is_open(&self) -> bool {
+        self.openers.load(Ordering::Acquire) > 0
     }
 
     /// Bytes that were kept in memory are in the tree, or nowhere.
@@ -322,16 +330,51 @@ fn past_objects(tree: &Tree) -> Result<u64, DatasetError> {
     Ok(object + slots)
 }
 
+/// A head that somebody has open. While one exists, the dataset cannot be destroyed.
+pub struct OpenHead(Arc<Head>);
+
+impl OpenHead {
+    fn new(head: Arc<Head>) -> Self {
+        head.openers.fetch_add(1, Ordering::AcqRel);
+        Self(head)
+    }
+
+    /// The head, for parts of the opener that end no later than this.
+    pub fn head(&self) -> &Arc<Head> {
+        &self.0
+    }
+}
+
+impl Deref for OpenHead {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        &self.0
+    }
+}
+
+impl Clone for OpenHead {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone())
+    }
+}
+
+impl Drop for OpenHead {
+    fn drop(&mut self) {
+        self.0.openers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Datasets {
-    /// The head of a dataset, to be read and written by all who open it.
+    /// Opens the head of a dataset for reading and writing. All openers share one [`Head`].
     ///
     /// # Errors
     /// [`DatasetError::Busy`] while its first receive has not ended, [`DatasetError::Encrypted`] without its key;
     /// when the pool cannot be read.
-    pub fn open_head(&self, dataset: &Dataset) -> Result<Arc<Head>, DatasetError> {
+    pub fn open_head(&self, dataset: &Dataset) -> Result<OpenHead, DatasetError> {
         let mut heads = self.heads.lock();
         if let Some(head) = heads.get(&dataset.id) {
-            return Ok(head.clone());
+            return Ok(OpenHead::new(head.clone()));
         }
         let catalog = self.catalog();
         let dataset = catalog.dataset_by_id(dataset.id)?;
@@ -345,7 +388,7 @@ impl Datasets {
         let head = Head::open(&catalog, &dataset, &self.limits)?;
         heads.retain(|_, other| Arc::strong_count(other) > 1 || other.is_dirty());
         heads.insert(dataset.id, head.clone());
-        Ok(head)
+        Ok(OpenHead::new(head))
     }
 
     /// Brings what open heads keep into their trees, so that the catalog shows it.
@@ -360,18 +403,28 @@ impl Datasets {
         Ok(())
     }
 
-    /// Whether somebody has the dataset open for writing.
+    /// Whether an [`OpenHead`] of the dataset exists.
     pub fn is_open(&self, id: DatasetId) -> bool {
-        self.heads.lock().get(&id).is_some_and(|head| Arc::strong_count(head) > 1)
+        self.heads.lock().get(&id).is_some_and(|head| head.is_open())
     }
 
-    /// Forgets the head of a dataset that is to be destroyed.
-    pub(crate) fn close_head(&self, id: DatasetId, name: &str) -> Result<(), DatasetError> {
-        if self.is_open(id) {
+    /// Forgets the head of a dataset that is to be destroyed. Returns `false`, and forgets nothing, when changes in memory
+    /// must be written first.
+    ///
+    /// # Errors
+    /// [`DatasetError::Busy`] while somebody has it open.
+    pub(crate) fn close_head(&self, id: DatasetId, name: &str) -> Result<bool, DatasetError> {
+        let mut heads = self.heads.lock();
+        let Some(head) = heads.get(&id) else { return Ok(true) };
+        if head.is_open() {
             return Err(DatasetError::Busy { name: name.to_owned() });
         }
-        self.heads.lock().remove(&id);
-        Ok(())
+        // A commit may hold a reference for a moment. It writes nothing of a head that has no changes.
+        if head.is_dirty() {
+            return Ok(false);
+        }
+        heads.remove(&id);
+        Ok(true)
     }
 
     /// The head is another tree from now on. Whoever has it open goes on with that one.

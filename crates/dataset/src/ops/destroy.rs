@@ -324,14 +324,13 @@ impl Datasets {
     /// # Errors
     /// When something became busy or held since; then nothing is destroyed.
     pub fn destroy(&self, plan: &DestroyPlan) -> Result<(), DatasetError> {
-        self.settle()?;
-        let change = self.freeing_change()?;
-        for dataset in &plan.datasets {
-            if self.is_receiving(dataset.id) {
-                return Err(DatasetError::Busy { name: dataset.name.clone() });
+        let change = loop {
+            self.settle()?;
+            let change = self.freeing_change()?;
+            if self.close_heads(&plan.datasets)? {
+                break change;
             }
-            self.close_head(dataset.id, &dataset.name)?;
-        }
+        };
         let catalog = change.catalog();
         let doomed: BTreeSet<_> = plan.datasets.iter().map(|dataset| dataset.id).collect();
         for snapshot in &plan.snapshots {
@@ -368,6 +367,19 @@ impl Datasets {
             change.forget_dataset(dataset)?;
         }
         change.commit()
+    }
+
+    /// Forgets the heads of datasets that are to be destroyed. Returns `false` when one was written to since the last commit.
+    fn close_heads(&self, datasets: &[Dataset]) -> Result<bool, DatasetError> {
+        for dataset in datasets {
+            if self.is_receiving(dataset.id) {
+                return Err(DatasetError::Busy { name: dataset.name.clone() });
+            }
+            if !self.close_head(dataset.id, &dataset.name)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// `destroy -d`: destroys a snapshot, now or when its last hold and clone go.

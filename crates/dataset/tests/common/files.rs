@@ -1,14 +1,12 @@
 //! Objects with data in heads.
 
-use std::sync::Arc;
-
-use snowmelt_dataset::{Datasets, Head};
+use snowmelt_dataset::{Datasets, Head, OpenHead};
 use snowmelt_zpl::{
     Caller, DMU_OT_PLAIN_FILE_CONTENTS, FilesystemMut, NewKind, NewNode, NewObject, ObjectsMut, Room,
     SourceError, Timestamp, WriteOptions,
 };
 
-pub fn open(datasets: &Datasets, dataset: &str) -> Arc<Head> {
+pub fn open(datasets: &Datasets, dataset: &str) -> OpenHead {
     datasets.open_head(&datasets.catalog().dataset(dataset).unwrap()).unwrap()
 }
 
@@ -63,8 +61,8 @@ pub fn fill(head: &Head, seed: u64, most: u64) -> (Option<u64>, u64, Option<Sour
 }
 
 /// A new file of `len` bytes in the root directory, as a mount makes it.
-pub fn write_file(head: &Arc<Head>, file: &str, len: u64) {
-    let fs = FilesystemMut::open(head.clone(), WriteOptions::default(), 7).unwrap();
+pub fn write_file(head: &OpenHead, file: &str, len: u64) {
+    let fs = FilesystemMut::open(head.head().clone(), WriteOptions::default(), 7).unwrap();
     let caller = Caller { uid: 0, gid: 0, umask: 0, now: Timestamp { seconds: 10, nanoseconds: 0 } };
     let new = NewNode { kind: NewKind::File, permissions: 0o644 };
     let object = fs.create(fs.root(), file.as_bytes(), new, &caller).unwrap().object;

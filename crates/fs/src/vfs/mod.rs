@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::{Mutex, RwLock};
-use snowmelt_dataset::{Dataset, DatasetId, Datasets, Head, Snapshot, SnapshotId};
+use snowmelt_dataset::{Dataset, DatasetId, Datasets, Head, OpenHead, Snapshot, SnapshotId};
 use snowmelt_zpl::{Attributes, Caller, FileKind, Timestamp};
 
 pub use data::{FileRange, Seek, WriteHow};
@@ -59,8 +59,10 @@ enum Source {
 pub struct Vfs {
     datasets: Arc<Datasets>,
     source: Source,
-    /// The open head; `None` for a snapshot.
+    /// The head; `None` for a snapshot.
     head: Option<Arc<Head>>,
+    /// Keeps the head from being destroyed, until [`Vfs::close`].
+    opened: Mutex<Option<OpenHead>>,
     options: RwLock<VfsOptions>,
     /// What the dataset's properties say: an option stays as it was chosen until its property changes.
     properties: Mutex<VfsOptions>,
@@ -118,7 +120,7 @@ impl Vfs {
     /// As [`Datasets::open_head`]; when it is no filesystem.
     pub fn open(datasets: Arc<Datasets>, dataset: &Dataset, options: VfsOptions) -> Result<Self, VfsError> {
         let head = datasets.open_head(dataset)?;
-        let base = Base::of_head(&datasets, &head)?;
+        let base = Base::of_head(&datasets, head.head())?;
         if let (Some(fs), false) = (base.view.writable(), options.read_only) {
             fs.drain_unlinked()?;
         }
@@ -143,7 +145,7 @@ impl Vfs {
     fn over(
         datasets: Arc<Datasets>,
         source: Source,
-        head: Option<Arc<Head>>,
+        head: Option<OpenHead>,
         base: Base,
         options: VfsOptions,
         properties: VfsOptions,
@@ -151,7 +153,8 @@ impl Vfs {
         Self {
             datasets,
             source,
-            head,
+            head: head.as_ref().map(|head| head.head().clone()),
+            opened: Mutex::new(head),
             options: RwLock::new(options),
             properties: Mutex::new(properties),
             first_epoch: base.epoch,
@@ -262,6 +265,8 @@ impl Vfs {
     pub fn close(&self) -> Result<(), VfsError> {
         self.inodes.clear();
         self.snapshots.clear();
+        // Others may have a reference to this for a moment more. The dataset can be destroyed all the same.
+        let _opened = self.opened.lock().take();
         if self.is_read_only() {
             return Ok(());
         }

@@ -37,21 +37,20 @@ impl Vfs {
         {
             return Ok(cached.space);
         }
-        let catalog = self.datasets.catalog();
-        let space = match self.source {
-            Source::Snapshot(id) => SpaceInfo {
+        let space = self.datasets.read(|catalog| match self.source {
+            Source::Snapshot(id) => Ok(SpaceInfo {
                 referenced: catalog.snapshot_space(&catalog.snapshot_by_id(id)?)?.referenced.physical,
                 available: 0,
-            },
+            }),
             Source::Head(id) => {
                 let dataset = catalog.dataset_by_id(id)?;
-                let reader = SpaceReader::new(&catalog);
-                SpaceInfo {
+                let reader = SpaceReader::new(catalog);
+                Ok(SpaceInfo {
                     referenced: catalog.dataset_space(&dataset)?.referenced.physical,
                     available: reader.available(&dataset)?,
-                }
+                })
             }
-        };
+        })?;
         *self.space.lock() = Some(Cached { at: now, space });
         Ok(space)
     }
