@@ -1,21 +1,21 @@
-//! POSIX ACLs: Linux's `system.posix_acl_access` and `system.posix_acl_default` attribute values, and `getfacl`'s
-//! lines for them.
+//! POSIX ACLs: the values of Linux's attributes `system.posix_acl_access` and `system.posix_acl_default`, and their
+//! text form as `getfacl` prints it.
 //!
-//! ZFS stores the attribute value as Linux exchanges it (`include/uapi/linux/posix_acl_xattr.h`): a version word, then
-//! eight bytes an entry, little-endian.
+//! ZFS stores the attribute value in Linux's exchange format (`include/uapi/linux/posix_acl_xattr.h`): a version word,
+//! then eight bytes for each entry, little-endian.
 
 use std::fmt::Write;
 
-/// Name of the attribute holding the access ACL.
+/// Name of the attribute that holds the access ACL.
 pub const ACCESS: &str = "system.posix_acl_access";
-/// Name of the attribute holding a directory's default ACL.
+/// Name of the attribute that holds a directory's default ACL.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
 /// `POSIX_ACL_XATTR_VERSION`.
 const VERSION: u32 = 2;
 const ENTRY_LEN: usize = 8;
 
-/// Whom an entry is for (`ACL_USER_OBJ` and so on, in Linux's own order).
+/// The subject of an entry (`ACL_USER_OBJ` and so on, in Linux's order).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tag {
     /// The owner.
@@ -26,33 +26,33 @@ pub enum Tag {
     GroupObj,
     /// A named group.
     Group(u32),
-    /// The most that all but owner and others get.
+    /// The upper limit for everyone except the owner and others.
     Mask,
-    /// Everybody else.
+    /// Everyone else.
     Other,
 }
 
 /// One entry of an ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Whom it is for.
+    /// The subject of the entry.
     pub tag: Tag,
-    /// Read 4, write 2, execute 1.
+    /// Permission bits: read 4, write 2, execute 1.
     pub permissions: u8,
 }
 
-/// An ACL.
+/// A POSIX ACL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PosixAcl {
     /// Its entries, sorted.
     pub entries: Vec<Entry>,
 }
 
-/// The value of a POSIX ACL attribute is malformed.
+/// The error for a malformed value of a POSIX ACL attribute.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a POSIX ACL value of {len} bytes is malformed: {what}")]
 pub struct AclError {
-    /// Bytes in the value.
+    /// Length of the value in bytes.
     pub len: usize,
     /// What is wrong with it.
     pub what: &'static str,
@@ -62,7 +62,7 @@ impl PosixAcl {
     /// Decodes an attribute value.
     ///
     /// # Errors
-    /// When the version, an entry's tag or permissions or the length are wrong.
+    /// If the version, the length, or an entry's tag or permissions are invalid.
     pub fn decode(value: &[u8]) -> Result<Self, AclError> {
         let bad = |what| AclError { len: value.len(), what };
         let (version, rest) = value.split_first_chunk().ok_or(bad("no version"))?;
@@ -112,13 +112,13 @@ impl PosixAcl {
         value
     }
 
-    /// The ACL that says what `mode` says.
+    /// The ACL that is equivalent to `mode`.
     pub fn from_mode(mode: u32) -> Self {
         let entry = |tag, shift: u32| Entry { tag, permissions: (mode >> shift) as u8 & 7 };
         Self { entries: vec![entry(Tag::UserObj, 6), entry(Tag::GroupObj, 3), entry(Tag::Other, 0)] }
     }
 
-    /// Lines as `getfacl -n -E` prints them, each with `prefix` before it.
+    /// Appends the lines that `getfacl -n -E` prints, each preceded by `prefix`.
     fn lines(&self, prefix: &str, lines: &mut Vec<String>) {
         for entry in &self.entries {
             let mut line = String::from(prefix);
@@ -137,11 +137,11 @@ impl PosixAcl {
     }
 }
 
-/// The lines of `getfacl -n -p -E -c` for a file of `mode` with these attribute values, comments and blank lines left
-/// out. Without an access ACL the mode's own lines are told.
+/// The lines of `getfacl -n -p -E -c` for a file with `mode` and these attribute values, without comments and blank
+/// lines. Without an access ACL, the lines of the mode are returned.
 ///
 /// # Errors
-/// When a value is malformed.
+/// If a value is malformed.
 pub fn getfacl(mode: u32, access: Option<&[u8]>, default: Option<&[u8]>) -> Result<Vec<String>, AclError> {
     let mut lines = Vec::new();
     let shown = access.map(PosixAcl::decode).transpose()?.unwrap_or_else(|| PosixAcl::from_mode(mode));

@@ -1,14 +1,14 @@
-//! The attributes of a file: what `stat` tells, and what only ZFS knows.
+//! The attributes of a file: those of `stat`, and those that only ZFS has.
 
 use crate::error::ZplError;
 use crate::sa::{Attr, SaValues};
 
-/// Seconds and nanoseconds since 1970; negative seconds are before.
+/// Seconds and nanoseconds since 1970. Times before 1970 have negative seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Timestamp {
     /// Whole seconds.
     pub seconds: i64,
-    /// 0 to 999,999,999, counted forwards also before 1970.
+    /// 0 to 999,999,999. They are added to the seconds, also before 1970.
     pub nanoseconds: u32,
 }
 
@@ -30,7 +30,7 @@ pub enum FileKind {
     File,
     Symlink,
     Socket,
-    /// The entry or mode does not tell, as in directories of old ZPL versions.
+    /// The entry or mode has no type, as in directories of old ZPL versions.
     Unknown,
 }
 
@@ -73,17 +73,17 @@ impl ZfsFlags {
     pub const XATTR: u64 = 0x1;
     /// A directory whose ACL has entries for its children (`ZFS_INHERIT_ACE`).
     pub const INHERIT_ACE: u64 = 0x2;
-    /// The ACL says no more than the mode.
+    /// The ACL grants the same as the mode.
     pub const ACL_TRIVIAL: u64 = 0x4;
     /// The ACL has entries with object GUIDs (`ZFS_ACL_OBJ_ACE`).
     pub const ACL_OBJ_ACE: u64 = 0x8;
-    /// The ACL is not to be inherited into (`ZFS_ACL_PROTECTED`).
+    /// The ACL does not take inherited entries (`ZFS_ACL_PROTECTED`).
     pub const ACL_PROTECTED: u64 = 0x10;
     /// The ACL was made by default (`ZFS_ACL_DEFAULTED`).
     pub const ACL_DEFAULTED: u64 = 0x20;
-    /// The ACL is inherited from (`ZFS_ACL_AUTO_INHERIT`).
+    /// The ACL was inherited automatically (`ZFS_ACL_AUTO_INHERIT`).
     pub const ACL_AUTO_INHERIT: u64 = 0x40;
-    /// Everybody may execute (`ZFS_NO_EXECS_DENIED`).
+    /// No entry of the ACL denies execution (`ZFS_NO_EXECS_DENIED`).
     pub const NO_EXECS_DENIED: u64 = 0x100;
     /// Changed since the last backup (`ZFS_ARCHIVE`).
     pub const ARCHIVE: u64 = 0x8_0000_0000;
@@ -102,13 +102,13 @@ impl ZfsFlags {
     /// The object has a project ID.
     pub const PROJID: u64 = 0x8000_0000_0000;
 
-    /// All bits of `mask` are set.
+    /// Whether all bits of `mask` are set.
     pub fn contains(self, mask: u64) -> bool {
         self.0 & mask == mask
     }
 
-    /// As Linux's `FS_IOC_GETFLAGS` tells them: 0x10 immutable, 0x20 append-only, 0x40 no dump, 0x20000000 project
-    /// inheritance (`__zpl_ioctl_getflags`).
+    /// The flags in the form of Linux's `FS_IOC_GETFLAGS`: 0x10 immutable, 0x20 append-only, 0x40 no dump, 0x20000000
+    /// project inheritance (`__zpl_ioctl_getflags`).
     pub fn fs_ioc_flags(self) -> u32 {
         [
             (Self::IMMUTABLE, 0x10),
@@ -122,7 +122,7 @@ impl ZfsFlags {
     }
 }
 
-/// What is known of a file besides its content and names.
+/// The attributes of a file: everything except its content and names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
     /// Object number, which is the inode number.
@@ -133,34 +133,34 @@ pub struct Attributes {
     pub uid: u32,
     /// Group as Linux shows it.
     pub gid: u32,
-    /// Owner as stored: above the 32 bits of the ID, the index of its domain ([`crate::FuidTable`]), 0 for plain
-    /// POSIX IDs.
+    /// Owner as stored. The bits above the low 32 are the index of the ID's domain ([`crate::FuidTable`]), or 0 for
+    /// plain POSIX IDs.
     pub uid_fuid: u64,
     /// Group as stored.
     pub gid_fuid: u64,
-    /// Bytes of a file or symlink target; of a directory, its entries plus two.
+    /// Size of a file or symlink target in bytes. For a directory, the number of its entries plus two.
     pub size: u64,
-    /// Names that lead here.
+    /// Number of hard links.
     pub links: u64,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Time of the last change of the content or attributes.
     pub ctime: Timestamp,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Timestamp,
     /// Major and minor number of a device node.
     pub rdev: Option<(u32, u32)>,
     /// ZFS's own flags.
     pub flags: ZfsFlags,
-    /// Project ID; 0 where there is none.
+    /// Project ID, or 0 if there is none.
     pub project_id: u64,
-    /// Txg of creation: tells apart files that had the same object number one after another.
+    /// Txg of creation. It distinguishes files that used the same object number one after another.
     pub generation: u64,
-    /// The directory the file is, or once was, in.
+    /// The directory that contains the file, or contained it last.
     pub parent: u64,
-    /// The hidden directory of extended attributes, where there is one.
+    /// The hidden directory of extended attributes, if there is one.
     pub xattr_object: Option<u64>,
 }
 
@@ -169,8 +169,8 @@ pub(crate) fn device_number(major: u32, minor: u32) -> u64 {
     u64::from(major & 0xfff) << 20 | u64::from(minor & 0xf_ffff)
 }
 
-/// Linux's kernel-internal device numbers (`MAJOR`, `MINOR` of `include/linux/kdev_t.h`), which is what ZFS on Linux
-/// stores: `zpl_mknod` passes them on as they are.
+/// Splits a device number in Linux's kernel-internal format (`MAJOR`, `MINOR` of `include/linux/kdev_t.h`). ZFS on
+/// Linux stores this format, because `zpl_mknod` does not convert it.
 fn device(rdev: u64) -> (u32, u32) {
     ((rdev >> 20) as u32 & 0xfff, rdev as u32 & 0xf_ffff)
 }
@@ -179,7 +179,8 @@ impl Attributes {
     pub(crate) fn new(object: u64, values: &SaValues<'_>) -> Result<Self, ZplError> {
         let time = |attr| {
             let (seconds, nanoseconds) = (values.word(attr, 0)?, values.word(attr, 1)?);
-            // Nanoseconds beyond a second could only come from a broken writer: never make up a later second.
+            // Only a faulty writer stores nanoseconds of a second or more. They are limited, so that the seconds stay
+            // as stored.
             Some(Timestamp { seconds: seconds as i64, nanoseconds: nanoseconds.min(999_999_999) as u32 })
         };
         let required = |attr| values.required(attr);

@@ -1,4 +1,4 @@
-//! Integers out of byte slices, in either byte order and never out of bounds.
+//! Reading and writing integers in byte slices, in either byte order, with checked bounds.
 
 /// Byte order of a structure, found from its magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +38,17 @@ impl Endian {
     }
 }
 
-/// Writes a little-endian integer at byte `at`; the caller has made sure that `buf` reaches that far.
+/// Writes a little-endian integer at byte `at`. The caller has checked that `buf` is long enough.
 pub(crate) fn put_u16(buf: &mut [u8], at: usize, value: u16) {
     put(buf, at, value.to_le_bytes());
 }
 
-/// As [`put_u16`].
+/// Like [`put_u16`], for 32 bits.
 pub(crate) fn put_u32(buf: &mut [u8], at: usize, value: u32) {
     put(buf, at, value.to_le_bytes());
 }
 
-/// As [`put_u16`].
+/// Like [`put_u16`], for 64 bits.
 pub(crate) fn put_u64(buf: &mut [u8], at: usize, value: u64) {
     put(buf, at, value.to_le_bytes());
 }

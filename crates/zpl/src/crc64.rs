@@ -1,4 +1,4 @@
-//! The CRC-64 that ZAP hashes are made of.
+//! The CRC-64 from which ZAP hashes are computed.
 
 /// `ZFS_CRC64_POLY` of `include/sys/spa.h`: ECMA-182, reflected.
 const POLY: u64 = 0xC96C_5795_D787_0F42;
@@ -19,7 +19,7 @@ const TABLE: [u64; 256] = {
     table
 };
 
-/// What a byte does that lies 0 to 7 bytes before the end of eight: all eight are looked up at once.
+/// Lookup tables by distance of a byte to the end of a group of eight, so that eight bytes are processed at once.
 const TABLES: [[u64; 256]; 8] = {
     let mut tables = [TABLE; 8];
     let mut behind = 1;
@@ -35,7 +35,7 @@ const TABLES: [[u64; 256]; 8] = {
     tables
 };
 
-/// Stirs `bytes` into the running value `crc` (a ZAP's salt, at first).
+/// Continues the CRC `crc` over `bytes`. A ZAP's hash starts with its salt.
 pub(crate) fn update(crc: u64, bytes: &[u8]) -> u64 {
     let (eights, rest) = bytes.as_chunks::<8>();
     let crc = eights.iter().fold(crc, |crc, eight| {
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn table_is_the_one_of_zfs() {
         assert_eq!(TABLE[128], POLY);
-        // CRC-64/XZ of the standard check string is this same polynomial, started and ended with all ones.
+        // CRC-64/XZ has the same polynomial. It starts with all ones and inverts the result.
         assert_eq!(!update(!0, b"123456789"), 0x995D_C9BB_DF19_39FA);
     }
 

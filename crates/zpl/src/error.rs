@@ -1,8 +1,8 @@
-//! What can be wrong with a filesystem.
+//! The errors of this crate.
 
 use crate::source::SourceError;
 
-/// Everything that keeps a filesystem, or one object of it, from being read. Each names the object.
+/// Why a filesystem, or one object of it, cannot be read or changed. Most variants contain the object number.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZplError {
@@ -14,7 +14,7 @@ pub enum ZplError {
         /// The failure.
         source: SourceError,
     },
-    /// The bytes are not what they must be.
+    /// The bytes are invalid.
     #[error("object {object}: {what}")]
     Corrupt {
         /// Object that holds the bytes.
@@ -28,27 +28,27 @@ pub enum ZplError {
         /// The object number.
         object: u64,
     },
-    /// A directory was needed.
+    /// The object is not a directory.
     #[error("object {object} is not a directory")]
     NotADirectory {
         /// The object number.
         object: u64,
     },
-    /// A symbolic link was needed.
+    /// The object is not a symbolic link.
     #[error("object {object} is not a symbolic link")]
     NotASymlink {
         /// The object number.
         object: u64,
     },
-    /// The objset is well formed but needs something this crate does not have.
+    /// The objset is well formed but needs something that this crate does not support.
     #[error("object {object}: {what} is not supported")]
     Unsupported {
-        /// Object that asks for it.
+        /// Object that needs it.
         object: u64,
-        /// What is asked for.
+        /// The unsupported feature.
         what: String,
     },
-    /// There is no such name in the directory.
+    /// The directory has no such name.
     #[error("directory {directory} has no entry {:?}", String::from_utf8_lossy(.name))]
     NotFound {
         /// Object number of the directory.
@@ -56,7 +56,7 @@ pub enum ZplError {
         /// The name.
         name: Vec<u8>,
     },
-    /// The name, or one that the filesystem holds to be the same, is taken.
+    /// The name already exists, or one that is equal by the rules of the filesystem.
     #[error("directory {directory} has an entry {:?} already", String::from_utf8_lossy(.name))]
     Exists {
         /// Object number of the directory.
@@ -64,37 +64,37 @@ pub enum ZplError {
         /// The name.
         name: Vec<u8>,
     },
-    /// Something else than a directory was needed.
+    /// The object is a directory, which the operation does not accept.
     #[error("object {object} is a directory")]
     IsADirectory {
         /// The object number.
         object: u64,
     },
-    /// Only a regular file has what was asked for.
+    /// The operation needs a regular file.
     #[error("object {object} is not a regular file")]
     NotAFile {
         /// The object number.
         object: u64,
     },
-    /// The directory is to be removed or replaced, but has entries.
+    /// The directory cannot be removed or replaced because it has entries.
     #[error("directory {object} is not empty")]
     NotEmpty {
         /// The object number.
         object: u64,
     },
-    /// Longer than a name, a link's target or an attribute's name may be.
+    /// A name, a link's target or an attribute's name is too long.
     #[error("a name of {len} bytes")]
     NameTooLong {
         /// Its length.
         len: usize,
     },
-    /// Empty, ".", "..", or with a slash or NUL in it.
+    /// The name is empty, ".", "..", or contains a slash or NUL.
     #[error("{:?} cannot be a name", String::from_utf8_lossy(.name))]
     InvalidName {
         /// The name.
         name: Vec<u8>,
     },
-    /// The filesystem has `utf8only` set.
+    /// The name is not UTF-8, and the filesystem has `utf8only` set.
     #[error("{:?} is not UTF-8, as names here must be", String::from_utf8_lossy(.name))]
     NotUtf8 {
         /// The name.
@@ -105,36 +105,36 @@ pub enum ZplError {
     IntoItself {
         /// The directory to be moved.
         object: u64,
-        /// Where it was to be moved.
+        /// The directory into which it should be moved.
         directory: u64,
     },
-    /// The directory is of another project, and has its files inherit that.
+    /// The directory has another project ID, which its files must inherit.
     #[error("object {object} is of project {project}, directory {directory} of another")]
     OtherProject {
-        /// What was to be moved or linked.
+        /// The object that should be moved or linked.
         object: u64,
         /// Its project ID.
         project: u64,
-        /// Where it was to be put.
+        /// The directory into which it should be moved or linked.
         directory: u64,
     },
-    /// No more names can lead to it.
+    /// The object has the largest possible number of names.
     #[error("object {object} has {links} links")]
     TooManyLinks {
         /// The object number.
         object: u64,
-        /// How many it has.
+        /// Number of names.
         links: u64,
     },
-    /// Beyond the largest offset, 2^63 - 1.
+    /// The offset is beyond the largest one, 2^63 - 1.
     #[error("object {object} cannot reach offset {offset}")]
     TooLarge {
         /// The object number.
         object: u64,
-        /// Where it was to reach.
+        /// The offset.
         offset: u64,
     },
-    /// Arguments that make no sense together.
+    /// The arguments are invalid.
     #[error("object {object}: {what}")]
     Invalid {
         /// The object number.
@@ -142,7 +142,7 @@ pub enum ZplError {
         /// What is wrong with them.
         what: String,
     },
-    /// There is no such extended attribute.
+    /// The extended attribute does not exist.
     #[error("object {object} has no attribute {:?}", String::from_utf8_lossy(.name))]
     NoAttribute {
         /// The object number.
@@ -150,7 +150,7 @@ pub enum ZplError {
         /// Name of the attribute.
         name: Vec<u8>,
     },
-    /// There is such an extended attribute.
+    /// The extended attribute already exists.
     #[error("object {object} has an attribute {:?} already", String::from_utf8_lossy(.name))]
     AttributeExists {
         /// The object number.
@@ -158,12 +158,12 @@ pub enum ZplError {
         /// Name of the attribute.
         name: Vec<u8>,
     },
-    /// The value of an extended attribute is larger than Linux has them.
+    /// The value of an extended attribute is larger than Linux allows.
     #[error("object {object}: an attribute of {len} bytes")]
     AttributeTooLarge {
         /// The object number.
         object: u64,
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         len: usize,
     },
     /// The name of an extended attribute is longer than 255 bytes.
@@ -171,35 +171,35 @@ pub enum ZplError {
     AttributeName {
         /// The object number.
         object: u64,
-        /// Bytes of the name.
+        /// Length of the name in bytes.
         len: usize,
     },
-    /// It is immutable or may only be appended to.
+    /// The file is immutable or append-only.
     #[error("object {object} is {}", if *.append { "append-only" } else { "immutable" })]
     NotPermitted {
         /// The object number.
         object: u64,
-        /// It may be appended to.
+        /// Whether the file is append-only.
         append: bool,
     },
-    /// A hard link to a directory, or another that nobody may make.
+    /// A hard link to a directory, or another link that is never allowed.
     #[error("object {object} cannot be linked to")]
     NoLinks {
         /// The object number.
         object: u64,
     },
-    /// So many names of nearly one hash that no ZAP can hold another.
+    /// The ZAP has too many names with nearly the same hash.
     #[error("ZAP {object} is full")]
     ZapFull {
         /// The object number.
         object: u64,
     },
-    /// A file's attributes together are larger than the bonus buffer and a spill block.
+    /// The attributes of a file do not fit in the bonus buffer and a spill block.
     #[error("object {object}: {len} bytes of system attributes")]
     AttributesFull {
         /// The object number.
         object: u64,
-        /// How many there would be.
+        /// The size that they would have.
         len: usize,
     },
 }
@@ -213,7 +213,7 @@ impl ZplError {
         move |source| Self::Source { object, source }
     }
 
-    /// The error number that Linux has for it.
+    /// The corresponding error number of Linux.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Source { source, .. } => match source {
@@ -248,12 +248,13 @@ impl ZplError {
         }
     }
 
-    /// The failure is one unreadable block: what a kernel tells as `EIO`, the rest being fine.
+    /// Whether the failure is one unreadable block. A kernel would return `EIO`, and the rest of the filesystem can be
+    /// read.
     pub fn is_unreadable_block(&self) -> bool {
         matches!(self, Self::Source { source: SourceError::Unreadable { .. }, .. })
     }
 
-    /// The failure is a key that is not loaded.
+    /// Whether the failure is an encryption key that is not loaded.
     pub fn is_encrypted(&self) -> bool {
         matches!(self, Self::Source { source: SourceError::Encrypted { .. }, .. })
     }

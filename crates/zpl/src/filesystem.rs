@@ -1,8 +1,8 @@
-//! A ZPL filesystem: files, directories and links over the objects of one objset.
+//! Reading a ZPL filesystem: files, directories and links, stored in the objects of one objset.
 //!
-//! Object 1, the *master node*, is a ZAP naming the root directory, the version, the SA tables and the properties fixed
-//! at creation. A directory is a ZAP from names to object numbers. Follows `include/sys/zfs_znode.h`,
-//! `module/zfs/zfs_znode.c`, `module/os/linux/zfs/{zfs_dir,zfs_vfsops,zfs_vnops_os}.c`.
+//! Object 1, the *master node*, is a ZAP. It contains the numbers of the root directory and of the SA tables, the
+//! version, and the properties that are fixed at creation. A directory is a ZAP from names to object numbers. Sources:
+//! `include/sys/zfs_znode.h`, `module/zfs/zfs_znode.c`, `module/os/linux/zfs/{zfs_dir,zfs_vfsops,zfs_vnops_os}.c`.
 
 use crate::attributes::{Attributes, FileKind};
 use crate::error::ZplError;
@@ -18,19 +18,19 @@ use parking_lot::RwLock;
 pub const MASTER_NODE: u64 = 1;
 /// `ZFS_DIRENT_OBJ`: the bits of a directory entry that hold an object number.
 pub(crate) const DIRENT_OBJECT: u64 = (1 << 48) - 1;
-/// Newest version known: `ZPL_VERSION_SA`.
+/// Newest supported version: `ZPL_VERSION_SA`.
 const VERSION_MAX: u64 = 5;
-/// From this version on, attributes are system attributes.
+/// First version whose attributes are system attributes.
 const VERSION_SA: u64 = 5;
 /// Longest target of a symbolic link: Linux's `PATH_MAX`.
 const LINK_MAX: u64 = 4096;
 
-/// A filesystem opened for reading, as of one snapshot.
+/// A filesystem opened for reading.
 pub struct Filesystem<O> {
     objects: O,
     root: u64,
     version: u64,
-    /// Grows while the filesystem is written.
+    /// Layouts are added while the filesystem is written.
     sa: RwLock<SaTable>,
     names: NamePolicy,
     delete_queue: Option<u64>,
@@ -38,16 +38,16 @@ pub struct Filesystem<O> {
     fuids: Option<u64>,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name: any bytes that the stream brought, also such as no real system would let be ("a/b", "..").
+    /// The name. It may contain any bytes from a stream, also names that no real system would allow ("a/b", "..").
     pub name: Vec<u8>,
     /// Object number.
     pub object: u64,
-    /// The file's type as the directory remembers it.
+    /// The file's type as stored in the directory.
     pub kind: FileKind,
-    /// Where to resume after this entry.
+    /// Cursor to resume after this entry.
     pub next: Cursor,
 }
 
@@ -55,7 +55,7 @@ impl<O: Objects> Filesystem<O> {
     /// Reads the master node and the SA tables.
     ///
     /// # Errors
-    /// When this is no ZPL objset, is of an unknown version, or cannot be read.
+    /// If this is not a ZPL objset, has an unknown version, or cannot be read.
     pub fn open(objects: O) -> Result<Self, ZplError> {
         let corrupt = |what: String| ZplError::corrupt(MASTER_NODE, what);
         let master = objects
@@ -97,7 +97,7 @@ impl<O: Objects> Filesystem<O> {
         Ok(Self { objects, root, version, sa: RwLock::new(sa), names, delete_queue, shares, fuids })
     }
 
-    /// What the filesystem reads from.
+    /// The objset of the filesystem.
     pub fn objects(&self) -> &O {
         &self.objects
     }
@@ -117,7 +117,7 @@ impl<O: Objects> Filesystem<O> {
         self.names
     }
 
-    /// The ZAP of removed files still open when the snapshot was taken.
+    /// The ZAP of removed files that were still open when the snapshot was taken.
     pub fn delete_queue(&self) -> Option<u64> {
         self.delete_queue
     }
@@ -130,20 +130,20 @@ impl<O: Objects> Filesystem<O> {
     /// The domains of owners that are not plain POSIX IDs.
     ///
     /// # Errors
-    /// When the table cannot be read.
+    /// If the table cannot be read.
     pub fn fuid_table(&self) -> Result<FuidTable, ZplError> {
         self.fuids.map_or_else(|| Ok(FuidTable::default()), |object| FuidTable::load(&self.objects, object))
     }
 
-    /// Properties stored in the master node: quotas (`userquota@` names an object), `acltype`, …
+    /// A property stored in the master node: a quota (`userquota@` is the number of an object), `acltype`, …
     ///
     /// # Errors
-    /// When the master node cannot be read.
+    /// If the master node cannot be read.
     pub fn master_node(&self, name: &str) -> Result<Option<u64>, ZplError> {
         Zap::open(&self.objects, MASTER_NODE)?.lookup_u64(name)
     }
 
-    /// Attributes are system attributes, as a ZPL version and its SA tables say.
+    /// Whether attributes are system attributes. This depends on the ZPL version and the presence of SA tables.
     pub(crate) fn has_system_attributes(&self) -> bool {
         self.version >= VERSION_SA && self.sa.read().is_stored()
     }
@@ -156,7 +156,7 @@ impl<O: Objects> Filesystem<O> {
         self.objects.dnode(object).map_err(ZplError::source(object))?.ok_or(ZplError::NoObject { object })
     }
 
-    /// Hands the attributes of `object` as stored to `read`.
+    /// Calls `read` with the stored attributes of `object`.
     pub(crate) fn with_values<T>(
         &self,
         object: u64,
@@ -174,7 +174,7 @@ impl<O: Objects> Filesystem<O> {
     /// The attributes of a file, directory or other node.
     ///
     /// # Errors
-    /// When there is no such object or it carries no file attributes.
+    /// If there is no such object or it has no file attributes.
     pub fn attributes(&self, object: u64) -> Result<Attributes, ZplError> {
         self.with_values(object, |values| Attributes::new(object, values))
     }
@@ -186,11 +186,11 @@ impl<O: Objects> Filesystem<O> {
         Zap::open(&self.objects, directory)
     }
 
-    /// Finds `name` in a directory, by the filesystem's rules for case and normalisation. "." and ".." are not
-    /// stored in directories and not found.
+    /// Finds `name` in a directory, by the filesystem's rules for case and normalisation. "." and ".." are never found,
+    /// because directories do not store them.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Option<DirEntry>, ZplError> {
         let found = self.directory(directory)?.lookup(name, self.names.matching())?;
         found.map(|entry| dir_entry(directory, entry)).transpose()
@@ -199,7 +199,7 @@ impl<O: Objects> Filesystem<O> {
     /// Opens a directory for listing with [`DirEntries::from`].
     ///
     /// # Errors
-    /// When `directory` is none or cannot be read.
+    /// If `directory` is not a directory or cannot be read.
     pub fn read_dir(&self, directory: u64) -> Result<DirEntries<'_, O>, ZplError> {
         Ok(DirEntries { zap: self.directory(directory)?, directory })
     }
@@ -207,7 +207,7 @@ impl<O: Objects> Filesystem<O> {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// When `object` is no symbolic link, or its target cannot be read or is longer than any path.
+    /// If `object` is not a symbolic link, or if its target cannot be read or is too long.
     pub fn readlink(&self, object: u64) -> Result<Vec<u8>, ZplError> {
         let dnode = self.dnode(object)?;
         let attributes = self.attributes(object)?;
@@ -226,7 +226,7 @@ impl<O: Objects> Filesystem<O> {
             target.truncate(size);
             return Ok(target);
         }
-        // `zfs_sa_readlink`: behind the znode if there is room, else in the data.
+        // `zfs_sa_readlink`: the target follows the znode if there is room, otherwise it is in the data.
         if let Some(target) = dnode.bonus.get(ZNODE_LEN..ZNODE_LEN + size).filter(|_| legacy) {
             return Ok(target.to_vec());
         }
@@ -235,12 +235,13 @@ impl<O: Objects> Filesystem<O> {
         Ok(target)
     }
 
-    /// Reads a file's content at `offset`, as far as `buf` and the file reach; returns the number of bytes.
+    /// Reads a file's content at `offset` into `buf`, up to the end of the file. Returns the number of bytes read.
     ///
-    /// `size` is the file's, from its [`Attributes`], so that reading in pieces looks it up once.
+    /// `size` is the file's size from its [`Attributes`]. The caller passes it, so that reading in pieces looks it up
+    /// only once.
     ///
     /// # Errors
-    /// When a block cannot be read ([`ZplError::is_unreadable_block`]).
+    /// If a block cannot be read ([`ZplError::is_unreadable_block`]).
     pub fn read(&self, object: u64, size: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
         let left = size.saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
@@ -248,11 +249,11 @@ impl<O: Objects> Filesystem<O> {
         Ok(len)
     }
 
-    /// The next extent of data at or after `offset` in a file of `size` bytes, as `SEEK_DATA` and then `SEEK_HOLE`
-    /// tell it (`zfs_holey`); `None` when only a hole is left.
+    /// The next extent of data at or after `offset` in a file of `size` bytes, as found by `SEEK_DATA` and then
+    /// `SEEK_HOLE` (`zfs_holey`). `None` if only a hole is left.
     ///
     /// # Errors
-    /// When the block pointers cannot be read.
+    /// If the block pointers cannot be read.
     pub fn next_extent(&self, object: u64, size: u64, offset: u64) -> Result<Option<(u64, u64)>, ZplError> {
         if offset >= size {
             return Ok(None);
@@ -288,7 +289,7 @@ pub struct DirEntries<'f, O: Objects> {
 }
 
 impl<'f, O: Objects> DirEntries<'f, O> {
-    /// The entries from `cursor` on, in the directory's own stable order, "." and ".." not among them.
+    /// The entries from `cursor` on, in the directory's stable order, without "." and "..".
     pub fn from<'d>(
         &'d self,
         cursor: Cursor,
@@ -302,12 +303,12 @@ impl<'f, O: Objects> DirEntries<'f, O> {
         self.from(Cursor::START)
     }
 
-    /// Number of entries, as the directory tells it.
+    /// Number of entries, from the ZAP.
     pub fn count(&self) -> u64 {
         self.zap.count()
     }
 
-    /// Bits of a hash in this directory's cursors ([`Cursor::serialize`]).
+    /// Number of hash bits in this directory's cursors ([`Cursor::serialize`]).
     pub fn hash_bits(&self) -> u32 {
         self.zap.hashing().hash_bits()
     }

@@ -1,7 +1,7 @@
-//! The FUID table: domains (Windows SIDs) that owners and groups may belong to. Follows `module/zfs/zfs_fuid.c`.
+//! The FUID table: the domains (Windows SIDs) of owners and groups. Source: `module/zfs/zfs_fuid.c`.
 //!
-//! An owner is stored as a 64-bit FUID: the low half is the ID, the high half the index of a domain here, 0 for a plain
-//! POSIX ID.
+//! An owner is stored as a 64-bit FUID. The low half is the ID. The high half is the index of a domain in this table,
+//! or 0 for a plain POSIX ID.
 
 use crate::bytes::Endian;
 use crate::error::ZplError;
@@ -9,7 +9,7 @@ use crate::source::Objects;
 use crate::xdr::{self, BadNvlist, TYPE_NVLIST_ARRAY};
 use std::collections::BTreeMap;
 
-/// No FUID table is anywhere near as large.
+/// Limit on the size of a packed table. Real tables are much smaller.
 const PACKED_MAX: u64 = 1 << 20;
 
 /// Domain names by index.
@@ -22,11 +22,11 @@ impl FuidTable {
     /// Reads the table from its object (`FUID` of the master node).
     ///
     /// # Errors
-    /// When the object cannot be read or holds no packed table.
+    /// If the object cannot be read or has no valid packed table.
     pub fn load<O: Objects + ?Sized>(objects: &O, object: u64) -> Result<Self, ZplError> {
         let dnode =
             objects.dnode(object).map_err(ZplError::source(object))?.ok_or(ZplError::NoObject { object })?;
-        // The bonus holds the packed size as the writer's integer.
+        // The bonus buffer holds the packed size in the byte order of its writer.
         let little = Endian::Little.u64(&dnode.bonus, 0).unwrap_or(0);
         let size = little.min(little.swap_bytes());
         if size > PACKED_MAX {
@@ -68,7 +68,7 @@ impl FuidTable {
         Ok(Self { domains })
     }
 
-    /// The domain of a FUID; `None` for a plain POSIX ID or an index that is not in the table.
+    /// The domain of a FUID. `None` for a plain POSIX ID or an index that is not in the table.
     pub fn domain(&self, fuid: u64) -> Option<&str> {
         self.domains.get(&((fuid >> 32) as u32)).map(String::as_str)
     }

@@ -1,10 +1,11 @@
-//! What the bytes of a ZFS filesystem mean: ZAP, SA, directories, attributes, ACLs.
+//! The content of a ZFS filesystem: ZAP, SA, directories, attributes, ACLs.
 //!
-//! Reading ([`Filesystem`]) over a trait ([`Objects`]) that supplies objects and blocks, and writing ([`FilesystemMut`])
-//! over one ([`ObjectsMut`]) that also changes them: no I/O policy, no threads, no logging, nothing of pools or streams.
-//! Everything read is taken to be hostile: no input makes this crate panic, allocate without bound or run without end.
+//! [`Filesystem`] reads through the trait [`Objects`], which supplies objects and blocks. [`FilesystemMut`] writes
+//! through the trait [`ObjectsMut`], which also changes them. This crate has no I/O, threads or logging, and knows
+//! nothing of pools or streams. All input is treated as hostile. No input makes this crate panic, allocate without
+//! limit or run endlessly.
 //!
-//! The formats are those of OpenZFS; each module names the files and structures it follows.
+//! The formats are those of OpenZFS. Each module names the source files and structures that it follows.
 
 pub mod acl;
 mod attributes;

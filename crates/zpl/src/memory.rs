@@ -1,4 +1,4 @@
-//! Objects held in memory: for looking into a stream without a pool, for tests and fuzzing.
+//! Objects in memory, for inspecting a stream without a pool, for tests and for fuzzing.
 
 mod writable;
 
@@ -12,7 +12,7 @@ pub use writable::{MemoryObjset, MemoryTx};
 pub struct MemoryObject {
     /// The dnode.
     pub dnode: Dnode,
-    /// Data blocks by number; those not here are holes. A short one reads as if padded with zeros.
+    /// Data blocks by number. Missing ones are holes. A short block is read as if padded with zeros.
     pub blocks: BTreeMap<u64, Vec<u8>>,
     /// The spill block.
     pub spill: Option<Vec<u8>>,
@@ -30,7 +30,7 @@ impl MemoryObject {
         u64::from(self.dnode.block_size.max(1))
     }
 
-    /// Writes `data` at `offset`, into whole new blocks or over old ones.
+    /// Writes `data` at `offset`, and adds blocks where there are none.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let size = self.block_size();
         let mut at = offset;
@@ -48,7 +48,7 @@ impl MemoryObject {
         }
     }
 
-    /// Makes holes of the blocks that lie wholly in `offset..offset + length` and zeroes what else does.
+    /// Frees `offset..offset + length`: whole blocks become holes, and parts of blocks become zeros.
     pub fn free(&mut self, offset: u64, length: u64) {
         let size = self.block_size();
         let end = offset.saturating_add(length);

@@ -6,16 +6,16 @@ use crate::zap::Matching;
 /// `casesensitivity`, fixed when the filesystem is created (`ZFS_CASE_*` of `include/sys/zfs_ioctl.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CaseSensitivity {
-    /// Case counts.
+    /// Names are case-sensitive.
     #[default]
     Sensitive,
-    /// Case does not count.
+    /// Names are case-insensitive.
     Insensitive,
-    /// Case counts for POSIX callers, but may be asked not to.
+    /// Names are case-sensitive for POSIX callers. Other callers may ask for case-insensitive lookups.
     Mixed,
 }
 
-/// The rules by which names of one filesystem are compared.
+/// The rules by which the names of one filesystem are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NamePolicy {
     /// `casesensitivity`.
@@ -27,7 +27,7 @@ pub struct NamePolicy {
 }
 
 impl NamePolicy {
-    /// How a POSIX lookup compares (`zfs_dirent_lock` of `zfs_dir.c`).
+    /// How a POSIX lookup compares names (`zfs_dirent_lock` of `zfs_dir.c`).
     pub fn matching(&self) -> Matching {
         match self.case {
             CaseSensitivity::Sensitive if self.normalization.is_none() => Matching::Exact,

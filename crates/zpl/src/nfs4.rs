@@ -1,7 +1,7 @@
-//! ZFS's own ACLs, of NFSv4 kind, which every file carries (mostly saying no more than its mode).
+//! Reading ZFS's own ACLs, which have NFSv4's form. Every file has one. Most of them grant the same as the mode.
 //!
-//! They are stored as the `ZPL_DACL_ACES` attribute, or within a `znode_phys_t`, or for long ones of old filesystems in
-//! an object of their own. Follows `include/sys/zfs_acl.h` and `module/os/linux/zfs/zfs_acl.c`.
+//! They are stored in the `ZPL_DACL_ACES` attribute, or within a `znode_phys_t`. Old filesystems store long ones in a
+//! separate object. Sources: `include/sys/zfs_acl.h` and `module/os/linux/zfs/zfs_acl.c`.
 
 use crate::bytes::Endian;
 use crate::error::ZplError;
@@ -11,7 +11,7 @@ use crate::source::Objects;
 
 /// `MAX_ACL_ENTRIES`.
 const COUNT_MAX: usize = 1024;
-/// Bytes of ACEs a `zfs_acl_phys_t` has room for.
+/// Number of bytes for ACEs in a `zfs_acl_phys_t`.
 const EMBEDDED_LEN: usize = 72;
 
 const FLAG_OWNER: u16 = 0x1000;
@@ -20,7 +20,7 @@ const FLAG_EVERYONE: u16 = 0x4000;
 const FLAG_IDENTIFIER_GROUP: u16 = 0x0040;
 const FLAG_TYPES: u16 = FLAG_OWNER | FLAG_GROUP | FLAG_EVERYONE | FLAG_IDENTIFIER_GROUP;
 
-/// What an ACE does (`ACE_ACCESS_ALLOWED_ACE_TYPE` and so on).
+/// The type of an ACE (`ACE_ACCESS_ALLOWED_ACE_TYPE` and so on).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum AceKind {
@@ -28,11 +28,11 @@ pub enum AceKind {
     Deny,
     Audit,
     Alarm,
-    /// One of the kinds with object GUIDs, or unknown: its number.
+    /// A type with object GUIDs, or an unknown type, with its number.
     Other(u16),
 }
 
-/// Whom an ACE is for.
+/// The subject of an ACE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// `owner@`
@@ -50,11 +50,11 @@ pub enum Who {
 /// One entry of an NFSv4 ACL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ace {
-    /// Whether it allows or denies.
+    /// Whether it allows, denies or audits.
     pub kind: AceKind,
-    /// Whom.
+    /// The subject.
     pub who: Who,
-    /// Inheritance and audit flags, the bits telling `who` taken out.
+    /// Inheritance and audit flags, without the flags that encode `who`.
     pub flags: u16,
     /// `ACE_READ_DATA` and so on.
     pub access_mask: u32,
@@ -80,7 +80,7 @@ impl Ace {
     }
 }
 
-/// ACEs of `ZFS_ACL_VERSION_FUID`: an eight-byte header, a FUID only where it is needed, GUIDs for object ACEs.
+/// Decodes ACEs of `ZFS_ACL_VERSION_FUID`: an eight-byte header, a FUID for users and groups, GUIDs for object ACEs.
 fn decode(endian: Endian, bytes: &[u8], count: usize) -> Option<Vec<Ace>> {
     let mut aces = Vec::with_capacity(count.min(COUNT_MAX));
     let mut at = 0;
@@ -104,7 +104,7 @@ fn decode(endian: Endian, bytes: &[u8], count: usize) -> Option<Vec<Ace>> {
     Some(aces)
 }
 
-/// ACEs of `ZFS_ACL_VERSION_INITIAL`: twelve bytes each.
+/// Decodes ACEs of `ZFS_ACL_VERSION_INITIAL`, which have twelve bytes each.
 fn decode_old(endian: Endian, bytes: &[u8], count: usize) -> Option<Vec<Ace>> {
     let ace = |index: usize| {
         let at = index * 12;
@@ -115,10 +115,10 @@ fn decode_old(endian: Endian, bytes: &[u8], count: usize) -> Option<Vec<Ace>> {
 }
 
 impl<O: Objects> Filesystem<O> {
-    /// The NFSv4 ACL of `object`; empty where it has none.
+    /// The NFSv4 ACL of `object`, which is empty if it has none.
     ///
     /// # Errors
-    /// When it cannot be read or is malformed.
+    /// If it cannot be read or is malformed.
     pub fn nfs4_acl(&self, object: u64) -> Result<Vec<Ace>, ZplError> {
         self.with_values(object, |values| {
             let found = match values.bytes(Attr::DaclAces) {
@@ -133,12 +133,12 @@ impl<O: Objects> Filesystem<O> {
         })
     }
 
-    /// `zfs_acl_phys_t`, in its two versions.
+    /// Decodes a `zfs_acl_phys_t` of either version.
     fn znode_acl(&self, object: u64, values: &SaValues<'_>) -> Result<Option<Vec<Ace>>, ZplError> {
         let Some((endian, phys)) = values.bytes(Attr::ZnodeAcl) else { return Ok(Some(Vec::new())) };
         let (external, size) = (endian.u64(phys, 0).unwrap_or(0), endian.u32(phys, 8).unwrap_or(0));
         let (version, last) = (endian.u16(phys, 12).unwrap_or(0), endian.u16(phys, 14).unwrap_or(0));
-        // Version 0 counts entries where version 1 has its size, and has no other count.
+        // In version 0, the size field holds the number of entries, and there is no other count.
         let (count, len) = match version {
             0 => (size as usize, (size as usize).saturating_mul(12)),
             _ => (usize::from(last), size as usize),

@@ -1,7 +1,7 @@
-//! Normalisation and case folding of names, as `u8_textprep_str` of `module/zfs/u8_textprep.c` does them.
+//! Normalisation and case folding of names, as in `u8_textprep_str` of `module/zfs/u8_textprep.c`.
 //!
-//! A directory's hash is that of the normalised name, so this must agree with ZFS for every name that ZFS may have
-//! stored. ZFS's tables are those of Unicode 5.0: characters that came later are left alone.
+//! A directory hashes normalised names. So this module must agree with ZFS for every name that ZFS may have stored.
+//! ZFS's tables are those of Unicode 5.0. Characters that were added later are not changed.
 
 use std::borrow::Cow;
 use unicode_normalization::UnicodeNormalization;
@@ -17,12 +17,12 @@ const COMPAT_DECOMP: u32 = 0x20;
 /// `U8_CANON_COMP`.
 const CANON_COMP: u32 = 0x40;
 
-/// What is done to names before they are hashed and compared: `U8_TEXTPREP_*` of `include/sys/u8_textprep.h`.
+/// Normalisation applied to names before they are hashed and compared: `U8_TEXTPREP_*` of `include/sys/u8_textprep.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NormFlags(u32);
 
 impl NormFlags {
-    /// Names are compared byte for byte.
+    /// No normalisation: names are compared byte for byte.
     pub const NONE: Self = Self(0);
     /// Case folding, by mapping to upper case.
     pub const UPPER: Self = Self(TO_UPPER);
@@ -35,7 +35,7 @@ impl NormFlags {
     /// `normalization=formKC`.
     pub const NFKC: Self = Self(COMPAT_DECOMP | CANON_COMP);
 
-    /// The flags in a ZAP header or the `normalization` property; unknown bits are dropped.
+    /// The flags from a ZAP header or the `normalization` property. Unknown bits are dropped.
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & (TO_UPPER | CANON_DECOMP | COMPAT_DECOMP | CANON_COMP))
     }
@@ -45,24 +45,24 @@ impl NormFlags {
         self.0
     }
 
-    /// With case folding added.
+    /// These flags with case folding.
     #[must_use]
     pub fn with_case_folding(self) -> Self {
         Self(self.0 | TO_UPPER)
     }
 
-    /// With case folding taken away.
+    /// These flags without case folding.
     #[must_use]
     pub fn without_case_folding(self) -> Self {
         Self(self.0 & !TO_UPPER)
     }
 
-    /// Names are compared byte for byte.
+    /// Whether names are compared byte for byte.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// `name`, folded and normalised. Bytes that are not UTF-8 are left as they are.
+    /// `name`, folded and normalised. Bytes that are not UTF-8 are not changed.
     pub fn apply(self, name: &[u8]) -> Cow<'_, [u8]> {
         if self.is_none() {
             return Cow::Borrowed(name);
@@ -86,7 +86,8 @@ impl NormFlags {
 
     fn apply_str(self, text: &str, out: &mut Vec<u8>) {
         let mut put = |c: char| out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-        // Characters newer than the tables of ZFS part the text: nothing is done to them or across them.
+        // Characters that ZFS's tables do not contain divide the text. Neither they nor combinations across them are
+        // changed.
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
             let after_first = first.len_utf8();
@@ -118,7 +119,7 @@ impl NormFlags {
 mod tests {
     use super::*;
 
-    /// (flags, name, what OpenZFS's `u8_textprep_str` makes of it)
+    /// Flags, name, and the result of OpenZFS's `u8_textprep_str`.
     const GOLDEN: &[(u32, &str, &str)] = &[
         (0x2, "stra\u{df}e \u{c9}a", "STRA\u{df}E \u{c9}A"),
         (0x10, "stra\u{df}e \u{c9}a", "stra\u{df}e E\u{301}a"),

@@ -1,9 +1,10 @@
-//! System attributes: how the metadata of a file lies in its bonus buffer and spill block.
+//! System attributes: the format of a file's metadata in its bonus buffer and spill block.
 //!
-//! A buffer begins with a small header naming a *layout*: a list of attribute numbers, stored once per filesystem. The
-//! *registry* tells each number's name and length; lengths of variable ones stand in the header. Follows
-//! `include/sys/sa_impl.h`, `module/zfs/sa.c`, `include/sys/zfs_sa.h` of OpenZFS. Filesystems of ZPL versions before 5
-//! have a fixed `znode_phys_t` instead, which is read as one more layout.
+//! A buffer begins with a small header that contains the number of a *layout*. A layout is a list of attribute numbers,
+//! stored once per filesystem. The *registry* contains the name and length of each attribute. Lengths of variable
+//! attributes are in the header. Sources: `include/sys/sa_impl.h`, `module/zfs/sa.c`, `include/sys/zfs_sa.h` of
+//! OpenZFS. Filesystems of ZPL versions before 5 have a fixed `znode_phys_t` instead, which is read like one more
+//! layout.
 
 use crate::bytes::Endian;
 use crate::error::ZplError;
@@ -16,11 +17,12 @@ pub(crate) mod tables;
 
 /// `SA_MAGIC`.
 const MAGIC: u32 = 0x002F_505A;
-/// Magic, layout and header size.
+/// Length of the magic, layout number and header size.
 const HEADER_LEN: usize = 6;
-/// `ZFS_OLD_ZNODE_PHYS_SIZE`: bytes of a `znode_phys_t`, after which a symlink's target may lie.
+/// `ZFS_OLD_ZNODE_PHYS_SIZE`: length of a `znode_phys_t`. The target of a symlink may follow it.
 pub const ZNODE_LEN: usize = 0x108;
-/// Most attributes a layout may list; a layout's number and count are bounded by the ZAP value that holds it.
+/// Limits on the number of attributes and layouts. The number and count of one layout are bounded by the ZAP value that
+/// holds them.
 const REGISTRY_MAX: usize = 4096;
 const LAYOUTS_MAX: usize = 1024;
 
@@ -56,7 +58,7 @@ pub enum Attr {
 
 const ATTR_COUNT: usize = 23;
 
-/// Name and length in bytes of each attribute; length 0 is variable.
+/// Name of each attribute, and its length in bytes. Length 0 means variable.
 const KNOWN: [(Attr, &str, u16); ATTR_COUNT] = [
     (Attr::Atime, "ZPL_ATIME", 16),
     (Attr::Mtime, "ZPL_MTIME", 16),
@@ -83,24 +85,24 @@ const KNOWN: [(Attr, &str, u16); ATTR_COUNT] = [
     (Attr::Seq, "ZPL_SEQ", 8),
 ];
 
-/// The first sixteen make up a `znode_phys_t` and have fixed numbers (`sa_legacy_attrs`).
+/// The first sixteen attributes make up a `znode_phys_t` and have fixed numbers (`sa_legacy_attrs`).
 const LEGACY_COUNT: usize = 16;
 
 /// One registered attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Registered {
-    /// Which of the ZPL's attributes it is; others are stepped over.
+    /// The ZPL's attribute, or `None` for an unknown one, which is skipped.
     attr: Option<Attr>,
-    /// Bytes; 0 is variable.
+    /// Length in bytes, or 0 for variable.
     len: u16,
 }
 
-/// A list of attributes, with what the registry says of each, so that it need not be asked for every buffer.
+/// A list of attributes with their registry entries. The copy avoids a lookup in the registry for every buffer.
 #[derive(Debug, Clone)]
 struct Layout {
     numbers: Vec<u16>,
     registered: Vec<Registered>,
-    /// Attributes whose lengths stand in the header.
+    /// Number of attributes whose lengths are in the header.
     variable: usize,
 }
 
@@ -118,7 +120,7 @@ pub struct SaTable {
 }
 
 impl SaTable {
-    /// The table of a filesystem without SA: only the `znode_phys_t` is known.
+    /// The table of a filesystem without SA. It contains only the attributes of a `znode_phys_t`.
     pub fn legacy() -> Self {
         let known = |(number, (attr, _, len)): (usize, &(Attr, &str, u16))| {
             (number as u16, Registered { attr: Some(*attr), len: *len })
@@ -127,10 +129,10 @@ impl SaTable {
         Self { registry, ..Self::default() }
     }
 
-    /// Reads the registry and the layouts below the SA master node (`SA_ATTRS` of the filesystem's master node).
+    /// Reads the registry and the layouts from the SA master node (`SA_ATTRS` of the filesystem's master node).
     ///
     /// # Errors
-    /// When ZAPs cannot be read or hold something else.
+    /// If ZAPs cannot be read or have unexpected content.
     pub fn load<O: Objects + ?Sized>(objects: &O, master: u64) -> Result<Self, ZplError> {
         let mut table = Self { master, ..Self::legacy() };
         let zap = Zap::open(objects, master)?;
@@ -151,7 +153,8 @@ impl SaTable {
             let (Some(name), Some(value)) = (entry.key.as_name(), entry.value.as_u64()) else {
                 return Err(ZplError::corrupt(object, "an SA registry entry is not one 64-bit integer"));
             };
-            // ATTR_NUM, ATTR_LENGTH; the byte-swapping class between them follows from the attribute.
+            // The value contains ATTR_NUM and ATTR_LENGTH. The byte-swapping class between them follows from the
+            // attribute.
             let (number, len) = (value as u16, (value >> 24) as u16);
             let known = KNOWN.iter().find(|(_, known, _)| known.as_bytes() == name);
             if let Some((_, name, expected)) = known.filter(|(_, _, expected)| *expected != len) {
@@ -189,7 +192,7 @@ impl SaTable {
         Ok(())
     }
 
-    /// Notes a layout of attributes that are registered.
+    /// Adds a layout. Attributes that are not registered become unknown ones of variable length.
     fn put_layout(&mut self, number: u16, numbers: Vec<u16>) {
         let unknown = Registered { attr: None, len: 0 };
         let registered = |number| self.registry.get(number).copied().unwrap_or(unknown);
@@ -198,10 +201,10 @@ impl SaTable {
         self.layouts.insert(number, Layout { numbers, registered, variable });
     }
 
-    /// Finds where each attribute lies in `dnode`'s bonus buffer and, where there is one, `spill`.
+    /// Finds each attribute in `dnode`'s bonus buffer and, if there is one, in `spill`.
     ///
     /// # Errors
-    /// When the object carries no ZPL attributes or they are malformed.
+    /// If the object has no ZPL attributes or they are malformed.
     pub fn parse<'b>(&self, dnode: &'b Dnode, spill: Option<&'b [u8]>) -> Result<SaValues<'b>, ZplError> {
         let mut values = SaValues { object: dnode.object, found: [None; ATTR_COUNT], legacy: false };
         match dnode.bonus_type {
@@ -227,7 +230,7 @@ impl SaTable {
         let corrupt = |what: String| ZplError::corrupt(object, what);
         let endian = match Endian::Little.u32(buf, 0) {
             Some(MAGIC) => Endian::Little,
-            // A buffer that was never given attributes.
+            // A buffer to which no attributes were ever written.
             Some(0) => return Ok(()),
             Some(other) if other.swap_bytes() == MAGIC => Endian::Big,
             other => return Err(corrupt(format!("SA magic is {:#x}, not {MAGIC:#x}", other.unwrap_or(0)))),
@@ -236,7 +239,7 @@ impl SaTable {
             endian.u16(buf, 4).ok_or_else(|| corrupt(format!("an SA buffer of {} bytes", buf.len())))?;
         let number = info & 0x3ff;
         let Some(layout) = self.layouts.get(&number) else {
-            // Layouts 0 and 1 are never stored; both are empty here.
+            // Layouts 0 and 1 are never stored. Both are treated as empty.
             return if number <= 1 { Ok(()) } else { Err(corrupt(format!("SA layout {number} is unknown"))) };
         };
         let mut at = (HEADER_LEN + 2 * layout.variable).next_multiple_of(8);
@@ -280,7 +283,7 @@ const ZNODE: [(Attr, usize); LEGACY_COUNT - 1] = [
 
 fn parse_znode<'b>(dnode: &'b Dnode, values: &mut SaValues<'b>) -> Result<(), ZplError> {
     let bonus = &dnode.bonus;
-    // No magic number here: but a mode has its file type in the low 16 bits and nothing above.
+    // There is no magic number here. But a mode has its file type in the low 16 bits, and zeros above.
     let mode = Endian::Little.u64(bonus, 72);
     let endian = match mode {
         Some(mode) if mode <= 0xffff => Endian::Little,
@@ -298,7 +301,7 @@ fn parse_znode<'b>(dnode: &'b Dnode, values: &mut SaValues<'b>) -> Result<(), Zp
     Ok(())
 }
 
-/// Where the attributes of one object lie.
+/// The attributes of one object, borrowed from its buffers.
 #[derive(Debug, Clone)]
 pub struct SaValues<'b> {
     object: u64,
@@ -307,26 +310,26 @@ pub struct SaValues<'b> {
 }
 
 impl<'b> SaValues<'b> {
-    /// The attributes come from a `znode_phys_t`.
+    /// Whether the attributes come from a `znode_phys_t`.
     pub fn is_legacy(&self) -> bool {
         self.legacy
     }
 
-    /// The raw bytes of `attr` and the order they are in.
+    /// The raw bytes of `attr` and their byte order.
     pub fn bytes(&self, attr: Attr) -> Option<(Endian, &'b [u8])> {
         self.found[attr as usize]
     }
 
-    /// Word `index` of `attr`, which consists of 64-bit integers.
+    /// Word `index` of `attr`, an attribute that consists of 64-bit integers.
     pub fn word(&self, attr: Attr, index: usize) -> Option<u64> {
         let (endian, bytes) = self.bytes(attr)?;
         endian.u64(bytes, index * 8)
     }
 
-    /// The only word of an attribute that every file has.
+    /// The first word of a required attribute.
     ///
     /// # Errors
-    /// When it is missing.
+    /// If the attribute is missing.
     pub fn required(&self, attr: Attr) -> Result<u64, ZplError> {
         self.word(attr, 0).ok_or_else(|| {
             ZplError::corrupt(self.object, format!("attribute {} is missing", KNOWN[attr as usize].1))

@@ -1,11 +1,12 @@
-//! Where objects come from: the one trait through which this crate reads.
+//! The traits through which this crate reads and changes objects.
 //!
-//! A ZPL filesystem is an objset: numbered objects, each with a dnode (type, bonus buffer, block size), data blocks
-//! and perhaps a spill block. This crate knows what the bytes mean, the implementor knows where they are.
+//! A ZPL filesystem is an objset: numbered objects, each with a dnode (type, bonus buffer, block size), data blocks and
+//! possibly a spill block. This crate knows the meaning of the bytes. The implementor of the traits knows where they
+//! are stored.
 
 use std::sync::Arc;
 
-/// `DMU_OT_ZNODE` of `include/sys/dmu.h`: a bonus buffer holding a `znode_phys_t` (ZPL versions before 5).
+/// `DMU_OT_ZNODE` of `include/sys/dmu.h`: a bonus buffer with a `znode_phys_t` (ZPL versions before 5).
 pub const DMU_OT_ZNODE: u8 = 17;
 /// `DMU_OT_PLAIN_FILE_CONTENTS`: the data of a regular file.
 pub const DMU_OT_PLAIN_FILE_CONTENTS: u8 = 19;
@@ -13,35 +14,35 @@ pub const DMU_OT_PLAIN_FILE_CONTENTS: u8 = 19;
 pub const DMU_OT_DIRECTORY_CONTENTS: u8 = 20;
 /// `DMU_OT_MASTER_NODE`: object 1 of every ZPL objset.
 pub const DMU_OT_MASTER_NODE: u8 = 21;
-/// `DMU_OT_UNLINKED_SET`: the ZAP of removed files still open.
+/// `DMU_OT_UNLINKED_SET`: the ZAP of removed files that are still open.
 pub const DMU_OT_UNLINKED_SET: u8 = 22;
-/// `DMU_OT_SA`: a bonus or spill buffer holding system attributes.
+/// `DMU_OT_SA`: a bonus buffer or spill block with system attributes.
 pub const DMU_OT_SA: u8 = 44;
 
-/// What of a dnode (`dnode_phys_t`) matters to the ZPL.
+/// The fields of a dnode (`dnode_phys_t`) that the ZPL needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dnode {
     /// Object number.
     pub object: u64,
     /// `DMU_OT_*` of the object's data.
     pub object_type: u8,
-    /// `DMU_OT_*` of the bonus buffer; 0 where there is none.
+    /// `DMU_OT_*` of the bonus buffer, or 0 if there is none.
     pub bonus_type: u8,
-    /// Bytes in a data block.
+    /// Size of a data block in bytes.
     pub block_size: u32,
-    /// 512-byte slots the dnode takes (1 to 32).
+    /// Number of 512-byte slots of the dnode (1 to 32).
     pub slots: u8,
-    /// There is a spill block.
+    /// Whether there is a spill block.
     pub has_spill: bool,
-    /// `ZIO_CHECKSUM_*` for new blocks; 0 inherits.
+    /// `ZIO_CHECKSUM_*` for new blocks, or 0 to inherit it.
     pub checksum: u8,
-    /// `ZIO_COMPRESS_*` for new blocks; 0 inherits.
+    /// `ZIO_COMPRESS_*` for new blocks, or 0 to inherit it.
     pub compress: u8,
-    /// The bonus buffer, in the byte order of whoever wrote it.
+    /// The bonus buffer, in the byte order of its writer.
     pub bonus: Vec<u8>,
 }
 
-/// Why objects or blocks could not be supplied.
+/// Why objects or blocks could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -51,23 +52,23 @@ pub enum SourceError {
         /// The dataset whose key is needed.
         encryption_root: String,
     },
-    /// One block cannot be read (damaged); the rest of the filesystem can. A kernel would say `EIO`.
+    /// One block is damaged and cannot be read. The rest of the filesystem can. A kernel would return `EIO`.
     #[error("object {object}: the block at offset {offset} cannot be read: {source}")]
     Unreadable {
         /// Object number.
         object: u64,
         /// Byte offset in the object.
         offset: u64,
-        /// What was wrong with it.
+        /// What is wrong with the block.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The pool is full. A kernel would say `ENOSPC`.
+    /// The pool is full. A kernel would return `ENOSPC`.
     #[error("no space left in the pool")]
     NoSpace,
-    /// A quota is used up. A kernel would say `EDQUOT`.
+    /// A quota is used up. A kernel would return `EDQUOT`.
     #[error("quota exceeded")]
     QuotaExceeded,
-    /// What is read from cannot be written.
+    /// The source is read-only.
     #[error("read-only")]
     ReadOnly,
     /// Any other failure of the layer below.
@@ -75,18 +76,18 @@ pub enum SourceError {
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Supplies the objects and blocks of one objset, as of one moment.
+/// Supplies the objects and blocks of one objset, as it was at one moment.
 ///
-/// Bytes are handed out as stored. Blocks written on a machine of the other byte order are recognised by the magic
-/// numbers in them, so they may be mixed.
+/// Bytes are returned as stored. Blocks written on a machine of the other byte order are recognised by their magic
+/// numbers, so both byte orders may be mixed.
 pub trait Objects {
-    /// The dnode of `object`, or `None` where no such object is allocated.
+    /// The dnode of `object`, or `None` if no such object is allocated.
     ///
     /// # Errors
-    /// Whatever keeps the dnode from being read.
+    /// If the dnode cannot be read.
     fn dnode(&self, object: u64) -> Result<Option<Dnode>, SourceError>;
 
-    /// Reads exactly `buf.len()` bytes at `offset`; holes, and what lies past the last block, read as zeros.
+    /// Reads exactly `buf.len()` bytes at `offset`. Holes, and bytes past the last block, are zeros.
     ///
     /// # Errors
     /// [`SourceError::Unreadable`] for a damaged block.
@@ -95,112 +96,113 @@ pub trait Objects {
     /// The spill block of `object`, if it has one.
     ///
     /// # Errors
-    /// Whatever keeps the block from being read.
+    /// If the block cannot be read.
     fn spill(&self, object: u64) -> Result<Option<Vec<u8>>, SourceError>;
 
-    /// The first offset at or after `offset` that lies in a data block (not a hole), as `SEEK_DATA`; `None` when
+    /// The first offset at or after `offset` that lies in a data block (not in a hole), like `SEEK_DATA`. `None` if
     /// there is none.
     ///
     /// # Errors
-    /// Whatever keeps the block pointers from being read.
+    /// If the block pointers cannot be read.
     fn next_data(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError>;
 
-    /// The first offset at or after `offset` that lies in a hole, as `SEEK_HOLE`. All that is past the last block is a
-    /// hole; `None` says that there is none, and means the end of the file.
+    /// The first offset at or after `offset` that lies in a hole, like `SEEK_HOLE`. Everything past the last block is a
+    /// hole. `None` means that there is no hole before the end of the file.
     ///
     /// # Errors
-    /// Whatever keeps the block pointers from being read.
+    /// If the block pointers cannot be read.
     fn next_hole(&self, object: u64, offset: u64) -> Result<Option<u64>, SourceError>;
 
-    /// Says that `object` will soon be read: its dnode and spill block, and its data unless it is a file (`dmu_prefetch`).
-    /// A source that is far away asks for that ahead of time; others need not do anything. So for all that follow.
+    /// Hints that `object` will soon be read: its dnode and spill block, and its data unless it is a file
+    /// (`dmu_prefetch`). A source with high latency fetches them ahead of time. Other sources may ignore this and the
+    /// following hints.
     fn prefetch(&self, object: u64) {
         let _ = object;
     }
 
-    /// As [`Objects::prefetch`], with the data of a small file.
+    /// Like [`Objects::prefetch`], including the data of a small file.
     fn prefetch_content(&self, object: u64) {
         let _ = object;
     }
 
-    /// Says that `len` bytes at `offset` will soon be read, and asked where the data there begins and ends.
+    /// Hints that `len` bytes at `offset` will soon be read, and that their data and holes will be looked up.
     fn prefetch_extent(&self, object: u64, offset: u64, len: u64) {
         let _ = (object, offset, len);
     }
 
-    /// Says that `len` bytes at `offset` will soon be read, in one piece.
+    /// Hints that `len` bytes at `offset` will soon be read in one piece.
     fn prefetch_data(&self, object: u64, offset: u64, len: u64) {
         let _ = (object, offset, len);
     }
 
-    /// Says that the directory `object` and all that is below it will soon be looked at, in the order of whole paths.
+    /// Hints that the directory `object` and everything below it will soon be visited, in the order of full paths.
     fn prefetch_tree(&self, object: u64) {
         let _ = object;
     }
 }
 
-/// What a new object is to be.
+/// The parameters of a new object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewObject {
     /// `DMU_OT_*` of its data.
     pub object_type: u8,
     /// `DMU_OT_*` of its bonus buffer.
     pub bonus_type: u8,
-    /// Bytes in a data block: a multiple of 512.
+    /// Size of a data block in bytes, a multiple of 512.
     pub block_size: u32,
-    /// 512-byte slots of its dnode: 1 to 32.
+    /// Number of 512-byte slots of its dnode: 1 to 32.
     pub slots: u8,
     /// The bonus buffer.
     pub bonus: Vec<u8>,
 }
 
-/// What a transaction asks for before it begins, so that it does not fail half-way (`dmu_tx_hold_*`).
+/// The space that a transaction reserves before it begins, so that it does not fail half-way (`dmu_tx_hold_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// At most so many bytes of new blocks, before compression.
+    /// At most this many bytes of new blocks, before compression.
     Write(u64),
-    /// It gives back more than it takes, and so may use what a full pool keeps in reserve.
+    /// The transaction frees more than it writes, so it may use the reserve of a full pool.
     Free,
 }
 
 /// Objects that can also be changed.
 ///
-/// Changes are made in transactions: all that is done in one lands on disk together or not at all, and is seen by
-/// reads at once. There is no undo: whoever begins a transaction has looked beforehand whether what it is about to do
-/// can be done. Objects are not locked against one another: that is the caller's part.
+/// Changes are made in transactions. The changes of one transaction become durable together or not at all. Reads see
+/// them at once. There is no undo: before a caller begins a transaction, it has checked that the changes are possible.
+/// Objects are not locked against each other; the caller does that.
 ///
-/// Once a transaction has begun, only failures that end all writing (a broken disk) are left.
+/// After a transaction has begun, only failures that end all writing, such as a broken disk, are possible.
 pub trait ObjectsMut: Objects {
-    /// A transaction; ends when dropped.
+    /// A transaction. It ends when it is dropped.
     type Tx<'a>
     where
         Self: 'a;
 
-    /// Begins a transaction; a thread has at most one.
+    /// Begins a transaction. A thread may have only one at a time.
     ///
     /// # Errors
     /// [`SourceError::NoSpace`], [`SourceError::QuotaExceeded`], [`SourceError::ReadOnly`].
     fn begin(&self, room: Room) -> Result<Self::Tx<'_>, SourceError>;
 
-    /// The txg that a transaction lands in.
+    /// The txg that the transaction belongs to.
     fn txg(&self, tx: &Self::Tx<'_>) -> u64;
 
-    /// Makes an object under a number that is free, and gives the number.
+    /// Creates an object with a free number, and returns the number.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     fn create(&self, tx: &Self::Tx<'_>, new: NewObject) -> Result<u64, SourceError>;
 
-    /// Makes an object under a given number, which must be free.
+    /// Creates an object with a given number, which must be free.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     fn create_at(&self, tx: &Self::Tx<'_>, object: u64, new: NewObject) -> Result<(), SourceError>;
 
-    /// Replaces an object's bonus buffer, which must fit its slots.
+    /// Replaces an object's bonus buffer. The new one must fit in the slots of the dnode.
     ///
     /// # Errors
-    /// When there is no such object or the pool cannot be read.
+    /// If there is no such object or the pool cannot be read.
     fn set_bonus(
         &self,
         tx: &Self::Tx<'_>,
@@ -209,34 +211,35 @@ pub trait ObjectsMut: Objects {
         bonus: Vec<u8>,
     ) -> Result<(), SourceError>;
 
-    /// Changes the block size of an object that has no block but the first, which keeps its bytes.
+    /// Changes the block size of an object that has at most one block. The block keeps its bytes.
     ///
     /// # Errors
-    /// When there is no such object, it has further blocks, or the pool cannot be read.
+    /// If there is no such object, if it has more blocks, or if the pool cannot be read.
     fn set_block_size(&self, tx: &Self::Tx<'_>, object: u64, block_size: u32) -> Result<(), SourceError>;
 
-    /// Writes bytes; what the blocks hold beside them is kept, and zeros where there was nothing.
+    /// Writes bytes. The other bytes of the affected blocks are kept; in new blocks they are zeros.
     ///
     /// # Errors
-    /// When there is no such object or the pool cannot be read.
+    /// If there is no such object or the pool cannot be read.
     fn write(&self, tx: &Self::Tx<'_>, object: u64, offset: u64, data: &[u8]) -> Result<(), SourceError>;
 
-    /// Makes a hole: whole blocks go, parts of blocks become zeros. A `length` that overflows means to the end.
+    /// Makes a hole: removes whole blocks and zeroes parts of blocks. If `offset + length` overflows, the hole reaches
+    /// to the end.
     ///
     /// # Errors
-    /// As [`ObjectsMut::write`].
+    /// Like [`ObjectsMut::write`].
     fn free(&self, tx: &Self::Tx<'_>, object: u64, offset: u64, length: u64) -> Result<(), SourceError>;
 
-    /// Sets or removes an object's spill block: a multiple of 512 bytes, at most 128 KiB.
+    /// Sets or removes an object's spill block, which has a multiple of 512 bytes and at most 128 KiB.
     ///
     /// # Errors
-    /// As [`ObjectsMut::write`].
+    /// Like [`ObjectsMut::write`].
     fn set_spill(&self, tx: &Self::Tx<'_>, object: u64, spill: Option<Vec<u8>>) -> Result<(), SourceError>;
 
     /// Removes an object with all its blocks.
     ///
     /// # Errors
-    /// As [`ObjectsMut::write`].
+    /// Like [`ObjectsMut::write`].
     fn destroy(&self, tx: &Self::Tx<'_>, object: u64) -> Result<(), SourceError>;
 }
 

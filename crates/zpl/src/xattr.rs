@@ -1,6 +1,6 @@
-//! Extended attributes, stored as a packed nvlist in the system attributes (`xattr=sa`) or as files in a hidden
-//! directory (`xattr=dir`); a file may have both kinds. Names are told as Linux tells them, after
-//! `module/os/linux/zfs/zpl_xattr.c`.
+//! Reading extended attributes. They are stored as a packed nvlist in the system attributes (`xattr=sa`) or as files in
+//! a hidden directory (`xattr=dir`). A file may have both kinds. Names are shown as ZFS on Linux shows them
+//! (`module/os/linux/zfs/zpl_xattr.c`).
 
 use crate::attributes::Attributes;
 use crate::error::ZplError;
@@ -11,27 +11,27 @@ use crate::xdr;
 use crate::zap::{Cursor, Matching, Zap};
 use std::collections::BTreeMap;
 
-/// Largest value taken: Linux's `XATTR_SIZE_MAX`. A hidden directory may hold larger files, which Linux does not show
-/// whole either.
+/// Largest value that is read: Linux's `XATTR_SIZE_MAX`. A hidden directory may hold larger files, which Linux does not
+/// return in full either.
 pub(crate) const VALUE_MAX: u64 = 64 << 10;
-/// Most attributes of one file in a hidden directory that are listed.
+/// Largest number of attributes that are listed from one hidden directory.
 const COUNT_MAX: usize = 1 << 16;
 
-/// Most bytes of values of one file, so that sparse ones do not fill the memory.
+/// Limit on the total size of one file's values, so that sparse attribute files cannot exhaust the memory.
 const TOTAL_MAX: usize = 64 << 20;
 
-/// The name as Linux shows it; `None` where it does not.
+/// The name that Linux shows for a stored name, or `None` if Linux hides it.
 fn linux_name(stored: &[u8]) -> Option<Vec<u8>> {
     const SHOWN: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
     const EXACT: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
     if SHOWN.iter().any(|prefix| stored.starts_with(prefix)) || EXACT.contains(&stored) {
         return Some(stored.to_vec());
     }
-    // FreeBSD's system namespace stays hidden; names of no namespace come from platforms that have none.
+    // FreeBSD's system namespace stays hidden. A name without a namespace was written on a platform that has none.
     (!stored.starts_with(b"freebsd:")).then(|| [b"user.", stored].concat())
 }
 
-/// The names under which an attribute that Linux calls `name` may be stored, the likeliest first.
+/// The names under which an attribute that Linux calls `name` may be stored, the most likely one first.
 pub(crate) fn stored_names(name: &[u8]) -> Vec<&[u8]> {
     match name.strip_prefix(b"user.") {
         Some(bare) if !bare.is_empty() && linux_name(bare).is_some_and(|shown| shown == name) => {
@@ -42,10 +42,10 @@ pub(crate) fn stored_names(name: &[u8]) -> Vec<&[u8]> {
 }
 
 impl<O: Objects> Filesystem<O> {
-    /// All extended attributes of `object` as Linux shows them, POSIX ACLs included, by name.
+    /// All extended attributes of `object` by name, as Linux shows them, including POSIX ACLs.
     ///
     /// # Errors
-    /// When they cannot be read, or are larger or more than Linux allows.
+    /// If they cannot be read, or exceed Linux's limits on size or number.
     pub fn xattrs(&self, object: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ZplError> {
         let mut found = BTreeMap::new();
         let (directory, stored) = self.with_values(object, |values| {
@@ -77,8 +77,8 @@ impl<O: Objects> Filesystem<O> {
                 }
             }
         }
-        // What is in the system attributes hides what is in the directory, and a name with its namespace hides one
-        // without.
+        // A value in the system attributes takes precedence over one in the directory. A name stored with its namespace
+        // takes precedence over one stored without.
         let (full, bare): (Vec<_>, Vec<_>) = stored
             .into_iter()
             .filter_map(|(stored, value)| Some((linux_name(&stored)?, stored, value)))
@@ -90,7 +90,7 @@ impl<O: Objects> Filesystem<O> {
     /// The value of one extended attribute, by the name that Linux shows.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn xattr(&self, object: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         for stored_name in stored_names(name) {
             let mut found = None;
@@ -122,7 +122,7 @@ impl<O: Objects> Filesystem<O> {
         Zap::open(self.objects(), directory)
     }
 
-    /// The content of a file in a hidden directory; `value` is the directory entry.
+    /// The content of a file in a hidden directory. `value` is the value of its directory entry.
     fn xattr_file(&self, value: u64) -> Result<Vec<u8>, ZplError> {
         let object = value & crate::filesystem::DIRENT_OBJECT;
         let size = self.attributes(object)?.size;

@@ -1,5 +1,6 @@
-//! Just enough of packed nvlists (XDR encoding) to read what the ZPL stores in them, extended attributes and the FUID
-//! table, and to write extended attributes. Follows `nvs_xdr_*` of `module/nvpair/nvpair.c`. Values read are borrowed.
+//! The part of packed nvlists (XDR encoding) that the ZPL needs: reading extended attributes and the FUID table, and
+//! writing extended attributes. Source: `nvs_xdr_*` of `module/nvpair/nvpair.c`. Values that are read borrow from the
+//! input.
 
 /// `DATA_TYPE_UINT64`.
 pub(crate) const TYPE_UINT64: u32 = 8;
@@ -10,13 +11,13 @@ pub(crate) const TYPE_BYTE_ARRAY: u32 = 10;
 /// `DATA_TYPE_NVLIST_ARRAY`.
 pub(crate) const TYPE_NVLIST_ARRAY: u32 = 20;
 
-/// Why a packed nvlist is no good.
+/// Why a packed nvlist is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BadNvlist(pub(crate) &'static str);
 
 type Result<T> = std::result::Result<T, BadNvlist>;
 
-/// A place in XDR-encoded bytes.
+/// A position in XDR-encoded bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Xdr<'b> {
     rest: &'b [u8],
@@ -29,7 +30,7 @@ impl<'b> Xdr<'b> {
         Ok(u32::from_be_bytes(*raw))
     }
 
-    /// `len` bytes and their padding to a multiple of four.
+    /// Reads `len` bytes and skips their padding to a multiple of four.
     fn opaque(&mut self, len: u32) -> Result<&'b [u8]> {
         let len = len as usize;
         let bytes = self.rest.get(..len).ok_or(BadNvlist("a length runs past its end"))?;
@@ -42,7 +43,7 @@ impl<'b> Xdr<'b> {
         self.opaque(len)
     }
 
-    /// The next pair of the list, `None` at the pair of zero sizes that ends it.
+    /// The next pair of the list, or `None` at the terminating pair of zero sizes.
     pub(crate) fn pair(&mut self) -> Result<Option<Pair<'b>>> {
         let start = self.rest;
         let (encoded, decoded) = (self.u32()?, self.u32()?);
@@ -57,7 +58,7 @@ impl<'b> Xdr<'b> {
         Ok(Some(Pair { name, kind, count, value: inner }))
     }
 
-    /// Steps over an embedded list's version and flags.
+    /// Skips the version and flags of an embedded list.
     pub(crate) fn embedded(&mut self) -> Result<()> {
         self.u32()?;
         self.u32()?;
@@ -71,7 +72,7 @@ pub(crate) struct Pair<'b> {
     pub(crate) name: &'b [u8],
     /// `DATA_TYPE_*`.
     pub(crate) kind: u32,
-    /// Elements in an array.
+    /// Number of elements in an array.
     pub(crate) count: u32,
     pub(crate) value: Xdr<'b>,
 }
@@ -101,10 +102,10 @@ impl<'b> Pair<'b> {
 
 /// `NV_UNIQUE_NAME`.
 const UNIQUE_NAME: u32 = 1;
-/// `sizeof (nvpair_t)`, which the size of a decoded pair includes.
+/// `sizeof (nvpair_t)`. The size of a decoded pair includes it.
 const PAIR_LEN: usize = 16;
 
-/// Packs byte arrays by name, little-endian as the header's host order (`nvlist_pack` with `NV_ENCODE_XDR`).
+/// Packs named byte arrays. The header declares little-endian host order (`nvlist_pack` with `NV_ENCODE_XDR`).
 pub(crate) fn pack(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     fn opaque(out: &mut Vec<u8>, bytes: &[u8]) {
         out.extend_from_slice(bytes);
@@ -128,7 +129,7 @@ pub(crate) fn pack(pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// The pairs of a packed nvlist: checks its header.
+/// Checks the header of a packed nvlist and returns its pairs.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Xdr<'_>> {
     match packed.first() {
         Some(1) => {}

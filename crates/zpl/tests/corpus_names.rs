@@ -1,4 +1,4 @@
-//! Names in filesystems that real ZFS sent: every one listed must be found, in every form that ZFS would find it in.
+//! Names in filesystems from real ZFS: every listed name is found, in every form in which ZFS would find it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ fn filesystem(
     Some(Filesystem::open(received.snapshots[&last?].clone()).unwrap())
 }
 
-/// Calls `each` with every directory and name in it.
+/// Calls `each` with every directory and every name in it.
 fn names<O: snowmelt_zpl::Objects>(fs: &Filesystem<O>, mut each: impl FnMut(u64, &[u8], u64)) -> usize {
     let (mut left, mut count) = (vec![fs.root()], 0);
     while let Some(directory) = left.pop() {
@@ -60,7 +60,7 @@ fn every_name_is_found_and_every_cursor_resumes() {
     }
 }
 
-/// Lists a directory a few names at a time, each time from the last cursor in the form that a kernel would keep.
+/// Lists a directory in batches. Each batch resumes from the last cursor in the form that a kernel keeps.
 fn resumes<O: snowmelt_zpl::Objects>(fs: &Filesystem<O>, directory: u64) {
     let directory = fs.read_dir(directory).unwrap();
     let all: Vec<_> = directory.all().map(Result::unwrap).collect();
@@ -95,7 +95,7 @@ fn names_are_found_in_other_case_and_form() {
             let Ok(name) = std::str::from_utf8(name) else { return };
             let found = fs.lookup(directory, name.as_bytes()).unwrap().map(|entry| entry.object);
             assert_eq!(found, Some(object), "{dataset}: {name}");
-            // Where upper case is longer, ZFS's own simple mapping says otherwise.
+            // If the upper case has another length, ZFS's simple mapping differs from it.
             if upper(name).chars().count() == name.chars().count() && upper(name) != name {
                 let found = fs.lookup(directory, upper(name).as_bytes()).unwrap().map(|entry| entry.object);
                 let expected = (sensitivity == CaseSensitivity::Insensitive).then_some(object);
@@ -143,7 +143,7 @@ fn single_xattrs_are_those_of_the_list() {
     }
 }
 
-/// Attributes as ZFS never writes them must be refused or read as something, never panic.
+/// Attributes that ZFS never writes are refused or read, but never cause a panic.
 #[test]
 fn damaged_bonus_buffers_and_blocks_never_panic() {
     let files = case("06-xattr").unwrap();

@@ -1,4 +1,4 @@
-//! Filesystems of ZPL versions before system attributes, in both byte orders.
+//! Filesystems of ZPL versions without system attributes, in both byte orders.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn znodes_directories_and_links() {
         assert!(matches!(fs.lookup(10, b"x"), Err(ZplError::NotADirectory { object: 10 })));
         assert!(matches!(fs.attributes(99), Err(ZplError::NoObject { object: 99 })));
         assert!(fs.xattrs(10).unwrap().is_empty());
-        // An ACL with no entries: whoever made this filesystem by hand gave it none.
+        // The ACL is empty, because the builder writes none.
         assert!(fs.nfs4_acl(10).unwrap().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Modes, owners, times, extended attributes, ACLs.
+//! Tests of modes, owners, times, extended attributes and ACLs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -123,11 +123,12 @@ fn values_of_every_size_around_the_limits() {
                 assert_eq!(first_spill, None, "{len}");
             }
         }
-        // 168 bytes of other attributes, a header for two lengths, and 48 bytes about the value.
+        // The bonus buffer also holds 168 bytes of other attributes, a header for two lengths, and 48 bytes around the
+        // value.
         let room = 512 * usize::from(slots) - 192;
         assert_eq!(first_spill, Some((room - 168 - 16 - 48) / 4 * 4 + 1));
         fsck::check(&objects.snapshot());
-        // Back into the bonus buffer.
+        // A short value moves back into the bonus buffer.
         fs.set_xattr(f, b"user.v", b"short", SetXattr::Replace, &at(21)).unwrap();
         assert!(!spills(&objects, f));
         fs.remove_xattr(f, b"user.v", &at(22)).unwrap();
@@ -172,7 +173,7 @@ fn the_hidden_directory_belongs_to_the_owner() {
     let attributes = fs.attributes(hidden).unwrap();
     assert_eq!((attributes.uid, attributes.gid, attributes.mode), (55, 66, 0o041_777));
     fsck::check(&objects.snapshot());
-    // What is set anew goes where new ones go, and is in one place only.
+    // A new value is stored where the current property says, and in one place only.
     fs.set_options(WriteOptions::default()).unwrap();
     fs.set_xattr(f, b"user.a", b"3", SetXattr::Replace, &at(21)).unwrap();
     assert_eq!(fs.attributes(hidden).unwrap().size, 3);
@@ -227,13 +228,13 @@ fn modes_and_acls_follow_each_other() {
     let expected =
         acl(&[(Tag::UserObj, 7), (Tag::User(1001), 7), (Tag::GroupObj, 4), (Tag::Mask, 3), (Tag::Other, 1)]);
     assert_eq!(fs.xattr(f, ACCESS).unwrap(), Some(expected));
-    // One that says no more than the mode is none.
+    // An ACL that is equivalent to the mode is not stored.
     let minimal = acl(&[(Tag::UserObj, 6), (Tag::GroupObj, 0), (Tag::Other, 4)]);
     fs.set_xattr(f, ACCESS, &minimal, SetXattr::Any, &at(21)).unwrap();
     assert_eq!(fs.attributes(f).unwrap().permissions(), 0o1604);
     assert_eq!(fs.xattr(f, ACCESS).unwrap(), None);
     fs.remove_xattr(f, ACCESS, &at(22)).unwrap();
-    // The NFSv4 ACL says so too: owner@ may not what everyone@ may, so there is a denial.
+    // The NFSv4 ACL follows. owner@ lacks a permission that everyone@ has, so there is a denial.
     assert_eq!(fs.nfs4_acl(f).unwrap().len(), 5);
     fsck::check(&objects.snapshot());
 }

@@ -1,5 +1,5 @@
-//! What is written here has the form of what real ZFS writes: the same master node, registry and layouts, and for every
-//! node of the corpus, made again, the same attributes in the same order with the same bytes.
+//! Written filesystems have the form that real ZFS writes. The master node, registry and layouts are equal. Every node
+//! of the corpus is created again and has the same attributes in the same order with the same bytes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use snowmelt_zpl::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Attribute numbers of every filesystem of the corpus: `zfs_attr_table`.
+/// Attribute numbers in all filesystems of the corpus, from `zfs_attr_table`.
 const GEN: u16 = 4;
 const PARENT: u16 = 7;
 const XATTR: u16 = 9;
@@ -54,7 +54,7 @@ fn zap_entries(objects: &MemoryObjects, object: u64) -> BTreeMap<String, Vec<u64
         .collect()
 }
 
-/// Registry and layouts.
+/// The registry and layouts of a filesystem.
 struct Tables {
     lengths: BTreeMap<u16, u16>,
     layouts: BTreeMap<u16, Vec<u16>>,
@@ -148,7 +148,7 @@ fn names_that_fold_or_compose_are_stored_as_in_real_ones() {
     }
 }
 
-/// Names in a packed nvlist, in its order.
+/// The names in a packed nvlist, in order.
 fn nvlist_names(packed: &[u8]) -> Vec<Vec<u8>> {
     let word = |at: usize| u32::from_be_bytes(packed[at..at + 4].try_into().unwrap()) as usize;
     let (mut at, mut names) = (12, Vec::new());
@@ -172,25 +172,26 @@ fn kind_of<'t>(attributes: &Attributes, target: &'t [u8]) -> NewKind<'t> {
     }
 }
 
-/// A mode that takes more than the three usual entries: somebody may what a class before is not allowed.
+/// Whether the ACL of a mode needs more than the usual three entries, because a class has a permission that an earlier
+/// class lacks.
 fn odd(attributes: &Attributes) -> bool {
     let [owner, group, others] = [6, 3, 0].map(|shift| attributes.permissions() >> shift & 7);
     (group | others) & !owner != 0 || others & !group != 0
 }
 
-/// How the ACLs of a stream's files came about.
+/// The known differences in the ACLs of a stream's files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acls {
-    /// As here.
+    /// No difference.
     Same,
-    /// OpenZFS before 2.3 gave new files ACLs that allow `ACE_DELETE_CHILD` to whoever may write, as if they were
-    /// directories.
+    /// OpenZFS before 2.3 allowed `ACE_DELETE_CHILD` to those with write permission also in the ACLs of new files, as
+    /// in those of directories.
     DeleteChild,
-    /// With `acltype=posix`, OpenZFS makes the ACL for the mode before the umask is applied.
+    /// With `acltype=posix`, OpenZFS computes the ACL from the mode before the umask is applied.
     BeforeUmask,
 }
 
-/// Takes out of both ACLs what is known to differ.
+/// Masks the known differences.
 fn without_differences(acls: Acls, aces: &mut [u8]) {
     match acls {
         Acls::Same => {}
@@ -199,7 +200,7 @@ fn without_differences(acls: Acls, aces: &mut [u8]) {
     }
 }
 
-/// Makes every node of a real filesystem again and compares the attributes byte for byte.
+/// Creates every node of a real filesystem again and compares the attributes byte for byte.
 fn remake(real: &MemoryObjects, acls: Acls) -> usize {
     let fs = Filesystem::open(real).unwrap();
     let real_tables = Tables::load(real);
@@ -209,7 +210,7 @@ fn remake(real: &MemoryObjects, acls: Acls) -> usize {
             continue;
         }
         let attributes = fs.attributes(*number).unwrap();
-        // Hidden directories and what is in them are not made by name.
+        // Hidden directories and their files are not created by name.
         if attributes.flags.contains(ZfsFlags::XATTR) {
             continue;
         }
@@ -232,7 +233,7 @@ fn remake(real: &MemoryObjects, acls: Acls) -> usize {
             spilled = real_tables.attributes(spill).0;
         }
         let all: BTreeMap<u16, Vec<u8>> = old.0.iter().chain(&spilled).cloned().collect();
-        // Real files got their attributes in this order.
+        // The real files got their attributes in this order.
         let xattrs = fs.xattrs(*number).unwrap();
         for name in all.get(&DXATTR).map_or_else(Vec::new, |packed| nvlist_names(packed)) {
             made.set_xattr(node, &name, &xattrs[&name], SetXattr::Create, &caller).unwrap();
@@ -252,9 +253,9 @@ fn remake(real: &MemoryObjects, acls: Acls) -> usize {
         let remade = &snapshot.objects[&node];
         let mut new = tables.attributes(&remade.dnode.bonus);
         let new_spilled = remade.spill.as_ref().map_or_else(Vec::new, |spill| tables.attributes(spill).0);
-        // A hidden directory gets its number when it is first needed, which these do not need.
+        // A hidden directory gets its number when it is first needed. The copies do not need one.
         let hidden = old.0.iter().chain(&spilled).any(|(number, _)| *number == XATTR);
-        // OpenZFS leaves the NFSv4 ACL as it was when a POSIX ACL changes the mode; here it follows.
+        // In OpenZFS, a POSIX ACL that changes the mode does not change the NFSv4 ACL. Here it does.
         let changed_by_acl = xattrs.contains_key(&b"system.posix_acl_access"[..])
             && old.0.iter().any(|(number, bytes)| *number == DACL_COUNT && bytes[0] != 5 && odd(&attributes));
         if hidden || changed_by_acl {
@@ -302,7 +303,7 @@ fn nodes_have_the_bytes_of_real_ones() {
     }
 }
 
-/// Goes on writing in filesystems that real ZFS made.
+/// Continues writing in filesystems from real ZFS.
 #[test]
 fn real_filesystems_are_written_on() {
     for (name, stream) in [

@@ -1,4 +1,4 @@
-//! Contents: holes, sizes, block sizes.
+//! Tests of file content: holes, sizes, block sizes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ fn record_size_matters_when_a_file_grows() {
     let small = file(&fs, "small");
     fs.write(small, 0, &vec![1; 100_000], &at(11)).unwrap();
     assert_eq!(block_size(&objects, small), 100_352);
-    // Larger than the record size by now, and no power of two: it grows to one.
+    // The block is now larger than the record size and not a power of two. It grows to one.
     fs.set_options(WriteOptions { record_size: 4096, ..fs.options() }).unwrap();
     fs.write(small, 100_000, &vec![2; 1000], &at(12)).unwrap();
     assert_eq!(block_size(&objects, small), 101_376);
@@ -78,7 +78,7 @@ fn record_size_matters_when_a_file_grows() {
     let new = file(&fs, "new");
     fs.write(new, 0, &vec![1; 10_000], &at(11)).unwrap();
     assert_eq!(block_size(&objects, new), 4096);
-    // Blocks stay as they are, even when all but the first are gone.
+    // The block size stays, even if only the first block is left.
     fs.set_options(WriteOptions { record_size: 1 << 20, ..fs.options() }).unwrap();
     fs.truncate(new, 5000, &at(14)).unwrap();
     fs.write(new, 5000, &[2; 100], &at(14)).unwrap();
@@ -118,7 +118,7 @@ fn reads_and_writes_at_the_edges() {
     assert_eq!(buf, *b"6789\xff\xff\xff\xff");
     assert_eq!(fs.read(f, 10, &mut buf).unwrap(), 0);
     assert_eq!(fs.read(f, u64::MAX, &mut buf).unwrap(), 0);
-    // More than one transaction.
+    // This write needs more than one transaction.
     let long: Vec<u8> = (0..9_000_001u32).map(|n| (n % 251) as u8).collect();
     assert_eq!(fs.write(f, 3, &long, &at(13)).unwrap(), long.len());
     let got = content(&objects, f);

@@ -1,4 +1,4 @@
-//! No room, no permission to write, damage, and many at once.
+//! Tests of failures (no room, read-only, damage) and of concurrent operations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +17,7 @@ use writing::*;
 
 type Operation = Box<dyn Fn(&Fs) -> Result<(), ZplError>>;
 
-/// Everything that takes room, on a filesystem made by [`furnished`].
+/// All operations that need room, for a filesystem created by [`furnished`].
 fn operations() -> Vec<(&'static str, Operation)> {
     let root = |fs: &Fs| fs.root();
     let object = |fs: &Fs, name: &str| {

@@ -1,4 +1,4 @@
-//! A filesystem written at random agrees with a model of what POSIX says, as the reader sees it, and nothing is lost.
+//! Random operations on a filesystem give the same results as a model of POSIX. No object is lost.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -45,7 +45,7 @@ struct Inode {
     open: bool,
 }
 
-/// Files by a number of their own; removed ones stay, with no links.
+/// The model's files, by inode index. Removed files stay with no links.
 struct Model {
     inodes: Vec<Inode>,
 }
@@ -69,7 +69,7 @@ enum Op {
 }
 
 fn name(n: u8) -> Vec<u8> {
-    // Few names, so that they meet; some too long for a micro ZAP.
+    // Only a few names, so that operations meet the same ones. Some are too long for a micro ZAP.
     match n % 12 {
         n @ 0..9 => format!("n{n}").into_bytes(),
         n => vec![b'a' + n; 40 + 70 * usize::from(n - 8)],
@@ -382,7 +382,7 @@ impl Both {
         let gone = self.model.inodes[inode].links == 0;
         let is_directory = self.model.is_directory(inode);
         if gone && !self.model.inodes[inode].open {
-            // Which of the two is not there is told first does not matter.
+            // If both are missing, either error may be returned first.
             return self.model.entries(directory).map(drop).and(Err(ENOENT));
         }
         let entries = self.model.entries(directory)?;
@@ -402,7 +402,7 @@ impl Both {
         Ok(())
     }
 
-    /// Whether an operation on the inode itself finds it.
+    /// Whether an operation on the inode itself succeeds in finding it.
     fn alive(&self, inode: usize) -> bool {
         self.model.inodes[inode].links > 0 || self.model.inodes[inode].open
     }
@@ -513,7 +513,7 @@ impl Both {
         }
     }
 
-    /// Compares everything, through the code that only reads.
+    /// Compares everything through the code for reading only.
     fn compare(&self) {
         let objects = self.objects.snapshot();
         let tree = fsck::check(&objects);

@@ -1,4 +1,4 @@
-//! Names: links, removal, renaming, and what must be refused.
+//! Tests of names: links, removal, renaming, and names that must be refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn what_is_open_outlives_its_name() {
     assert!(!fs.release(fs.root()).unwrap());
     fsck::check(&objects.snapshot());
 
-    // So does a directory, and both are gone after a crash.
+    // The same is true for a directory. Both are removed after a crash.
     let (kept, dir) = (file(&fs, "kept"), directory(&fs, "dir"));
     fs.set_xattr(kept, b"user.large", &[1; 40_000], Default::default(), &at(13)).unwrap();
     fs.unlink(fs.root(), b"kept", &at(14), used).unwrap();
@@ -130,7 +130,7 @@ fn symbolic_links_of_every_length() {
                 spilled.push(len);
             }
         }
-        // The first that does not fit the bonus buffer beside 160 bytes of attributes and two lengths.
+        // The first length that does not fit the bonus buffer, with 160 bytes of attributes and two lengths.
         let room = 512 * usize::from(slots) - 192;
         assert_eq!(spilled.first(), Some(&(room - 16 - 160 + 1)));
         fsck::check(&objects.snapshot());
@@ -306,7 +306,7 @@ fn listings_go_on_while_names_come_and_go() {
         for (entry, _) in some {
             assert!(seen.insert(entry.name), "told twice");
         }
-        // The directory becomes a fat ZAP on the way, and its leaves are split.
+        // The directory becomes a fat ZAP during this, and its leaves are split.
         for _ in 0..200 {
             create(&fs, dir, &name(next), NewKind::Fifo);
             fs.unlink(dir, name(next - 1000).as_bytes(), &at(20), unused).unwrap();
@@ -318,7 +318,7 @@ fn listings_go_on_while_names_come_and_go() {
     }
     let rest = fs.read_dir_at(dir, offset, usize::MAX).unwrap();
     seen.extend(rest.into_iter().map(|(entry, _)| entry.name));
-    // What was there all the time is told.
+    // Names that existed all the time are listed.
     for n in 0..500 {
         assert!(seen.contains(name(n).as_bytes()), "{n}");
     }
@@ -330,7 +330,7 @@ fn a_rolled_back_objset_is_read_again() {
     let f = file(&fs, "f");
     let before = std::sync::Arc::new(snowmelt_zpl::memory::MemoryObjset::new(objects.snapshot()));
     let replaced = FilesystemMut::open(before.clone(), WriteOptions::default(), 3).unwrap();
-    // A layout that only the later state has.
+    // Uses a layout that exists only in the later state.
     replaced.set_xattr(f, b"user.x", b"1", Default::default(), &at(20)).unwrap();
     before.replace(objects.snapshot());
     assert!(replaced.reload().unwrap());

@@ -1,10 +1,10 @@
-//! An objset in memory that can be written: for tests of whatever writes one.
+//! A writable objset in memory, for tests of code that writes.
 
 use super::{MemoryObject, MemoryObjects};
 use crate::source::{Dnode, NewObject, Objects, ObjectsMut, Room, SourceError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Objects in memory behind a lock. A transaction is no more than a txg number: nothing waits for anything.
+/// Objects in memory behind a lock. A transaction is only a txg number and never waits.
 #[derive(Debug)]
 pub struct MemoryObjset {
     state: Mutex<State>,
@@ -14,10 +14,10 @@ pub struct MemoryObjset {
 struct State {
     objects: MemoryObjects,
     next: u64,
-    /// The number of the next one, if it is to be another.
+    /// The number of the next object, if a test has chosen it.
     given: Option<u64>,
     txg: u64,
-    /// Bytes that a transaction may ask for.
+    /// Largest number of bytes that a transaction may reserve.
     room: u64,
     read_only: bool,
 }
@@ -31,7 +31,7 @@ pub struct MemoryTx<'a> {
 
 impl Drop for MemoryTx<'_> {
     fn drop(&mut self) {
-        // Each transaction has a txg of its own, so that tests can tell them apart.
+        // Each transaction has its own txg, so that tests can distinguish them.
         self.objset.lock().txg += 1;
     }
 }
@@ -43,7 +43,7 @@ impl Default for MemoryObjset {
 }
 
 impl MemoryObjset {
-    /// Goes on writing what is in `objects`.
+    /// Creates an objset that contains `objects`.
     pub fn new(objects: MemoryObjects) -> Self {
         let next = past(&objects);
         Self {
@@ -55,29 +55,29 @@ impl MemoryObjset {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the next object that is made a number that is free, as pools give numbers again.
+    /// Sets the number of the next created object. It must be free. Pools also reuse numbers.
     pub fn give_next(&self, object: u64) {
         self.lock().given = Some(object);
     }
 
-    /// What is in it now.
+    /// A copy of the current content.
     pub fn snapshot(&self) -> MemoryObjects {
         self.lock().objects.clone()
     }
 
-    /// Goes on with other contents, as a rollback does.
+    /// Replaces the content, like a rollback.
     pub fn replace(&self, objects: MemoryObjects) {
         let next = past(&objects);
         let mut state = self.lock();
         (state.objects, state.next) = (objects, next);
     }
 
-    /// From now on, a transaction that asks for more than `room` bytes is refused.
+    /// Sets the limit of bytes. From now on, larger transactions are refused.
     pub fn set_room(&self, room: u64) {
         self.lock().room = room;
     }
 
-    /// From now on, transactions are refused, or no longer.
+    /// Sets whether transactions are refused.
     pub fn set_read_only(&self, read_only: bool) {
         self.lock().read_only = read_only;
     }
@@ -93,7 +93,7 @@ impl MemoryObjset {
     }
 }
 
-/// The first number past all objects.
+/// The first number after those of all objects.
 fn past(objects: &MemoryObjects) -> u64 {
     let last = objects.objects.iter().next_back();
     last.map_or(1, |(number, object)| number + u64::from(object.dnode.slots.max(1)))
@@ -103,7 +103,7 @@ fn misuse(object: u64, why: &str) -> SourceError {
     SourceError::Other(format!("object {object}: {why}").into())
 }
 
-/// `DN_BONUS_SIZE`: bytes that a bonus buffer may have.
+/// `DN_BONUS_SIZE`: largest size of a bonus buffer.
 fn bonus_room(slots: u8) -> usize {
     usize::from(slots) * 512 - 192
 }

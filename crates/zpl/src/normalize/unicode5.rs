@@ -1,10 +1,10 @@
-//! Where Unicode 5.0, whose tables ZFS has, differs from the Unicode of today.
+//! Differences between Unicode 5.0, which ZFS's tables contain, and current Unicode.
 //!
-//! The ranges were found by comparing the results of OpenZFS's `u8_textprep_str` with those of current tables for
-//! every character, alone and between combining marks. They may span unassigned characters and ones that nothing
-//! is done to, so that there are few of them.
+//! The ranges were found by comparing the results of OpenZFS's `u8_textprep_str` with those of current tables for every
+//! character, alone and between combining marks. To keep the tables short, ranges may include unassigned characters and
+//! characters that normalisation does not change.
 
-/// Characters with a decomposition or combining class that came after Unicode 5.0.
+/// Characters whose decomposition or combining class was added after Unicode 5.0.
 const UNKNOWN: &[(char, char)] = &[
     ('\u{487}', '\u{487}'),
     ('\u{558}', '\u{558}'),
@@ -63,7 +63,7 @@ const UNKNOWN: &[(char, char)] = &[
     ('\u{1fbf0}', '\u{1fbf9}'),
 ];
 
-/// Letters whose upper case came after Unicode 5.0.
+/// Letters whose upper case was added after Unicode 5.0.
 const UNFOLDED: &[(char, char)] = &[
     ('\u{19b}', '\u{19b}'),
     ('\u{23f}', '\u{240}'),
@@ -104,21 +104,22 @@ fn within(ranges: &[(char, char)], c: char) -> bool {
     after > 0 && c <= ranges[after - 1].1
 }
 
-/// The character is left alone by normalisation, and nothing combines with it.
+/// Whether normalisation does not change the character and nothing combines with it.
 pub(super) fn is_unknown(c: char) -> bool {
     within(UNKNOWN, c)
 }
 
-/// ZFS normalises one sequence at a time: a character of combining class 0 and the marks after it. These count as
-/// class 0, though what they decompose to does not: nothing combines across them.
+/// Whether `c` begins a new sequence although its decomposition has another combining class. ZFS normalises one
+/// sequence at a time: a character of combining class 0 and the marks after it. It treats these characters as class 0,
+/// so nothing combines across them.
 pub(super) fn begins_sequence(c: char) -> bool {
     matches!(c, '\u{f73}' | '\u{f75}' | '\u{f81}' | '\u{ff9e}' | '\u{ff9f}')
 }
 
 /// The simple upper case of `c`: one character, or `c` itself.
 pub(super) fn to_upper(c: char) -> char {
-    // Greek letters with iota subscript: today's full mapping makes two letters of them, the simple one is their
-    // title case.
+    // Greek letters with iota subscript: the current full mapping turns them into two letters. Their simple mapping is
+    // their title case.
     let title = match c {
         '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => u32::from(c) + 8,
         '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => u32::from(c) + 9,

@@ -1,7 +1,8 @@
-//! Changing the attributes of one object: `sa_update`, `sa_modify_attrs`, `sa_build_layouts` of `module/zfs/sa.c`.
+//! Changing the attributes of one object, as `sa_update`, `sa_modify_attrs` and `sa_build_layouts` of `module/zfs/sa.c`
+//! do.
 //!
-//! An attribute that keeps its length is changed in place. Any other change lays all of them out anew: as many as fit
-//! into the bonus buffer, the rest into a spill block.
+//! If the length of an attribute stays the same, it is changed in place. Any other change lays out all attributes
+//! again. As many as fit go into the bonus buffer, the others into a spill block.
 
 use super::{Attr, HEADER_LEN, MAGIC, SaTable, SaValues};
 use crate::bytes::{Endian, put_u16, put_u32};
@@ -9,23 +10,23 @@ use crate::error::ZplError;
 use crate::source::{DMU_OT_SA, Dnode, ObjectsMut};
 use parking_lot::RwLock;
 
-/// `sizeof (sa_hdr_phys_t)`: the header with the first of its lengths.
+/// `sizeof (sa_hdr_phys_t)`: size of a header with one length.
 const HEADER_SIZE: usize = 8;
-/// `sizeof (blkptr_t)`: what the pointer to a spill block takes of a bonus buffer.
+/// `sizeof (blkptr_t)`: size of the pointer to a spill block at the end of the bonus buffer.
 const SPILL_POINTER: usize = 128;
 /// `SPA_OLD_MAXBLOCKSIZE`: the largest spill block.
 const SPILL_MAX: usize = 128 << 10;
-/// Bytes of blocks that a new layout takes: blocks of the registry, the layouts and their master node.
+/// Room in bytes that a new layout needs: blocks of the registry, the layouts and their master node.
 const LAYOUT_ROOM: u64 = 64 << 10;
 /// `SA_ATTR_MAX_LEN`.
 pub(crate) const ATTR_MAX: usize = u16::MAX as usize;
 
-/// `DN_BONUS_SIZE`: bytes that a dnode of so many slots has for its bonus buffer.
+/// `DN_BONUS_SIZE`: size of the bonus buffer in a dnode with this number of slots.
 pub(crate) fn bonus_room(slots: u8) -> usize {
     usize::from(slots.max(1)) * 512 - 192
 }
 
-/// Where an attribute lies.
+/// The place of an attribute.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     number: u16,
@@ -34,12 +35,12 @@ struct Place {
     len: usize,
 }
 
-/// The layout of a buffer, while it has no number.
+/// The layout of a buffer whose layout number is not resolved yet.
 #[derive(Debug, Clone)]
 struct Pending {
     attributes: Vec<u16>,
     header: usize,
-    /// There is such a layout already.
+    /// The filesystem already has this layout.
     known: bool,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct SaEdit {
     bonus: Vec<u8>,
     spill: Option<Vec<u8>>,
     places: Vec<Place>,
-    /// There is a spill block on disk.
+    /// Whether there is a spill block on disk.
     had_spill: bool,
     changed_bonus: bool,
     changed_spill: bool,
@@ -59,11 +60,11 @@ pub(crate) struct SaEdit {
     pending_spill: Option<Pending>,
 }
 
-/// Numbers of the attributes of one filesystem, by [`Attr`].
+/// The numbers of the attributes in one filesystem, indexed by [`Attr`].
 pub(crate) type Numbers = [Option<u16>; super::ATTR_COUNT];
 
 impl SaEdit {
-    /// Takes over what `dnode` and its spill block hold.
+    /// Reads the attributes from `dnode` and its spill block.
     pub(crate) fn read(table: &SaTable, dnode: Dnode, spill: Option<Vec<u8>>) -> Result<Self, ZplError> {
         let Dnode { object, slots, bonus_type, bonus, has_spill, .. } = dnode;
         if bonus_type != DMU_OT_SA {
@@ -89,7 +90,7 @@ impl SaEdit {
         Ok(edit)
     }
 
-    /// The attributes of an object that is yet to be made, in this order.
+    /// The attributes of a new object, in this order.
     pub(crate) fn new(table: &SaTable, slots: u8, attributes: &[(u16, &[u8])]) -> Result<Self, ZplError> {
         let mut edit = Self {
             object: 0,
@@ -165,7 +166,7 @@ impl SaEdit {
         self.place(number).map(|place| self.bytes_at(place))
     }
 
-    /// Gives attribute `number` a value; `None` takes it away.
+    /// Sets attribute `number`, or removes it if `value` is `None`.
     pub(crate) fn set(&mut self, table: &SaTable, number: u16, value: Option<&[u8]>) -> Result<(), ZplError> {
         let place = self.place(number);
         if let (Some(place), Some(value)) = (place, value)
@@ -202,7 +203,7 @@ impl SaEdit {
         self.lay_out(table, &attributes)
     }
 
-    /// Lays out all attributes anew.
+    /// Lays out all attributes again.
     fn lay_out(&mut self, table: &SaTable, attributes: &[(u16, &[u8])]) -> Result<(), ZplError> {
         let lengths: Vec<(usize, bool)> =
             attributes.iter().map(|(number, value)| (value.len(), table.len_of(*number) == 0)).collect();
@@ -244,7 +245,7 @@ impl SaEdit {
         Ok(())
     }
 
-    /// The attributes as the reader sees them.
+    /// The attributes in the form that the reader uses.
     pub(crate) fn values(&self, table: &SaTable) -> SaValues<'_> {
         let mut values = SaValues { object: self.object, found: [None; super::ATTR_COUNT], legacy: false };
         for place in &self.places {
@@ -255,14 +256,14 @@ impl SaEdit {
         values
     }
 
-    /// Bytes of blocks that [`SaEdit::write`] writes, at most.
+    /// Upper bound of the bytes that [`SaEdit::write`] writes to blocks.
     pub(crate) fn room(&self) -> u64 {
         let pending = [&self.pending_bonus, &self.pending_spill];
         let layouts = pending.into_iter().flatten().filter(|pending| !pending.known).count() as u64;
         self.spill.as_ref().map_or(0, |spill| spill.len() as u64) + 512 + layouts * LAYOUT_ROOM
     }
 
-    /// Finds the layouts' numbers, making layouts where there are none.
+    /// Looks up the layout numbers, and creates layouts that do not exist.
     pub(crate) fn resolve<O: ObjectsMut>(
         &mut self,
         objects: &O,
@@ -286,12 +287,12 @@ impl SaEdit {
         Ok(())
     }
 
-    /// The bonus buffer and the spill block of an object that is yet to be made.
+    /// The bonus buffer and the spill block of a new object.
     pub(crate) fn into_buffers(self) -> (Vec<u8>, Option<Vec<u8>>) {
         (self.bonus, self.spill)
     }
 
-    /// Writes what was changed.
+    /// Writes the changes.
     pub(crate) fn write<O: ObjectsMut>(
         mut self,
         objects: &O,
@@ -302,7 +303,8 @@ impl SaEdit {
         self.resolve(objects, tx, table, salt)?;
         let object = self.object;
         let failed = |source| ZplError::Source { object, source };
-        // A spill block goes before the bonus takes the place of its pointer, and comes after that is free.
+        // The spill block is removed before the bonus buffer grows over its pointer. It is written only after the space
+        // of the pointer is free.
         if self.had_spill && self.spill.is_none() && self.changed_spill {
             objects.set_spill(tx, object, None).map_err(failed)?;
         }
@@ -324,7 +326,7 @@ impl Pending {
     }
 }
 
-/// A buffer of `len` bytes, its layout's number left out, and where the attributes are in it.
+/// Builds a buffer of `len` bytes without the layout number. Returns it with the places of its attributes.
 fn fill(table: &SaTable, attributes: &[(u16, &[u8])], header: usize, len: usize) -> (Vec<u8>, Vec<Place>) {
     let mut buf = vec![0; len.max(header)];
     put_u32(&mut buf, 0, MAGIC);
@@ -344,20 +346,20 @@ fn fill(table: &SaTable, attributes: &[(u16, &[u8])], header: usize, len: usize)
     (buf, places)
 }
 
-/// What `sa_find_sizes` finds.
+/// The result of `sa_find_sizes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sizes {
-    /// Bytes of the header.
+    /// Size of the header in bytes.
     header: usize,
-    /// Bytes of all attributes, those that spill among them.
+    /// Size of all attributes in bytes, including those in the spill block.
     total: usize,
-    /// The first attribute that goes to the spill block.
+    /// Index of the first attribute in the spill block.
     spill_from: Option<usize>,
 }
 
 impl Sizes {
-    /// Of attributes with these lengths (and whether they vary), in a bonus buffer with so much `room` or in a spill
-    /// block.
+    /// Computes the sizes for attributes with these lengths, each with whether it is variable. `room` is the size of
+    /// the bonus buffer, or `None` for a spill block.
     fn of(lengths: &[(usize, bool)], room: Option<usize>) -> Self {
         let (mut header, mut taken_back, mut variable) = (HEADER_SIZE, 0, 0);
         let (mut total, mut could_spill, mut spills) = (0usize, None, false);
@@ -369,7 +371,7 @@ impl Sizes {
             variable += usize::from(*varies);
             let another_length = *varies && variable > 1;
             let wider = header + if another_length { 2 } else { 0 };
-            // In a bonus buffer: does it reach into where a pointer to a spill block would be?
+            // In a bonus buffer: does the attribute overlap the place of a pointer to a spill block?
             let reaches = room.is_some_and(|room| {
                 could_spill.is_none() && total + wider.next_multiple_of(8) > room - SPILL_POINTER
             });
@@ -396,7 +398,7 @@ impl Sizes {
     }
 }
 
-/// The numbers of attributes that every change needs.
+/// The number of `attr` in a filesystem, or `None` if it has none.
 pub(crate) fn number_of(numbers: &Numbers, attr: Attr) -> Option<u16> {
     numbers.get(attr as usize).copied().flatten()
 }
@@ -405,7 +407,7 @@ pub(crate) fn number_of(numbers: &Numbers, attr: Attr) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// A plain file's attributes, whose ACL of 3 entries is the first that varies.
+    /// The attributes of a plain file. Its ACL of 3 entries is the first variable one.
     const BASE: [(usize, bool); 15] = [
         (8, false),
         (8, false),
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(with(137), Sizes { header: 8, total: 305, spill_from: Some(15) });
         assert_eq!(with(0).spill_from, None);
         assert_eq!(with(60_000), Sizes { header: 8, total: 60_168, spill_from: Some(15) });
-        // Nothing spills from a spill block.
+        // Attributes in a spill block are never moved elsewhere.
         assert_eq!(Sizes::of(&[(60_000, true)], None), Sizes { header: 8, total: 60_000, spill_from: None });
         assert_eq!(Sizes::of(&[(1, true), (2, true), (3, true)], None).header, 16);
     }

@@ -13,12 +13,12 @@ const DMU_OT_SA_ATTR_REGISTRATION: u8 = 46;
 /// `DMU_OT_SA_ATTR_LAYOUTS`.
 const DMU_OT_SA_ATTR_LAYOUTS: u8 = 47;
 
-/// Attributes registered by this crate: those of OpenZFS 2.3, so without `ZPL_SEQ`.
+/// Number of attributes that this crate registers: those of OpenZFS 2.3, so without `ZPL_SEQ`.
 const REGISTERED_COUNT: usize = 22;
-/// Layouts 0 (`znode_phys_t`) and 1 (none) are never stored.
+/// First stored layout. Layouts 0 (`znode_phys_t`) and 1 (empty) are never stored.
 const FIRST_LAYOUT: u16 = 2;
 
-/// `sa_bswap_type_t`: how an attribute is turned to the other byte order.
+/// `sa_bswap_type_t`: how an attribute is converted to the other byte order.
 fn swap_class(attr: Attr) -> u64 {
     match attr {
         Attr::DaclAces => 4,
@@ -28,12 +28,12 @@ fn swap_class(attr: Attr) -> u64 {
 }
 
 impl SaTable {
-    /// There is an SA master node.
+    /// Whether the filesystem has an SA master node.
     pub(crate) fn is_stored(&self) -> bool {
         self.master != 0
     }
 
-    /// Gives numbers to the attributes that are not registered yet; they are registered when first used.
+    /// Assigns numbers to the attributes that are not registered yet. They are registered when they are first used.
     pub(crate) fn prepare_writing(&mut self) {
         let mut next = match self.registry_object {
             Some(_) => self.stored.len() as u16,
@@ -63,17 +63,17 @@ impl SaTable {
         }
     }
 
-    /// The numbers of all attributes, by [`Attr`].
+    /// The numbers of all attributes, indexed by [`Attr`].
     pub(crate) fn numbers(&self) -> [Option<u16>; ATTR_COUNT] {
         KNOWN.map(|(attr, ..)| self.number(attr))
     }
 
-    /// Bytes of attribute `number`; 0 where that varies.
+    /// Length of attribute `number` in bytes, or 0 if it is variable.
     pub(crate) fn len_of(&self, number: u16) -> u16 {
         self.registry.get(&number).map_or(0, |registered| registered.len)
     }
 
-    /// Which of the ZPL's attributes has `number`.
+    /// The ZPL's attribute with this `number`.
     pub(crate) fn attr_of(&self, number: u16) -> Option<Attr> {
         self.registry.get(&number).and_then(|registered| registered.attr)
     }
@@ -87,12 +87,12 @@ impl SaTable {
         self.layouts.iter().find(|(_, layout)| layout.numbers == attributes).map(|(number, _)| *number)
     }
 
-    /// Another layout fits into the table.
+    /// Whether the table has room for another layout.
     pub(crate) fn has_room(&self) -> bool {
         self.layouts.len() + usize::from(FIRST_LAYOUT) + 2 < LAYOUTS_MAX
     }
 
-    /// Creates the table's parts that are missing and the layout that lists `attributes`, unless it is there.
+    /// Creates the missing parts of the table, and the layout that lists `attributes` unless it exists.
     pub(crate) fn add_layout<O: ObjectsMut>(
         &mut self,
         objects: &O,
@@ -151,7 +151,7 @@ impl SaTable {
         Ok(())
     }
 
-    /// Creates a ZAP and names it in the SA master node: `zap_create_link`.
+    /// Creates a ZAP and adds its number to the SA master node: `zap_create_link`.
     fn link<O: ObjectsMut>(
         &self,
         objects: &O,

@@ -1,9 +1,9 @@
-//! Attribute buffers made by hand.
+//! Tests of attribute buffers that are built by hand.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Attribute numbers as a real filesystem has them: the order of `zfs_attr_table` for these.
+/// Attribute numbers of a real filesystem, in the order of `zfs_attr_table`.
 const MODE: u16 = 5;
 const SIZE: u16 = 6;
 const SYMLINK: u16 = 17;
@@ -20,7 +20,7 @@ fn table() -> SaTable {
     table
 }
 
-/// A buffer of `layout` whose variable attributes have these lengths.
+/// Builds a buffer of `layout`. `lengths` are the lengths of its variable attributes.
 fn buffer(endian: Endian, layout: u16, lengths: &[u16], attributes: &[&[u8]]) -> Vec<u8> {
     let order = |little: Vec<u8>| match endian {
         Endian::Little => little,
@@ -78,7 +78,7 @@ fn short_buffers_and_unknown_layouts_are_told() {
     assert!(table().parse(&dnode(buffer(endian, 7, &[], &[])), None).is_err());
     assert!(table().parse(&dnode(vec![1; 64]), None).is_err());
     assert!(table().parse(&Dnode { bonus_type: 5, ..dnode(whole) }, None).is_err());
-    // Never given attributes: empty, not wrong.
+    // A buffer without attributes is empty, but valid.
     assert!(table().parse(&dnode(vec![0; 64]), None).unwrap().required(Attr::Mode).is_err());
 }
 

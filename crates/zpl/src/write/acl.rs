@@ -1,4 +1,4 @@
-//! The NFSv4 ACL that says what a mode says: `acl_trivial_access_masks` and `zfs_acl_chmod` of `zfs_acl.c`.
+//! The NFSv4 ACL that is equivalent to a mode: `acl_trivial_access_masks` and `zfs_acl_chmod` of `zfs_acl.c`.
 
 const READ_DATA: u32 = 0x1;
 const WRITE_DATA: u32 = 0x2;
@@ -20,19 +20,20 @@ const OWNER: u16 = 0x1000;
 const OWNING_GROUP: u16 = 0x2040;
 const EVERYONE: u16 = 0x4000;
 
-/// Everybody may always do this.
+/// Permissions that everyone always has.
 const ALWAYS: u32 = READ_ACL | READ_ATTRIBUTES | READ_NAMED_ATTRS | SYNCHRONIZE;
-/// The owner may always do this besides.
+/// Further permissions that the owner always has.
 const OWNER_ALWAYS: u32 = WRITE_ATTRIBUTES | WRITE_OWNER | WRITE_ACL | WRITE_NAMED_ATTRS;
 
-/// `ZPL_DACL_COUNT` and `ZPL_DACL_ACES` for a mode.
+/// The values of `ZPL_DACL_COUNT` and `ZPL_DACL_ACES` for a mode.
 pub(super) fn trivial(mode: u32, is_directory: bool) -> (u64, Vec<u8>) {
     let write = WRITE_DATA | APPEND_DATA | if is_directory { DELETE_CHILD } else { 0 };
     let masks = [(4, READ_DATA), (2, write), (1, EXECUTE)];
     let [owner, group, everyone] = [mode >> 6 & 7, mode >> 3 & 7, mode & 7];
     let granted = |bits: u32| masks.iter().filter(|(bit, _)| bits & bit != 0).fold(0, |all, (_, m)| all | m);
     let aces = [
-        // What the owner and others may, but the group may not, is allowed before the group is denied it.
+        // If the owner and others have a permission but the group does not, it is granted to the owner before it is
+        // denied to the group.
         (ALLOW, OWNER, granted(owner & !group & everyone)),
         (DENY, OWNER, granted(!owner & 7 & (group | everyone))),
         (DENY, OWNING_GROUP, granted(!group & 7 & everyone)),

@@ -1,4 +1,4 @@
-//! Making files, directories and other nodes: `zfs_mknode`, `zfs_create`, `zfs_mkdir`, `zfs_symlink`.
+//! Creating files, directories and other nodes: `zfs_mknode`, `zfs_create`, `zfs_mkdir`, `zfs_symlink`.
 
 use super::node::{Node, execute_flag, time_bytes};
 use super::{Caller, FilesystemMut, ROOM_BASE, WriteOptions, acl, dirent, posix_acl};
@@ -13,14 +13,14 @@ use crate::source::{
 use crate::xdr;
 use crate::zap::{NewZap, Value};
 
-/// Longest target of a symbolic link: Linux's `PATH_MAX`, which counts a NUL.
+/// Longest target of a symbolic link: Linux's `PATH_MAX`, which includes a NUL.
 const TARGET_MAX: usize = 4095;
-/// Most bytes that a file is made with: a transaction takes them all.
+/// Largest content with which a file is created. One transaction writes all of it.
 pub const CONTENT_MAX: usize = 4 << 20;
-/// Most subdirectories; Linux's `stat` has no larger link counts in places.
+/// Largest number of subdirectories. Some versions of Linux's `stat` cannot hold larger link counts.
 pub(super) const LINKS_MAX: u64 = i32::MAX as u64;
 
-/// What to make.
+/// The kind of node to create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewKind<'t> {
     /// An empty regular file.
@@ -31,7 +31,7 @@ pub enum NewKind<'t> {
     Symlink(&'t [u8]),
     /// A FIFO.
     Fifo,
-    /// A socket's name.
+    /// A socket.
     Socket,
     /// A character device: major and minor number.
     CharDevice(u32, u32),
@@ -39,29 +39,29 @@ pub enum NewKind<'t> {
     BlockDevice(u32, u32),
 }
 
-/// A node to be made.
+/// The parameters of a new node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode<'t> {
-    /// What it is.
+    /// The kind of node.
     pub kind: NewKind<'t>,
     /// Its permission bits, with setuid, setgid and sticky.
     pub permissions: u32,
 }
 
-/// A regular file to be made with its content.
+/// The parameters of a new regular file with content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewFile<'c> {
     /// Its permission bits, with setuid, setgid and sticky.
     pub permissions: u32,
-    /// Owner; the caller where `None`.
+    /// Owner, or `None` for the caller.
     pub uid: Option<u32>,
-    /// Group; the caller's or the directory's where `None`.
+    /// Group, or `None` for the caller's or the directory's group.
     pub gid: Option<u32>,
-    /// Last read; the caller's time where `None`.
+    /// Time of the last read, or `None` for the caller's time.
     pub atime: Option<Timestamp>,
-    /// Last change of content; the caller's time where `None`.
+    /// Time of the last change of the content, or `None` for the caller's time.
     pub mtime: Option<Timestamp>,
-    /// All that it holds: at most [`CONTENT_MAX`] bytes.
+    /// The whole content: at most [`CONTENT_MAX`] bytes.
     pub content: &'c [u8],
 }
 
@@ -79,7 +79,7 @@ impl NewKind<'_> {
     }
 }
 
-/// All that `zfs_mknode` needs to know.
+/// The parameters of `zfs_mknode`.
 pub(super) struct Make<'t> {
     pub(super) kind: NewKind<'t>,
     /// Type and permission bits.
@@ -87,12 +87,12 @@ pub(super) struct Make<'t> {
     pub(super) uid: u64,
     pub(super) gid: u64,
     pub(super) links: u64,
-    /// Flags besides those that follow from the mode.
+    /// Flags in addition to those that follow from the mode.
     pub(super) flags: u64,
-    /// Project ID, where the object has one.
+    /// Project ID, if the object has one.
     pub(super) project: Option<u64>,
     pub(super) caller: Caller,
-    /// Bytes of content that a file begins with.
+    /// Size of the file's content in bytes.
     pub(super) size: u64,
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
@@ -102,14 +102,14 @@ pub(super) struct Make<'t> {
 }
 
 impl Make<'_> {
-    /// Bytes in a data block: a file has one that is as large as the file, or some of the record size.
+    /// Block size. A file has one block of its own size, or several blocks of the record size.
     fn block_size(&self) -> u32 {
         let record_size = self.options.record_size;
         u32::try_from(self.size.next_multiple_of(512)).unwrap_or(u32::MAX).clamp(512, record_size)
     }
 }
 
-/// Attributes of a new node in the order of `zfs_mknode`; the generation is filled in later.
+/// Attributes of a new node in the order of `zfs_mknode`. The generation is set later.
 pub(super) fn attributes(
     table: &SaTable,
     numbers: &Numbers,
@@ -185,13 +185,13 @@ pub(super) fn directory_norm(policy: crate::NamePolicy) -> NormFlags {
 }
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Makes a node under a new name; returns its attributes.
+    /// Creates a node under a new name, and returns its attributes.
     ///
-    /// Group, set-group-ID bit, project and POSIX ACLs are taken over from the directory as usual.
+    /// Group, set-group-ID bit, project and POSIX ACLs are inherited from the directory.
     ///
     /// # Errors
-    /// [`ZplError::Exists`], [`ZplError::NotADirectory`], [`ZplError::NoObject`] for a removed directory, what is wrong
-    /// with the name or the target; when there is no room.
+    /// [`ZplError::Exists`], [`ZplError::NotADirectory`], [`ZplError::NoObject`] for a removed directory, the errors
+    /// for an invalid name or target, or if there is no room.
     pub fn create(
         &self,
         directory: u64,
@@ -202,10 +202,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.create_node(directory, name, new, &[], caller, |_| {})
     }
 
-    /// Makes a regular file with all that it is to hold and to be, in one transaction; returns its attributes.
+    /// Creates a regular file with its content and attributes in one transaction, and returns its attributes.
     ///
     /// # Errors
-    /// As [`FilesystemMut::create`]; [`ZplError::TooLarge`] for more content than a transaction takes
+    /// Like [`FilesystemMut::create`], and [`ZplError::TooLarge`] if the content does not fit in one transaction
     /// ([`CONTENT_MAX`]).
     pub fn create_file(
         &self,
@@ -244,7 +244,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         if self.find(&mut zap, name)?.is_some() {
             return Err(ZplError::Exists { directory, name: name.to_vec() });
         }
-        // A stand-in for the number, which is not known yet: the entry is in its place from here on.
+        // A placeholder for the object number, which is not known yet. It reserves the place of the entry.
         zap.add(name, &Value::One(1))?;
         let mut make = self.make(&parent, new, caller)?;
         make.size = content.len() as u64;
@@ -267,11 +267,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.fs.attributes(object)
     }
 
-    /// Makes a regular file that has no name, as `O_TMPFILE` does; `directory` tells its group, project and ACL.
-    /// [`FilesystemMut::link`] may give it a name, [`FilesystemMut::release`] removes it if none did.
+    /// Creates a regular file without a name, like `O_TMPFILE`. It inherits group, project and ACL from `directory`.
+    /// [`FilesystemMut::link`] may give it a name. [`FilesystemMut::release`] removes it if it still has none.
     ///
     /// # Errors
-    /// As [`FilesystemMut::create`].
+    /// Like [`FilesystemMut::create`].
     pub fn create_unnamed(
         &self,
         directory: u64,
@@ -286,7 +286,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let make = Make { links: 0, ..self.make(&parent, new, caller)? };
         let attributes = attributes(&self.fs.sa().read(), &self.numbers, &make, directory)?;
         let mut queue = self.zap(self.delete_queue)?;
-        // The longest name that a number can have, so that there is room for whichever it gets.
+        // Reserves room for the longest name in the queue, because the object number is not known yet.
         let probe = super::unlinked::queue_name(u64::MAX);
         queue.update(&probe, &Value::One(0))?;
         queue.remove(&probe)?;
@@ -299,7 +299,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.fs.attributes(object)
     }
 
-    /// What a new node takes over from its directory: `zfs_acl_ids_create`, `zpl_vap_init`, `zpl_init_acl`.
+    /// The parameters of a new node, with those inherited from its directory: `zfs_acl_ids_create`, `zpl_vap_init`,
+    /// `zpl_init_acl`.
     fn make<'t>(&self, parent: &Node<'_>, new: NewNode<'t>, caller: &Caller) -> Result<Make<'t>, ZplError> {
         if let NewKind::Symlink(target) = new.kind {
             if target.len() > TARGET_MAX {
@@ -359,7 +360,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         })
     }
 
-    /// Makes the object, with the content that its size tells of.
+    /// Creates the object of a file, with its content. The content has the size given in `make`.
     pub(super) fn put_file(
         &self,
         tx: &O::Tx<'_>,
@@ -374,7 +375,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(object)
     }
 
-    /// Makes the object.
+    /// Creates the object of a node.
     pub(super) fn put_node(
         &self,
         tx: &O::Tx<'_>,
@@ -396,7 +397,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 }
 
-/// What of a filesystem a new node depends on.
+/// The state of a filesystem that the creation of a node needs.
 pub(super) struct Surroundings<'f> {
     pub(super) table: &'f parking_lot::RwLock<SaTable>,
     pub(super) numbers: &'f Numbers,
@@ -404,7 +405,7 @@ pub(super) struct Surroundings<'f> {
     pub(super) salts: &'f super::Salts,
 }
 
-/// Makes the object of a node and gives its number.
+/// Creates the object of a node and returns its number.
 pub(super) fn put_node<O: ObjectsMut>(
     objects: &O,
     tx: &O::Tx<'_>,

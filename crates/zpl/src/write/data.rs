@@ -1,4 +1,5 @@
-//! A file's content: `zfs_write`, `zfs_freesp`, `zfs_extend`, `zfs_trunc`, `zfs_grow_blocksize`.
+//! Reading and changing the content of a file: `zfs_write`, `zfs_freesp`, `zfs_extend`, `zfs_trunc`,
+//! `zfs_grow_blocksize`.
 
 use super::node::Node;
 use super::{Caller, FilesystemMut, ROOM_BASE};
@@ -9,14 +10,14 @@ use crate::source::{ObjectsMut, Room};
 
 /// Largest offset that a file may reach: `MAXOFFSET_T`.
 const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Bytes written in one transaction, or a block if that is larger: what is longer is written in several.
+/// Largest number of bytes written in one transaction, unless a block is larger. Longer data is written in several.
 const CHUNK: usize = 4 << 20;
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Reads a file's content at `offset`, as far as `buf` and the file reach; returns the number of bytes.
+    /// Reads a file's content at `offset` into `buf`, up to the end of the file. Returns the number of bytes read.
     ///
     /// # Errors
-    /// [`ZplError::NotAFile`]; when a block cannot be read ([`ZplError::is_unreadable_block`]).
+    /// [`ZplError::NotAFile`], or if a block cannot be read ([`ZplError::is_unreadable_block`]).
     pub fn read(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
         let _held = self.locks.read(object);
         let size = self.file_size(object)?;
@@ -32,30 +33,30 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// The next extent of data at or after `offset`, to the file's end at most; `None` when only a hole is left.
+    /// The next extent of data at or after `offset`, limited to the end of the file. `None` if only a hole is left.
     ///
     /// # Errors
-    /// When the block pointers cannot be read.
+    /// If the block pointers cannot be read.
     pub fn next_extent(&self, object: u64, offset: u64) -> Result<Option<(u64, u64)>, ZplError> {
         let _held = self.locks.read(object);
         let size = self.file_size(object)?;
         self.fs.next_extent(object, size, offset)
     }
 
-    /// Writes to a file and returns the number of bytes written, which is less than all only when there was no room
-    /// for the rest.
+    /// Writes to a file and returns the number of bytes written. It is less than the length of `data` only if there was
+    /// no room for the rest.
     ///
     /// # Errors
-    /// [`ZplError::NotAFile`], [`ZplError::TooLarge`], [`ZplError::NotPermitted`]; when there is no room.
+    /// [`ZplError::NotAFile`], [`ZplError::TooLarge`], [`ZplError::NotPermitted`], or if there is no room.
     pub fn write(&self, object: u64, offset: u64, data: &[u8], caller: &Caller) -> Result<usize, ZplError> {
         let _held = self.locks.write(object);
         self.write_at(object, offset, data, caller)
     }
 
-    /// Writes at the end of a file; returns where that was, and the number of bytes written.
+    /// Writes at the end of a file. Returns the offset and the number of bytes written.
     ///
     /// # Errors
-    /// As [`FilesystemMut::write`].
+    /// Like [`FilesystemMut::write`].
     pub fn append(&self, object: u64, data: &[u8], caller: &Caller) -> Result<(u64, usize), ZplError> {
         let _held = self.locks.write(object);
         let end = self.file_size(object)?;
@@ -63,7 +64,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 
     fn write_at(&self, object: u64, offset: u64, data: &[u8], caller: &Caller) -> Result<usize, ZplError> {
-        // A file that is as large as can be takes what still fits, if that is anything.
+        // Near the largest possible file size, only the part of the data that fits is written.
         let room = usize::try_from(OFFSET_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
         if room == 0 && !data.is_empty() {
             return Err(ZplError::TooLarge { object, offset });
@@ -72,7 +73,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let end = offset + data.len() as u64;
         let mut written = 0;
         let chunk = CHUNK.max(self.options().record_size as usize);
-        // The first round also checks, if there is nothing to write.
+        // If `data` is empty, one round still does the checks.
         while written < data.len() || written == 0 {
             let at = offset + written as u64;
             let len = (data.len() - written).min(chunk - (at % chunk as u64) as usize);
@@ -88,7 +89,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(written)
     }
 
-    /// Writes one chunk of what will reach `end`.
+    /// Writes one chunk of a write that ends at `end`.
     fn write_chunk(
         &self,
         object: u64,
@@ -125,10 +126,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// The block size that a file of `size` bytes gets when it grows to `end`; `None` to keep what it has.
+    /// The new block size of a file of `size` bytes that grows to `end`. `None` if the block size stays.
     ///
-    /// A file has one block while it is no larger than the record size, as large as the file; from then on it has
-    /// blocks of the record size. A file whose only block is larger than that grows to a power of two.
+    /// A file up to the record size has one block, which is as large as the file. A larger file has blocks of the
+    /// record size. If a file's only block is larger than the record size, the block grows to a power of two.
     fn block_size_for(
         &self,
         node: &Node<'_>,
@@ -154,16 +155,16 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         if new == old {
             return Ok(None);
         }
-        // What was once larger may have blocks behind the first; then the size stays (`dnode_set_blksz`).
+        // A file that was larger before may have blocks after the first. Then the block size stays (`dnode_set_blksz`).
         let object = node.object();
         let next = self.objects().next_data(object, u64::from(old)).map_err(ZplError::source(object))?;
         Ok(if next.is_some() { None } else { Some(new) })
     }
 
-    /// Cuts a file off at `size` bytes, or extends it by a hole.
+    /// Truncates a file to `size` bytes, or extends it by a hole.
     ///
     /// # Errors
-    /// As [`FilesystemMut::write`].
+    /// Like [`FilesystemMut::write`].
     pub fn truncate(&self, object: u64, size: u64, caller: &Caller) -> Result<(), ZplError> {
         let _held = self.locks.write(object);
         let mut node = self.file(object)?;
@@ -175,7 +176,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.write_node(&tx, node)
     }
 
-    /// Sets a file's size; its blocks are yet to be changed.
+    /// Sets a file's size. The blocks are changed later, by the returned [`Resize`].
     pub(super) fn resize(&self, node: &mut Node<'_>, size: u64) -> Result<Resize, ZplError> {
         let object = node.object();
         if size > OFFSET_MAX {
@@ -208,18 +209,18 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// Makes a hole, which reads as zeros (`FALLOC_FL_PUNCH_HOLE`). The file's size stays.
+    /// Makes a hole, which is read as zeros (`FALLOC_FL_PUNCH_HOLE`). The file's size stays.
     ///
     /// # Errors
-    /// As [`FilesystemMut::write`].
+    /// Like [`FilesystemMut::write`].
     pub fn punch_hole(&self, object: u64, offset: u64, length: u64, caller: &Caller) -> Result<(), ZplError> {
         self.free_range(object, offset, length, None, caller)
     }
 
-    /// Zeroes a range (`FALLOC_FL_ZERO_RANGE`), and extends the file to its end unless `keep_size`.
+    /// Zeroes a range (`FALLOC_FL_ZERO_RANGE`). Extends the file to the end of the range unless `keep_size` is set.
     ///
     /// # Errors
-    /// As [`FilesystemMut::write`].
+    /// Like [`FilesystemMut::write`].
     pub fn zero_range(
         &self,
         object: u64,
@@ -232,11 +233,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.free_range(object, offset, length, (!keep_size).then_some(end), caller)
     }
 
-    /// Extends a file to hold a range, unless `keep_size`. No room is set aside for it: what is copied on write cannot
-    /// be, as in ZFS.
+    /// Extends a file to contain a range, unless `keep_size` is set. No space is reserved: as in ZFS, that is
+    /// impossible with copy-on-write.
     ///
     /// # Errors
-    /// As [`FilesystemMut::write`].
+    /// Like [`FilesystemMut::write`].
     pub fn allocate(
         &self,
         object: u64,
@@ -254,7 +255,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         end.ok_or(ZplError::TooLarge { object, offset: offset.saturating_add(length) })
     }
 
-    /// Frees what of a range lies in the file, and extends the file to `extend_to`.
+    /// Frees the part of a range that lies in the file, and extends the file to `extend_to`.
     fn free_range(
         &self,
         object: u64,
@@ -288,14 +289,14 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 }
 
-/// Whether a block is as large as what is written, or as the file.
+/// Whether a block size is rounded up, or is exactly the size of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rounded {
     Up,
     No,
 }
 
-/// What a change of size does to a file's blocks.
+/// How a change of size affects a file's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resize {
     Keep,
@@ -303,14 +304,14 @@ pub(super) enum Resize {
     Grow {
         block_size: Option<u32>,
     },
-    /// All from here on goes.
+    /// Everything from this offset on is freed.
     Free {
         from: u64,
     },
 }
 
 impl Resize {
-    /// Room that the change takes, and that of `node`.
+    /// The room that the change and `node` need.
     pub(super) fn room(self, node: &Node<'_>) -> Room {
         match self {
             Self::Free { .. } => Room::Free,

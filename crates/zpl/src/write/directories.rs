@@ -1,25 +1,25 @@
-//! The directories that were used last, each with an index of its names, so that a name is found or added without
-//! reading and hashing all others. (ZFS keeps the same for every micro ZAP whose object it holds.)
+//! A cache of recently used directories. Each has an index of its names, so that a name is found or added without
+//! reading and hashing all others. (ZFS keeps the same index for every micro ZAP whose object is in memory.)
 
 use crate::zap::{Entry, KeptZap, Matching};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Bytes of directories that are kept, twice: those of late, and those before them.
+/// Size limit, in bytes, of each of the two generations of the cache.
 const WEIGHT_MAX: usize = 4 << 20;
-/// The largest that is kept: with its index, one as large as ZFS makes them is smaller.
+/// Largest directory that is cached. The largest micro ZAP of ZFS, with its index, is smaller.
 const ONE_MAX: usize = 256 << 10;
 
-/// Kept ZAPs by object number. A directory is in here only as it is in the objset: who changes it takes it out, and puts it
-/// back once that is written.
+/// The cached ZAPs by object number. A cached directory is always the same as in the objset: a caller that changes a
+/// directory takes it out first, and returns it after the change is written.
 #[derive(Default)]
 pub(super) struct Directories(Mutex<Kept>);
 
-/// A directory is in one of the two at most: whoever takes it out takes all that is known of it.
+/// The two generations of the cache. A directory is in at most one of them.
 #[derive(Default)]
 struct Kept {
     late: HashMap<u64, KeptZap>,
-    /// What [`Kept::late`] weighs.
+    /// Total weight of [`Kept::late`].
     weight: usize,
     earlier: HashMap<u64, KeptZap>,
 }
@@ -34,7 +34,7 @@ impl Kept {
     }
 
     fn keep(&mut self, zap: KeptZap) {
-        // Two that looked for a name at once bring the same twice.
+        // Two concurrent lookups may both return the same directory.
         drop(self.take(zap.object()));
         if zap.weight() > ONE_MAX {
             return;
@@ -49,27 +49,27 @@ impl Kept {
 }
 
 impl Directories {
-    /// Takes a directory out, to change it.
+    /// Takes a directory out of the cache in order to change it.
     pub(super) fn take(&self, object: u64) -> Option<KeptZap> {
         self.0.lock().take(object)
     }
 
-    /// Keeps a directory that is in the objset as it is here.
+    /// Puts a directory into the cache. It must be the same as in the objset.
     pub(super) fn keep(&self, zap: KeptZap) {
         self.0.lock().keep(zap);
     }
 
-    /// Forgets a directory that is no more.
+    /// Removes a directory that no longer exists from the cache.
     pub(super) fn forget(&self, object: u64) {
         drop(self.take(object));
     }
 
-    /// Forgets all.
+    /// Empties the cache.
     pub(super) fn clear(&self) {
         *self.0.lock() = Kept::default();
     }
 
-    /// Looks for a name in a directory; `None` when the directory is not kept.
+    /// Looks up a name in a cached directory. `None` if the directory is not in the cache.
     pub(super) fn lookup(&self, object: u64, name: &[u8], matching: Matching) -> Option<Option<Entry>> {
         let mut kept = self.0.lock();
         let mut zap = kept.take(object)?;
@@ -86,7 +86,7 @@ mod tests {
     use crate::source::{ObjectsMut, Room};
     use crate::zap::{NewZap, Value, Zap, ZapEdit};
 
-    /// As many ZAPs, each with as many names, and their numbers.
+    /// Creates `count` ZAPs, each with `names` names, and returns their object numbers.
     fn zaps(count: usize, names: u64) -> (MemoryObjset, Vec<u64>) {
         let objects = MemoryObjset::default();
         let tx = objects.begin(Room::Free).unwrap();
@@ -117,7 +117,7 @@ mod tests {
             directories.keep(read(&objects, *number));
         }
         assert!(!directories.0.lock().earlier.is_empty(), "there are more than are kept of late");
-        // Those who read them at the same time as others bring them again.
+        // Concurrent readers may return the same directories again.
         for number in &numbers[..5] {
             directories.keep(read(&objects, *number));
         }

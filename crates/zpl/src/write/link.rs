@@ -1,4 +1,4 @@
-//! Hard links and their removal: `zfs_link`, `zfs_remove`, `zfs_rmdir`, `zfs_link_destroy`.
+//! Creating and removing hard links: `zfs_link`, `zfs_remove`, `zfs_rmdir`, `zfs_link_destroy`.
 
 use super::create::LINKS_MAX;
 use super::node::Node;
@@ -10,20 +10,20 @@ use crate::sa::Attr;
 use crate::source::{ObjectsMut, Room};
 use crate::zap::Value;
 
-/// What lost a name.
+/// An object from which a name was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
     /// Object number.
     pub object: u64,
-    /// What it is.
+    /// The type of the file.
     pub kind: FileKind,
-    /// Names that still lead to it.
+    /// Number of names that are left.
     pub links: u64,
-    /// No name leads to it, but it is in use: [`FilesystemMut::release`] removes it.
+    /// No name is left, but the object is open. [`FilesystemMut::release`] removes it.
     pub kept: bool,
 }
 
-/// Which kinds a removal may remove.
+/// The kinds of objects that a removal accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Remove {
     Directory,
@@ -31,13 +31,13 @@ enum Remove {
 }
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Gives `object` another name, or a first one if it was made without; returns its attributes. (Who may link again
-    /// what was unlinked while open, is for the caller to say: Linux lets nobody.)
+    /// Gives `object` another name, or its first one if it was created without. Returns its attributes. The caller
+    /// decides who may link a file again that was unlinked while open. Linux allows this to nobody.
     ///
     /// # Errors
-    /// [`ZplError::Exists`], [`ZplError::NoLinks`] for directories, [`ZplError::TooManyLinks`],
-    /// [`ZplError::NoObject`] for what was removed, [`ZplError::OtherProject`], [`ZplError::NotPermitted`]; what is wrong
-    /// with the name; when there is no room.
+    /// [`ZplError::Exists`], [`ZplError::NoLinks`] for directories, [`ZplError::TooManyLinks`], [`ZplError::NoObject`]
+    /// for a removed object, [`ZplError::OtherProject`], [`ZplError::NotPermitted`], the errors for an invalid name, or
+    /// if there is no room.
     pub fn link(
         &self,
         object: u64,
@@ -65,7 +65,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             return Err(ZplError::Exists { directory, name: name.to_vec() });
         }
         zap.add(name, &Value::One(dirent(object, node.word(Attr::Mode)?)))?;
-        // What has no name is in the unlinked set while it is in use, and comes back from there.
+        // An object without a name is in the unlinked set while it is open. It is removed from there.
         let mut queue = None;
         if links == 0 {
             let mut zap = self.zap(self.delete_queue)?;
@@ -95,7 +95,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(attributes)
     }
 
-    /// What is linked or moved into a directory that passes its project on must be of that project.
+    /// Checks that an object has the project of the directory into which it is linked or moved, if the directory passes
+    /// its project on.
     pub(super) fn check_project(&self, node: &Node<'_>, directory: &Node<'_>) -> Result<(), ZplError> {
         if directory.flags().contains(ZfsFlags::PROJINHERIT) && directory.project() != node.project() {
             return Err(ZplError::OtherProject {
@@ -107,8 +108,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(())
     }
 
-    /// Removes a name of anything but a directory. When it was the last, the object goes too, unless `in_use` says that
-    /// somebody has it open.
+    /// Removes a name of anything except a directory. After the last name, the object is removed too, unless `in_use`
+    /// returns that it is open.
     ///
     /// # Errors
     /// [`ZplError::NotFound`], [`ZplError::IsADirectory`], [`ZplError::NotPermitted`].
@@ -122,7 +123,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.remove(directory, name, Remove::Others, caller, in_use)
     }
 
-    /// Removes an empty directory, or keeps it without a name while it is in use.
+    /// Removes an empty directory. If it is in use, it is kept without a name.
     ///
     /// # Errors
     /// [`ZplError::NotFound`], [`ZplError::NotADirectory`], [`ZplError::NotEmpty`], [`ZplError::NotPermitted`].
@@ -178,7 +179,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(removed)
     }
 
-    /// Takes a name away from `node`: `zfs_drop_nlink_locked`. What becomes of it is yet to be written.
+    /// Removes one link from `node`: `zfs_drop_nlink_locked`. The returned decision must still be written.
     pub(super) fn drop_link(
         &self,
         node: &mut Node<'_>,
@@ -192,7 +193,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             }
             node.set_word(Attr::Links, 0)?;
         } else {
-            // As ZFS does, a count that is too small already is taken for 1.
+            // A link count that is already 0 is treated as 1, as in ZFS.
             let links = node.word(Attr::Links)?.max(1) - 1;
             node.set_word(Attr::Links, links)?;
             node.state_changed(caller.now)?;
@@ -203,7 +204,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.unlinked(node, in_use(object))
     }
 
-    /// What is found in a directory is not that directory: such a circle only comes from outside.
+    /// Checks that a directory does not contain itself. Only damaged or hostile filesystems do.
     pub(super) fn check_entry(&self, found: &Found, directory: u64) -> Result<(), ZplError> {
         match found.object == directory {
             true => Err(ZplError::corrupt(directory, "a directory that is in itself")),

@@ -2,10 +2,10 @@
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Objects share these many locks.
+/// Number of locks that all objects share.
 const SHARDS: usize = 256;
 
-/// One lock for all objects whose numbers are alike.
+/// A table of locks. Objects whose numbers fall in the same shard share a lock.
 pub(super) struct Locks(Box<[RwLock<()>]>);
 
 impl Default for Locks {
@@ -19,17 +19,17 @@ impl Locks {
         (object % SHARDS as u64) as usize
     }
 
-    /// The object is not changed meanwhile.
+    /// Locks the object for reading: it does not change meanwhile.
     pub(super) fn read(&self, object: u64) -> RwLockReadGuard<'_, ()> {
         self.0[Self::shard(object)].read()
     }
 
-    /// The object is changed by nobody else.
+    /// Locks the object for writing.
     pub(super) fn write(&self, object: u64) -> RwLockWriteGuard<'_, ()> {
         self.0[Self::shard(object)].write()
     }
 
-    /// As [`Locks::write`], for several objects at once.
+    /// Like [`Locks::write`], for several objects at once.
     pub(super) fn write_all(&self, objects: &[u64]) -> Vec<RwLockWriteGuard<'_, ()>> {
         let mut shards: Vec<usize> = objects.iter().map(|object| Self::shard(*object)).collect();
         shards.sort_unstable();

@@ -1,4 +1,4 @@
-//! A new filesystem: `zfs_create_fs`.
+//! Creating a new filesystem: `zfs_create_fs`.
 
 use super::create::{Make, NewKind, Surroundings, attributes, directory_norm, put_node};
 use super::{Caller, Salts, WriteOptions};
@@ -16,24 +16,24 @@ use parking_lot::RwLock;
 /// ZPL version of new filesystems.
 const VERSION: u64 = 5;
 
-/// What a new filesystem is to be.
+/// The parameters of a new filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewFilesystem {
-    /// `casesensitivity`, `normalization`, `utf8only`; normalisation implies `utf8only`.
+    /// `casesensitivity`, `normalization` and `utf8only`. Normalisation implies `utf8only`.
     pub names: NamePolicy,
     /// Owner of the root directory.
     pub uid: u32,
     /// Group of the root directory.
     pub gid: u32,
-    /// Permission bits of the root directory; ZFS's own are 0o755.
+    /// Permission bits of the root directory. ZFS's default is 0o755.
     pub permissions: u32,
-    /// When it is created.
+    /// Time of creation.
     pub now: Timestamp,
-    /// `dnodesize`: 512-byte slots of the root's dnode; 1 for `legacy`, 2 for `auto`.
+    /// `dnodesize`: 512-byte slots of the root's dnode. `legacy` means 1, `auto` means 2.
     pub dnode_slots: u8,
-    /// The root has a project ID (the pool feature `project_quota`).
+    /// Whether the root has a project ID (the pool feature `project_quota`).
     pub project_ids: bool,
-    /// Random: the hashing of names depends on it.
+    /// A random number from which the salts of the name hashes are computed.
     pub seed: u64,
 }
 
@@ -52,16 +52,15 @@ impl Default for NewFilesystem {
     }
 }
 
-/// Bytes of blocks that [`create_filesystem`] writes, at most.
 impl NewFilesystem {
-    /// Room that a transaction for [`create_filesystem`] needs.
+    /// Upper bound of the bytes that [`create_filesystem`] writes. A transaction for it needs this room.
     pub const ROOM: u64 = 256 << 10;
 }
 
-/// Makes a filesystem in an empty objset: master node, SA tables, unlinked set and root directory.
+/// Creates a filesystem in an empty objset: master node, SA tables, unlinked set and root directory.
 ///
 /// # Errors
-/// [`ZplError::Invalid`] for impossible sizes; when the layer below fails.
+/// [`ZplError::Invalid`] for invalid sizes, or if the layer below fails.
 pub fn create_filesystem<O: ObjectsMut>(
     objects: &O,
     tx: &O::Tx<'_>,
@@ -122,7 +121,7 @@ pub fn create_filesystem<O: ObjectsMut>(
     master.write(tx)
 }
 
-/// The root is its own parent; its number was not known before.
+/// Sets the parent of the root to the root itself. Its number is known only after its creation.
 fn set_own_parent<O: ObjectsMut>(
     objects: &O,
     tx: &O::Tx<'_>,

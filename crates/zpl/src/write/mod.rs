@@ -1,12 +1,13 @@
-//! Writing a filesystem: what `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c` and `zpl_*.c` of OpenZFS do.
+//! Writing a filesystem, as `zfs_vnops_os.c`, `zfs_dir.c`, `zfs_znode_os.c` and `zpl_*.c` of OpenZFS do.
 //!
-//! Every operation first finds out whether it can be done, in memory, and begins its transaction when only writing is
-//! left; so nothing is ever half done. Permissions are not checked here (a mount has the kernel do it), except those that
-//! belong to the file whoever asks: immutable and append-only ones.
+//! Every operation first checks in memory whether it is possible. It begins its transaction only when nothing but
+//! writing is left, so no operation is ever half done. Permissions are not checked here, because the kernel checks them
+//! for a mount. The exceptions are immutable and append-only files, which restrict every user.
 //!
-//! Locks, in the order they are taken: the namespace (written by whatever changes directories, the unlinked set or
-//! hidden attribute directories), then objects (by ascending shard), then the transaction, then the SA tables. Who
-//! reads or writes a file's data takes only the object's lock. Whoever holds the directories that are kept takes no other.
+//! Locks are taken in this order: the namespace, then objects (by ascending shard), then the transaction, then the SA
+//! tables. Changes of directories, of the unlinked set and of hidden attribute directories take the namespace for
+//! writing. Reading or writing a file's data takes only the object's lock. No other lock is taken while the cache of
+//! directories is locked.
 
 mod acl;
 mod create;
@@ -47,49 +48,49 @@ pub use rename::RenameMode;
 pub use setattr::{SetAttributes, SetTime};
 pub use xattr::SetXattr;
 
-/// ZPL version from which on attributes are system attributes: older filesystems are only read.
+/// First ZPL version whose attributes are system attributes. Older filesystems are read-only.
 const VERSION_WRITABLE: u64 = 5;
-/// Room for what a transaction writes besides blocks: dnodes, and the rounding of small blocks.
+/// Room for what a transaction writes besides blocks: dnodes, and the rounding up of small blocks.
 const ROOM_BASE: u64 = 32 << 10;
 
-/// Who does something, and when.
+/// The user that requests a change, and the time of the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// Owner of what is created.
+    /// Owner of created objects.
     pub uid: u32,
-    /// Group of what is created, unless the directory passes its own on.
+    /// Group of created objects, unless the directory passes on its own group.
     pub gid: u32,
-    /// Permission bits taken from what is created where the directory has no default ACL; 0 when the caller has done
-    /// so.
+    /// Permission bits that are removed from created objects if the directory has no default ACL. 0 if the caller has
+    /// already removed them.
     pub umask: u32,
     /// The time of the change.
     pub now: Timestamp,
 }
 
-/// Where extended attributes are kept: the `xattr` property.
+/// Where extended attributes are stored: the `xattr` property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrStore {
-    /// With the other attributes while they fit there, else in a hidden directory.
+    /// In the system attributes if they fit there, otherwise in a hidden directory.
     #[default]
     Sa,
     /// In a hidden directory.
     Dir,
-    /// As `Sa`, but users may not have any (`user.*`).
+    /// Like `Sa`, but users' attributes (`user.*`) are not allowed.
     Off,
 }
 
-/// How a filesystem is written: what its properties say.
+/// The properties of a dataset that affect writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// `recordsize`: bytes in a block of a large file, a power of two from 512 to 16 MiB.
+    /// `recordsize`: block size of a large file in bytes, a power of two from 512 to 16 MiB.
     pub record_size: u32,
     /// `xattr`.
     pub xattr: XattrStore,
-    /// `acltype=posix`: directories pass their default ACLs on.
+    /// `acltype=posix`: new objects inherit the default ACL of their directory.
     pub posix_acl: bool,
-    /// `dnodesize`: 512-byte slots of new dnodes; 1 for `legacy`, 2 for `auto`.
+    /// `dnodesize`: 512-byte slots of new dnodes. `legacy` means 1, `auto` means 2.
     pub dnode_slots: u8,
-    /// New files and directories have a project ID (the pool feature `project_quota`).
+    /// Whether new files and directories have a project ID (the pool feature `project_quota`).
     pub project_ids: bool,
 }
 
@@ -105,12 +106,12 @@ impl Default for WriteOptions {
     }
 }
 
-/// A filesystem opened for writing. All methods may be called from any number of threads.
+/// A filesystem opened for writing. All methods may be called from several threads at once.
 pub struct FilesystemMut<O> {
     fs: Filesystem<O>,
     numbers: Numbers,
     delete_queue: u64,
-    /// Directories, the unlinked set and hidden attribute directories.
+    /// Lock of the namespace: directories, the unlinked set and hidden attribute directories.
     names: RwLock<()>,
     directories: Directories,
     locks: Locks,
@@ -118,7 +119,7 @@ pub struct FilesystemMut<O> {
     salts: Salts,
 }
 
-/// Numbers that nobody can guess, from one that nobody can guess (SplitMix64).
+/// A generator of numbers that cannot be guessed without the random seed (SplitMix64).
 #[derive(Debug)]
 pub(crate) struct Salts(AtomicU64);
 
@@ -137,13 +138,14 @@ impl Salts {
 }
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Opens a filesystem for writing. `seed` is random: the hashing of names in new directories depends on it.
+    /// Opens a filesystem for writing. `seed` is a random number. The salts of the name hashes in new directories
+    /// depend on it.
     ///
-    /// Files that were unlinked while open are still there: see [`FilesystemMut::drain_unlinked`].
+    /// Files that were unlinked while open still exist; see [`FilesystemMut::drain_unlinked`].
     ///
     /// # Errors
-    /// As [`Filesystem::open`]; [`ZplError::Unsupported`] for filesystems of ZPL versions before 5, which keep
-    /// attributes in a form that is only read here.
+    /// Like [`Filesystem::open`], and [`ZplError::Unsupported`] for filesystems of ZPL versions before 5, whose format
+    /// of attributes can only be read.
     pub fn open(objects: O, options: WriteOptions, seed: u64) -> Result<Self, ZplError> {
         let fs = Filesystem::open(objects)?;
         let unsupported = |what: String| ZplError::Unsupported { object: crate::MASTER_NODE, what };
@@ -166,7 +168,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         })
     }
 
-    /// What it reads from and writes to.
+    /// The objset of the filesystem.
     pub fn objects(&self) -> &O {
         self.fs.objects()
     }
@@ -181,25 +183,25 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.fs.name_policy()
     }
 
-    /// How it is written.
+    /// The options for writing.
     pub fn options(&self) -> WriteOptions {
         *self.options.read()
     }
 
-    /// Changes how it is written, as when a property is set.
+    /// Changes the options for writing, for example after a property was set.
     ///
     /// # Errors
-    /// [`ZplError::Invalid`] for impossible sizes.
+    /// [`ZplError::Invalid`] for invalid sizes.
     pub fn set_options(&self, options: WriteOptions) -> Result<(), ZplError> {
         *self.options.write() = checked(options)?;
         Ok(())
     }
 
-    /// Forgets what it knows of the objset, which was replaced by another state of it (rollback, receive). Returns
-    /// `false` where that is so different that the filesystem must be opened anew.
+    /// Drops all cached state after the objset was replaced (rollback, receive). Returns `false` if the new state
+    /// differs so much that the filesystem must be opened again.
     ///
     /// # Errors
-    /// As [`FilesystemMut::open`].
+    /// Like [`FilesystemMut::open`].
     pub fn reload(&self) -> Result<bool, ZplError> {
         let _names = self.names.write();
         let now = Filesystem::open(self.objects())?;
@@ -219,16 +221,16 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     /// The attributes of an object.
     ///
     /// # Errors
-    /// As [`Filesystem::attributes`].
+    /// Like [`Filesystem::attributes`].
     pub fn attributes(&self, object: u64) -> Result<Attributes, ZplError> {
         let _held = self.locks.read(object);
         self.fs.attributes(object)
     }
 
-    /// As [`Filesystem::lookup`].
+    /// Like [`Filesystem::lookup`].
     ///
     /// # Errors
-    /// As [`Filesystem::lookup`].
+    /// Like [`Filesystem::lookup`].
     pub fn lookup(&self, directory: u64, name: &[u8]) -> Result<Option<DirEntry>, ZplError> {
         let _names = self.names.read();
         let matching = self.fs.name_policy().matching();
@@ -248,21 +250,21 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         found.map(|entry| dir_entry(directory, entry)).transpose()
     }
 
-    /// At most `count` entries of a directory from `cursor` on, "." and ".." not among them. The next begin at the
-    /// last one's [`DirEntry::next`], which stays right whatever is added or removed meanwhile.
+    /// At most `count` entries of a directory from `cursor` on, without "." and "..". The next batch begins at the last
+    /// entry's [`DirEntry::next`]. This cursor stays valid if entries are added or removed meanwhile.
     ///
     /// # Errors
-    /// As [`Filesystem::read_dir`].
+    /// Like [`Filesystem::read_dir`].
     pub fn read_dir(&self, directory: u64, cursor: Cursor, count: usize) -> Result<Vec<DirEntry>, ZplError> {
         let _names = self.names.read();
         self.fs.read_dir(directory)?.from(cursor).take(count).collect()
     }
 
-    /// As [`FilesystemMut::read_dir`], with cursors as integers such as a `d_off`: 0 is the beginning, and each entry
-    /// comes with where to go on after it, which is 2^28 or more.
+    /// Like [`FilesystemMut::read_dir`], with integers such as a `d_off` as cursors. 0 is the beginning. Each entry is
+    /// returned with the cursor that follows it, which is 2^28 or more.
     ///
     /// # Errors
-    /// As [`Filesystem::read_dir`].
+    /// Like [`Filesystem::read_dir`].
     pub fn read_dir_at(
         &self,
         directory: u64,
@@ -280,38 +282,38 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         numbered.collect()
     }
 
-    /// As [`Filesystem::readlink`].
+    /// Like [`Filesystem::readlink`].
     ///
     /// # Errors
-    /// As [`Filesystem::readlink`].
+    /// Like [`Filesystem::readlink`].
     pub fn readlink(&self, object: u64) -> Result<Vec<u8>, ZplError> {
         let _held = self.locks.read(object);
         self.fs.readlink(object)
     }
 
-    /// As [`Filesystem::nfs4_acl`].
+    /// Like [`Filesystem::nfs4_acl`].
     ///
     /// # Errors
-    /// As [`Filesystem::nfs4_acl`].
+    /// Like [`Filesystem::nfs4_acl`].
     pub fn nfs4_acl(&self, object: u64) -> Result<Vec<Ace>, ZplError> {
         let _held = self.locks.read(object);
         self.fs.nfs4_acl(object)
     }
 
-    /// All extended attributes: see [`Filesystem::xattrs`].
+    /// All extended attributes; see [`Filesystem::xattrs`].
     ///
     /// # Errors
-    /// As [`Filesystem::xattrs`].
+    /// Like [`Filesystem::xattrs`].
     pub fn xattrs(&self, object: u64) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, ZplError> {
         let _names = self.names.read();
         let _held = self.locks.read(object);
         self.fs.xattrs(object)
     }
 
-    /// One extended attribute: see [`Filesystem::xattr`].
+    /// One extended attribute; see [`Filesystem::xattr`].
     ///
     /// # Errors
-    /// As [`Filesystem::xattr`].
+    /// Like [`Filesystem::xattr`].
     pub fn xattr(&self, object: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         let _names = self.names.read();
         let _held = self.locks.read(object);
@@ -322,7 +324,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Node::read(&self.fs, &self.numbers, object)
     }
 
-    /// A node that must be a directory with names leading to it.
+    /// The node of `object`, which must be a directory that has a name.
     fn directory(&self, object: u64) -> Result<Node<'_>, ZplError> {
         let node = self.node(object)?;
         if !node.is_directory()? {
@@ -334,7 +336,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(node)
     }
 
-    /// A directory to be changed; [`Self::write_zap`] writes that. Who calls this holds the names for writing.
+    /// A ZAP of the namespace for changing. [`Self::write_zap`] writes it. The caller holds the namespace lock for
+    /// writing.
     fn zap(&self, object: u64) -> Result<ZapEdit<'_, O>, ZplError> {
         match self.directories.take(object) {
             Some(kept) => Ok(ZapEdit::resume(self.fs.objects(), kept)),
@@ -356,7 +359,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         node.write(self.fs.objects(), tx, &self.salts)
     }
 
-    /// Finds the entry that `name` means, by the rules of this filesystem.
+    /// Finds the entry for `name`, by the rules of this filesystem.
     fn find(&self, zap: &mut ZapEdit<'_, O>, name: &[u8]) -> Result<Option<Found>, ZplError> {
         let Some(entry) = zap.lookup(name, self.fs.name_policy().matching())? else { return Ok(None) };
         let value = entry
@@ -365,7 +368,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(Some(Found { name: entry.name, object: value & crate::filesystem::DIRENT_OBJECT }))
     }
 
-    /// `name` may be given to something: 1 to 255 bytes without "/" and NUL, not "." or "..".
+    /// Checks that `name` is valid for a new entry: 1 to 255 bytes without "/" and NUL, not "." or "..".
     fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
         if name.len() > crate::zap::NAME_MAX {
             return Err(ZplError::NameTooLong { len: name.len() });
@@ -380,10 +383,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 }
 
-/// A directory entry that is about to change.
+/// A directory entry that will be changed.
 #[derive(Debug, Clone)]
 struct Found {
-    /// Name as stored, which may differ in case or form from what was asked for.
+    /// Name as stored. It may differ in case or form from the name in the request.
     name: Vec<u8>,
     object: u64,
 }
@@ -400,7 +403,7 @@ fn checked(options: WriteOptions) -> Result<WriteOptions, ZplError> {
     }
 }
 
-/// The value of a directory entry: the object and, above it, the type (`zfs_dirent`).
+/// The value of a directory entry: the object number, and the file type in the top bits (`zfs_dirent`).
 fn dirent(object: u64, mode: u64) -> u64 {
     object | (mode >> 12 & 0xf) << 60
 }

@@ -1,4 +1,4 @@
-//! A file's attributes while they are changed.
+//! The attributes of a file while they are changed.
 
 use super::{Salts, acl};
 use crate::attributes::{Attributes, FileKind, Timestamp, ZfsFlags};
@@ -10,23 +10,23 @@ use crate::sa::{Attr, SaTable};
 use crate::source::{Objects, ObjectsMut};
 use parking_lot::RwLock;
 
-/// `V4_ACL_WIDE_FLAGS`: flags of an ACL that a change of mode keeps.
+/// `V4_ACL_WIDE_FLAGS`: flags of an ACL that stay when the mode changes.
 const ACL_KEPT: u64 = ZfsFlags::ACL_AUTO_INHERIT | ZfsFlags::ACL_DEFAULTED | ZfsFlags::ACL_PROTECTED;
 /// `ZFS_ACL_WIDE_FLAGS`: all flags of an ACL.
 const ACL_ALL: u64 = ACL_KEPT | ZfsFlags::ACL_TRIVIAL | ZfsFlags::INHERIT_ACE | ZfsFlags::ACL_OBJ_ACE;
-/// Execution by everybody.
+/// Permission bits that let everyone execute the file.
 const EXECUTE_ALL: u32 = 0o111;
 
-/// An object that carries file attributes, with changes that are not written yet.
+/// An object with file attributes, whose changes are not written yet.
 pub(super) struct Node<'f> {
     table: &'f RwLock<SaTable>,
     numbers: &'f Numbers,
     attributes: SaEdit,
-    /// Bytes in a data block.
+    /// Size of a data block in bytes.
     pub(super) block_size: u32,
 }
 
-/// The bytes of a time as attributes hold it.
+/// A time as it is stored in attributes.
 pub(super) fn time_bytes(time: Timestamp) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&time.seconds.to_le_bytes());
@@ -70,12 +70,12 @@ impl<'f> Node<'f> {
         self.attributes.get(number_of(self.numbers, attr)?)
     }
 
-    /// The integer in an attribute that may be missing.
+    /// The integer in an optional attribute.
     pub(super) fn optional(&self, attr: Attr) -> Option<u64> {
         self.bytes(attr).and_then(|bytes| Endian::Little.u64(bytes, 0))
     }
 
-    /// The integer in an attribute that every file has.
+    /// The integer in a required attribute.
     pub(super) fn word(&self, attr: Attr) -> Result<u64, ZplError> {
         self.optional(attr)
             .ok_or_else(|| ZplError::corrupt(self.object(), format!("attribute {attr:?} is missing")))
@@ -115,7 +115,7 @@ impl<'f> Node<'f> {
         self.set_word(Attr::Flags, all)
     }
 
-    /// Project ID; 0 where it has none.
+    /// Project ID, or 0 if the object has none.
     pub(super) fn project(&self) -> u64 {
         match self.flags().contains(ZfsFlags::PROJID) {
             true => self.optional(Attr::Projid).unwrap_or(0),
@@ -123,12 +123,12 @@ impl<'f> Node<'f> {
         }
     }
 
-    /// Project ID that files made in this directory get: `zfs_inherit_projid`.
+    /// Project ID that files created in this directory get: `zfs_inherit_projid`.
     pub(super) fn inherited_project(&self) -> u64 {
         if self.flags().contains(ZfsFlags::PROJINHERIT) { self.project() } else { 0 }
     }
 
-    /// Its content changes: `zfs_tstamp_update_setup` with `CONTENT_MODIFIED`.
+    /// Updates times and flags after a change of the content: `zfs_tstamp_update_setup` with `CONTENT_MODIFIED`.
     pub(super) fn content_changed(&mut self, now: Timestamp) -> Result<(), ZplError> {
         self.set_time(Attr::Mtime, now)?;
         self.set_time(Attr::Ctime, now)?;
@@ -136,7 +136,8 @@ impl<'f> Node<'f> {
         self.add_flags(ZfsFlags::ARCHIVE | ZfsFlags::AV_MODIFIED)
     }
 
-    /// Counts a change where OpenZFS does, from 2.4 on (`ZFS_PERSIST_SEQ`).
+    /// Increments the counter of changes that OpenZFS stores since version 2.4 (`ZFS_PERSIST_SEQ`), if the object has
+    /// one.
     fn count_change(&mut self) -> Result<(), ZplError> {
         match self.optional(Attr::Seq) {
             Some(changes) => self.set_word(Attr::Seq, changes.wrapping_add(1)),
@@ -144,7 +145,7 @@ impl<'f> Node<'f> {
         }
     }
 
-    /// Something but its content changes: `zfs_tstamp_update_setup` with `STATE_CHANGED`.
+    /// Updates times and flags after a change of attributes only: `zfs_tstamp_update_setup` with `STATE_CHANGED`.
     pub(super) fn state_changed(&mut self, now: Timestamp) -> Result<(), ZplError> {
         self.set_time(Attr::Ctime, now)?;
         self.count_change()?;
@@ -163,7 +164,7 @@ impl<'f> Node<'f> {
         self.set_word(Attr::DaclCount, count)
     }
 
-    /// Fails where nothing may be changed, or only `append`ed.
+    /// Fails if the object is immutable, or if it is append-only and this is not an `append`.
     pub(super) fn check_mutable(&self, append: bool) -> Result<(), ZplError> {
         let flags = self.flags();
         let object = self.object();
@@ -176,7 +177,7 @@ impl<'f> Node<'f> {
         Ok(())
     }
 
-    /// One entry more or fewer in this directory, and one directory more or fewer.
+    /// Changes the number of entries and of subdirectories of this directory.
     pub(super) fn count_entries(&mut self, entries: i64, directories: i64) -> Result<(), ZplError> {
         for (attr, change) in [(Attr::Size, entries), (Attr::Links, directories)] {
             if change != 0 {
@@ -189,12 +190,12 @@ impl<'f> Node<'f> {
         Ok(())
     }
 
-    /// What `stat` tells now.
+    /// The attributes with all changes.
     pub(super) fn attributes(&self) -> Result<Attributes, ZplError> {
         Attributes::new(self.object(), &self.attributes.values(&self.table.read()))
     }
 
-    /// Bytes of blocks that writing it takes, at most.
+    /// Upper bound of the bytes that writing the node needs.
     pub(super) fn room(&self) -> u64 {
         self.attributes.room()
     }

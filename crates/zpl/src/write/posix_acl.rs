@@ -1,10 +1,10 @@
-//! What POSIX ACLs do to modes and modes to POSIX ACLs: `posix_acl_create`, `posix_acl_chmod`, `posix_acl_update_mode`
-//! of Linux's `fs/posix_acl.c`.
+//! How POSIX ACLs affect modes and modes affect POSIX ACLs: `posix_acl_create`, `posix_acl_chmod`,
+//! `posix_acl_update_mode` of Linux's `fs/posix_acl.c`.
 
 use crate::acl::{Entry, PosixAcl, Tag};
 use crate::error::ZplError;
 
-/// Bits of a mode that an ACL speaks of.
+/// The bits of a mode that correspond to an ACL.
 const PERMISSIONS: u32 = 0o777;
 
 fn decode(object: u64, value: &[u8]) -> Result<PosixAcl, ZplError> {
@@ -16,8 +16,8 @@ fn decode(object: u64, value: &[u8]) -> Result<PosixAcl, ZplError> {
     }
 }
 
-/// One entry each for owner, group and others, a mask where users or groups are named, nobody twice
-/// (`posix_acl_valid`).
+/// Whether the ACL is valid: one entry each for owner, group and others, a mask if users or groups are named, and no
+/// duplicates (`posix_acl_valid`).
 fn is_valid(acl: &PosixAcl) -> bool {
     let count = |tag: fn(&Tag) -> bool| acl.entries.iter().filter(|entry| tag(&entry.tag)).count();
     let named = count(|tag| matches!(tag, Tag::User(_) | Tag::Group(_)));
@@ -34,28 +34,28 @@ fn entry_mut(acl: &mut PosixAcl, tag: Tag) -> Option<&mut Entry> {
     acl.entries.iter_mut().find(|entry| entry.tag == tag)
 }
 
-/// The entry that the group bits of a mode stand for: the mask, or the owning group where there is none.
+/// The entry that corresponds to the group bits of a mode: the mask, or the owning group if there is no mask.
 fn group_class(acl: &mut PosixAcl) -> Option<&mut Entry> {
     let has_mask = acl.entries.iter().any(|entry| entry.tag == Tag::Mask);
     entry_mut(acl, if has_mask { Tag::Mask } else { Tag::GroupObj })
 }
 
-/// The ACL says more than a mode can.
+/// Whether the ACL contains more than a mode can express.
 fn is_extended(acl: &PosixAcl) -> bool {
     acl.entries.len() > 3
 }
 
-/// The permission bits that stand for an ACL.
+/// The permission bits that correspond to an ACL.
 fn permissions(acl: &mut PosixAcl) -> u32 {
     let group = group_class(acl).map_or(0, |entry| entry.permissions);
     let bits = |acl: &mut PosixAcl, tag| entry_mut(acl, tag).map_or(0, |entry| u32::from(entry.permissions));
     bits(acl, Tag::UserObj) << 6 | u32::from(group) << 3 | bits(acl, Tag::Other)
 }
 
-/// What a new file gets from its directory's default ACL.
+/// The permissions and access ACL that a new file inherits from its directory's default ACL.
 pub(super) struct Inherited {
     pub(super) permissions: u32,
-    /// Its access ACL, where that says more than the mode.
+    /// The file's access ACL, if it contains more than the mode can express.
     pub(super) access: Option<Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn inherit(directory: u64, default: &[u8], wanted: u32) -> Result<Inh
     Ok(Inherited { permissions, access: is_extended(&acl).then(|| acl.encode()) })
 }
 
-/// The access ACL `access` after the mode was changed.
+/// The access ACL `access` after a change of the mode.
 pub(super) fn changed_mode(object: u64, access: &[u8], mode: u32) -> Result<Vec<u8>, ZplError> {
     let mut acl = decode(object, access)?;
     let set = |entry: Option<&mut Entry>, bits: u32| {
@@ -88,14 +88,14 @@ pub(super) fn changed_mode(object: u64, access: &[u8], mode: u32) -> Result<Vec<
     Ok(acl.encode())
 }
 
-/// What setting an access ACL comes to: the mode's permission bits, and the ACL if it says more than they do.
+/// The result of setting an access ACL: the mode's permission bits, and the ACL if the mode cannot express it.
 pub(super) fn set_access(object: u64, access: &[u8], mode: u32) -> Result<(u32, Option<Vec<u8>>), ZplError> {
     let mut acl = decode(object, access)?;
     let permissions = mode & 0o7000 | permissions(&mut acl);
     Ok((permissions, is_extended(&acl).then(|| acl.encode())))
 }
 
-/// A default ACL as it is stored: `None` for one without entries.
+/// A default ACL as it is stored, or `None` if it has no entries.
 pub(super) fn set_default(object: u64, default: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
     let invalid = |what: String| ZplError::Invalid { object, what };
     let acl = PosixAcl::decode(default).map_err(|error| invalid(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Renaming: `zfs_rename`.
+//! Renaming files and directories: `zfs_rename`.
 
 use super::link::Removed;
 use super::unlinked::Fate;
@@ -10,15 +10,15 @@ use crate::source::{ObjectsMut, Room};
 use crate::write::node::Node;
 use crate::zap::{Value, ZapEdit};
 
-/// What happens to the new name's old meaning.
+/// What happens if the new name already exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameMode {
-    /// It is replaced.
+    /// The old object under that name is replaced.
     #[default]
     Replace,
-    /// There must be none (`RENAME_NOREPLACE`).
+    /// The renaming fails (`RENAME_NOREPLACE`).
     NoReplace,
-    /// The two names change places (`RENAME_EXCHANGE`).
+    /// The two objects exchange their names (`RENAME_EXCHANGE`).
     Exchange,
 }
 
@@ -30,13 +30,13 @@ struct Place<'n> {
 }
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Moves what `from` (directory and name) leads to, to `to`. Returns what lost its name to it, if anything did;
-    /// `in_use` says whether somebody has that open.
+    /// Moves the object at `from` (directory and name) to `to`. Returns the object that was replaced, if any. `in_use`
+    /// returns whether that object is open.
     ///
     /// # Errors
     /// [`ZplError::NotFound`], [`ZplError::Exists`], [`ZplError::IntoItself`], [`ZplError::NotEmpty`],
-    /// [`ZplError::NotADirectory`] and [`ZplError::IsADirectory`] where the kinds differ, [`ZplError::OtherProject`],
-    /// [`ZplError::NotPermitted`]; what is wrong with a name; when there is no room.
+    /// [`ZplError::NotADirectory`] and [`ZplError::IsADirectory`] if the kinds differ, [`ZplError::OtherProject`],
+    /// [`ZplError::NotPermitted`], the errors for an invalid name, or if there is no room.
     pub fn rename(
         &self,
         from: (u64, &[u8]),
@@ -59,7 +59,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let source = source
             .ok_or_else(|| ZplError::NotFound { directory: from.directory, name: from.name.to_vec() })?;
         let target = self.find(to_zap.as_mut().unwrap_or(&mut from_zap), to.name)?;
-        // One and the same entry: at most its case or form changes.
+        // Both names mean the same entry. At most the case or form of its name changes.
         let same_entry = to_zap.is_none() && target.as_ref().is_some_and(|found| found.name == source.name);
         let target = if same_entry { None } else { target };
         let is_noop = match &target {
@@ -119,7 +119,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.write_rename(from_zap, to_zap, nodes, fate)
     }
 
-    /// The ZAP of a directory that has names.
+    /// The ZAP of a directory that has a name.
     pub(super) fn zap_of(&self, directory: u64) -> Result<ZapEdit<'_, O>, ZplError> {
         self.directory(directory)?;
         self.zap(directory)
@@ -156,7 +156,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(removed)
     }
 
-    /// A directory must not get below itself: `zfs_rename_lock`.
+    /// Checks that a directory is not moved below itself: `zfs_rename_lock`.
     fn check_ancestors(
         &self,
         source: &Found,
@@ -182,10 +182,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.node(object)?.is_directory()
     }
 
-    /// `directory` is not `above` and does not lie below it.
+    /// Checks that `directory` is not `above` and is not below it.
     fn check_not_below(&self, directory: u64, above: u64) -> Result<(), ZplError> {
         let mut at = directory;
-        // Directories from elsewhere may be tied in a circle, which is found by waiting for one at ever longer steps.
+        // The parents of damaged directories may form a circle. It is detected by waiting for one directory, with
+        // limits that double.
         let (mut mark, mut steps, mut limit) = (directory, 0u64, 2u64);
         while at != above {
             if at == self.root() {
@@ -208,7 +209,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
 /// The nodes that a renaming changes.
 struct Nodes<'f> {
     from: Node<'f>,
-    /// The target's directory, where it is another.
+    /// The target's directory, if it differs from `from`.
     to: Option<Node<'f>>,
     source: Node<'f>,
     target: Option<Node<'f>>,
@@ -226,7 +227,7 @@ impl Nodes<'_> {
     }
 
     fn check<O: ObjectsMut>(&self, fs: &FilesystemMut<O>, mode: RenameMode) -> Result<(), ZplError> {
-        // Entries are taken out of both directories where names are replaced or change places.
+        // If names are replaced or exchanged, entries are removed from both directories.
         self.from.check_mutable(false)?;
         self.to().check_mutable(self.target.is_none())?;
         self.source.check_mutable(false)?;
@@ -259,7 +260,7 @@ impl Nodes<'_> {
         Ok(())
     }
 
-    /// Brings counts, parents, times and flags up to date.
+    /// Updates counts, parents, times and flags.
     fn update(&mut self, caller: &Caller, mode: RenameMode, to: u64) -> Result<(), ZplError> {
         let from = self.from.object();
         let source_directories = i64::from(self.source.is_directory()?);
@@ -269,7 +270,7 @@ impl Nodes<'_> {
         };
         let target_entries = i64::from(self.target.is_some());
         let exchange = i64::from(mode == RenameMode::Exchange);
-        // What leaves `from` comes to `to`; what was in `to` goes, or comes back the other way.
+        // The source moves from `from` to `to`. The target is removed, or moves from `to` to `from` in an exchange.
         let to_change = (1 - target_entries, source_directories - target_directories);
         let from_change =
             (-1 + exchange * target_entries, -source_directories + exchange * target_directories);

@@ -8,16 +8,16 @@ use crate::error::ZplError;
 use crate::sa::Attr;
 use crate::source::{ObjectsMut, Room};
 
-/// A time to be set.
+/// A new value for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetTime {
-    /// The caller's.
+    /// The caller's time.
     Now,
-    /// This one.
+    /// A given time.
     To(Timestamp),
 }
 
-/// What to change; what is `None` stays.
+/// The attributes to change. Those that are `None` stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttributes {
     /// Permission bits with setuid, setgid and sticky.
@@ -28,27 +28,28 @@ pub struct SetAttributes {
     pub gid: Option<u32>,
     /// Size of a regular file.
     pub size: Option<u64>,
-    /// Last read.
+    /// Time of the last read.
     pub atime: Option<SetTime>,
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Option<SetTime>,
-    /// Last change of anything; the caller's time where `None`.
+    /// Time of the last change of the content or attributes, or `None` for the caller's time.
     pub ctime: Option<Timestamp>,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Option<Timestamp>,
-    /// `FS_IOC_SETFLAGS`: 0x10 immutable, 0x20 append-only, 0x40 no dump, 0x20000000 project inheritance; all at once.
+    /// `FS_IOC_SETFLAGS`: 0x10 immutable, 0x20 append-only, 0x40 no dump, 0x20000000 project inheritance. All four
+    /// flags are set to this value.
     pub fs_ioc_flags: Option<u32>,
     /// Project ID.
     pub project_id: Option<u32>,
-    /// Takes the setuid bit away, and the setgid bit where the group may execute, as a write or a change of owner by
-    /// other than root does.
+    /// Clears the setuid bit, and also the setgid bit if the group may execute the file. A write or change of owner by
+    /// a user other than root does this.
     pub clear_setid: bool,
 }
 
-/// `ZPL_PROJID` of the maximum is no project: `ZFS_INVALID_PROJID`.
+/// The largest `ZPL_PROJID` means no project: `ZFS_INVALID_PROJID`.
 const PROJECT_INVALID: u32 = u32::MAX;
 
-/// ZFS's flags for those of `FS_IOC_SETFLAGS`.
+/// The ZFS flags that correspond to those of `FS_IOC_SETFLAGS`.
 const IOC_FLAGS: [(u32, u64); 4] = [
     (0x10, ZfsFlags::IMMUTABLE),
     (0x20, ZfsFlags::APPENDONLY),
@@ -57,12 +58,12 @@ const IOC_FLAGS: [(u32, u64); 4] = [
 ];
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Changes attributes, all at once; returns what they are then.
+    /// Changes attributes in one transaction, and returns the new attributes.
     ///
     /// # Errors
     /// [`ZplError::NotPermitted`] for immutable and append-only files, [`ZplError::TooLarge`], [`ZplError::NotAFile`]
-    /// and [`ZplError::IsADirectory`] for a size, [`ZplError::Unsupported`] for unknown flags, [`ZplError::Invalid`] for
-    /// impossible project IDs; when there is no room.
+    /// and [`ZplError::IsADirectory`] for a size, [`ZplError::Unsupported`] for unknown flags, [`ZplError::Invalid`]
+    /// for an invalid project ID, or if there is no room.
     pub fn set_attributes(
         &self,
         object: u64,
@@ -98,7 +99,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         if set.permissions.is_some() || set.clear_setid {
             self.follow_mode(&mut node)?;
         }
-        // The hidden directory belongs to whom the file does.
+        // The hidden directory has the same owner and group as the file.
         let hidden = match hidden.filter(|hidden| *hidden != object && *hidden != 0) {
             Some(hidden) => self.owned(hidden, object, set)?,
             None => None,
@@ -117,7 +118,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(attributes)
     }
 
-    /// The hidden attribute directory of `object` with its owner and group changed.
+    /// The hidden attribute directory of `object`, with its owner and group changed.
     fn owned(&self, hidden: u64, object: u64, set: &SetAttributes) -> Result<Option<Node<'_>>, ZplError> {
         let mut node = self.node(hidden)?;
         if !node.flags().contains(ZfsFlags::XATTR) || node.word(Attr::Parent)? != object {
@@ -131,7 +132,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(Some(node))
     }
 
-    /// What may not be done to immutable and append-only files (`notify_change`), and what makes no sense.
+    /// Checks for changes that immutable and append-only files do not allow (`notify_change`), and for invalid values.
     fn check_set(&self, node: &Node<'_>, set: &SetAttributes) -> Result<(), ZplError> {
         let object = node.object();
         let exact = |time: Option<SetTime>| matches!(time, Some(SetTime::To(_)));
@@ -161,10 +162,10 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(())
     }
 
-    /// The access ACL says what the mode says: `zpl_chmod_acl`.
+    /// Changes the access ACL to match the mode: `zpl_chmod_acl`.
     pub(super) fn follow_mode(&self, node: &mut Node<'_>) -> Result<(), ZplError> {
         let access = crate::acl::ACCESS.as_bytes();
-        // It may also be in a hidden directory; what is kept with the attributes comes before that.
+        // The ACL may also be in a hidden directory. One in the system attributes takes precedence.
         let old = match self.sa_xattr(node, access)? {
             None if node.optional(Attr::Xattr).is_some_and(|hidden| hidden != 0) => {
                 self.fs.xattr(node.object(), access)?
@@ -176,10 +177,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.set_sa_xattr(node, access, Some(&new)).map(drop)
     }
 
-    /// Notes that a file was read, and nothing else. Whether to (`atime`, `relatime`) is the caller's to decide.
+    /// Sets the time of the last read and changes nothing else. The caller decides whether this is needed (`atime`,
+    /// `relatime`).
     ///
     /// # Errors
-    /// When there is no room.
+    /// If there is no room.
     pub fn touch_atime(&self, object: u64, atime: Timestamp) -> Result<(), ZplError> {
         let _held = self.locks.write(object);
         let mut node = self.node(object)?;
@@ -216,7 +218,7 @@ fn apply(node: &mut Node<'_>, set: &SetAttributes, caller: &Caller) -> Result<()
             node.set_permissions(mode & 0o7777 & !(0o4000 | set_gid))?;
         }
     }
-    // Reading a file changes nothing but its atime; all else is a change.
+    // A change of only the atime is a read of the file. Any other change also updates the ctime.
     node.state_changed(caller.now)?;
     for (attr, time) in [(Attr::Atime, set.atime), (Attr::Mtime, set.mtime)] {
         match time {
@@ -233,7 +235,7 @@ fn apply(node: &mut Node<'_>, set: &SetAttributes, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// `sa_add_projid`: files of old have no room for a project ID, and get it behind all else.
+/// `sa_add_projid`: old files have no room for a project ID, so it is added after the other attributes.
 fn set_project(node: &mut Node<'_>, project: u32) -> Result<(), ZplError> {
     if project == 0 && !node.flags().contains(ZfsFlags::PROJID) {
         return Ok(());

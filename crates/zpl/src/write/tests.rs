@@ -1,4 +1,4 @@
-//! Single operations, and what they leave behind.
+//! Tests of single operations and their results.
 
 use super::*;
 use crate::attributes::FileKind;
@@ -126,12 +126,12 @@ fn case_and_form_of_names() {
     assert!(objects.dnode(file).unwrap().is_none());
 }
 
-/// All names of some, as they are found here and by who reads it anew.
+/// Checks that lookups through `fs` and through a new reader agree for all `names`.
 fn assert_found(objects: &MemoryObjset, fs: &Fs, directory: u64, names: impl IntoIterator<Item = Vec<u8>>) {
     let read = reader(objects);
     for name in names {
         let expected = read.lookup(directory, &name).unwrap();
-        // At first what is kept, if anything, then what has an index by now.
+        // The first lookup may find the directory kept without an index. The second one uses the index.
         assert_eq!(fs.lookup(directory, &name).unwrap(), expected, "{:?}", String::from_utf8_lossy(&name));
         assert_eq!(fs.lookup(directory, &name).unwrap(), expected);
     }
@@ -160,7 +160,7 @@ fn directories_that_are_kept_are_as_they_are_stored() {
         }
     }
     assert_found(&objects, &fs, directory, all());
-    // What is full becomes another kind of ZAP.
+    // A full micro ZAP becomes a fat ZAP.
     for number in 300..3000 {
         fs.create(directory, &numbered(number), node(NewKind::File), &caller(9)).unwrap();
     }
@@ -176,7 +176,7 @@ fn a_directory_with_the_number_of_a_removed_one_is_another() {
         fs.create(first, b"f", node(NewKind::File), &caller(1)).unwrap();
         assert_found(&objects, &fs, first, [b"f".to_vec(), b"g".to_vec()]);
         fs.unlink(first, b"f", &caller(1), unused).unwrap();
-        // It is looked into while it has no name.
+        // Look up a name in the directory after its own name was removed.
         fs.rmdir(root, b"d", &caller(1), |_| true).unwrap();
         assert_eq!(fs.lookup(first, b"f").unwrap(), None);
         assert!(fs.release(first).unwrap());

@@ -1,4 +1,4 @@
-//! The unlinked set: objects without a name that are still in use, or were when the system stopped. Follows
+//! The unlinked set: objects that have no name but are still open, or were open when the system stopped. Sources:
 //! `zfs_unlinked_add`, `zfs_rmnode`, `zfs_purgedir`, `zfs_unlinked_drain` of `zfs_dir.c`.
 
 use super::FilesystemMut;
@@ -16,13 +16,13 @@ pub(super) fn queue_name(object: u64) -> Vec<u8> {
     format!("{object:x}").into_bytes()
 }
 
-/// What becomes of a node that lost a name.
+/// What happens to a node after one of its names was removed.
 pub(super) enum Fate<'f, O: ObjectsMut> {
-    /// It has others.
+    /// It has other names.
     Named,
     /// It is kept in the unlinked set.
     Kept(ZapEdit<'f, O>),
-    /// It goes, with these objects.
+    /// It is removed, with these objects.
     Gone(Vec<u64>),
 }
 
@@ -38,7 +38,7 @@ impl<O: ObjectsMut> Fate<'_, O> {
 }
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// What becomes of a node that has no name left.
+    /// Decides what happens to a node that has no name left.
     pub(super) fn unlinked(&self, node: &Node<'_>, in_use: bool) -> Result<Fate<'_, O>, ZplError> {
         if !in_use {
             return self.with_attribute_objects(node).map(Fate::Gone);
@@ -48,7 +48,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(Fate::Kept(queue))
     }
 
-    /// Writes what becomes of a node.
+    /// Writes what was decided about a node.
     pub(super) fn finish(&self, tx: &O::Tx<'_>, node: Node<'_>, fate: Fate<'_, O>) -> Result<(), ZplError> {
         match fate {
             Fate::Named => self.write_node(tx, node),
@@ -68,8 +68,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(())
     }
 
-    /// The object, its hidden attribute directory and the files in that. What does not belong there, in filesystems
-    /// from elsewhere, is left alone.
+    /// The object, its hidden attribute directory, and the files in that directory. Objects that do not belong to it,
+    /// which a damaged filesystem may refer to, are left out.
     fn with_attribute_objects(&self, node: &Node<'_>) -> Result<Vec<u64>, ZplError> {
         let mut objects = vec![node.object()];
         let hidden = |object: u64, parent: u64| -> Result<Option<Node<'_>>, ZplError> {
@@ -81,7 +81,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
             Ok(belongs.then_some(found))
         };
         let directory = match node.is_directory()? && node.flags().contains(ZfsFlags::XATTR) {
-            // It is such a directory itself, as ZFS puts them into the unlinked set.
+            // The object itself is a hidden directory. ZFS puts such directories into the unlinked set.
             true => Some(node.object()),
             false => {
                 let number = node.optional(Attr::Xattr).unwrap_or(0);
@@ -109,10 +109,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(objects)
     }
 
-    /// Nobody uses `object` any longer: if no name leads to it, it is removed. Returns whether it was.
+    /// Removes `object` if it has no name. To be called when the object is no longer open. Returns whether it was
+    /// removed.
     ///
     /// # Errors
-    /// When it cannot be read; an object that is gone already is no error.
+    /// If the object cannot be read. An object that does not exist is no error.
     pub fn release(&self, object: u64) -> Result<bool, ZplError> {
         let _names = self.names.write();
         let _held = self.locks.write(object);
@@ -140,11 +141,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(true)
     }
 
-    /// Removes what was unlinked while open when the system stopped; to be called when nobody uses the filesystem yet.
-    /// Returns how many objects were removed.
+    /// Removes objects that were unlinked while open when the system stopped. To be called before the filesystem is
+    /// used. Returns the number of removed objects.
     ///
     /// # Errors
-    /// When the unlinked set cannot be read. What in it cannot be removed stays.
+    /// If the unlinked set cannot be read. Objects that cannot be removed stay in it.
     pub fn drain_unlinked(&self) -> Result<u64, ZplError> {
         let _names = self.names.write();
         let entries: Vec<_> = Zap::open(self.fs.objects(), self.delete_queue)?

@@ -1,4 +1,4 @@
-//! Extended attributes and POSIX ACLs: `zpl_xattr_set`, `zfs_sa_set_xattr`, `zfs_make_xattrdir`.
+//! Changing extended attributes and POSIX ACLs: `zpl_xattr_set`, `zfs_sa_set_xattr`, `zfs_make_xattrdir`.
 
 use super::create::{Make, NewKind, attributes};
 use super::node::Node;
@@ -15,35 +15,35 @@ use crate::zap::{Matching, Value, ZapEdit};
 const NAME_MAX: usize = 255;
 /// `DXATTR_MAX_ENTRY_SIZE`: larger values go to the hidden directory.
 const SA_VALUE_MAX: usize = 32 << 10;
-/// `DXATTR_MAX_SA_SIZE`: when the packed list is larger, others go to the hidden directory.
+/// `DXATTR_MAX_SA_SIZE`: if the packed list is larger, further attributes go to the hidden directory.
 const SA_LIST_MAX: usize = 64 << 10;
-/// Mode of a hidden directory and of a file in one.
+/// Modes of a hidden directory and of a file in it.
 const DIRECTORY_MODE: u32 = 0o041_777;
 const FILE_MODE: u32 = 0o100_644;
 
-/// Whether an attribute may, must or must not exist when it is set.
+/// Whether an attribute may, must or must not exist before it is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetXattr {
-    /// It may.
+    /// The attribute may exist.
     #[default]
     Any,
-    /// It must not (`XATTR_CREATE`).
+    /// The attribute must not exist (`XATTR_CREATE`).
     Create,
-    /// It must (`XATTR_REPLACE`).
+    /// The attribute must exist (`XATTR_REPLACE`).
     Replace,
 }
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl<O: ObjectsMut> FilesystemMut<O> {
-    /// Sets an extended attribute, by the name that Linux has for it.
+    /// Sets an extended attribute, by its Linux name.
     ///
     /// Setting `system.posix_acl_access` also sets the mode.
     ///
     /// # Errors
-    /// [`ZplError::AttributeName`], [`ZplError::AttributeTooLarge`] beyond 64 KiB, [`ZplError::AttributeExists`],
-    /// [`ZplError::NoAttribute`], [`ZplError::Unsupported`] where users' attributes are off or for an unknown namespace,
-    /// [`ZplError::Invalid`] for a malformed ACL; when there is no room.
+    /// [`ZplError::AttributeName`], [`ZplError::AttributeTooLarge`] for more than 64 KiB,
+    /// [`ZplError::AttributeExists`], [`ZplError::NoAttribute`], [`ZplError::Unsupported`] if users' attributes are
+    /// disabled or the namespace is unknown, [`ZplError::Invalid`] for a malformed ACL, or if there is no room.
     pub fn set_xattr(
         &self,
         object: u64,
@@ -59,9 +59,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 
     /// Removes an extended attribute.
-    ///
     /// # Errors
-    /// [`ZplError::NoAttribute`], and as [`FilesystemMut::set_xattr`].
+    /// [`ZplError::NoAttribute`], and the errors of [`FilesystemMut::set_xattr`].
     pub fn remove_xattr(&self, object: u64, name: &[u8], caller: &Caller) -> Result<(), ZplError> {
         self.change_xattr(object, name, None, SetXattr::Replace, caller)
     }
@@ -75,7 +74,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         caller: &Caller,
     ) -> Result<(), ZplError> {
         let is_acl = self.check_xattr_name(object, name)?;
-        // Hidden directories are changed under the lock of the namespace.
+        // The lock of the namespace also protects hidden directories.
         let _names = self.names.write();
         let _held = self.locks.write(object);
         let mut node = self.node(object)?;
@@ -96,7 +95,8 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         if is_acl {
             return self.change_acl(node, name, value, caller);
         }
-        // Whatever form of its name it is stored under goes; the new value has the name in full.
+        // The attribute is removed under all other stored forms of its name. The new value is stored under the full
+        // name.
         let other_names: Vec<&[u8]> =
             stored_names(name).into_iter().filter(|stored| *stored != name).collect();
         let mut hidden = self.hidden(&node)?;
@@ -131,7 +131,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// The name is one that ZFS takes; whether it is that of a POSIX ACL.
+    /// Checks that ZFS accepts the name. Returns whether it is the name of a POSIX ACL.
     fn check_xattr_name(&self, object: u64, name: &[u8]) -> Result<bool, ZplError> {
         if name.len() > NAME_MAX {
             return Err(ZplError::AttributeName { object, len: name.len() });
@@ -152,7 +152,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// Sets or removes a POSIX ACL, which is always kept with the other attributes: `zpl_set_acl_impl`.
+    /// Sets or removes a POSIX ACL, which is always stored in the system attributes: `zpl_set_acl_impl`.
     fn change_acl(
         &self,
         mut node: Node<'_>,
@@ -211,13 +211,13 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(all)
     }
 
-    /// The value of an attribute kept with the others.
+    /// The value of an extended attribute that is stored in the system attributes.
     pub(super) fn sa_xattr(&self, node: &Node<'_>, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         let pairs = self.pairs(node)?;
         Ok(pairs.into_iter().find(|(stored, _)| stored == name).map(|(_, value)| value))
     }
 
-    /// Sets or removes an attribute kept with the others; whether it was there.
+    /// Sets or removes an extended attribute in the system attributes. Returns whether it existed.
     pub(super) fn set_sa_xattr(
         &self,
         node: &mut Node<'_>,
@@ -239,7 +239,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(existed)
     }
 
-    /// As [`Self::set_sa_xattr`], where it fits: `zpl_xattr_set_sa`.
+    /// Like [`Self::set_sa_xattr`], but returns `false` if the attribute does not fit: `zpl_xattr_set_sa`.
     fn try_sa_xattr(&self, node: &mut Node<'_>, name: &[u8], value: &[u8]) -> Result<bool, ZplError> {
         if node.bytes(Attr::Dxattr).is_some_and(|packed| packed.len() > SA_LIST_MAX) {
             return Ok(false);
@@ -251,7 +251,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         }
     }
 
-    /// The hidden directory, if there is one.
+    /// The file's hidden directory, if there is one.
     fn hidden(&self, node: &Node<'_>) -> Result<Option<Hidden<'_, O>>, ZplError> {
         let Some(object) = node.optional(Attr::Xattr).filter(|object| *object != 0) else {
             return Ok(None);
@@ -266,7 +266,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         Ok(Some(Hidden { directory, zap: self.zap(object)?, gone: Vec::new() }))
     }
 
-    /// Writes a node whose attributes changed, what of its hidden directory did, and a new value for that.
+    /// Writes a node with changed attributes, the changes of its hidden directory, and a new value in that directory.
     fn write_xattrs(
         &self,
         mut node: Node<'_>,
@@ -277,7 +277,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let object = node.object();
         let Some((name, value)) = new else {
             let room = node.room() + hidden.as_ref().map_or(0, Hidden::room) + ROOM_BASE;
-            // What only takes away must also be possible in a full pool.
+            // A change that only removes something must also be possible in a full pool.
             let shrinks = hidden.as_ref().is_some_and(|hidden| !hidden.gone.is_empty());
             let tx = self.begin(if shrinks { Room::Free } else { Room::Write(room) }, object)?;
             self.write_node(&tx, node)?;
@@ -302,7 +302,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         hidden.write(self, &tx, caller)
     }
 
-    /// Makes the hidden directory, and in it a file with the value.
+    /// Creates the hidden directory, and in it a file with the value.
     fn write_first_hidden(
         &self,
         mut node: Node<'_>,
@@ -316,7 +316,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         let mut make = self.hidden_make(&node, NewKind::File, FILE_MODE, caller)?;
         (make.uid, make.gid, make.size) = (make_directory.uid, make_directory.gid, value.len() as u64);
         let file = attributes(&self.fs.sa().read(), &self.numbers, &make, object)?;
-        // A stand-in, so that what does not fit is found before the transaction.
+        // A placeholder number, so that a lack of space is detected before the transaction.
         node.set_word(Attr::Xattr, 1)?;
         let room = node.room() + directory.room() + file.room() + 2 * value.len() as u64 + 4 * ROOM_BASE;
         let tx = self.begin(Room::Write(room), object)?;
@@ -334,7 +334,7 @@ impl<O: ObjectsMut> FilesystemMut<O> {
         self.write_node(&tx, parent)
     }
 
-    /// A node in or of a hidden directory; it belongs to whom the file belongs to.
+    /// Describes a hidden directory, or a file in one. Its owner is the owner of the file.
     fn hidden_make(
         &self,
         owner: &Node<'_>,
@@ -361,11 +361,11 @@ impl<O: ObjectsMut> FilesystemMut<O> {
     }
 }
 
-/// A hidden directory being changed.
+/// A hidden directory with changes that are not written yet.
 struct Hidden<'f, O: ObjectsMut> {
     directory: Node<'f>,
     zap: ZapEdit<'f, O>,
-    /// Files that lost their name.
+    /// Files whose names were removed.
     gone: Vec<u64>,
 }
 
@@ -374,7 +374,7 @@ impl<O: ObjectsMut> Hidden<'_, O> {
         self.directory.room() + self.zap.room()
     }
 
-    /// Takes a file out, if it is there.
+    /// Removes a file's name, if it exists.
     fn remove(&mut self, fs: &FilesystemMut<O>, name: &[u8]) -> Result<(), ZplError> {
         let Some(entry) = self.zap.lookup(name, Matching::Exact)? else { return Ok(()) };
         self.zap.remove(&entry.name)?;
@@ -384,7 +384,7 @@ impl<O: ObjectsMut> Hidden<'_, O> {
             Some(_) => fs.node(object)?,
             None => return Ok(()),
         };
-        // Only what belongs here is removed with its name.
+        // An object is removed with its name only if it is an attribute file without other names.
         let belongs = node.flags().contains(ZfsFlags::XATTR) && node.kind()? == FileKind::File;
         if belongs && node.word(Attr::Links)? <= 1 {
             self.gone.push(object);

@@ -1,7 +1,7 @@
-//! The fat ZAP's header and pointer table: `zap_phys_t` of `include/sys/zap_impl.h`.
+//! Reading the header and pointer table of a fat ZAP: `zap_phys_t` of `include/sys/zap_impl.h`.
 //!
-//! Block 0 is the header. The pointer table, indexed by the top bits of a hash, names the leaf block for each prefix;
-//! it is the second half of block 0 until it outgrows that, then a run of blocks of its own.
+//! Block 0 is the header. The pointer table is indexed by the top bits of a hash and contains the number of the leaf
+//! block for each prefix. It is the second half of block 0 as long as it fits there, then a run of separate blocks.
 
 use super::hash::{Hashing, Wanted};
 use super::leaf::Leaf;
@@ -23,7 +23,7 @@ pub(super) const OFF_SALT: usize = 80;
 pub(super) const OFF_NORMFLAGS: usize = 88;
 pub(super) const OFF_FLAGS: usize = 96;
 
-/// Chunk numbers are 16 bits wide, which a leaf of 1 MiB nearly exhausts.
+/// Chunk numbers have 16 bits. A leaf of 1 MiB nearly exhausts them.
 const BLOCK_SHIFT_MAX: u32 = 20;
 const BLOCK_SHIFT_MIN: u32 = 9;
 
@@ -32,10 +32,10 @@ pub(super) struct Fat {
     header: Vec<u8>,
     pub(super) endian: Endian,
     block_shift: u32,
-    /// First block of the pointer table, where it is not embedded.
+    /// First block of the pointer table, or `None` if the table is in the header block.
     table: Option<u64>,
     table_shift: u32,
-    /// Blocks from here on were never used.
+    /// Blocks from this number on were never used.
     free_block: u64,
     pub(super) entries: u64,
     pub(super) hashing: Hashing,
@@ -62,7 +62,7 @@ impl Fat {
             0 => None,
             _ => Some(table_block),
         };
-        // Entries the table has room for, as a shift.
+        // Number of entries that the table has room for, as a shift.
         let room = match table_blocks {
             0 => embedded_shift,
             n if n.is_power_of_two() => u64::from(n.trailing_zeros() + block_shift - 3),
@@ -84,7 +84,7 @@ impl Fat {
         })
     }
 
-    /// The header block as read.
+    /// The header block as it was read.
     pub(super) fn into_header(self) -> Vec<u8> {
         self.header
     }
@@ -93,7 +93,7 @@ impl Fat {
         ZplError::corrupt(self.object, what)
     }
 
-    /// The leaf block that the pointer table names at `index`.
+    /// The leaf block at `index` of the pointer table.
     fn leaf_block<O: Objects + ?Sized>(&self, objects: &O, index: u64) -> Result<u64, ZplError> {
         let raw: [u8; 8] = match self.table {
             None => {
@@ -113,8 +113,8 @@ impl Fat {
             }
         };
         let block = self.endian.u64(&raw, 0).unwrap_or(0);
-        // A table block carries no magic number: where a dataset was written on machines of both byte orders,
-        // only that the number is one of a used block tells which it is in.
+        // A table block has no magic number. If a dataset was written on machines of both byte orders, the byte order
+        // of a pointer shows only in that it must be the number of a used block.
         let swapped = block.swap_bytes();
         let block = if block >= self.free_block && swapped < self.free_block { swapped } else { block };
         if block == 0 || block >= self.free_block {
@@ -126,7 +126,7 @@ impl Fat {
         Ok(block)
     }
 
-    /// The leaf for `hash`, checked to be the one for it.
+    /// Reads the leaf for `hash` and checks its prefix.
     fn leaf<O: Objects + ?Sized>(&self, objects: &O, hash: u64) -> Result<Leaf, ZplError> {
         let number = self.leaf_block(objects, top_bits(hash, self.table_shift))?;
         let at = number
@@ -155,7 +155,7 @@ impl Fat {
         self.leaf(objects, wanted.hash)?.lookup(wanted)
     }
 
-    /// The entries of the leaf at `from` that are not before it, in order, and where the next leaf begins.
+    /// The entries of the leaf at `from` that are not before `from`, in order, and where the next leaf begins.
     pub(super) fn leaf_from<O: Objects + ?Sized>(
         &self,
         objects: &O,
@@ -166,7 +166,7 @@ impl Fat {
         }
         let leaf = self.leaf(objects, from.hash)?;
         let entries = leaf.sorted_from(from, self.hashing.has_word_keys())?;
-        // Strictly ahead, so that no table, however wrong, is walked for ever.
+        // The next position is always higher, so that a damaged table cannot cause an endless loop.
         let next = match leaf.prefix_len {
             0 => None,
             bits => leaf

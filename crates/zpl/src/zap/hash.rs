@@ -1,35 +1,35 @@
-//! Hashing and comparing names, as `zap_hash`, `zap_name_init_str` and `zap_match` do.
+//! Hashing and comparing names, as in `zap_hash`, `zap_name_init_str` and `zap_match`.
 
 use super::Matching;
 use crate::crc64;
 use crate::normalize::NormFlags;
 use std::borrow::Cow;
 
-/// `ZAP_FLAG_HASH64`: 48 bits of the hash count instead of 28.
+/// `ZAP_FLAG_HASH64`: 48 bits of the hash are significant instead of 28.
 pub(crate) const FLAG_HASH64: u64 = 1 << 0;
 /// `ZAP_FLAG_UINT64_KEY`: keys are arrays of 64-bit integers.
 pub(crate) const FLAG_UINT64_KEY: u64 = 1 << 1;
-/// `ZAP_FLAG_PRE_HASHED_KEY`: the first word of such a key is its hash.
+/// `ZAP_FLAG_PRE_HASHED_KEY`: the first word of an integer key is its hash.
 pub(crate) const FLAG_PRE_HASHED_KEY: u64 = 1 << 2;
 
 /// How the names of one ZAP are hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hashing {
-    /// Where the CRC starts.
+    /// Start value of the CRC.
     pub salt: u64,
     /// `zap_flags_t`.
     pub flags: u64,
-    /// What is done to names before hashing.
+    /// Normalisation applied to names before hashing.
     pub norm: NormFlags,
 }
 
 impl Hashing {
-    /// High bits of a hash that count: 28, or 48 with `ZAP_FLAG_HASH64`.
+    /// Number of significant high bits of a hash: 28, or 48 with `ZAP_FLAG_HASH64`.
     pub fn hash_bits(&self) -> u32 {
         if self.flags & FLAG_HASH64 != 0 { 48 } else { 28 }
     }
 
-    /// Keys are arrays of integers.
+    /// Whether keys are arrays of integers.
     pub fn has_word_keys(&self) -> bool {
         self.flags & FLAG_UINT64_KEY != 0
     }
@@ -38,7 +38,7 @@ impl Hashing {
         hash & !((1 << (64 - self.hash_bits())) - 1)
     }
 
-    /// The hash of a string, which is normalised first where the ZAP says so.
+    /// The hash of a string, after the normalisation of this ZAP.
     pub fn hash_name(&self, name: &[u8]) -> u64 {
         self.hash_normalized(&self.norm.apply(name))
     }
@@ -56,11 +56,11 @@ impl Hashing {
     }
 }
 
-/// A name being looked for.
+/// A name to look up.
 pub(super) struct Wanted<'n> {
     pub(super) hash: u64,
     name: Cow<'n, [u8]>,
-    /// What is done to a stored name before it is compared.
+    /// Normalisation applied to a stored name before it is compared.
     norm: NormFlags,
 }
 
@@ -78,13 +78,14 @@ impl<'n> Wanted<'n> {
         *self.name == *self.norm.apply(stored)
     }
 
-    /// As [`Wanted::matches`], of a name that a NUL or the end of `padded` ends; an empty one is none.
+    /// Like [`Wanted::matches`], for a name in `padded` that ends at the first NUL or at the end. An empty name never
+    /// matches.
     pub(super) fn matches_padded(&self, padded: &[u8]) -> bool {
         if !self.norm.is_none() {
             let end = padded.iter().position(|byte| *byte == 0).unwrap_or(padded.len());
             return end > 0 && self.matches(&padded[..end]);
         }
-        // Without normalisation nearly all names differ in their first bytes.
+        // Fast path: without normalisation, most names already differ in their first bytes.
         !self.name.is_empty()
             && padded.starts_with(&self.name)
             && padded.get(self.name.len()).is_none_or(|byte| *byte == 0)

@@ -1,7 +1,7 @@
-//! A leaf block of a fat ZAP: `zap_leaf_phys_t` of `include/sys/zap_leaf.h`.
+//! Reading a leaf block of a fat ZAP: `zap_leaf_phys_t` of `include/sys/zap_leaf.h`.
 //!
-//! A 48-byte header, a hash table of 16-bit chunk numbers, then 24-byte chunks: entries, and the arrays that hold
-//! their names and values 21 bytes at a time. Integers inside arrays are big-endian whoever wrote them.
+//! A leaf has a 48-byte header, a hash table of 16-bit chunk numbers, then 24-byte chunks. A chunk holds an entry, or
+//! 21 bytes of the array of a name or value. Integers inside arrays are always big-endian.
 
 use super::fat::top_bits;
 use super::hash::Wanted;
@@ -23,9 +23,9 @@ pub(super) const CHUNK_ENTRY: u8 = 252;
 pub(super) const CHUNK_ARRAY: u8 = 251;
 pub(super) const CHAIN_END: u16 = 0xffff;
 
-/// `ZAP_MAXNAMELEN_NEW`: longest name with its NUL, where the longname feature is on.
+/// `ZAP_MAXNAMELEN_NEW`: longest name including its NUL, if the longname feature is active.
 const NAME_MAX: usize = 1024;
-/// Longest value taken, in bytes: `ZAP_MAXVALUELEN`.
+/// Longest value that is accepted, in bytes: `ZAP_MAXVALUELEN`.
 const VALUE_MAX: usize = 8192;
 
 pub(super) struct Leaf {
@@ -35,12 +35,12 @@ pub(super) struct Leaf {
     endian: Endian,
     pub(super) prefix: u64,
     pub(super) prefix_len: u32,
-    /// Entries in the hash table: one for each 32 bytes of the block.
+    /// Number of entries in the hash table: one for each 32 bytes of the block.
     hash_len: usize,
     chunks: usize,
 }
 
-/// One entry chunk, not yet followed to its name and value.
+/// An entry chunk whose name and value have not been read yet.
 struct Raw {
     value_size: u8,
     next: u16,
@@ -52,7 +52,7 @@ struct Raw {
 }
 
 impl Leaf {
-    /// `block` has a power of two of bytes, at least 512.
+    /// The length of `block` is a power of two, at least 512.
     pub(super) fn new(object: u64, number: u64, block: Vec<u8>) -> Result<Self, ZplError> {
         let (kind, endian) = block_type(&block);
         let magic = endian.u32(&block, OFF_MAGIC).unwrap_or(0);
@@ -120,7 +120,7 @@ impl Leaf {
         Ok(bytes)
     }
 
-    /// A string's bytes up to its NUL.
+    /// The bytes of a name up to its NUL.
     fn name(&self, raw: &Raw) -> Result<Vec<u8>, ZplError> {
         let mut name = self.array(raw.name_chunk, usize::from(raw.name_len), NAME_MAX)?;
         if let Some(end) = name.iter().position(|byte| *byte == 0) {
@@ -153,8 +153,8 @@ impl Leaf {
         })
     }
 
-    /// Calls `visit` for each entry of hash bucket `bucket`. `budget` bounds the steps over all buckets, so that
-    /// chains tied in a knot end.
+    /// Calls `visit` for each entry of hash bucket `bucket`. `budget` limits the steps over all buckets, so that
+    /// circular chains end.
     fn walk(
         &self,
         bucket: usize,
@@ -183,7 +183,7 @@ impl Leaf {
         top_bits(below_prefix, self.hash_len.trailing_zeros()) as usize
     }
 
-    /// The entry called `wanted`, the lowest differentiator first.
+    /// The entry that matches `wanted`. If several match, the one with the lowest differentiator.
     pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Result<Option<Entry>, ZplError> {
         let mut best: Option<(Raw, Vec<u8>)> = None;
         let mut budget = self.chunks;
@@ -201,7 +201,7 @@ impl Leaf {
             .transpose()
     }
 
-    /// All entries not before `from`, in order.
+    /// All entries that are not before `from`, in order.
     pub(super) fn sorted_from(&self, from: Cursor, word_keys: bool) -> Result<Vec<Entry>, ZplError> {
         let mut entries = Vec::new();
         let mut budget = self.chunks;

@@ -1,7 +1,7 @@
-//! The micro ZAP: `mzap_phys_t` and `mzap_ent_phys_t` of `include/sys/zap_impl.h`.
+//! Reading a micro ZAP: `mzap_phys_t` and `mzap_ent_phys_t` of `include/sys/zap_impl.h`.
 //!
-//! One block: a 64-byte header (type, salt, normalisation flags), then 64-byte slots of value, differentiator and a
-//! name of at most 49 bytes. A slot with an empty name is free.
+//! A micro ZAP is one block. It has a 64-byte header (type, salt, normalisation flags), then slots of 64 bytes. A slot
+//! has a value, a differentiator and a name of at most 49 bytes. A slot with an empty name is free.
 
 use super::hash::{Hashing, Wanted};
 use super::{Cursor, Entry, Key, Value, norm_flags};
@@ -9,7 +9,7 @@ use crate::bytes::Endian;
 
 pub(super) const OFF_SALT: usize = 8;
 pub(super) const OFF_NORMFLAGS: usize = 16;
-/// `MZAP_ENT_LEN`; the header is as long.
+/// `MZAP_ENT_LEN`. The header has the same length.
 pub(super) const SLOT_LEN: usize = 64;
 pub(super) const SLOT_CD: usize = 8;
 pub(super) const SLOT_NAME: usize = 14;
@@ -33,12 +33,12 @@ impl Micro {
         Self { block, endian, hashing }
     }
 
-    /// The block as read.
+    /// The block as it was read.
     pub(super) fn into_block(self) -> Vec<u8> {
         self.block
     }
 
-    /// What is in a slot, unless it is free.
+    /// The content of a slot, or `None` if it is free.
     fn slot<'b>(&self, slot: &'b [u8]) -> Option<Slot<'b>> {
         let name = slot[SLOT_NAME..].split(|byte| *byte == 0).next()?;
         if name.is_empty() {
@@ -68,7 +68,7 @@ impl Micro {
         Some(Self::entry(&found, wanted.hash))
     }
 
-    /// All entries from `from` on, sorted: at most one for each slot of the block.
+    /// All entries from `from` on, sorted. There is at most one for each slot of the block.
     pub(super) fn sorted_from(&self, from: Cursor) -> Vec<Entry> {
         let mut entries: Vec<Entry> = self
             .slots()

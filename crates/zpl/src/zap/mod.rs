@@ -1,11 +1,11 @@
-//! The ZFS attribute processor: maps from names to small arrays of integers, stored in an object.
+//! The ZFS attribute processor (ZAP): maps from names to small arrays of integers, stored in an object.
 //!
-//! A *micro* ZAP is a single block of fixed slots, for short names and single 64-bit values ([`micro`]). A *fat* ZAP is
+//! A *micro* ZAP is a single block of fixed slots for short names and single 64-bit values ([`micro`]). A *fat* ZAP is
 //! an extendible hash table of leaf blocks ([`fat`], [`leaf`]). Directories, the master node, SA registries and the
-//! delete queue are ZAPs. Follows `include/sys/zap_impl.h`, `zap_leaf.h`, `module/zfs/zap*.c` of OpenZFS 2.3.
+//! delete queue are ZAPs. Sources: `include/sys/zap_impl.h`, `zap_leaf.h` and `module/zfs/zap*.c` of OpenZFS 2.3.
 //!
-//! Entries come in the order of (hash, collision differentiator), which is stable: a [`Cursor`] kept from one listing
-//! resumes another after the same entry, whatever was added or removed meanwhile.
+//! Entries are listed in the order of (hash, collision differentiator). This order is stable. A [`Cursor`] kept from
+//! one listing resumes another listing after the same entry, even if entries were added or removed meanwhile.
 
 mod edit;
 mod fat;
@@ -31,15 +31,15 @@ pub(crate) const ZBT_HEADER: u64 = (1 << 63) + 1;
 /// `ZBT_MICRO`: first word of a micro ZAP.
 pub(crate) const ZBT_MICRO: u64 = (1 << 63) + 3;
 
-/// Largest block this crate takes for a ZAP block: `SPA_MAXBLOCKSIZE`.
+/// Largest ZAP block that this crate accepts: `SPA_MAXBLOCKSIZE`.
 const BLOCK_MAX: u32 = 16 << 20;
 
-/// A place in the order of entries, just before the entry with this hash and collision differentiator.
+/// A position in the order of entries, just before the entry with this hash and collision differentiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Cursor {
     /// Hash of the entry's name; its low bits are always zero.
     pub hash: u64,
-    /// Tells entries of one hash apart.
+    /// Distinguishes entries with the same hash.
     pub cd: u64,
 }
 
@@ -49,12 +49,13 @@ impl Cursor {
     /// After every entry.
     pub const END: Self = Self { hash: u64::MAX, cd: u64::MAX };
 
-    /// The place just after the entry at this one.
+    /// The position just after the entry at this position.
     pub(crate) fn after(self) -> Self {
         Self { hash: self.hash, cd: self.cd.saturating_add(1) }
     }
 
-    /// As `zap_cursor_serialize`: one integer, the differentiator above the hash. Fits a `d_off`.
+    /// Encodes the cursor as one integer like `zap_cursor_serialize`, with the differentiator above the hash. The
+    /// result fits in a `d_off`.
     pub fn serialize(self, hash_bits: u32) -> u64 {
         if self == Self::END {
             return u64::MAX;
@@ -83,7 +84,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// The name's bytes; `None` for a key of integers.
+    /// The name's bytes, or `None` for a key of integers.
     pub fn as_name(&self) -> Option<&[u8]> {
         match self {
             Self::Name(name) => Some(name),
@@ -92,10 +93,10 @@ impl Key {
     }
 }
 
-/// What an entry maps its name to: integers, all of one size.
+/// The value of an entry: integers, all of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// A single 64-bit integer, as nearly always.
+    /// A single 64-bit integer, the usual case.
     One(u64),
     /// Any other array.
     Many {
@@ -107,7 +108,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as exactly one 64-bit integer.
+    /// The value if it is exactly one 64-bit integer.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Self::One(value) => Some(*value),
@@ -115,7 +116,7 @@ impl Value {
         }
     }
 
-    /// The integers, whatever their size.
+    /// The integers, of any size.
     pub fn integers(&self) -> &[u64] {
         match self {
             Self::One(value) => std::slice::from_ref(value),
@@ -129,20 +130,20 @@ impl Value {
 pub struct Entry {
     /// Its name.
     pub key: Key,
-    /// What the name maps to.
+    /// The value of the entry.
     pub value: Value,
-    /// Where it stands in the order.
+    /// Its position in the order of entries.
     pub at: Cursor,
 }
 
-/// How a name given to [`Zap::lookup`] is compared (`matchtype_t`).
+/// How [`Zap::lookup`] compares names (`matchtype_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
     /// Byte for byte.
     Exact,
-    /// After the normalisation (and case folding) the ZAP was made with.
+    /// After the normalisation and case folding of the ZAP.
     Normalized,
-    /// After normalisation, but case counts.
+    /// After normalisation, but case-sensitive.
     NormalizedCaseSensitive,
 }
 
@@ -159,10 +160,10 @@ pub struct Zap<'o, O: Objects + ?Sized> {
 }
 
 impl<'o, O: Objects + ?Sized> Zap<'o, O> {
-    /// Reads the first block of `object` and finds out what kind of ZAP it is.
+    /// Reads the first block of `object` and detects the kind of ZAP.
     ///
     /// # Errors
-    /// When the object does not exist, cannot be read or is no ZAP.
+    /// If the object does not exist, cannot be read or is no ZAP.
     pub fn open(objects: &'o O, object: u64) -> Result<Self, ZplError> {
         let dnode =
             objects.dnode(object).map_err(ZplError::source(object))?.ok_or(ZplError::NoObject { object })?;
@@ -188,12 +189,12 @@ impl<'o, O: Objects + ?Sized> Zap<'o, O> {
         self.object
     }
 
-    /// The ZAP is a single block of slots.
+    /// Whether the ZAP is a micro ZAP.
     pub fn is_micro(&self) -> bool {
         matches!(self.form, Form::Micro(_))
     }
 
-    /// How names are hashed: salt, flags, normalisation.
+    /// How names are hashed: salt, flags and normalisation.
     pub fn hashing(&self) -> &Hashing {
         match &self.form {
             Form::Micro(micro) => &micro.hashing,
@@ -201,7 +202,7 @@ impl<'o, O: Objects + ?Sized> Zap<'o, O> {
         }
     }
 
-    /// Number of entries: counted for a micro ZAP, as the header tells it for a fat one.
+    /// Number of entries. It is counted in a micro ZAP, and read from the header of a fat one.
     pub fn count(&self) -> u64 {
         match &self.form {
             Form::Micro(micro) => micro.count(),
@@ -211,10 +212,10 @@ impl<'o, O: Objects + ?Sized> Zap<'o, O> {
 
     /// Finds the entry called `name`.
     ///
-    /// Of several names that are equal once normalised, the one with the lowest differentiator wins, as in ZFS.
+    /// If several names are equal after normalisation, the one with the lowest differentiator is returned, as in ZFS.
     ///
     /// # Errors
-    /// When blocks cannot be read or contradict themselves.
+    /// If blocks cannot be read or are inconsistent.
     pub fn lookup(&self, name: &[u8], matching: Matching) -> Result<Option<Entry>, ZplError> {
         let wanted = hash::Wanted::new(self.hashing(), name, matching);
         match &self.form {
@@ -223,10 +224,10 @@ impl<'o, O: Objects + ?Sized> Zap<'o, O> {
         }
     }
 
-    /// The value of `name` where it is one 64-bit integer.
+    /// The value of `name`, which must be one 64-bit integer.
     ///
     /// # Errors
-    /// As [`Zap::lookup`], and when the value is of another shape.
+    /// Like [`Zap::lookup`], and if the value is not one 64-bit integer.
     pub fn lookup_u64(&self, name: &str) -> Result<Option<u64>, ZplError> {
         match self.lookup(name.as_bytes(), Matching::Exact)? {
             None => Ok(None),
@@ -243,10 +244,10 @@ impl<'o, O: Objects + ?Sized> Zap<'o, O> {
     }
 }
 
-/// The entries of a ZAP, in the order of (hash, collision differentiator). Ends after the first error.
+/// Iterator over the entries of a ZAP, in the order of (hash, collision differentiator). It ends after the first error.
 pub struct Entries<'z, 'o, O: Objects + ?Sized> {
     zap: &'z Zap<'o, O>,
-    /// Where the next batch begins; `None` at the end.
+    /// Where the next batch begins, or `None` at the end.
     next: Option<Cursor>,
     batch: std::vec::IntoIter<Entry>,
 }
@@ -274,7 +275,7 @@ impl<O: Objects + ?Sized> Iterator for Entries<'_, '_, O> {
     }
 }
 
-/// The type in the first word of a ZAP block, and the byte order in which it makes sense.
+/// The type in the first word of a ZAP block, and the byte order in which the type is valid.
 fn block_type(block: &[u8]) -> (u64, Endian) {
     let little = Endian::Little.u64(block, 0).unwrap_or(0);
     if matches!(little.swap_bytes(), ZBT_LEAF | ZBT_HEADER | ZBT_MICRO) {
@@ -284,7 +285,7 @@ fn block_type(block: &[u8]) -> (u64, Endian) {
     }
 }
 
-/// Normalisation flags of a ZAP header, refusing unknown ones.
+/// The normalisation flags of a ZAP header.
 fn norm_flags(raw: u64) -> NormFlags {
     NormFlags::from_bits(raw as u32)
 }

@@ -1,4 +1,4 @@
-//! ZAPs made by hand in both byte orders, and damaged ones.
+//! Tests of reading ZAPs: built by hand in both byte orders, and damaged ones.
 
 use super::*;
 use crate::memory::{MemoryObject, MemoryObjects};
@@ -40,7 +40,7 @@ fn object(block_size: usize, data: &[u8]) -> MemoryObjects {
     MemoryObjects { objects: [(OBJECT, object)].into() }
 }
 
-/// An entry to be stored: key bytes as in the leaf (with their NUL), and big-endian value bytes.
+/// An entry to be stored. `key` holds the key bytes as in the leaf (with their NUL); the value is big-endian bytes.
 #[derive(Clone)]
 struct Stored {
     key: Vec<u8>,
@@ -51,13 +51,13 @@ struct Stored {
     value: Vec<u8>,
 }
 
-/// Writes leaves and a pointer table of `shift` bits, one leaf for each prefix of `leaf_bits` bits.
+/// Builds leaves and a pointer table of `shift` bits, with one leaf for each prefix of `leaf_bits` bits.
 struct FatBuilder {
     endian: Endian,
     block: usize,
     hashing: Hashing,
     leaf_bits: u32,
-    /// Bits of the pointer table; above those embedded, it is a table of its own.
+    /// Bits of the pointer table. A table that does not fit in the header is stored in blocks of its own.
     shift: u32,
 }
 
@@ -166,7 +166,7 @@ fn micro(endian: Endian, norm: NormFlags, entries: &[(&[u8], u64, u32)]) -> Memo
     put64(&mut block, 8, endian, SALT);
     put64(&mut block, 16, endian, norm.bits().into());
     for (index, (name, value, cd)) in entries.iter().enumerate() {
-        // Slots may be free in between.
+        // Slots between used ones may be free.
         let at = 64 + index * 128;
         put64(&mut block, at, endian, *value);
         put32(&mut block, at + 8, endian, *cd);
@@ -212,7 +212,7 @@ fn case_folding_prefers_the_first_made() {
     assert_eq!(found(b"NAME", Matching::Normalized), Some(1));
     assert_eq!(found(b"name", Matching::NormalizedCaseSensitive), Some(2));
     assert_eq!(found(b"NAME", Matching::NormalizedCaseSensitive), None);
-    // Both have one hash, so both are told, by differentiator.
+    // Both have the same hash, so both are listed, in the order of their differentiators.
     let all: Vec<_> =
         zap.entries(Cursor::START).map(|entry| entry.unwrap().value.as_u64().unwrap()).collect();
     let (first, second) = (all.iter().position(|v| *v == 1), all.iter().position(|v| *v == 2));
@@ -238,7 +238,7 @@ fn fat_zaps_with_embedded_and_external_tables() {
             assert_eq!(zap.lookup_u64("a name of some length 9").unwrap(), None);
             let found = names(&objects, Cursor::START);
             assert_eq!(found.len(), 6);
-            // Every cursor on the way resumes where it was taken, also through its serialised form.
+            // A listing resumed at any cursor continues after that entry, also after the cursor was serialised.
             let all: Vec<Entry> = zap.entries(Cursor::START).map(Result::unwrap).collect();
             for (index, entry) in all.iter().enumerate() {
                 let bits = zap.hashing().hash_bits();
@@ -300,7 +300,7 @@ fn pointer_tables_of_the_other_byte_order() {
     let entries: Vec<_> = (0..6).map(|n| little.named(format!("n{n}").as_bytes(), 0, n)).collect();
     let mut objects = little.build(&entries);
     let other = big.build(&entries);
-    // Leaves say themselves which order they are in, the table does not.
+    // A leaf shows its byte order by its magic number. The pointer table does not.
     for block in [2, 5] {
         let swapped = other.objects[&OBJECT].blocks[&block].clone();
         objects.objects.get_mut(&OBJECT).unwrap().blocks.insert(block, swapped);
@@ -308,7 +308,7 @@ fn pointer_tables_of_the_other_byte_order() {
     assert_eq!(names(&objects, Cursor::START).len(), 6);
 }
 
-/// Reads a whole ZAP, whatever it holds; must end.
+/// Reads a whole ZAP, valid or damaged. It must terminate.
 fn exhaust(objects: &MemoryObjects) -> usize {
     let Ok(zap) = Zap::open(objects, OBJECT) else { return 0 };
     for matching in [Matching::Exact, Matching::Normalized] {
@@ -327,7 +327,7 @@ fn circles_end() {
     let zap = Zap::open(&objects, OBJECT).unwrap();
     assert!(zap.entries(Cursor::START).any(|entry| entry.is_err()));
     assert!(exhaust(&objects) < 10);
-    // A name whose chunks are tied in a circle is as long as it says, no longer.
+    // If the chunks of a name form a circle, the name has its declared length and no more.
     let mut objects = builder.build(&[builder.named(&[b'n'; 100], 0, 1)]);
     let leaf = objects.objects.get_mut(&OBJECT).unwrap().blocks.get_mut(&1).unwrap();
     put16(leaf, first_chunk + CHUNK_LEN + 22, Endian::Little, 1);

@@ -1,4 +1,4 @@
-//! Filesystems made by hand: of ZPL version 3, with a `znode_phys_t` in every bonus buffer and micro ZAPs, in either
+//! Builds filesystems of ZPL version 3 by hand, with a `znode_phys_t` in every bonus buffer and micro ZAPs, in either
 //! byte order.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
@@ -27,7 +27,7 @@ pub fn bytes32(endian: Endian, value: u32) -> [u8; 4] {
     }
 }
 
-/// A micro ZAP of these names and values, all with differentiator 0.
+/// A micro ZAP with these names and values. All differentiators are 0.
 pub fn micro_zap(endian: Endian, entries: &[(&[u8], u64)]) -> Vec<u8> {
     let mut block = Vec::new();
     block.extend(bytes64(endian, (1 << 63) + 3));
@@ -47,7 +47,7 @@ pub fn micro_zap(endian: Endian, entries: &[(&[u8], u64)]) -> Vec<u8> {
     block
 }
 
-/// What a test wants of a node; the rest is the same for all.
+/// The fields of a node that tests choose. The other fields are fixed.
 #[derive(Clone, Copy)]
 pub struct Znode {
     pub mode: u32,
@@ -96,7 +96,7 @@ impl Builder {
         words.iter().flat_map(|word| bytes64(self.endian, *word)).collect()
     }
 
-    /// A directory of (name, object); entries tell no type, as in old filesystems.
+    /// A directory with these (name, object) entries. The entries have no type, as in old filesystems.
     pub fn directory(&mut self, object: u64, parent: u64, entries: &[(&[u8], u64)]) {
         let znode =
             Znode { mode: 0o040_755, size: entries.len() as u64 + 2, parent, links: 2, ..Znode::default() };
@@ -109,7 +109,7 @@ impl Builder {
         self.put(object, 19, 17, bonus, data);
     }
 
-    /// A symbolic link with its target behind the znode.
+    /// A symbolic link whose target follows the znode.
     pub fn symlink(&mut self, object: u64, target: &[u8]) {
         let mut bonus = self.znode(Znode { mode: 0o120_777, size: target.len() as u64, ..Znode::default() });
         bonus.extend(target);

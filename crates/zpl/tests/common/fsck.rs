@@ -1,4 +1,4 @@
-//! Everything that must be true of a filesystem in memory: no object lost, every count right.
+//! Checks the invariants of a filesystem in memory: no object is lost, and every count is right.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
 
@@ -7,18 +7,18 @@ use snowmelt_zpl::zap::Zap;
 use snowmelt_zpl::{Attributes, Cursor, FileKind, Filesystem, MASTER_NODE};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a walk found.
+/// The result of a walk through a filesystem.
 #[derive(Default)]
 pub struct Tree {
-    /// Attributes of every object that a name leads to.
+    /// Attributes of every object that has a name.
     pub nodes: BTreeMap<u64, Attributes>,
-    /// Every name: (directory, name) to object.
+    /// Object number of every (directory, name).
     pub names: BTreeMap<(u64, Vec<u8>), u64>,
     /// Objects in the unlinked set.
     pub unlinked: BTreeSet<u64>,
 }
 
-/// Walks everything and checks it. `links` in directories from real ZFS are held to the same.
+/// Walks through the whole filesystem and checks it. Link counts of directories from real ZFS must be right too.
 pub fn check(objects: &MemoryObjects) -> Tree {
     let fs = Filesystem::open(objects).unwrap();
     let mut tree = Tree::default();
@@ -89,7 +89,7 @@ pub fn check(objects: &MemoryObjects) -> Tree {
     tree
 }
 
-/// Nothing lies past the end of a file.
+/// Checks that there is no data past the end of a file.
 fn check_blocks(objects: &MemoryObjects, attributes: &Attributes) {
     let found = &objects.objects[&attributes.object];
     let block_size = u64::from(found.dnode.block_size);

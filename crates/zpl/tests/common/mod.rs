@@ -1,4 +1,4 @@
-//! Replays streams into memory, for tests against what real ZFS made.
+//! Replays streams into memory, for tests with streams from real ZFS.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -17,8 +17,8 @@ pub struct Received {
     pub snapshots: BTreeMap<u64, Arc<MemoryObjects>>,
 }
 
-/// The files of a case: the whole corpus where `SNOWMELT_CORPUS` names its directory, else what the repository keeps
-/// (`None` where it keeps nothing of the case).
+/// The files of a test case. If `SNOWMELT_CORPUS` names a directory, they come from the whole corpus there, otherwise
+/// from the repository. `None` if the repository has no files of the case.
 pub fn case(name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
     if let Some(corpus) = std::env::var_os("SNOWMELT_CORPUS") {
         let root = std::path::Path::new(&corpus).join(name);
@@ -72,7 +72,7 @@ fn put_object(objects: &mut MemoryObjects, record: &Object, bonus: &[u8]) {
 }
 
 impl Received {
-    /// Receives a stream or a package of streams; returns the guids of the snapshots in it, in order.
+    /// Receives a stream or a package. Returns the guids of its snapshots in order.
     pub fn receive(&mut self, stream: &[u8]) -> Vec<u64> {
         let mut reader = Reader::new(stream);
         let mut payload = Vec::new();
@@ -146,7 +146,7 @@ fn apply(objects: &mut MemoryObjects, record: &Record, payload: &[u8]) {
     }
 }
 
-/// One line of `chains.tsv`: a chain, its next stream, the snapshots expected then.
+/// One line of `chains.tsv`: a chain, its next stream, and the snapshots that are expected after it.
 pub struct Step {
     pub chain: String,
     pub stream: String,

@@ -1,4 +1,4 @@
-//! A filesystem in memory to write to.
+//! A writable filesystem in memory for tests.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, missing_docs)]
 
@@ -72,7 +72,7 @@ pub fn exists(fs: &Fs, directory: u64, name: &str) -> bool {
     fs.lookup(directory, name.as_bytes()).unwrap().is_some()
 }
 
-/// A file's content, as only a reader sees it.
+/// The content of a file, read through a new reader.
 pub fn content(objects: &MemoryObjset, object: u64) -> Vec<u8> {
     let snapshot = objects.snapshot();
     let fs = Filesystem::open(&snapshot).unwrap();

@@ -1,6 +1,6 @@
-//! Changing a fat ZAP: `module/zfs/zap_fat.c`.
+//! Changing a fat ZAP, as `module/zfs/zap_fat.c` does.
 //!
-//! Changes are made to copies of the blocks, and written when all have been made.
+//! Changes are made to copies of the blocks. The copies are written after the last change.
 
 use super::leaf::{self, Found, Leaf, Named, Stored};
 use super::{DEFAULT_BLOCK_SHIFT, EditEntry, Refused};
@@ -15,23 +15,24 @@ use crate::zap::fat::{
 use crate::zap::hash::{Hashing, Wanted};
 use std::collections::BTreeMap;
 
-/// `zt_nextblk`: where the table twice as large is being filled; 0 where none is.
+/// `zt_nextblk`: first block of the next pointer table, which is twice as large and is being filled; 0 if there is
+/// none.
 const OFF_NEXT_BLOCK: usize = 40;
 /// `zt_blks_copied`.
 const OFF_COPIED: usize = 48;
 /// `zap_num_leafs`.
 const OFF_LEAVES: usize = 64;
-/// `ZAP_LEAF_LOW_WATER`: with fewer chunks free, the pointer table begins to grow.
+/// `ZAP_LEAF_LOW_WATER`: with fewer free chunks than this, the pointer table begins to grow.
 const LOW_WATER: u16 = 20;
-/// A pointer table this large (as a shift) is refused unless the leaves are many: only names chosen for their hashes
-/// lead to it. 2^21 pointers are 16 MiB.
+/// The pointer table may always grow to this size (as a shift; 2^21 pointers are 16 MiB). A larger table is allowed
+/// only with many leaves, because otherwise only names chosen for their hashes lead to it.
 const TABLE_SHIFT_FREE: u32 = 21;
-/// Pointers, as a shift, that a leaf may have in a larger table.
+/// Number of pointers for each leaf, as a shift, that a larger table may have.
 const TABLE_SHIFT_PER_LEAF: u32 = 8;
 
 struct Block {
     data: Vec<u8>,
-    /// Bytes changed.
+    /// The range of bytes that was changed.
     dirty: Option<(usize, usize)>,
 }
 
@@ -40,21 +41,21 @@ pub(super) struct Fat {
     object: u64,
     block_shift: u32,
     pub(super) hashing: Hashing,
-    /// Block 0, then whatever was needed.
+    /// Block 0, and the other blocks that were loaded.
     blocks: BTreeMap<u64, Block>,
     /// Blocks that were freed: the old pointer table.
     freed: Vec<(u64, u64)>,
 }
 
 impl Fat {
-    /// `header` and `hashing` have passed the checks of reading.
+    /// `header` and `hashing` have passed the checks of the reader.
     pub(super) fn new(object: u64, header: Vec<u8>, hashing: Hashing) -> Self {
         let block_shift = header.len().trailing_zeros();
         let blocks = BTreeMap::from([(0, Block { data: header, dirty: None })]);
         Self { object, block_shift, hashing, blocks, freed: Vec::new() }
     }
 
-    /// An empty one: `fzap_upgrade`.
+    /// An empty fat ZAP: `fzap_upgrade`.
     pub(super) fn empty(object: u64, hashing: Hashing) -> Self {
         let size = 1 << DEFAULT_BLOCK_SHIFT;
         let mut header = vec![0; size];
@@ -111,7 +112,7 @@ impl Fat {
         !self.hashing.norm.is_none()
     }
 
-    /// Bytes that writing all changes takes, at most.
+    /// Upper bound of the bytes that writing all changes needs.
     pub(super) fn room(&self) -> u64 {
         (self.blocks.values().filter(|block| block.dirty.is_some()).count() as u64) << self.block_shift
     }
@@ -132,7 +133,7 @@ impl Fat {
         Ok(())
     }
 
-    /// `zap_allocate_blocks`: blocks that are written whole.
+    /// `zap_allocate_blocks`: allocates blocks that are written in full.
     fn allocate(&mut self, count: u64) -> Result<u64, ZplError> {
         let first = self.word(OFF_FREE_BLOCK);
         let past = first.checked_add(count).filter(|past| *past < 1 << (63 - self.block_shift));
@@ -147,7 +148,7 @@ impl Fat {
         self.blocks.insert(number, Block { data, dirty: Some((0, len)) });
     }
 
-    /// Block and byte of pointer `index` of the table that begins in block `table`.
+    /// Block number, and offset in the block, of pointer `index` of the table that begins in block `table`.
     fn pointer_at(&self, table: u64, index: u64) -> Result<(u64, usize), ZplError> {
         let shift = self.block_shift - 3;
         let block = table.checked_add(index >> shift);
@@ -170,7 +171,7 @@ impl Fat {
         Ok(number)
     }
 
-    /// `zap_set_idx_to_blk`; also in the larger table that is being filled.
+    /// `zap_set_idx_to_blk`; also sets the pointers in the larger table that is being filled.
     fn set_leaf_number<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -196,15 +197,15 @@ impl Fat {
         Ok(())
     }
 
-    /// Largest the pointer table may become.
+    /// Largest shift that the pointer table may reach.
     fn shift_max(&self) -> u32 {
         let leaves = self.word(OFF_LEAVES).max(1).ilog2();
         let sensible = TABLE_SHIFT_FREE.max(leaves + TABLE_SHIFT_PER_LEAF);
-        // As in ZFS: two bits of the hash are kept back.
+        // Two bits of the hash are kept in reserve, as in ZFS.
         sensible.min(self.hashing.hash_bits() - 2)
     }
 
-    /// One step of growing the pointer table: `zap_grow_ptrtbl`.
+    /// Does one step of growing the pointer table: `zap_grow_ptrtbl`.
     fn grow_table<O: Objects + ?Sized>(&mut self, objects: &O) -> Result<Result<(), Refused>, ZplError> {
         if self.shift() >= self.shift_max() {
             return Ok(Err(Refused::Full));
@@ -232,7 +233,7 @@ impl Fat {
         }
     }
 
-    /// Copies one more block of the table into that twice as large: `zap_table_grow`.
+    /// Copies one more block of the table into the table that is twice as large: `zap_table_grow`.
     fn grow_external<O: Objects + ?Sized>(&mut self, objects: &O) -> Result<(), ZplError> {
         let (table, count) = (self.word(OFF_TABLE_BLOCK), self.word(OFF_TABLE_BLOCKS));
         let copied = self.word(OFF_COPIED);
@@ -276,7 +277,7 @@ impl Fat {
         Ok(())
     }
 
-    /// The number of the leaf for `hash`, which is loaded and checked to be the one: `zap_deref_leaf`.
+    /// Loads the leaf for `hash`, checks its prefix, and returns its block number: `zap_deref_leaf`.
     fn deref<O: Objects + ?Sized>(&mut self, objects: &O, hash: u64) -> Result<u64, ZplError> {
         let shift = self.shift();
         let number = self.leaf_number(objects, top_bits(hash, shift))?;
@@ -291,7 +292,7 @@ impl Fat {
         Ok(number)
     }
 
-    /// A leaf to look at.
+    /// A leaf for reading.
     fn leaf(&mut self, number: u64) -> Result<Leaf<'_>, ZplError> {
         match self.blocks.get_mut(&number) {
             Some(block) => Leaf::new(self.object, number, &mut block.data),
@@ -299,7 +300,7 @@ impl Fat {
         }
     }
 
-    /// A leaf to change.
+    /// A leaf for changing. Its whole block counts as changed.
     fn leaf_mut(&mut self, number: u64) -> Result<Leaf<'_>, ZplError> {
         if let Some(block) = self.blocks.get_mut(&number) {
             block.touch(0, block.data.len());
@@ -307,7 +308,7 @@ impl Fat {
         self.leaf(number)
     }
 
-    /// Makes two leaves of one: `zap_expand_leaf`.
+    /// Splits a leaf into two: `zap_expand_leaf`.
     fn expand<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -342,19 +343,20 @@ impl Fat {
         Ok(Ok(()))
     }
 
-    /// Grows the table a step where that is under way or will soon be needed: `zap_put_leaf_maybe_grow_ptrtbl`.
+    /// Grows the table by one step if it is already growing or will soon be too small:
+    /// `zap_put_leaf_maybe_grow_ptrtbl`.
     fn maybe_grow<O: Objects + ?Sized>(&mut self, objects: &O, number: u64) -> Result<(), ZplError> {
         let shift = self.shift();
         let leaf = self.leaf(number)?;
         let full = leaf.prefix_len() == shift && leaf.free() < LOW_WATER;
         if full || self.word(OFF_NEXT_BLOCK) != 0 {
-            // Nothing is lost when it cannot: the leaf is not full yet.
+            // A refusal is harmless here, because the leaf is not full yet.
             let _ = self.grow_table(objects)?;
         }
         Ok(())
     }
 
-    /// The entry's name as stored and, if it is one 64-bit integer, its value.
+    /// The entry's name as stored, and its value if that is one 64-bit integer.
     pub(super) fn lookup<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -375,7 +377,7 @@ impl Fat {
         Ok(bits > leaf.prefix_len() && leaf.chunks_of(hash, bits)? + needed <= chunks)
     }
 
-    /// Adds an entry that is not there yet.
+    /// Adds an entry that does not exist yet.
     pub(super) fn add<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -394,7 +396,7 @@ impl Fat {
         Ok(added)
     }
 
-    /// Does something to the leaf for `hash`, splitting leaves until it fits.
+    /// Calls `change` with the leaf for `hash`, and splits leaves until the change fits.
     fn until_fits<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -413,7 +415,7 @@ impl Fat {
         }
     }
 
-    /// Replaces the value of an entry that is there.
+    /// Replaces the value of an existing entry.
     pub(super) fn update<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -431,7 +433,7 @@ impl Fat {
         })
     }
 
-    /// Removes an entry; whether it was there.
+    /// Removes an entry. Returns whether it existed.
     pub(super) fn remove<O: Objects + ?Sized>(
         &mut self,
         objects: &O,
@@ -445,7 +447,7 @@ impl Fat {
         Ok(true)
     }
 
-    /// Writes what was changed.
+    /// Writes the changes.
     pub(super) fn write<O: ObjectsMut>(&self, objects: &O, tx: &O::Tx<'_>) -> Result<(), ZplError> {
         let failed = |source| ZplError::Source { object: self.object, source };
         for (first, count) in &self.freed {

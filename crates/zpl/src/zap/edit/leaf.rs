@@ -1,6 +1,7 @@
-//! Changing a leaf block of a fat ZAP: `module/zfs/zap_leaf.c`.
+//! Changing a leaf block of a fat ZAP, as `module/zfs/zap_leaf.c` does.
 //!
-//! Leaves may come from anywhere, so every chunk number is checked before it is followed and every chain is bounded.
+//! Leaves may come from untrusted sources. So every chunk number is checked before it is followed, and every chain has
+//! a limit.
 
 use super::EditEntry;
 use crate::bytes::{Endian, put_u16, put_u32, put_u64};
@@ -23,10 +24,10 @@ const OFF_ENTRIES: usize = 30;
 const OFF_FREE_LIST: usize = 34;
 /// `lh_flags`.
 const OFF_FLAGS: usize = 36;
-/// `ZLF_ENTRIES_CDSORTED`: entries of a chain come by rising differentiator.
+/// `ZLF_ENTRIES_CDSORTED`: the entries of a chain are sorted by ascending differentiator.
 const FLAG_CD_SORTED: u8 = 1;
 
-/// Where the fields of an entry chunk lie.
+/// Offsets of the fields of an entry chunk.
 const ENTRY_NEXT: usize = 2;
 const ENTRY_NAME_CHUNK: usize = 4;
 const ENTRY_NAME_LEN: usize = 6;
@@ -34,10 +35,10 @@ const ENTRY_VALUE_CHUNK: usize = 8;
 const ENTRY_VALUE_LEN: usize = 10;
 const ENTRY_CD: usize = 12;
 const ENTRY_HASH: usize = 16;
-/// Where an array or free chunk names the next.
+/// Offset, in an array chunk or free chunk, of the number of the next chunk.
 const NEXT: usize = 1 + ARRAY_LEN;
 
-/// A value as leaves store it: big-endian integers of one size.
+/// A value as leaves store it: big-endian integers, all of one size.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) integer_size: u8,
@@ -46,7 +47,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// `None` where the value is larger than `ZAP_MAXVALUELEN` or of an impossible integer size.
+    /// `None` if the value is larger than `ZAP_MAXVALUELEN` or its integer size is invalid.
     pub(super) fn new(value: &Value) -> Option<Self> {
         let integer_size = match value {
             Value::One(_) => 8,
@@ -62,24 +63,24 @@ impl Stored {
     }
 }
 
-/// A name to be put into a leaf.
+/// A name to be stored in a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Named<'n> {
     pub(super) name: &'n [u8],
     pub(super) hash: u64,
-    /// Differentiator; `None` takes the lowest that is free.
+    /// Differentiator, or `None` for the lowest free one.
     pub(super) cd: Option<u32>,
 }
 
 /// An entry found in a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// Byte at which the number of its chunk stands.
+    /// Offset of the link that holds the number of the entry's chunk.
     link: usize,
     chunk: u16,
 }
 
-/// Whether there was room.
+/// Whether the change fitted into the leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
     Done,
@@ -107,7 +108,7 @@ pub(super) struct Leaf<'b> {
     chunks: u16,
 }
 
-/// Chunks that `len` bytes take: `ZAP_LEAF_ARRAY_NCHUNKS`.
+/// Number of chunks that `len` bytes take: `ZAP_LEAF_ARRAY_NCHUNKS`.
 pub(super) fn array_chunks(len: usize) -> usize {
     len.div_ceil(ARRAY_LEN)
 }
@@ -117,12 +118,12 @@ fn geometry(block_len: usize) -> (usize, u16) {
     (hash_len, ((block_len - 2 * hash_len) / CHUNK_LEN).saturating_sub(2) as u16)
 }
 
-/// Chunks in a leaf of `block_len` bytes.
+/// Number of chunks in a leaf of `block_len` bytes.
 pub(super) fn chunks_in(block_len: usize) -> usize {
     usize::from(geometry(block_len).1)
 }
 
-/// Makes an empty leaf of `block`: `zap_leaf_init`.
+/// Initialises `block` as an empty leaf: `zap_leaf_init`.
 pub(super) fn init(block: &mut [u8], sorted: bool) {
     let (hash_len, chunks) = geometry(block.len());
     block[..HEADER_LEN].fill(0);
@@ -141,7 +142,7 @@ pub(super) fn init(block: &mut [u8], sorted: bool) {
 }
 
 impl<'b> Leaf<'b> {
-    /// `block` has a power of two of bytes, at least 512.
+    /// The length of `block` is a power of two, at least 512.
     pub(super) fn new(object: u64, number: u64, block: &'b mut [u8]) -> Result<Self, ZplError> {
         let (kind, magic) = (Endian::Little.u64(block, 0), Endian::Little.u32(block, OFF_MAGIC));
         if kind != Some(ZBT_LEAF) || magic != Some(MAGIC) {
@@ -170,7 +171,7 @@ impl<'b> Leaf<'b> {
         u32::from(self.short(OFF_PREFIX_LEN))
     }
 
-    /// Free chunks.
+    /// Number of free chunks.
     pub(super) fn free(&self) -> u16 {
         self.short(OFF_FREE)
     }
@@ -200,13 +201,13 @@ impl<'b> Leaf<'b> {
         })
     }
 
-    /// Byte of the hash table that holds the head of the chain for `hash`: `LEAF_HASH_ENTPTR`.
+    /// Offset of the hash table entry that holds the head of the chain for `hash`: `LEAF_HASH_ENTPTR`.
     fn bucket(&self, hash: u64) -> usize {
         let below_prefix = hash.checked_shl(self.prefix_len()).unwrap_or(0);
         HEADER_LEN + 2 * top_bits(below_prefix, self.hash_len.trailing_zeros()) as usize
     }
 
-    /// Calls `visit` for each entry of a chain, with the byte that links to it, until it returns `true`.
+    /// Calls `visit` for each entry of a chain, with the offset of the link to it, until `visit` returns `true`.
     fn walk(
         &self,
         hash: u64,
@@ -247,7 +248,7 @@ impl<'b> Leaf<'b> {
         Ok(name)
     }
 
-    /// The entry that `wanted` names; of several, the one with the lowest differentiator.
+    /// The entry that matches `wanted`. If several match, the one with the lowest differentiator.
     pub(super) fn lookup(&self, wanted: &Wanted<'_>) -> Result<Option<Found>, ZplError> {
         let mut best: Option<(u32, Found)> = None;
         self.walk(wanted.hash, |link, chunk, raw| {
@@ -283,7 +284,7 @@ impl<'b> Leaf<'b> {
     fn free_chunk(&mut self, chunk: u16, kind: u8) -> Result<(), ZplError> {
         let at = self.chunk_at(chunk, kind)?;
         let head = self.short(OFF_FREE_LIST);
-        // Zeros compress.
+        // Zeros compress well.
         self.block[at..at + CHUNK_LEN].fill(0);
         self.block[at] = CHUNK_FREE;
         put_u16(self.block, at + NEXT, head);
@@ -293,7 +294,7 @@ impl<'b> Leaf<'b> {
         Ok(())
     }
 
-    /// Frees the chunks of an array so that they come out of the free list in their order.
+    /// Frees the chunks of an array. The free list returns them later in their original order.
     fn free_array(&mut self, first: u16) -> Result<(), ZplError> {
         let mut chain = Vec::new();
         let mut chunk = first;
@@ -327,7 +328,7 @@ impl<'b> Leaf<'b> {
         Ok(first)
     }
 
-    /// The lowest differentiator that no entry of `hash` has.
+    /// The lowest differentiator that no entry with `hash` uses.
     fn unused_cd(&self, hash: u64) -> Result<u32, ZplError> {
         let mut used = Vec::new();
         self.walk(hash, |_, _, raw| {
@@ -341,7 +342,7 @@ impl<'b> Leaf<'b> {
         Ok((0u32..).zip(&used).take_while(|(wanted, used)| wanted == *used).count() as u32)
     }
 
-    /// Adds an entry, which must not be there yet: `zap_entry_create`.
+    /// Adds an entry that must not exist yet: `zap_entry_create`.
     pub(super) fn add(&mut self, named: Named<'_>, value: &Stored) -> Result<Fit, ZplError> {
         let needed = 1 + array_chunks(named.name.len() + 1) + array_chunks(value.bytes.len());
         if usize::from(self.free()) < needed {
@@ -370,7 +371,7 @@ impl<'b> Leaf<'b> {
         put_u16(self.block, OFF_ENTRIES, entries.clamp(0, i32::from(u16::MAX)) as u16);
     }
 
-    /// Puts an entry into the chain for its hash, by its differentiator: `zap_leaf_rehash_entry`.
+    /// Inserts an entry into the chain for its hash, sorted by differentiator: `zap_leaf_rehash_entry`.
     fn link(&mut self, chunk: u16) -> Result<(), ZplError> {
         let entry = self.raw(chunk)?;
         let mut place = self.bucket(entry.hash);
@@ -416,7 +417,7 @@ impl<'b> Leaf<'b> {
         Ok(())
     }
 
-    /// Chunks taken by the entries whose hash begins with the same `bits` bits as `hash`.
+    /// Number of chunks used by entries whose hash begins with the same `bits` bits as `hash`.
     pub(super) fn chunks_of(&self, hash: u64, bits: u32) -> Result<usize, ZplError> {
         let mut total = 0;
         for chunk in 0..self.chunks {
@@ -433,7 +434,7 @@ impl<'b> Leaf<'b> {
         Ok(total)
     }
 
-    /// Moves the entries whose hash goes on with a 1 after the prefix to `sibling`, an empty leaf: `zap_leaf_split`.
+    /// Moves the entries whose hash has a 1 after the prefix to `sibling`, an empty leaf: `zap_leaf_split`.
     pub(super) fn split(&mut self, sibling: &mut Leaf<'_>, sorted: bool) -> Result<(), ZplError> {
         let bits = self.prefix_len() + 1;
         if bits > 64 {

@@ -1,4 +1,4 @@
-//! Changing a micro ZAP: `module/zfs/zap_micro.c`.
+//! Changing a micro ZAP, as `module/zfs/zap_micro.c` does.
 
 use super::leaf::{Named, Stored};
 use super::{BLOCK_STEP, EditEntry, MICRO_MAX, Refused, fat};
@@ -13,9 +13,9 @@ use crate::zap::{Cursor, Entry, Key, Value};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// `MZAP_NAME_LEN`, the NUL included.
+/// `MZAP_NAME_LEN`, including the NUL.
 const NAME_LEN: usize = SLOT_LEN - SLOT_NAME;
-/// Most chunks that an entry takes in a leaf: `MZAP_ENT_CHUNKS`.
+/// Largest number of chunks that an entry takes in a leaf: `MZAP_ENT_CHUNKS`.
 const ENTRY_CHUNKS: usize = 1 + NAME_LEN.div_ceil(ARRAY_LEN) + 1;
 
 /// A micro ZAP being changed.
@@ -26,9 +26,9 @@ pub(super) struct Micro {
     /// Length of the block as stored.
     stored_len: usize,
     dirty: Option<(usize, usize)>,
-    /// Hash, differentiator and offset of each entry, made when it is first worth it (`mzap_ent_t`).
+    /// Hash, differentiator and offset of each entry (`mzap_ent_t`). Built when it is first useful.
     index: Option<BTreeSet<(u64, u32, usize)>>,
-    /// All slots before this offset are taken.
+    /// All slots before this offset are in use.
     free_from: usize,
 }
 
@@ -41,7 +41,7 @@ impl Micro {
         micro
     }
 
-    /// The first bytes of an empty one.
+    /// The first bytes of an empty micro ZAP.
     pub(super) fn header(hashing: &Hashing) -> Vec<u8> {
         let mut header = vec![0; SLOT_LEN];
         put_u64(&mut header, 0, ZBT_MICRO);
@@ -50,13 +50,13 @@ impl Micro {
         header
     }
 
-    /// Where each slot begins, and the name in it with the NULs behind it; all NULs where the slot is free.
+    /// The offset of each slot, and the name in it padded with NULs. A free slot has only NULs.
     fn names(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let slots = self.block.chunks_exact(SLOT_LEN).enumerate().skip(1);
         slots.map(|(index, slot)| (index * SLOT_LEN, &slot[SLOT_NAME..]))
     }
 
-    /// As [`Micro::names`], without the NULs and the free slots.
+    /// Like [`Micro::names`], without the padding and without free slots.
     fn entries_in_use(&self) -> impl Iterator<Item = (usize, &[u8])> {
         self.names().filter(|(_, name)| name[0] != 0).map(|(at, name)| (at, trimmed(name)))
     }
@@ -77,7 +77,7 @@ impl Micro {
         if self.dirty.is_some() { self.block.len() as u64 } else { 0 }
     }
 
-    /// Makes the index, which pays where more than one name is looked for.
+    /// Builds the index. It pays if more than one name is looked up.
     pub(super) fn index(&mut self) -> &mut BTreeSet<(u64, u32, usize)> {
         let index = self.index.take().unwrap_or_else(|| {
             let entries = self.entries_in_use();
@@ -100,7 +100,7 @@ impl Micro {
         }
     }
 
-    /// As [`Micro::lookup`], with the place in the order of entries.
+    /// Like [`Micro::lookup`], with the entry's place in the order of entries.
     pub(super) fn entry(&self, wanted: &Wanted<'_>) -> Option<Entry> {
         let at = self.find(wanted)?;
         let name = trimmed(&self.block[at + SLOT_NAME..at + SLOT_LEN]).to_vec();
@@ -108,7 +108,7 @@ impl Micro {
         Some(Entry { key: Key::Name(name), value: Value::One(self.value(at)), at: place })
     }
 
-    /// Bytes that it takes in memory, more or less.
+    /// Approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         size_of::<Self>() + self.block.capacity() + self.index.as_ref().map_or(0, BTreeSet::len) * 32
     }
@@ -126,14 +126,14 @@ impl Micro {
         });
     }
 
-    /// Differentiators of the entries with this hash, ascending.
+    /// Differentiators of the entries with this hash, in ascending order.
     fn cds(&mut self, hash: u64) -> Vec<u32> {
         let mut cds: Vec<u32> = self.index().range(of_hash(hash)).map(|(_, cd, _)| *cd).collect();
         cds.dedup();
         cds
     }
 
-    /// Where the first free slot begins.
+    /// The offset of the first free slot.
     fn free_slot(&mut self) -> Option<usize> {
         let slots = self.names().skip(self.free_from / SLOT_LEN - 1);
         let free = slots.filter(|(_, name)| name[0] == 0).map(|(at, _)| at).next();
@@ -141,13 +141,13 @@ impl Micro {
         free
     }
 
-    /// Adds an entry that is not there yet; [`Refused::TooSmall`] where only a fat ZAP can take it.
+    /// Adds an entry that does not exist yet. Returns [`Refused::TooSmall`] if only a fat ZAP can hold it.
     pub(super) fn add(&mut self, name: &[u8], hash: u64, value: u64) -> Result<(), Refused> {
         if name.len() >= NAME_LEN {
             return Err(Refused::TooSmall);
         }
         let cds = self.cds(hash);
-        // Too many of one hash could not be moved to a leaf later (`mze_canfit_fzap_leaf`).
+        // Too many entries with one hash would not fit in a leaf after an upgrade (`mze_canfit_fzap_leaf`).
         if super::leaf::chunks_in(1 << super::DEFAULT_BLOCK_SHIFT) <= (cds.len() + 1) * ENTRY_CHUNKS {
             return Err(Refused::TooSmall);
         }
@@ -191,7 +191,7 @@ impl Micro {
         true
     }
 
-    /// The same entries, with their differentiators, as a fat ZAP: `mzap_upgrade`.
+    /// Converts the ZAP to a fat ZAP with the same entries and differentiators: `mzap_upgrade`.
     pub(super) fn upgrade<O: Objects + ?Sized>(
         &self,
         objects: &O,
@@ -228,12 +228,12 @@ impl Micro {
     }
 }
 
-/// All entries of the index with this hash.
+/// The range of all index entries with this hash.
 fn of_hash(hash: u64) -> RangeInclusive<(u64, u32, usize)> {
     (hash, 0, 0)..=(hash, u32::MAX, usize::MAX)
 }
 
-/// A name without the NULs behind it.
+/// A name without its padding.
 fn trimmed(name: &[u8]) -> &[u8] {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     &name[..end]

@@ -1,7 +1,7 @@
-//! Changing ZAPs: `module/zfs/zap.c` and what it calls.
+//! Changing ZAPs, as `module/zfs/zap.c` and the functions it calls do.
 //!
-//! A [`ZapEdit`] collects changes in memory, where everything that can go wrong goes wrong; [`ZapEdit::write`] then only
-//! writes. So a transaction begins when it is sure that the ZAP takes the entry.
+//! A [`ZapEdit`] collects changes in memory. All checks happen there, and [`ZapEdit::write`] then only writes. So a
+//! transaction begins only when it is certain that the ZAP can take the entry.
 
 mod fat;
 mod leaf;
@@ -23,15 +23,15 @@ const VALUE_MAX: usize = 8192;
 pub(crate) const NAME_MAX: usize = 255;
 /// `fzap_default_block_shift`.
 const DEFAULT_BLOCK_SHIFT: u32 = 14;
-/// By how much a micro ZAP grows: `SPA_MINBLOCKSIZE`.
+/// Number of bytes by which a micro ZAP grows: `SPA_MINBLOCKSIZE`.
 const BLOCK_STEP: usize = 512;
-/// Largest a micro ZAP grows: `zap_micro_max_size`.
+/// Largest size of a micro ZAP: `zap_micro_max_size`.
 const MICRO_MAX: usize = 128 << 10;
 
-/// Why an entry was not taken.
+/// Why an entry was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
-    /// A micro ZAP cannot hold it, a fat one may.
+    /// A micro ZAP cannot hold the entry, but a fat one might.
     TooSmall,
     /// Too many names with nearly the same hash.
     Full,
@@ -45,7 +45,7 @@ enum Changed {
     Micro(micro::Micro),
     Fat {
         fat: fat::Fat,
-        /// It was a micro ZAP.
+        /// The ZAP was a micro ZAP before the changes.
         upgraded: bool,
     },
 }
@@ -57,15 +57,16 @@ pub struct ZapEdit<'o, O: Objects + ?Sized> {
     changed: Changed,
 }
 
-/// A micro ZAP that stays in memory between changes, with an index of its names. Whoever keeps it forgets it when its
-/// object is changed by other means.
+/// A micro ZAP that is kept in memory between changes, with an index of its names. If the object is changed in any
+/// other way, the holder must drop it.
 pub struct KeptZap {
     object: u64,
     micro: micro::Micro,
 }
 
 impl KeptZap {
-    /// Keeps a micro ZAP that was read; `None` for others, and where the other byte order forbids changes.
+    /// Keeps a micro ZAP that was read. `None` for a fat ZAP, and for one in big-endian byte order, which cannot be
+    /// changed.
     pub fn new<O: Objects + ?Sized>(zap: Zap<'_, O>) -> Option<Self> {
         let (object, hashing) = (zap.object, *zap.hashing());
         match zap.form {
@@ -81,19 +82,19 @@ impl KeptZap {
         self.object
     }
 
-    /// Bytes that it takes in memory, more or less.
+    /// Approximate size in memory, in bytes.
     pub fn weight(&self) -> usize {
         self.micro.weight()
     }
 
-    /// As [`Zap::lookup`].
+    /// Like [`Zap::lookup`].
     pub fn lookup(&mut self, name: &[u8], matching: Matching) -> Option<Entry> {
         self.micro.index();
         self.micro.entry(&Wanted::new(&self.micro.hashing, name, matching))
     }
 }
 
-/// An entry as [`ZapEdit::lookup`] finds it.
+/// An entry returned by [`ZapEdit::lookup`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditEntry {
     /// Its name as stored.
@@ -106,8 +107,8 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
     /// Reads the ZAP `object`.
     ///
     /// # Errors
-    /// When it cannot be read or is no ZAP; [`ZplError::Unsupported`] for one with keys of integers or of the other
-    /// byte order.
+    /// If it cannot be read or is no ZAP. [`ZplError::Unsupported`] if its keys are integers or its byte order is
+    /// big-endian.
     pub fn open(objects: &'o O, object: u64) -> Result<Self, ZplError> {
         let zap = Zap::open(objects, object)?;
         let hashing = *zap.hashing();
@@ -131,12 +132,12 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         Ok(Self { objects, object, changed })
     }
 
-    /// Goes on with one that was kept.
+    /// Continues with a ZAP that was kept in memory.
     pub fn resume(objects: &'o O, kept: KeptZap) -> Self {
         Self { objects, object: kept.object, changed: Changed::Micro(kept.micro) }
     }
 
-    /// Keeps a micro ZAP for the next change.
+    /// Keeps a micro ZAP in memory for the next change. `None` for a fat ZAP.
     pub fn into_kept(self) -> Option<KeptZap> {
         match self.changed {
             Changed::Micro(micro) => Some(KeptZap { object: self.object, micro }),
@@ -164,7 +165,7 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         }
     }
 
-    /// Bytes of blocks that [`ZapEdit::write`] writes.
+    /// Number of bytes in the blocks that [`ZapEdit::write`] writes.
     pub fn room(&self) -> u64 {
         match &self.changed {
             Changed::Micro(micro) => micro.room(),
@@ -175,7 +176,7 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
     /// Finds the entry called `name`.
     ///
     /// # Errors
-    /// When a block cannot be read or contradicts itself.
+    /// If a block cannot be read or is inconsistent.
     pub fn lookup(&mut self, name: &[u8], matching: Matching) -> Result<Option<EditEntry>, ZplError> {
         let hashing = self.hashing();
         let wanted = Wanted::new(&hashing, name, matching);
@@ -185,7 +186,7 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         }
     }
 
-    /// The name is none that a ZAP can hold.
+    /// Checks that a ZAP can hold the name.
     fn check_name(&self, name: &[u8]) -> Result<(), ZplError> {
         if name.len() > NAME_MAX {
             return Err(ZplError::NameTooLong { len: name.len() });
@@ -193,7 +194,7 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         if name.is_empty() || name.contains(&0) {
             return Err(ZplError::InvalidName { name: name.to_vec() });
         }
-        // ZFS normalises names into a buffer of the same size, and does not find what does not fit.
+        // ZFS normalises names into a buffer of this size. It does not find a name that does not fit in it.
         let norm = self.hashing().norm;
         for norm in [norm, norm.without_case_folding()] {
             let len = norm.apply(name).len();
@@ -219,8 +220,8 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`ZplError::Exists`] where there is an entry of exactly this name, [`ZplError::NameTooLong`],
-    /// [`ZplError::InvalidName`], [`ZplError::ZapFull`]; when a block cannot be read.
+    /// [`ZplError::Exists`] if there is an entry with exactly this name, [`ZplError::NameTooLong`],
+    /// [`ZplError::InvalidName`], [`ZplError::ZapFull`], or if a block cannot be read.
     pub fn add(&mut self, name: &[u8], value: &Value) -> Result<(), ZplError> {
         self.check_name(name)?;
         if self.lookup(name, Matching::Exact)?.is_some() {
@@ -253,10 +254,10 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         })
     }
 
-    /// Replaces the value of the entry of exactly this name, or adds it.
+    /// Replaces the value of the entry with exactly this name, or adds the entry.
     ///
     /// # Errors
-    /// As [`ZapEdit::add`].
+    /// Like [`ZapEdit::add`].
     pub fn update(&mut self, name: &[u8], value: &Value) -> Result<(), ZplError> {
         if self.lookup(name, Matching::Exact)?.is_none() {
             return self.add(name, value);
@@ -280,10 +281,10 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
         updated.map_err(|_| self.full())
     }
 
-    /// Removes the entry of exactly this name; whether it was there.
+    /// Removes the entry with exactly this name. Returns whether it existed.
     ///
     /// # Errors
-    /// When a block cannot be read or contradicts itself.
+    /// If a block cannot be read or is inconsistent.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool, ZplError> {
         let hashing = self.hashing();
         let wanted = Wanted::new(&hashing, name, Matching::Exact);
@@ -295,10 +296,10 @@ impl<'o, O: Objects + ?Sized> ZapEdit<'o, O> {
 }
 
 impl<O: ObjectsMut> ZapEdit<'_, O> {
-    /// Writes what was changed.
+    /// Writes the changes.
     ///
     /// # Errors
-    /// When the layer below fails.
+    /// If the layer below fails.
     pub fn write(&mut self, tx: &O::Tx<'_>) -> Result<(), ZplError> {
         match &mut self.changed {
             Changed::Micro(micro) => micro.write(self.objects, tx, self.object),
@@ -313,7 +314,7 @@ impl<O: ObjectsMut> ZapEdit<'_, O> {
     }
 }
 
-/// What a new ZAP is to be.
+/// The parameters of a new ZAP.
 #[derive(Debug, Clone)]
 pub struct NewZap {
     /// `DMU_OT_*` of its object.
@@ -322,11 +323,11 @@ pub struct NewZap {
     pub bonus_type: u8,
     /// The bonus buffer.
     pub bonus: Vec<u8>,
-    /// 512-byte slots of its dnode.
+    /// `DMU_OT_*` of its bonus buffer, or 0 for none.
     pub slots: u8,
-    /// What is done to names before they are hashed and compared.
+    /// Normalisation applied to names before they are hashed and compared.
     pub norm: NormFlags,
-    /// Stirred into the hash of every name, so that nobody can choose names that collide: random.
+    /// Random start value of the hash of every name, so that nobody can choose names that collide.
     pub salt: u64,
 }
 
@@ -337,7 +338,7 @@ impl NewZap {
     }
 
     fn object(self) -> (NewObject, Vec<u8>) {
-        // As in ZFS, never 0.
+        // ZFS never uses the salt 0 either.
         let hashing = Hashing { salt: self.salt | 1, flags: 0, norm: self.norm };
         let new = NewObject {
             object_type: self.object_type,
@@ -349,10 +350,10 @@ impl NewZap {
         (new, micro::Micro::header(&hashing))
     }
 
-    /// Creates an empty micro ZAP and gives its number.
+    /// Creates an empty micro ZAP and returns its object number.
     ///
     /// # Errors
-    /// When the layer below fails.
+    /// If the layer below fails.
     pub fn create<O: ObjectsMut>(self, objects: &O, tx: &O::Tx<'_>) -> Result<u64, ZplError> {
         let (new, header) = self.object();
         let object = objects.create(tx, new).map_err(ZplError::source(0))?;
@@ -360,10 +361,10 @@ impl NewZap {
         Ok(object)
     }
 
-    /// As [`NewZap::create`], under a number that is free.
+    /// Like [`NewZap::create`], with a given object number, which must be free.
     ///
     /// # Errors
-    /// When the layer below fails.
+    /// If the layer below fails.
     pub fn create_at<O: ObjectsMut>(self, objects: &O, tx: &O::Tx<'_>, object: u64) -> Result<(), ZplError> {
         let (new, header) = self.object();
         objects.create_at(tx, object, new).map_err(ZplError::source(object))?;

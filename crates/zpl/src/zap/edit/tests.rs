@@ -1,4 +1,5 @@
-//! ZAPs written here, read back by the reader and by a checker of every pointer, chain and counter.
+//! Tests of changing ZAPs. Results are read back by the reader and verified by a checker of all pointers, chains and
+//! counters.
 
 use super::*;
 use crate::bytes::Endian;
@@ -44,7 +45,7 @@ fn contents(objects: &MemoryObjset, zap: u64) -> BTreeMap<Vec<u8>, u64> {
     all
 }
 
-/// Checks everything that ZFS asserts of a fat ZAP.
+/// Checks all invariants that ZFS asserts of a fat ZAP.
 fn check_fat(objects: &MemoryObjset, zap: u64) {
     let snapshot = objects.snapshot();
     let object = &snapshot.objects[&zap];
@@ -95,7 +96,7 @@ fn check_fat(objects: &MemoryObjset, zap: u64) {
     assert!(object.blocks.keys().all(|number| *number < free_block));
 }
 
-/// Every chunk is in exactly one chain; returns the number of entries.
+/// Checks that every chunk is in exactly one chain, and returns the number of entries.
 fn check_leaf(leaf: &[u8]) -> u64 {
     let short = |at| Endian::Little.u16(leaf, at).unwrap();
     let hash_len = leaf.len() / 32;
@@ -234,14 +235,14 @@ fn names_must_fit_when_normalized_too() {
     let zap = new_zap(&objects, NormFlags::NFD);
     let name = |count: usize| "\u{e9}".repeat(count).into_bytes();
     change(&objects, zap, |edit| edit.add(&name(85), &Value::One(1))).unwrap();
-    // 172 bytes, but 258 when decomposed.
+    // The name has 172 bytes, but 258 when decomposed.
     let refused = change(&objects, zap, |edit| edit.add(&name(86), &Value::One(1)));
     assert!(matches!(refused, Err(ZplError::NameTooLong { len: 258 })));
     let composing = new_zap(&objects, NormFlags::NFC);
     change(&objects, composing, |edit| edit.add(&name(127), &Value::One(1))).unwrap();
 }
 
-/// Names of all lengths and bytes, the more the longer, spread by a counter.
+/// Names of all lengths and byte values, derived from a counter.
 fn odd_name(n: u64) -> Vec<u8> {
     let len = 1 + (n * 37 % 255) as usize;
     let mut state = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -294,7 +295,7 @@ fn a_hundred_thousand_names() {
 fn too_many_names_of_one_hash_are_refused_and_nothing_is_written() {
     let objects = MemoryObjset::default();
     let zap = new_zap(&objects, NormFlags::UPPER);
-    // All of these are one name but for case.
+    // All these names are equal if case is ignored.
     let name =
         |n: u64| -> Vec<u8> { (0..20).map(|bit| if n >> bit & 1 == 1 { b'A' } else { b'a' }).collect() };
     let mut taken = 0;
@@ -311,7 +312,7 @@ fn too_many_names_of_one_hash_are_refused_and_nothing_is_written() {
     assert_eq!(format!("{:?}", objects.snapshot()), before);
     check_fat(&objects, zap);
     assert_eq!(contents(&objects, zap).len() as u64, taken);
-    // Others are still taken, also beside them.
+    // Other names are still accepted, even if they belong to the same leaves.
     for n in 0..3000u64 {
         change(&objects, zap, |edit| edit.add(format!("other {n}").as_bytes(), &Value::One(n))).unwrap();
     }
