@@ -1,17 +1,17 @@
-//! Durations as people write them: `90m`, `28h`, `14d`.
+//! Durations in the form that people write: `90m`, `28h`, `14d`.
 
 use serde::Deserialize;
 
-/// Seconds in units.
+/// The units in seconds.
 const UNITS: [(char, i64); 6] =
     [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400), ('y', 365 * 86_400)];
 
-/// A number with a unit, or alone: then who reads it knows the unit.
+/// A number with or without a unit. Without one, the reader of the value chooses the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Duration {
     count: i64,
-    /// Seconds; `None` if none was written.
+    /// Seconds of the unit, or `None` for no unit.
     unit: Option<i64>,
 }
 
@@ -28,7 +28,7 @@ impl TryFrom<Written> for Duration {
     fn try_from(written: Written) -> Result<Self, String> {
         match written {
             Written::Number(count) if count >= 0 => Ok(Self { count, unit: None }),
-            // sanoid: no limit.
+            // In sanoid, a negative number means no limit.
             Written::Number(_) => Ok(Self { count: 0, unit: None }),
             Written::Text(text) => Self::parse(&text).ok_or_else(|| {
                 format!("'{text}' is no duration: a number with one of the units s, m, h, d, w, y, as 90m")
@@ -38,7 +38,7 @@ impl TryFrom<Written> for Duration {
 }
 
 impl Duration {
-    /// Of a text.
+    /// Parses a duration.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let last = text.chars().last()?.to_ascii_lowercase();
@@ -48,18 +48,18 @@ impl Duration {
             return None;
         }
         let count: i64 = digits.parse().ok()?;
-        // Nothing here is about more than some thousand years.
+        // Durations are limited to about 35 thousand years.
         count.checked_mul(unit.unwrap_or(86_400)).filter(|seconds| *seconds < 1 << 40)?;
         Some(Self { count, unit })
     }
 
-    /// In seconds; a number alone counts in `unit` seconds.
+    /// The duration in seconds. A number without a unit is multiplied by `unit` seconds.
     pub fn seconds(self, unit: i64) -> i64 {
         self.count.saturating_mul(self.unit.unwrap_or(unit))
     }
 }
 
-/// As sanoid writes spans of time: `1d 2h 0m 5s`.
+/// Formats a duration like sanoid: `1d 2h 0m 5s`.
 pub fn spelled(seconds: i64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     let mut text = String::new();
@@ -76,7 +76,7 @@ pub fn spelled(seconds: i64) -> String {
     text
 }
 
-/// The two largest units of a span: `3d 4h`, `12m`, `40s`.
+/// Formats the two largest units of a duration: `3d 4h`, `12m`, `40s`.
 pub fn short(seconds: i64) -> String {
     let parts =
         [(seconds / 86_400, 'd'), (seconds / 3600 % 24, 'h'), (seconds / 60 % 60, 'm'), (seconds % 60, 's')];

@@ -1,14 +1,14 @@
-//! When snapshots are taken, pruned and replicated.
+//! The policy: when snapshots are taken, pruned and replicated.
 //!
-//! Everything here is pure: from a configuration, what is there, and the time follows what has to be done, always the
-//! same. Whoever calls carries it out.
+//! This crate has no side effects. It computes a plan from the configuration, the current state and the time. The
+//! caller carries the plan out.
 //!
-//! - [`config`]: what is wanted, from TOML or from a `sanoid.conf`
-//! - [`schedule`]: moments at which something is due, in a time zone with its gaps and folds
-//! - [`retention`]: which snapshots of a dataset stay, and why
-//! - [`plan`]: what has to be done now, with a reason for each action
-//! - [`monitor`]: texts and exit codes for Nagios
-//! - [`state`]: what is there
+//! - [`config`]: the configuration, from TOML or from a `sanoid.conf`
+//! - [`schedule`]: the times at which something is due, in a time zone with gaps and folds
+//! - [`retention`]: which snapshots of a dataset are kept, and why
+//! - [`plan`]: the actions that are due now, with a reason for each
+//! - [`monitor`]: messages and exit codes for Nagios
+//! - [`state`]: the current state
 
 pub mod config;
 pub mod duration;

@@ -1,25 +1,26 @@
-//! Texts and exit codes for Nagios, in the words of sanoid (`monitor_snapshots`, `monitor_health` and `monitor_capacity`).
+//! Messages and exit codes for Nagios, in the form of sanoid (`monitor_snapshots`, `monitor_health` and
+//! `monitor_capacity`).
 
 use crate::config::{Config, Rules};
 use crate::duration::spelled;
 use crate::plan::Planner;
 use crate::status::{JobStatus, PeriodStatus};
 
-/// What Nagios makes of a check, by its exit status.
+/// The result of a Nagios check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// 0
+    /// Exit code 0.
     Ok,
-    /// 1
+    /// Exit code 1.
     Warning,
-    /// 2
+    /// Exit code 2.
     Critical,
-    /// 3
+    /// Exit code 3.
     Unknown,
 }
 
 impl Level {
-    /// The exit status.
+    /// The exit code.
     pub fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -47,31 +48,31 @@ impl Level {
     }
 }
 
-/// What is told: one line, and what it is worth.
+/// The output of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// What it is worth.
+    /// The result.
     pub level: Level,
-    /// The line.
+    /// The message, in one line.
     pub text: String,
 }
 
-/// A pool, as far as it is told of.
+/// The health of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolHealth {
     /// Its name.
     pub name: String,
-    /// `ONLINE`, `DEGRADED`, …; nothing if it is not there.
+    /// `ONLINE`, `DEGRADED`, …, or `None` if the pool does not exist.
     pub health: Option<String>,
-    /// As `zpool list` tells it.
+    /// Size, as printed by `zpool list`.
     pub size: String,
-    /// As `zpool list` tells it.
+    /// Free space, as printed by `zpool list`.
     pub free: String,
-    /// Percent in use.
+    /// Percentage in use.
     pub capacity: u64,
 }
 
-/// Whether the newest snapshots are new enough. `missing` are datasets of sections that are not there.
+/// Checks whether the newest snapshots are new enough. `missing` are datasets of sections that do not exist.
 pub fn snapshots(planner: &Planner<'_>, missing: &[&str], now: i64) -> Told {
     let mut level = Level::Ok;
     let mut messages = Vec::new();
@@ -121,7 +122,7 @@ fn aged(
                 spelled(crit)
             )),
         ),
-        // Here sanoid says nothing unless there is a limit of what is critical too.
+        // sanoid warns here only if there is also a limit for the critical state.
         (Some(age), _, Some(warn)) if age > warn => (
             warning,
             Some(format!(
@@ -137,7 +138,7 @@ fn aged(
     }
 }
 
-/// Whether pools are well.
+/// Checks the health of pools.
 pub fn health(pools: &[PoolHealth]) -> Told {
     let told = pools.iter().map(|pool| match pool.health.as_deref() {
         None => absent(pool),
@@ -156,7 +157,7 @@ pub fn health(pools: &[PoolHealth]) -> Told {
     joined(told.collect())
 }
 
-/// Whether pools have room.
+/// Checks the free space of pools.
 pub fn capacity(config: &Config, pools: &[PoolHealth]) -> Told {
     let limits = config.pools();
     let told = pools.iter().filter_map(|pool| {
@@ -189,7 +190,7 @@ fn joined(told: Vec<(Level, String)>) -> Told {
     Told { level, text: format!("{}{}", level.heading(), texts.join(", ")) }
 }
 
-/// Whether copies are up to date.
+/// Checks whether copies are up to date.
 pub fn replication(config: &Config, jobs: &[JobStatus]) -> Told {
     let mut level = Level::Ok;
     let mut messages = Vec::new();
@@ -226,7 +227,7 @@ pub fn replication(config: &Config, jobs: &[JobStatus]) -> Told {
     Told { level, text: messages.join(", ") }
 }
 
-/// Nagios takes a line.
+/// The first line of a text. Nagios accepts only one.
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }

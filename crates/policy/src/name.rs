@@ -1,4 +1,4 @@
-//! Names of snapshots: `autosnap_2026-11-21_12:00:00_hourly`, as sanoid gives them.
+//! Names of snapshots, in the form of sanoid: `autosnap_2026-11-21_12:00:00_hourly`.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -6,14 +6,14 @@ use jiff::tz::TimeZone;
 /// Length of `2026-11-21_12:00:00`.
 const DATE_LEN: usize = 19;
 
-/// The name of a snapshot taken now. `again` is for the hour that comes twice when summer time ends, when the name is taken
-/// already.
+/// The name of a snapshot that is taken now. `again` is set if the name already exists, in the hour that happens twice
+/// when summer time ends.
 pub fn of(prefix: &str, now: Timestamp, zone: &TimeZone, period: &str, again: bool) -> String {
     let again = if again { "dst" } else { "" };
     format!("{prefix}_{}{again}_{period}", now.to_zoned(zone.clone()).strftime("%Y-%m-%d_%H:%M:%S"))
 }
 
-/// The period in the name of a snapshot that a policy with this prefix took; `None` if another took it.
+/// The period in the name of a snapshot. `None` if the snapshot was not taken by a policy with this prefix.
 pub fn period<'a>(prefix: &str, name: &'a str) -> Option<&'a str> {
     let rest = name.strip_prefix(prefix)?.strip_prefix('_')?;
     let (date, rest) = rest.split_at_checked(DATE_LEN)?;

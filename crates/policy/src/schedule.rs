@@ -1,8 +1,8 @@
-//! Moments at which something is due.
+//! Schedules: the times at which something is due.
 //!
-//! A moment is one on the wall clock of a time zone, found as an instant. Where the clock is set forward, what falls into the
-//! gap is due when the gap is over, unless it is due every hour: there was no such hour. Where the clock is set back, what is
-//! due at one time of the day is due the first time the clock shows it, and what is due every hour, both times.
+//! A schedule is in local time of a time zone. Its times are returned as instants. If the clock is set forward, a time
+//! in the gap is due at the end of the gap. Hourly times in the gap are skipped, because that hour did not exist. If
+//! the clock is set back, a daily or rarer time is due when the clock shows it first. Hourly times are due both times.
 
 use croner::Cron;
 use croner::parser::CronParser;
@@ -19,15 +19,15 @@ pub enum Schedule {
     Daily(Time),
     /// Every week, on this day.
     Weekly(Weekday, Time),
-    /// Every month, on this day, or on the last one of shorter months.
+    /// Every month on this day, or on the last day of shorter months.
     Monthly(i8, Time),
-    /// Every year, in this month, on this day or its last one.
+    /// Every year in this month, on this day or the last day of the month.
     Yearly(i8, i8, Time),
-    /// When a cron expression matches.
+    /// At the times of a cron expression.
     Cron(Box<Cron>),
 }
 
-/// The fields of a cron expression, and what each can be.
+/// The fields of a cron expression and their ranges.
 const CRON_FIELDS: [(&str, &str); 5] = [
     ("minute", "0 to 59"),
     ("hour", "0 to 23"),
@@ -36,7 +36,7 @@ const CRON_FIELDS: [(&str, &str); 5] = [
     ("weekday", "0 to 7, or SUN to SAT"),
 ];
 
-/// What is wrong with a cron expression: the first field that is wrong by itself, or else what its parser says.
+/// The error message for a cron expression: the first field that is wrong by itself, otherwise the parser's error.
 fn wrong_cron(text: &str, error: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     for (at, ((name, range), word)) in CRON_FIELDS.iter().zip(&words).enumerate() {
@@ -49,21 +49,21 @@ fn wrong_cron(text: &str, error: &str) -> String {
     format!("'{text}': {error}")
 }
 
-/// How long before and after a moment hours are looked at: longer than any change of summer time.
+/// How many hours before and after a time are searched. This is more than any change of summer time.
 const HOURS_AROUND: i64 = 4;
 
 impl Schedule {
-    /// A cron expression of five fields.
+    /// Parses a cron expression of five fields.
     ///
     /// # Errors
-    /// What is wrong with it; also when it never matches.
+    /// If the expression is invalid or never matches.
     pub fn cron(text: &str) -> Result<Self, String> {
         let words = text.split_whitespace().count();
         if words != 5 && !text.trim().starts_with('@') {
             return Err(format!("'{text}' has {words} fields, not minute, hour, day, month, weekday"));
         }
         let cron = CronParser::new().parse(text).map_err(|error| wrong_cron(text, &error.to_string()))?;
-        // Any day does: what never comes in the years after it never comes.
+        // The date does not matter: an expression that does not match in the years after it never matches.
         let begin = Date::constant(2024, 1, 1).to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
         match cron.find_next_occurrence(&begin, true) {
             Ok(_) => Ok(Self::Cron(Box::new(cron))),
@@ -71,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// The newest moment that is not after `now`.
+    /// The newest time that is not after `now`.
     pub fn last(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         match self {
             Self::Cron(cron) => {
@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// The first moment after `now`.
+    /// The first time after `now`.
     pub fn next(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         match self {
             Self::Cron(cron) => {
@@ -93,19 +93,19 @@ impl Schedule {
         }
     }
 
-    /// The same with every moment `delay` seconds later.
+    /// Like [`Schedule::last`], with every time `delay` seconds later.
     pub fn last_delayed(&self, now: Timestamp, zone: &TimeZone, delay: i64) -> Option<Timestamp> {
         let delay = SignedDuration::from_secs(delay);
         self.last(now.checked_sub(delay).ok()?, zone)?.checked_add(delay).ok()
     }
 
-    /// The same with every moment `delay` seconds later.
+    /// Like [`Schedule::next`], with every time `delay` seconds later.
     pub fn next_delayed(&self, now: Timestamp, zone: &TimeZone, delay: i64) -> Option<Timestamp> {
         let delay = SignedDuration::from_secs(delay);
         self.next(now.checked_sub(delay).ok()?, zone)?.checked_add(delay).ok()
     }
 
-    /// Moments near `now`, at least one before and one after.
+    /// The times near `now`, at least one before and one after it.
     fn around(&self, now: Timestamp, zone: &TimeZone) -> Vec<Timestamp> {
         let local = now.to_zoned(zone.clone()).datetime();
         match self {
@@ -137,17 +137,17 @@ impl Schedule {
     }
 }
 
-/// The day of a month, or its last one.
+/// The given day of a month, or its last day.
 fn clamped(month: Date, day: i8) -> Option<Date> {
     Date::new(month.year(), month.month(), day.min(month.days_in_month())).ok()
 }
 
-/// When the clock shows this: the first time, or if it never does, when it shows as much more as was left out.
+/// The first time at which the clock shows `shown`. If it is in a gap, the time is later by the length of the gap.
 fn instant(shown: DateTime, zone: &TimeZone) -> Option<Timestamp> {
     zone.to_ambiguous_zoned(shown).compatible().ok().map(|zoned| zoned.timestamp())
 }
 
-/// Every time the clock shows one of these minutes, in the hours around.
+/// All times at which the clock shows one of these minutes, in the hours around `local`.
 fn hours(local: DateTime, minutes: &[i8], zone: &TimeZone) -> Vec<Timestamp> {
     let mut found = Vec::new();
     let Ok(hour) = local.date().at(local.hour(), 0, 0, 0).checked_sub(HOURS_AROUND.hours()) else {
@@ -159,7 +159,7 @@ fn hours(local: DateTime, minutes: &[i8], zone: &TimeZone) -> Vec<Timestamp> {
             let Ok(shown) = hour.checked_add(i64::from(*minute).minutes()) else { continue };
             let both = match zone.to_ambiguous_timestamp(shown).offset() {
                 AmbiguousOffset::Unambiguous { offset } => [Some(offset), None],
-                // There was no such hour, or the clock left out but a part of it.
+                // The hour did not exist, or the gap is only a part of it.
                 AmbiguousOffset::Gap { before, after } => {
                     let is_part = after.seconds() - before.seconds() < 3600;
                     [is_part.then_some(before), None]

@@ -1,13 +1,13 @@
-//! What is there: datasets with their snapshots, how full pools are, and what became of jobs.
+//! The input of a plan: datasets with their snapshots, how full the pools are, and the state of jobs.
 
 use std::collections::BTreeMap;
 
-/// Everything that a plan depends on, besides the configuration and the time.
+/// Everything that a plan depends on, except the configuration and the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// Datasets of this machine.
+    /// The datasets of this machine.
     pub datasets: Vec<Dataset>,
-    /// Percent in use, by pool.
+    /// Percentage in use of each pool.
     pub pools: BTreeMap<String, u8>,
     /// Replication jobs, by name.
     pub jobs: BTreeMap<String, JobState>,
@@ -18,114 +18,115 @@ pub struct State {
 pub struct Dataset {
     /// Its full name.
     pub name: String,
-    /// Its snapshots, in the order in which they came to this pool (`createtxg`).
+    /// Its snapshots, in the order in which they were created in this pool (`createtxg`).
     pub snapshots: Vec<Snapshot>,
     /// Its bookmarks.
     pub bookmarks: Vec<Bookmark>,
     /// Bytes written since its newest snapshot.
     pub written: u64,
-    /// It is being received, or was received in part: it cannot have snapshots of its own.
+    /// Whether it is being received, or was partly received. Then it cannot have its own snapshots.
     pub receiving: bool,
-    /// A stream that did not end has left something to go on with.
+    /// Whether an incomplete stream has left a resume token.
     pub resumable: bool,
 }
 
 /// A snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What stands after the `@`.
+    /// The name after the `@`.
     pub name: String,
-    /// The same in every copy of it.
+    /// The guid, which is the same in all copies.
     pub guid: u64,
-    /// Where it is in its pool's time.
+    /// The txg of its pool in which it was created.
     pub createtxg: u64,
-    /// When it was taken: seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub creation: i64,
-    /// Holds on it.
+    /// Number of holds.
     pub holds: u64,
-    /// Datasets were cloned from it.
+    /// Whether it has clones.
     pub has_clones: bool,
 }
 
 /// A bookmark.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bookmark {
-    /// What stands after the `#`.
+    /// The name after the `#`.
     pub name: String,
-    /// The guid of the snapshot it is of.
+    /// The guid of its snapshot.
     pub guid: u64,
-    /// That snapshot's place in its pool's time.
+    /// The `createtxg` of its snapshot.
     pub createtxg: u64,
 }
 
-/// What is known of a replication job.
+/// The state of a replication job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobState {
-    /// What it takes from.
+    /// The source.
     pub source: Side,
-    /// Where it brings it.
+    /// The target.
     pub target: Side,
-    /// One of its ends is a server of rsync or a directory elsewhere, which has no snapshots: no base is needed, and nothing stands in the way of the next run.
+    /// Whether one end is an rsync server or a remote directory, which has no snapshots. Then no base is needed, and
+    /// nothing blocks the next run.
     pub has_files: bool,
-    /// It is being run.
+    /// Whether the job is running.
     pub running: bool,
-    /// What the bookmarks begin with that mark, at the source, what is at the target.
+    /// Prefix of the source's bookmarks that record what the target has.
     pub mark: String,
-    /// When it last began: seconds since 1970.
+    /// When the last run began, in seconds since 1970.
     pub began: Option<i64>,
-    /// When it last began among the times it succeeded.
+    /// When the last successful run began, in seconds since 1970.
     pub succeeded: Option<i64>,
-    /// Why it failed last time, if it did.
+    /// The reason, if the last run failed.
     pub failure: Option<String>,
 }
 
 /// One end of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Side {
-    /// The dataset that is named in the job; names of the other end's datasets follow from it.
+    /// The dataset named in the job. The names of the other end's datasets are derived from it.
     pub root: String,
-    /// What stands before names to tell them from those of this machine (`host:`, `zfs:`); nothing for this machine.
+    /// Prefix of names on another machine or system (`host:`, `zfs:`). Empty for this machine.
     pub place: String,
-    /// Datasets below the root belong to it too.
+    /// Whether the job includes the datasets below the root.
     pub recursive: bool,
-    /// The datasets that the job is about; `None` if they were not looked at, or could not be.
+    /// The datasets of the job. `None` if they were not or could not be listed.
     pub datasets: Option<Vec<Dataset>>,
 }
 
 impl State {
-    /// The dataset of this machine of this name.
+    /// The dataset of this machine with this name.
     pub fn dataset(&self, name: &str) -> Option<&Dataset> {
         self.datasets.iter().find(|dataset| dataset.name == name)
     }
 }
 
 impl Side {
-    /// Its datasets, if they are known. An end whose root is not there may be on a disk that is not there: then nothing is
-    /// known of it.
+    /// Its datasets, if they are known. If the root does not exist, its disk may be missing, so the datasets count as
+    /// unknown.
     pub fn seen(&self) -> Option<&[Dataset]> {
         let datasets = self.datasets.as_deref()?;
         datasets.iter().any(|dataset| dataset.name == self.root).then_some(datasets)
     }
 
-    /// Whether a dataset of a place belongs to it by its name, with whatever user that place is reached.
+    /// Whether a dataset belongs to this end by its name. The user in a place is ignored.
     pub fn names(&self, place: &str, dataset: &str) -> bool {
         let is_here = without_user(&self.place) == without_user(place);
         is_here && (dataset == self.root || self.recursive && is_below(dataset, &self.root))
     }
 
-    /// What a dataset of this side is called at the other one; nothing if it is not of this side.
+    /// The name at the other end of a dataset of this end. `None` if the dataset is not below this end's root.
     pub fn counterpart(&self, other: &Self, dataset: &str) -> Option<String> {
         let below = dataset.strip_prefix(self.root.as_str())?;
         (below.is_empty() || below.starts_with('/')).then(|| format!("{}{below}", other.root))
     }
 }
 
-/// A place, whoever goes there.
+/// A place without its user.
 fn without_user(place: &str) -> &str {
     place.rsplit_once('@').map_or(place, |(_, place)| place)
 }
 
-/// The pool that a dataset is in.
+/// The pool of a dataset.
 pub fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or_default()
 }

@@ -1,52 +1,52 @@
-//! How things stand: what there is of each period, when the next is due, how far behind jobs are.
+//! The current status: the snapshots of each period, when the next is due, and the lag of jobs.
 
 use crate::name;
 use crate::plan::{Ends, Planner};
 use crate::state::{Dataset, JobState};
 
-/// How a period of a dataset stands.
+/// The status of a period of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeriodStatus {
     /// The dataset.
     pub dataset: String,
     /// The period.
     pub period: String,
-    /// Snapshots of it that there are.
+    /// Number of existing snapshots.
     pub present: usize,
-    /// Snapshots of it that there should be.
+    /// Number of snapshots to keep.
     pub wanted: usize,
-    /// When the newest was taken: seconds since 1970.
+    /// Time of the newest snapshot, in seconds since 1970.
     pub newest: Option<i64>,
-    /// When the next is due: seconds since 1970; nothing where none are taken.
+    /// When the next one is due, in seconds since 1970. `None` if no snapshots are taken.
     pub next: Option<i64>,
 }
 
-/// How a job stands.
+/// The status of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobStatus {
     /// Its name.
     pub job: String,
-    /// Where it comes from.
+    /// The source.
     pub source: String,
-    /// Where it goes.
+    /// The target.
     pub target: String,
-    /// When it last began: seconds since 1970.
+    /// When the last run began, in seconds since 1970.
     pub began: Option<i64>,
-    /// When it last began among the times it succeeded.
+    /// When the last successful run began, in seconds since 1970.
     pub succeeded: Option<i64>,
-    /// Why it failed last time, if it did.
+    /// The reason, if the last run failed.
     pub failure: Option<String>,
-    /// It is being run.
+    /// Whether the job is running.
     pub running: bool,
-    /// Seconds that the oldest snapshot has waited which is not at the target yet; 0 if there is none. Nothing if that is not
-    /// known.
+    /// Lag: how long the oldest snapshot that is not at the target has waited, in seconds. 0 if there is no such
+    /// snapshot, `None` if that is not known.
     pub lag: Option<i64>,
-    /// When it is due next: seconds since 1970; nothing where that depends on snapshots.
+    /// When the job is due next, in seconds since 1970. `None` if that depends on snapshots.
     pub next: Option<i64>,
 }
 
 impl Planner<'_> {
-    /// How every period of every dataset stands.
+    /// The status of every period of every dataset.
     pub fn periods(&self) -> Vec<PeriodStatus> {
         let mut found = Vec::new();
         for (state, rules) in self.ruled() {
@@ -74,7 +74,7 @@ impl Planner<'_> {
         found
     }
 
-    /// How every job stands.
+    /// The status of every job.
     pub fn jobs(&self, now: i64) -> Vec<JobStatus> {
         let unknown = JobState::default();
         let jobs = self.config.jobs.iter().map(|(name, job)| {
@@ -95,10 +95,10 @@ impl Planner<'_> {
     }
 }
 
-/// How long the oldest snapshot has waited that the target has not got.
+/// The lag of a job in seconds.
 fn lag(job: &JobState, now: i64) -> Option<i64> {
     let Some(datasets) = job.source.datasets.as_ref().filter(|_| !job.has_files) else {
-        // What its end elsewhere has is not known: what it had when all was last well is.
+        // The state of the other end is not known, but its state at the last success is.
         return job.succeeded.map(|succeeded| now.saturating_sub(succeeded).max(0));
     };
     let ends = Ends::new(job);

@@ -1,8 +1,8 @@
-//! Taking a disk image or block device into a volume, as it is now.
+//! Importing the current content of a disk image or block device into a volume.
 //!
-//! The source is read once, its holes (`SEEK_HOLE`) not at all. Blocks that are as they were are not written again (they are
-//! recognised when their txg is written, by the hash of what would be stored), so that a later send carries only what
-//! changed. Every block is written at once, or made a hole: what it was before is never needed.
+//! The source is read once, without its holes (`SEEK_HOLE`). Unchanged blocks are not written again, so that a later
+//! send contains only the changes. They are recognised when their txg is written, by the hash of the bytes that would
+//! be stored. Every block is written in full or made a hole, so its old content is never needed.
 
 use std::fs::File;
 use std::io;
@@ -18,16 +18,16 @@ use crate::VolumeError;
 /// Bytes read at a time.
 const CHUNK: usize = 4 << 20;
 
-/// What an import of an image did.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Size of the source in bytes.
     pub size: u64,
-    /// Bytes read from it: what is not in its holes.
+    /// Number of bytes read, without holes.
     pub read: u64,
 }
 
-/// Why an image was not taken in.
+/// Why an image was not imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -40,27 +40,27 @@ pub enum ImportError {
         #[source]
         source: io::Error,
     },
-    /// The source is no image a volume can hold.
+    /// The source is not an image that a volume can hold.
     #[error("{0}")]
     Source(String),
-    /// The source is an image in a format of its own: its bytes are not those of the disk.
+    /// The source is an image in a container format, whose bytes are not those of the disk.
     #[error(
         "it is a {format} image, whose bytes are not those of the disk; convert it first: \
          qemu-img convert -f {format} -O raw IMAGE disk.raw"
     )]
     Container {
-        /// The word that qemu-img has for it.
+        /// The name of the format in qemu-img.
         format: &'static str,
     },
     /// The volume cannot be written.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// Asked to stop.
+    /// The import was stopped.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Formats of disk images whose bytes are not those of the disk, by what they begin with.
+/// Container formats of disk images, and the bytes that they begin with.
 const CONTAINERS: [(&str, &[u8]); 6] = [
     ("qcow2", b"QFI\xfb"),
     ("qed", b"QED\0"),
@@ -70,13 +70,13 @@ const CONTAINERS: [(&str, &[u8]); 6] = [
     ("vpc", b"conectix"),
 ];
 
-/// VirtualBox has a line of text first, and its signature behind that.
+/// Offset and value of the signature in a VirtualBox image, which follows a line of text.
 const VDI_SIGNATURE: (usize, &[u8]) = (64, &[0x7f, 0x10, 0xda, 0xbe]);
 
-/// The format of the image, in the word that qemu-img has for it, if it is a container and not the disk itself.
+/// The container format of the image, as named by qemu-img. `None` if the bytes are those of the disk.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the image cannot be read.
 fn container(file: &File) -> Result<Option<&'static str>, ImportError> {
     let mut head = [0; 128];
     let mut length = 0;
@@ -94,10 +94,10 @@ fn container(file: &File) -> Result<Option<&'static str>, ImportError> {
     Ok(known.or_else(|| head.get(at..).is_some_and(|rest| rest.starts_with(signature)).then_some("vdi")))
 }
 
-/// Size in bytes of a regular file or block device, and the size of a volume of such blocks that holds all of it.
+/// Size in bytes of a regular file or block device, and the size of a volume with this block size that holds it.
 ///
 /// # Errors
-/// When it is neither, is empty, or is an image of a disk in a format of its own, such as qcow2.
+/// If the source is neither, is empty, or is an image in a container format such as qcow2.
 pub fn image_size(file: &File, block_size: u32) -> Result<(u64, u64), ImportError> {
     let failed = |source| ImportError::Read { offset: 0, source };
     let metadata = file.metadata().map_err(failed)?;
@@ -119,16 +119,16 @@ pub fn image_size(file: &File, block_size: u32) -> Result<(u64, u64), ImportErro
     Ok((size, whole))
 }
 
-/// Block size for a new volume that an image is taken into.
+/// Block size of a new volume for an imported image.
 pub fn default_block_size() -> u32 {
     VOLUME_BLOCK_DEFAULT
 }
 
-/// Reads `file` into a staged volume, which is made as large as it. `progress` hears how many bytes have been gone
-/// over; `stop` ends it early.
+/// Reads `file` into a staged volume and gives the volume the size of the file. `progress` is called with the number of
+/// bytes done. `stop` ends the import early.
 ///
 /// # Errors
-/// [`ImportError`]; the staging is then of no use.
+/// [`ImportError`]. Then the staged volume must be dropped.
 pub fn import_image(
     file: &File,
     staging: &Staging<'_>,
@@ -159,7 +159,7 @@ pub fn import_image(
             file.read_exact_at(&mut buf[..len], at)
                 .map_err(|source| ImportError::Read { offset: at, source })?;
             let tx = head.begin(Room::Write(2 * CHUNK as u64)).map_err(VolumeError::from)?;
-            // The last block may be longer than what is left; nothing follows it.
+            // The last block may be longer than the rest of the source. Nothing follows it.
             let padded = len.next_multiple_of(block_size as usize);
             buf[len..padded].fill(0);
             head.write(&tx, VOLUME_DATA, at, &buf[..padded]).map_err(VolumeError::from)?;
@@ -172,14 +172,14 @@ pub fn import_image(
     Ok(imported)
 }
 
-/// The next data at or after `at`, and where it ends.
+/// The next data at or after `at`, as start and end.
 fn extent(file: &File, at: u64, size: u64) -> Result<(u64, u64), ImportError> {
     use rustix::fs::SeekFrom;
     use rustix::io::Errno;
     let seek = |to| match rustix::fs::seek(file, to) {
         Ok(place) => Ok(Some(place.min(size))),
         Err(Errno::NXIO) => Ok(None),
-        // Block devices and some filesystems know nothing of holes: all of it is data.
+        // Block devices and some filesystems do not report holes. Then everything counts as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(u64::MAX)),
         Err(errno) => Err(ImportError::Read { offset: at, source: errno.into() }),
     };

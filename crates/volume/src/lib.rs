@@ -1,7 +1,8 @@
-//! A volume as a block device: read, write, trim, flush, and which parts hold data.
+//! A volume as a block device: reading, writing, trimming, flushing, and finding the ranges with data.
 //!
-//! A [`Volume`] is a dataset's head, to be read and written by any number of threads, or a snapshot, to be read. What a
-//! [`flush`](Volume::flush) follows is durable; a crash leaves the volume as of one moment not earlier than that.
+//! A [`Volume`] is the head of a dataset, which several threads may read and write, or a snapshot, which is read-only.
+//! Everything written before a [`flush`](Volume::flush) is durable. A crash leaves the volume as it was at one moment,
+//! which is not before the last flush.
 
 mod import;
 
@@ -13,19 +14,19 @@ use snowmelt_zpl::{Objects, ObjectsMut, Room, SourceError};
 
 pub use import::{ImportError, Imported, default_block_size, image_size, import_image};
 
-/// Most blocks changed in one transaction.
+/// Maximum number of blocks changed in one transaction.
 const BLOCKS_PER_TX: u64 = 64;
 
 /// Why an operation on a volume failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// It goes past the end.
+    /// The range extends past the end of the volume.
     #[error("{length} bytes at offset {offset} go past the end of the volume, at {size}")]
     Range {
         /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         length: u64,
         /// Size of the volume in bytes.
         size: u64,
@@ -33,44 +34,44 @@ pub enum VolumeError {
     /// A snapshot cannot be written.
     #[error("the volume is read-only")]
     ReadOnly,
-    /// The objects failed.
+    /// Reading or writing objects failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The dataset failed.
+    /// An operation on the dataset failed.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
 }
 
-/// A run of blocks alike.
+/// A run of blocks of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Whether something is stored; what is not reads as zeros.
+    /// Whether data is stored. A range without data is read as zeros.
     pub data: bool,
 }
 
 enum Source {
     Head(OpenHead),
-    /// With the bytes it refers to.
+    /// The snapshot, and the number of bytes it refers to.
     Snapshot(Objset, u64),
 }
 
-/// A block device.
+/// A volume that is open as a block device.
 pub struct Volume {
     source: Source,
     block_size: u32,
     /// The property `readonly`.
     is_set_read_only: AtomicBool,
-    /// The [`Datasets::change_count`] up to which it follows the properties.
+    /// The [`Datasets::change_count`] at which the properties were read last.
     followed: AtomicU64,
 }
 
 impl Volume {
-    /// Opens a volume, or a snapshot of one by its full name.
+    /// Opens a volume or a snapshot of one by its full name.
     ///
     /// # Errors
-    /// When there is no such dataset, it is no volume, or its key is needed.
+    /// If there is no such dataset, it is not a volume, or its key is not loaded.
     pub fn open(datasets: &Datasets, name: &str) -> Result<Self, VolumeError> {
         let name = Name::parse(name).map_err(DatasetError::from)?;
         let catalog = datasets.catalog();
@@ -95,11 +96,11 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Takes changed properties of the dataset over, to be called before it is written to. While nothing of the pool
-    /// changed this reads nothing.
+    /// Applies changed properties of the dataset. To be called before writing. If nothing in the pool has changed, it
+    /// reads nothing.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     pub fn follow(&self, datasets: &Datasets) -> Result<(), VolumeError> {
         let Source::Head(head) = &self.source else { return Ok(()) };
         let changes = datasets.change_count();
@@ -116,10 +117,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Bytes. It may change while the volume is open.
+    /// Size in bytes. It may change while the volume is open.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the size cannot be read.
     pub fn size(&self) -> Result<u64, VolumeError> {
         Ok(match &self.source {
             Source::Head(head) => head.volume_size()?,
@@ -127,12 +128,12 @@ impl Volume {
         })
     }
 
-    /// Bytes in a block: writes of whole blocks are cheapest.
+    /// Size of a block in bytes. Writes of whole blocks are cheapest.
     pub fn block_size(&self) -> u32 {
         self.block_size
     }
 
-    /// Bytes taken in the pool by what it refers to, with the nodes of its tree.
+    /// Number of bytes in the pool that the volume refers to, including the nodes of its tree.
     pub fn stored(&self) -> u64 {
         match &self.source {
             Source::Head(head) => head.referenced(),
@@ -140,7 +141,7 @@ impl Volume {
         }
     }
 
-    /// Whether it is a snapshot, has `readonly=on`, or is in a pool that is open for reading only.
+    /// Whether the volume is a snapshot, has `readonly=on`, or is in a pool that is open read-only.
     pub fn is_read_only(&self) -> bool {
         match &self.source {
             Source::Head(head) => head.pool().is_read_only() || self.is_set_read_only.load(Ordering::Acquire),
@@ -173,13 +174,13 @@ impl Volume {
     /// Reads bytes.
     ///
     /// # Errors
-    /// [`VolumeError::Range`]; when a block cannot be read.
+    /// [`VolumeError::Range`], or if a block cannot be read.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), VolumeError> {
         self.check(offset, buf.len() as u64)?;
         Ok(self.objects().read(VOLUME_DATA, offset, buf)?)
     }
 
-    /// Writes bytes. Writes that overlap must not be made at once; others may.
+    /// Writes bytes. Overlapping writes must not run at the same time. Other writes may.
     ///
     /// # Errors
     /// [`VolumeError::Range`], [`VolumeError::ReadOnly`], [`SourceError::NoSpace`]. A long write that fails may have
@@ -196,10 +197,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes bytes zeros, and holes of whole blocks: `TRIM`, `WRITE_ZEROES`, `fallocate` that punches a hole.
+    /// Zeroes a range; whole blocks become holes. Used for `TRIM`, `WRITE_ZEROES`, and `fallocate` that punches a hole.
     ///
     /// # Errors
-    /// As [`Volume::write`].
+    /// Like [`Volume::write`].
     pub fn zero(&self, offset: u64, length: u64) -> Result<(), VolumeError> {
         self.check(offset, length)?;
         if length == 0 {
@@ -211,10 +212,10 @@ impl Volume {
         Ok(head.free(&tx, VOLUME_DATA, offset, length)?)
     }
 
-    /// Makes all that was written before durable.
+    /// Makes everything that was written before durable.
     ///
     /// # Errors
-    /// When the pool cannot be written.
+    /// If the pool cannot be written.
     pub fn flush(&self) -> Result<(), VolumeError> {
         match &self.source {
             Source::Head(head) => Ok(head.sync()?),
@@ -222,10 +223,10 @@ impl Volume {
         }
     }
 
-    /// What lies in `offset..offset + length`: at most `most` runs, from the beginning.
+    /// The runs of data and holes in `offset..offset + length`: at most `most` runs, from the beginning.
     ///
     /// # Errors
-    /// [`VolumeError::Range`]; when the pool cannot be read.
+    /// [`VolumeError::Range`], or if the pool cannot be read.
     pub fn extents(&self, offset: u64, length: u64, most: usize) -> Result<Vec<Extent>, VolumeError> {
         self.check(offset, length)?;
         let (objects, end) = (self.objects(), offset + length);
@@ -253,12 +254,12 @@ impl Volume {
         (offset + length).div_ceil(u64::from(self.block_size))
     }
 
-    /// Bytes of all blocks that a range touches.
+    /// Total size in bytes of all blocks that a range touches.
     fn whole_blocks(&self, offset: u64, length: u64) -> u64 {
         (self.past(offset, length) - offset / u64::from(self.block_size)) * u64::from(self.block_size)
     }
 
-    /// Cuts a range at block boundaries into what fits a transaction.
+    /// Divides a range at block boundaries into pieces that fit in a transaction.
     fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let (most, end) = (u64::from(self.block_size) * BLOCKS_PER_TX, offset + length);
         let mut at = offset;

@@ -1,4 +1,4 @@
-//! Images taken into volumes: whole or not at all, and no more written than changed.
+//! Images are imported in full or not at all, and only changed blocks are written.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs::File;
@@ -99,14 +99,14 @@ fn what_is_not_finished_never_was() {
     let datasets = pool(&store);
     let image = tempfile::tempfile().unwrap();
     image.write_all_at(&noise(1 << 20, 2), 0).unwrap();
-    // Dropped.
+    // A staging that is dropped leaves nothing.
     let staging = stage(&datasets, 1 << 20).unwrap();
     import_image(&image, &staging, &mut |_| {}, &AtomicBool::new(false)).unwrap();
     assert!(matches!(stage(&datasets, 1 << 20), Err(ReceiveError::Busy { .. })));
     drop(staging);
     assert!(matches!(datasets.catalog().dataset("tank/v"), Err(DatasetError::NotFound { .. })));
     check(&datasets);
-    // Over a snapshot that was there.
+    // A dropped import into an existing volume leaves it unchanged.
     import(&datasets, &image, "a");
     let before = content(&datasets, "tank/v@a");
     image.write_all_at(&noise(1 << 20, 3), 0).unwrap();
@@ -115,7 +115,7 @@ fn what_is_not_finished_never_was() {
     drop(staging);
     assert!(content(&datasets, "tank/v") == before);
     check(&datasets);
-    // Lost in a crash, half of it committed.
+    // A crash loses an import, although half of it was committed.
     let staging = stage(&datasets, 1 << 20).unwrap();
     import_image(&image, &staging, &mut |_| {}, &AtomicBool::new(false)).unwrap();
     datasets.pool().commit().unwrap();

@@ -1,4 +1,4 @@
-//! A volume against an array of bytes: through snapshots, resizes and crashes.
+//! A volume compared with an array of bytes, over snapshots, changes of size and crashes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -110,7 +110,8 @@ proptest! {
                 }
                 Op::Crash => {
                     store = store.snapshot();
-                    datasets = Datasets::open(Pool::open(Box::new(store.clone()), PoolOptions::default()).unwrap()).unwrap();
+                    let pool = Pool::open(Box::new(store.clone()), PoolOptions::default()).unwrap();
+                    datasets = Datasets::open(pool).unwrap();
                     volume = Volume::open(&datasets, "tank/v").unwrap();
                     model = durable.clone();
                 }

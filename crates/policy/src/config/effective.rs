@@ -1,4 +1,4 @@
-//! What holds for each dataset that there is.
+//! Computes the rules of each existing dataset.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::state::{State, is_below, pool_of};
 /// Rules by dataset.
 pub type Effective = BTreeMap<String, Rules>;
 
-/// A dataset on the way to its rules.
+/// The settings of a dataset while its rules are computed.
 #[derive(Clone)]
 struct Begun {
     settings: Settings,
@@ -18,8 +18,8 @@ struct Begun {
 }
 
 impl Config {
-    /// What holds for each of these datasets, as far as anything is wanted of it. Sections apply in their order, each
-    /// laid over what was there; one that reaches what is below gives that all it has itself (`init` of sanoid).
+    /// The rules of each of these datasets that a section applies to. Sections apply in their order, each on top of
+    /// earlier ones. A recursive section replaces the settings of the datasets below it by its own (`init` of sanoid).
     pub fn rules<'a>(&self, datasets: impl IntoIterator<Item = &'a str>) -> Effective {
         let datasets: Vec<&str> = datasets.into_iter().collect();
         let mut begun: BTreeMap<&str, Begun> = BTreeMap::new();
@@ -35,7 +35,7 @@ impl Config {
                     (false, Recursion::None) => {}
                     (false, recursion) => {
                         let mut child = own.clone();
-                        // What only the section's own dataset is kept out of.
+                        // This setting excludes only the section's own dataset.
                         child.settings.process_children_only = None;
                         child.follows = match recursion {
                             Recursion::Together => {
@@ -54,7 +54,7 @@ impl Config {
             .collect()
     }
 
-    /// Datasets that sections are about and that are not there, as far as Nagios is to be told of them.
+    /// Datasets of sections that do not exist, for sections that Nagios monitors.
     pub fn absent<'a>(&'a self, state: &State) -> Vec<&'a str> {
         let sections = self.sections.iter().filter(|section| state.dataset(&section.dataset).is_none());
         let watched = sections.filter(|section| {
@@ -65,7 +65,8 @@ impl Config {
         watched.map(|section| section.dataset.as_str()).collect()
     }
 
-    /// Sections whose dataset is not there though its pool is, and is not what a job brings to this machine.
+    /// Sections whose dataset does not exist although its pool does. Datasets that a job replicates to this machine are
+    /// left out.
     pub fn missing<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a Section> {
         let is_brought = |name: &str| state.jobs.values().any(|job| job.target.names("", name));
         self.sections.iter().filter(move |section| {
@@ -74,7 +75,8 @@ impl Config {
         })
     }
 
-    /// Datasets that have to be looked at, each with whether those below it have to be too; none is below another.
+    /// The datasets whose state is needed. Each is returned with whether the datasets below it are needed too. None of
+    /// them is below a recursive one.
     pub fn roots(&self) -> Vec<(&str, bool)> {
         let mut roots: Vec<(&str, bool)> = Vec::new();
         let mut sections: Vec<&Section> = self.sections.iter().collect();
@@ -92,8 +94,8 @@ impl Config {
         roots
     }
 
-    /// Pools that sections are about, with what Nagios is told of how full they are: what the section of the pool itself
-    /// says, or the first one in it.
+    /// The pools of all sections, with their monitoring rules. The rules come from the section of the pool itself, or
+    /// from the first section in the pool.
     pub fn pools(&self) -> BTreeMap<&str, super::Monitor> {
         let mut pools = BTreeMap::new();
         for section in &self.sections {

@@ -1,4 +1,4 @@
-//! Replication jobs: what `snowmelt sync` takes, and when.
+//! Replication jobs: the arguments of `snowmelt sync` and the time to run it.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,44 @@ use crate::schedule::Schedule;
 /// A job that keeps a copy up to date.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Where it comes from, as `sync` takes it: a dataset, `host:pool/dataset`, …
+    /// The source in the form that `sync` accepts: a dataset, `host:pool/dataset`, …
     pub source: String,
-    /// Where it goes.
+    /// The target in the form that `sync` accepts.
     pub target: String,
-    /// When.
+    /// When the job is due.
     pub when: When,
-    /// It is late by up to so many seconds, always the same.
+    /// Maximum delay in seconds. The actual delay of a machine is constant.
     pub jitter: i64,
-    /// Seconds after which a job that failed is tried again, before it is due.
+    /// Seconds after which a failed job runs again, even if it is not due.
     pub retry: i64,
-    /// Seconds behind from which Nagios is warned.
+    /// Lag in seconds from which Nagios gets a warning.
     pub lag_warn: Option<i64>,
-    /// Seconds behind from which it is critical.
+    /// Lag in seconds from which Nagios gets a critical state.
     pub lag_crit: Option<i64>,
-    /// How the source is pruned, where no section is about it.
+    /// How the source is pruned, if no section applies to it.
     pub prune_source: Option<Rules>,
-    /// How the target is pruned, where no section is about it.
+    /// How the target is pruned, if no section applies to it.
     pub prune_target: Option<Rules>,
-    /// What `sync` is told.
+    /// The options for `sync`.
     pub sync: SyncSettings,
-    /// Before it; if it fails the job does too.
+    /// Hook that runs before the job. If it fails, the job fails too.
     pub pre_script: Option<String>,
-    /// After it.
+    /// Hook that runs after the job.
     pub post_script: Option<String>,
-    /// Seconds after which these are ended; 0 for never.
+    /// Seconds after which a hook is ended, or 0 for no limit.
     pub script_timeout: u64,
 }
 
 /// When a job is due.
 #[derive(Debug, Clone, PartialEq)]
 pub enum When {
-    /// At moments.
+    /// At the times of a schedule.
     At(Schedule),
-    /// When its source has a newer snapshot than when it last began.
+    /// When the source has a newer snapshot than at the last start of the job.
     AfterSnapshot,
 }
 
-/// What can be said in a job.
+/// The keys of a job.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobTable {
@@ -122,9 +122,9 @@ fn yes() -> bool {
     true
 }
 
-/// What `sync` is told, as its flags are called.
+/// The options for `sync`. They have the names of its flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // as docs/sync.md and `sync --help` have them
+#[allow(missing_docs)] // docs/sync.md and `sync --help` describe them
 pub struct SyncSettings {
     pub recursive: bool,
     pub exclude: Vec<String>,
@@ -177,13 +177,13 @@ impl TryFrom<String> for WhenText {
     }
 }
 
-/// Seconds until a failed job is tried again, if nothing else is said.
+/// Default number of seconds until a failed job runs again.
 const RETRY: i64 = 600;
-/// Seconds after which a hook is ended, if nothing else is said.
+/// Default number of seconds after which a hook is ended.
 const SCRIPT_TIMEOUT: i64 = 5;
 
 impl JobTable {
-    /// With rules for pruning, whose templates were looked up.
+    /// Creates the job. The rules for pruning already contain their templates.
     pub(super) fn job(self, prune_source: Option<Rules>, prune_target: Option<Rules>) -> Job {
         let seconds =
             |duration: Option<Duration>, default: i64| duration.map_or(default, |said| said.seconds(1));

@@ -1,8 +1,8 @@
-//! What is wanted.
+//! The configuration of a policy.
 //!
-//! A configuration is a list of sections, each about a dataset and perhaps those below it, and replication jobs. It comes from
-//! TOML ([`Config::from_toml`]) or from a `sanoid.conf` ([`Config::from_sanoid`]); [`Config::rules`] says what holds for each
-//! dataset that there is.
+//! A configuration contains sections and replication jobs. A section applies to a dataset and possibly to the datasets
+//! below it. A configuration is read from TOML ([`Config::from_toml`]) or from a `sanoid.conf`
+//! ([`Config::from_sanoid`]). [`Config::rules`] computes the rules of each existing dataset.
 
 mod effective;
 mod job;
@@ -22,35 +22,35 @@ pub use rules::{Hooks, Monitor, Period, Rules};
 pub use settings::{Recursion, Settings};
 pub use values::{OneOrMany, Ranged};
 
-/// A configuration, understood and checked.
+/// A configuration that was read and checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The zone of schedules and of the dates in names, if one is named: otherwise that of the machine.
+    /// The time zone of schedules and of the dates in names. `None` means the zone of the machine.
     pub zone: Option<TimeZone>,
-    /// What holds for every dataset, unless something else is said.
+    /// The default settings of all datasets.
     pub(crate) defaults: Settings,
-    /// In the order in which they apply: what comes later wins.
+    /// The sections in the order in which they apply. Later ones take precedence.
     pub sections: Vec<Section>,
-    /// By name.
+    /// The jobs by name.
     pub jobs: BTreeMap<String, Job>,
-    /// Datasets with the same hooks share one run of them; otherwise each has its own.
+    /// Whether datasets with the same hooks share one run of them. Otherwise each dataset has its own run.
     pub shares_hooks: bool,
-    /// What is strange, but understood.
+    /// Warnings about valid but unusual settings.
     pub warnings: Vec<String>,
 }
 
-/// What is wanted of a dataset, and perhaps of those below it.
+/// The settings of a dataset, and possibly of the datasets below it.
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// Its heading and its file, for people.
+    /// The heading and the file, for messages.
     pub stands: String,
     /// Full name of the dataset.
     pub dataset: String,
-    /// What it reaches.
+    /// Which datasets below it the section applies to.
     pub recursion: Recursion,
-    /// Whether datasets below it are taken out of what was wanted for them.
+    /// Whether earlier settings of the datasets below it are dropped.
     pub skips_children: bool,
-    /// Templates and what the section says itself, in one.
+    /// The settings of the section combined with its templates.
     pub settings: Settings,
 }
 
@@ -58,27 +58,27 @@ pub struct Section {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is not well-formed, or a key or a value is not one of those allowed.
+    /// The text is not well-formed, or a key or value is not allowed.
     #[error("{file}:{line}: {message}")]
     Wrong {
-        /// The name it was given.
+        /// The name of the file.
         file: String,
-        /// Counted from 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// What is wrong and what is allowed.
         message: String,
     },
 }
 
 impl ConfigError {
-    /// At a place in a text.
+    /// An error at an offset of a text.
     pub(crate) fn at(file: &str, content: &str, offset: usize, message: impl Into<String>) -> Self {
         let line = content.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1;
         Self::Wrong { file: file.to_owned(), line, message: message.into() }
     }
 }
 
-/// What is wrong with a table, in words for people: `serde` tells all keys there are for one that is none of them.
+/// Makes an error message of `serde` readable. For an unknown key, `serde` lists all keys.
 pub(crate) fn in_words(message: &str) -> String {
     let Some((key, known)) =
         message.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected "))
@@ -97,7 +97,7 @@ pub(crate) fn in_words(message: &str) -> String {
     }
 }
 
-/// How alike a key must be for it to be proposed, of 1.
+/// Minimum similarity, between 0 and 1, of a key that is suggested.
 const LIKENESS_MIN: f64 = 0.6;
 
 #[cfg(test)]

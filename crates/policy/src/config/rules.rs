@@ -1,4 +1,4 @@
-//! What holds for one dataset, with nothing left open.
+//! The complete rules of one dataset, with all defaults filled in.
 
 use jiff::civil::{Time, Weekday};
 
@@ -7,102 +7,102 @@ use crate::duration::Duration;
 use crate::retention::Retention;
 use crate::schedule::Schedule;
 
-/// What holds for a dataset.
+/// The rules of a dataset.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Snapshots are taken.
+    /// Whether snapshots are taken.
     pub autosnap: bool,
-    /// Snapshots are pruned.
+    /// Whether snapshots are pruned.
     pub autoprune: bool,
-    /// Snapshots are taken only when they are of this dataset above, and with its names.
+    /// The dataset above this one whose snapshots include this dataset. Then this dataset has no schedule of its own.
     pub follows: Option<String>,
-    /// What names of snapshots begin with.
+    /// Prefix of the names of snapshots.
     pub prefix: String,
-    /// All schedules are late by up to so many seconds, always the same.
+    /// Maximum delay of all schedules in seconds. The actual delay of a machine is constant.
     pub jitter: i64,
-    /// Periods that something is said about, the longest first.
+    /// The configured periods, the longest first.
     pub periods: Vec<Period>,
-    /// Which snapshots stay.
+    /// The rules for which snapshots are kept.
     pub retention: Retention,
-    /// Percent of the pool in use, up to which nothing is pruned; 0 for always.
+    /// Percentage of the pool in use up to which nothing is pruned. With 0, pruning is never deferred.
     pub prune_defer: u8,
-    /// Commands before and after.
+    /// The hooks.
     pub hooks: Hooks,
-    /// What is told of it to Nagios.
+    /// What Nagios monitors.
     pub monitor: Monitor,
 }
 
-/// A period: when its snapshots are taken, and how many there should be.
+/// A period: when its snapshots are taken, and how many are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Period {
-    /// What names of its snapshots end with.
+    /// Suffix of the names of its snapshots.
     pub name: String,
-    /// When.
+    /// When its snapshots are taken.
     pub schedule: Schedule,
-    /// How many.
+    /// How many snapshots are kept.
     pub count: usize,
-    /// Up to what age they stay, however many: `count` lengths of the period.
+    /// Age in seconds up to which all snapshots are kept: `count` lengths of the period.
     pub age: Option<i64>,
-    /// Seconds since the newest, from which Nagios is warned.
+    /// Age in seconds of the newest snapshot from which Nagios gets a warning.
     pub warn: Option<i64>,
-    /// Seconds since the newest, from which it is critical.
+    /// Age in seconds of the newest snapshot from which Nagios gets a critical state.
     pub crit: Option<i64>,
 }
 
-/// Commands before and after, for a shell.
+/// Shell commands that run before and after steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hooks {
-    /// Before snapshots are taken.
+    /// Runs before snapshots are taken.
     pub pre_snapshot: Option<String>,
-    /// After.
+    /// Runs after snapshots are taken.
     pub post_snapshot: Option<String>,
-    /// Before a snapshot is pruned: if it fails, the snapshot stays.
+    /// Runs before a snapshot is pruned. If it fails, the snapshot is kept.
     pub pre_pruning: Option<String>,
-    /// After.
+    /// Runs after a snapshot is pruned.
     pub pruning: Option<String>,
-    /// Seconds after which a command is ended; 0 for never.
+    /// Seconds after which a command is ended, or 0 for no limit.
     pub timeout: u64,
-    /// No snapshot is taken if the command before failed.
+    /// Whether no snapshot is taken if `pre_snapshot` failed.
     pub no_inconsistent_snapshot: bool,
-    /// The command after is run even then.
+    /// Whether `post_snapshot` runs even then.
     pub force_post_snapshot: bool,
 }
 
-/// What is told to Nagios.
+/// What Nagios monitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Monitor {
-    /// Anything.
+    /// Whether the dataset is monitored at all.
     pub enabled: bool,
-    /// Warnings count as warnings.
+    /// Whether warnings are reported as warnings.
     pub warns: bool,
-    /// What is critical counts as that.
+    /// Whether critical states are reported as critical.
     pub crits: bool,
-    /// Percent in use of a pool from which Nagios is warned; 0 for never.
+    /// Percentage of the pool in use from which Nagios gets a warning, or 0 for never.
     pub capacity_warn: u8,
-    /// Percent from which it is critical; 0 for never.
+    /// Percentage of the pool in use from which Nagios gets a critical state, or 0 for never.
     pub capacity_crit: u8,
 }
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
-/// Lengths of periods, as sanoid counts them.
+/// Lengths of periods, as in sanoid.
 const MONTH: i64 = 31 * DAY;
 const YEAR: i64 = 31_557_600;
 
-/// Values that hold if nothing is said (`sanoid.defaults.conf`).
+/// Default values (`sanoid.defaults.conf`).
 const FREQUENT_PERIOD: i8 = 15;
 const SCRIPT_TIMEOUT: i64 = 5;
 const CAPACITY_WARN: i64 = 80;
 const CAPACITY_CRIT: i64 = 95;
-/// The same for ages of the newest snapshot, in seconds.
+/// Default ages of the newest snapshot for warnings and critical states, in seconds.
 const HOURLY_AGES: (i64, i64) = (90 * MINUTE, 360 * MINUTE);
 const DAILY_AGES: (i64, i64) = (28 * HOUR, 32 * HOUR);
 const MONTHLY_AGES: (i64, i64) = (32 * DAY, 40 * DAY);
 const NO_AGES: (i64, i64) = (0, 0);
 
 impl Rules {
-    /// Of these settings, with nothing below them.
+    /// The rules for these settings. Missing settings get their default values.
     pub(crate) fn new(settings: &Settings, follows: Option<String>) -> Self {
         let prefix = settings.prefix.as_ref().map_or("autosnap", |prefix| prefix.0.as_str()).to_owned();
         let periods = periods(settings);
@@ -154,16 +154,16 @@ fn hooks(settings: &Settings) -> Hooks {
     }
 }
 
-/// A period of sanoid: what is said about it, and what follows from its name.
+/// A period of sanoid: its settings, and the constants that follow from its name.
 struct Known {
     name: &'static str,
     count: Option<super::settings::Count>,
     schedule: Schedule,
-    /// Seconds.
+    /// Length of the period in seconds.
     length: i64,
     ages: (Option<Duration>, Option<Duration>),
     default_ages: (i64, i64),
-    /// What an age without a unit counts in: one period down.
+    /// Unit, in seconds, of an age without a unit: the next shorter period.
     age_unit: i64,
 }
 
@@ -185,7 +185,7 @@ fn periods(settings: &Settings) -> Vec<Period> {
 }
 
 impl Known {
-    /// `None` if nothing is said about it.
+    /// `None` if the period is not configured.
     fn period(self) -> Option<Period> {
         let count = self.count?.count();
         let age = |said: Option<Duration>, default: i64| {

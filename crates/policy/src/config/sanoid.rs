@@ -1,4 +1,4 @@
-//! A `sanoid.conf` as it is (sanoid 2.3: `init` in `sanoid`, and `sanoid.defaults.conf`).
+//! Reading a `sanoid.conf` (sanoid 2.3: `init` in `sanoid`, and `sanoid.defaults.conf`).
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::settings::Settings;
 use super::text::wrong_name;
 use super::{Config, ConfigError, Section, in_words};
 
-/// What sanoid does if nothing else is said: counts only, since the rest is the same for any configuration.
+/// The defaults of sanoid. Only counts are listed, since the other defaults are the same for all configurations.
 const DEFAULTS: &str = "frequently = 0\nhourly = 48\ndaily = 90\nweekly = 0\nmonthly = 6\nyearly = 0\n";
 
-/// Keys whose values mean yes or no.
+/// Keys with boolean values.
 const TOGGLES: [&str; 10] = [
     "autosnap",
     "autoprune",
@@ -27,10 +27,10 @@ const TOGGLES: [&str; 10] = [
     "force_post_snapshot_script",
 ];
 
-/// Keys that are not sanoid's.
+/// Keys that sanoid does not have.
 const OURS: [&str; 7] = ["prefix", "jitter", "cron", "grid", "keep_last", "keep_not_replicated", "protect"];
 
-/// A section as it stands there.
+/// A section of the file.
 struct Written {
     name: String,
     line: usize,
@@ -38,11 +38,11 @@ struct Written {
 }
 
 impl Config {
-    /// Reads a `sanoid.conf`; `file` is its name in errors, `defaults` the content of a `sanoid.defaults.conf`, if there is
-    /// another one than that of sanoid.
+    /// Reads a `sanoid.conf`. `file` is its name in errors. `defaults` is the name and content of a
+    /// `sanoid.defaults.conf`, if it replaces that of sanoid.
     ///
     /// # Errors
-    /// When it is not well-formed, a key is unknown, a value not allowed, or a template missing.
+    /// If the file is not well-formed, a key is unknown, a value is not allowed, or a template is missing.
     pub fn from_sanoid(
         file: &str,
         content: &str,
@@ -79,7 +79,7 @@ impl Config {
             for template in settings.use_template.iter().flat_map(|names| names.texts()) {
                 match templates.get(template) {
                     Some(template) => laid.lay(template),
-                    // sanoid goes on without a word, and then prunes by other rules than was meant.
+                    // sanoid continues silently here, and then prunes by other rules than intended.
                     None => return Err(error(format!("[{name}]: there is no [template_{template}]"))),
                 }
             }
@@ -108,7 +108,7 @@ impl Config {
     }
 }
 
-/// The sections of a file in their order; what stands before the first is an error.
+/// The sections of a file in their order. Anything before the first section is an error.
 fn sections(file: &str, content: &str, warnings: &mut Vec<String>) -> Result<Vec<Written>, ConfigError> {
     let mut found: Vec<(String, usize, Table)> = Vec::new();
     for (line, text) in content.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
@@ -139,7 +139,7 @@ fn sections(file: &str, content: &str, warnings: &mut Vec<String>) -> Result<Vec
             continue;
         }
         let value = meaning(key, value).map_err(|message| error(format!("[{section}]: {message}")))?;
-        // One key at a time, so that what is wrong is known to be on this line.
+        // Each key is checked alone, so that an error is reported for its line.
         settings(Table::from_iter([(key.to_owned(), value.clone())]))
             .map_err(|message| error(format!("[{section}]: {key}: {message}")))?;
         if table.contains_key(key) {
@@ -162,7 +162,7 @@ fn settings(table: Table) -> Result<Settings, String> {
         .map_err(|error: toml::de::Error| in_words(error.message()))
 }
 
-/// A value with its type.
+/// Converts a value to its type.
 fn meaning(key: &str, value: &str) -> Result<Value, String> {
     if TOGGLES.contains(&key) {
         return match value {

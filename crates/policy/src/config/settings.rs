@@ -1,4 +1,4 @@
-//! Everything that can be said about a dataset, each of it or not. Templates, sections and defaults are laid over one another.
+//! The settings of a dataset, all of which are optional. Settings of defaults, templates and sections are combined.
 
 use std::collections::BTreeMap;
 
@@ -7,33 +7,34 @@ use serde::Deserialize;
 use super::values::{CronText, GridText, OneOrMany, Pattern, Prefix, Ranged};
 use crate::duration::Duration;
 
-/// The most snapshots of one period.
+/// Number of snapshots of one period.
 pub(crate) type Count = Ranged<0, 1_000_000>;
-/// Percent.
+/// A percentage.
 pub(crate) type Percent = Ranged<0, 100>;
 
-/// What of the datasets below a section reaches.
+/// Which datasets below a section's dataset the section applies to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Recursion {
     /// None.
     #[default]
     None,
-    /// All; each can have a section of its own that says otherwise.
+    /// All. Each may have its own section with other settings.
     Each,
-    /// All, whose snapshots are always taken with those of the dataset itself (`recursive = zfs` of sanoid).
+    /// All, and their snapshots are always taken together with those of the section's dataset (`recursive = zfs` of
+    /// sanoid).
     Together,
 }
 
-/// What can be said about a dataset. The names of the fields are those of the configuration.
+/// The settings of a dataset. The fields have the names of the keys in the configuration.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(missing_docs)] // docs/policy.md tells what each means, once
+#[allow(missing_docs)] // docs/policy.md describes them
 pub struct Settings {
-    // In sections and not in templates.
+    // Only in sections, not in templates.
     pub(crate) path: Option<String>,
     pub(crate) recursive: Option<RecursionText>,
     pub(crate) skip_children: Option<bool>,
-    // Where the rest comes from.
+    // The templates that these settings are based on.
     pub(crate) use_template: Option<OneOrMany>,
 
     pub(crate) process_children_only: Option<bool>,
@@ -98,7 +99,7 @@ pub struct Settings {
     pub(crate) capacity_crit: Option<Percent>,
 }
 
-/// A schedule of one's own: its snapshots are named after it.
+/// A schedule with its own cron expression. Its snapshots are named after it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CronSettings {
@@ -146,11 +147,12 @@ macro_rules! lay {
 }
 
 impl Settings {
-    /// Lays what `over` says over this. What only a section can say stays.
+    /// Overrides these settings by those that are set in `over`. Settings that only a section can have are not changed.
     pub(crate) fn lay(&mut self, over: &Self) {
         let under = self;
         lay!(under, over, process_children_only autosnap autoprune prefix jitter);
-        lay!(under, over, frequently hourly daily weekly monthly yearly frequent_period hourly_min daily_hour daily_min);
+        lay!(under, over, frequently hourly daily weekly monthly yearly);
+        lay!(under, over, frequent_period hourly_min daily_hour daily_min);
         lay!(under, over, weekly_wday weekly_hour weekly_min monthly_mday monthly_hour monthly_min);
         lay!(under, over, yearly_mon yearly_mday yearly_hour yearly_min);
         lay!(under, over, grid keep_last keep_not_replicated protect prune_defer);
@@ -167,7 +169,7 @@ impl Settings {
         }
     }
 
-    /// A key of a section that makes no sense in a template, if there is one.
+    /// A key that is allowed only in sections, if one is set.
     pub(crate) fn section_key(&self) -> Option<&'static str> {
         [
             ("path", self.path.is_some()),
@@ -178,7 +180,7 @@ impl Settings {
         .find_map(|(key, is_there)| is_there.then_some(key))
     }
 
-    /// What of the datasets below is reached.
+    /// Which datasets below are included.
     pub(crate) fn recursion(&self) -> Recursion {
         self.recursive.map(|RecursionText(recursion)| recursion).unwrap_or_default()
     }

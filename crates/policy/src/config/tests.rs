@@ -1,4 +1,4 @@
-//! What is read, what is refused, and what holds for whom.
+//! Tests of reading configurations: what is accepted, what is refused, and the resulting rules.
 
 use super::*;
 use crate::schedule::Schedule;
@@ -206,7 +206,7 @@ fn a_sanoid_conf_means_what_it_means_to_sanoid() {
     assert_eq!(back.hooks.pre_snapshot, None);
     assert_eq!(rules["vm/1"].follows.as_deref(), Some("vm"));
     assert!(!config.shares_hooks);
-    // Another defaults file counts first.
+    // The counts of another defaults file take precedence.
     let defaults = "[version]\nversion = 2\n[template_default]\ndaily = 9\nhourly = 8\n";
     let config = Config::from_sanoid("sanoid.conf", SANOID, Some(("defaults", defaults))).unwrap();
     assert_eq!(counts(&config.rules(all)["back/up"])[3..5], [("daily", 9), ("hourly", 8)]);

@@ -1,4 +1,4 @@
-//! The configuration in TOML (docs/policy.md).
+//! Reading a configuration in TOML (docs/policy.md).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::rules::Rules;
 use super::settings::Settings;
 use super::{Config, ConfigError, Section, in_words};
 
-/// The most templates that follow from one another.
+/// Maximum depth of templates that use other templates.
 const DEPTH_MAX: usize = 32;
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +41,7 @@ impl TryFrom<String> for ZoneText {
     }
 }
 
-/// A text on its way to a configuration.
+/// The state while a configuration is read.
 struct Reader<'a> {
     file: &'a str,
     content: &'a str,
@@ -49,10 +49,10 @@ struct Reader<'a> {
 }
 
 impl Config {
-    /// Reads a configuration; `file` is its name in errors.
+    /// Reads a configuration. `file` is its name in errors.
     ///
     /// # Errors
-    /// When it is no TOML, a key is unknown, a value not allowed, or a template missing.
+    /// If the text is not TOML, a key is unknown, a value is not allowed, or a template is missing.
     pub fn from_toml(file: &str, content: &str) -> Result<Self, ConfigError> {
         let parsed: File = toml::from_str(content).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
@@ -63,7 +63,7 @@ impl Config {
             if let Some(key) = template.get_ref().section_key() {
                 return Err(reader.error(template, format!("template '{name}': '{key}' belongs to datasets")));
             }
-            // Templates that nobody uses are checked too.
+            // Unused templates are checked too.
             reader.resolved(template, &format!("template '{name}'"))?;
         }
         let defaults = match reader.templates.get("default") {
@@ -88,7 +88,7 @@ impl Config {
                 settings,
             });
         }
-        // Those above first, so that what is said of a dataset itself wins.
+        // Parents come first, so that a dataset's own section takes precedence.
         sections.sort_by(|a, b| a.dataset.cmp(&b.dataset));
         if let Some([a, _]) = sections.array_windows().find(|[a, b]| a.dataset == b.dataset) {
             let message = format!("two sections are about '{}'", a.dataset);
@@ -136,7 +136,7 @@ impl Reader<'_> {
         ConfigError::at(self.file, self.content, at.span().start, message)
     }
 
-    /// A table with its templates.
+    /// A table combined with its templates.
     fn resolved(&self, table: &Spanned<Settings>, what: &str) -> Result<Settings, ConfigError> {
         self.laid(table.get_ref(), table.span().start, what, &mut Vec::new())
     }
@@ -190,7 +190,7 @@ impl Reader<'_> {
     }
 }
 
-/// What is wrong with the name of a dataset, if anything.
+/// The error message for an invalid dataset name, or `None` for a valid one.
 pub(super) fn wrong_name(name: &str) -> Option<String> {
     let is_fine = !name.is_empty()
         && name.len() < 256

@@ -1,4 +1,4 @@
-//! Values that check themselves as they are read, so that errors name their line.
+//! Values that are checked when they are read, so that errors contain their line.
 
 use serde::Deserialize;
 
@@ -27,29 +27,29 @@ impl<const MIN: i64, const MAX: i64> Ranged<MIN, MAX> {
         self.0
     }
 
-    /// The number, where it fits by its type.
+    /// The number, for ranges that fit in this type.
     pub(crate) fn small(self) -> i8 {
         i8::try_from(self.0).unwrap_or(0)
     }
 
-    /// The number, where it fits by its type.
+    /// The number, for ranges that fit in this type.
     pub(crate) fn count(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
     }
 }
 
-/// One text, or a list of them.
+/// One string or a list of strings.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a text or a list of texts")]
 pub enum OneOrMany {
-    /// One, or several separated by commas.
+    /// One string, or several separated by commas.
     One(String),
     /// A list.
     Many(Vec<String>),
 }
 
 impl OneOrMany {
-    /// All of them.
+    /// All strings.
     pub fn texts(&self) -> Vec<&str> {
         match self {
             Self::One(text) => text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect(),
@@ -99,7 +99,7 @@ impl TryFrom<String> for GridText {
     }
 }
 
-/// What the names of snapshots begin with.
+/// The prefix of snapshot names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Prefix(pub(crate) String);

@@ -1,4 +1,4 @@
-//! The words of sanoid.
+//! Tests of the messages of sanoid.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -8,7 +8,7 @@ use crate::state::{Dataset, Snapshot, State};
 
 const NOW: i64 = 1_800_000_000;
 
-/// Dataset, period, age.
+/// A state with snapshots, given by dataset, period and age.
 fn state(list: &[(&str, &str, i64)]) -> State {
     let mut state = State::default();
     for (dataset, period, age) in list {
@@ -79,7 +79,8 @@ fn pools() {
         "*** CRITICAL *** WARNING ZPOOL a : DEGRADED {Size:10G Free:9G Cap:10%} , \
          CRITICAL ZPOOL {b} does not exist and/or is not responding!"
     );
-    let config = Config::from_sanoid("s", "[a/x]\ncapacity_warn = 1\n[a]\n[b/y]\ncapacity_warn = 50\n[c]\ncapacity_warn = 0\ncapacity_crit = 0\n", None).unwrap();
+    let text = "[a/x]\ncapacity_warn = 1\n[a]\n[b/y]\ncapacity_warn = 50\n[c]\ncapacity_warn = 0\ncapacity_crit = 0\n";
+    let config = Config::from_sanoid("s", text, None).unwrap();
     let told = capacity(
         &config,
         &[pool("a", Some("ONLINE"), 79), pool("b", Some("ONLINE"), 50), pool("c", None, 0)],

@@ -1,6 +1,6 @@
-//! What copies have: the snapshots that the next incremental stream needs at both ends.
+//! Bases: the snapshots that the next incremental stream of a job needs at both ends.
 //!
-//! Where that is not known, nothing is said of it rather than something that could be wrong.
+//! If they are not known, this is reported instead of a guess.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,19 +8,19 @@ use crate::config::Config;
 use crate::retention::Facts;
 use crate::state::{Dataset, JobState, Side, Snapshot, State};
 
-/// All jobs, prepared for questions about many datasets.
+/// All jobs, indexed for queries about many datasets.
 pub(crate) struct Copies<'a> {
     jobs: BTreeMap<&'a str, Ends<'a>>,
-    /// A job of which not even the ends are known.
+    /// A job whose ends are not known.
     not_understood: Option<&'a str>,
 }
 
 /// Why it is not known what copies have of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unknown<'a> {
-    /// This job makes no sense.
+    /// The ends of this job are not known.
     NotUnderstood(&'a str),
-    /// Nothing was seen of this job's other end, and nothing is marked.
+    /// The other end of this job was not listed, and there is no mark.
     NotSeen(&'a str),
 }
 
@@ -31,20 +31,20 @@ pub(crate) struct Ends<'a> {
     target: Option<Seen<'a>>,
 }
 
-/// The datasets of an end that was looked at.
+/// The datasets of an end that was listed.
 struct Seen<'a> {
     names: HashSet<&'a str>,
-    /// Guids of snapshots, each with the number of its dataset; in order.
+    /// Guids of snapshots, each with the index of its dataset, sorted.
     snapshots: Vec<(u64, usize)>,
-    /// Guids that there are bookmarks of.
+    /// Guids of all bookmarks.
     bookmarks: HashSet<u64>,
 }
 
-/// What the target has of a dataset of the source.
+/// The target's knowledge of one dataset of the source.
 pub(crate) struct Sent {
-    /// Guids of snapshots that it has or may have, and that the next stream may begin at.
+    /// Guids of snapshots that the target has or may have, and that may be the base of the next stream.
     bases: Vec<u64>,
-    /// The `createtxg` of the newest of them that it has, as far as that can be told.
+    /// The `createtxg` of the newest snapshot that the target has, if known.
     pub(crate) newest: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Copies<'a> {
     /// What copies have of a dataset. `running` are jobs that are about to run.
     ///
     /// # Errors
-    /// Why that cannot be known now.
+    /// If this is not known now, the reason.
     pub(crate) fn facts(
         &self,
         place: &str,
@@ -77,7 +77,8 @@ impl<'a> Copies<'a> {
             if Seen::has(ends.source.as_ref(), &job.source, place, &dataset.name) {
                 let sent = ends.sent(dataset).ok_or(Unknown::NotSeen(name))?;
                 facts.bases.extend(&sent.bases);
-                // A mark is made before its snapshot is sent: after a failure it says nothing of what arrived.
+                // A mark is made before its snapshot is sent. After a failure it does not prove that the snapshot
+                // arrived.
                 let is_certain = ends.target.is_some() || job.succeeded.is_some() && job.failure.is_none();
                 let newest = sent.newest.filter(|_| is_certain);
                 facts.replicated = match facts.has_targets {
@@ -94,7 +95,7 @@ impl<'a> Copies<'a> {
         Ok(facts)
     }
 
-    /// The job that brings a dataset of this machine here, if there is one.
+    /// The job that replicates a dataset of another end to this dataset, if there is one.
     pub(crate) fn bringing(&self, dataset: &str) -> Option<&'a str> {
         let brings = |ends: &Ends<'_>| {
             let (source, target) = (&ends.state.source, &ends.state.target);
@@ -112,7 +113,7 @@ impl<'a> Ends<'a> {
         Self { state, source: seen(&state.source), target: seen(&state.target) }
     }
 
-    /// What the target has of a dataset of the source; nothing if that is not known.
+    /// What the target has of a dataset of the source, or `None` if that is not known.
     pub(crate) fn sent(&self, dataset: &Dataset) -> Option<Sent> {
         let mark = &self.state.mark;
         let marks = dataset.bookmarks.iter();
@@ -127,16 +128,17 @@ impl<'a> Ends<'a> {
             Some(_) => seen.iter().map(|snapshot| snapshot.createtxg).max(),
             None => marked.iter().map(|(_, txg)| *txg).min(),
         };
-        // The target may be set back to what it had before, and what was under way may have arrived.
+        // The target may be rolled back to an older snapshot, and a stream that was cut off may have arrived.
         let bases = seen.iter().map(|snapshot| snapshot.guid).chain(marked.iter().map(|(guid, _)| *guid));
         Some(Sent { bases: bases.collect(), newest })
     }
 
-    /// Guids of the snapshots of a dataset of the target that the next stream may begin at; nothing if that is not known.
+    /// Guids of the snapshots of a target's dataset that may be the base of the next stream. `None` if they are not
+    /// known.
     fn received(&self, dataset: &Dataset) -> Option<Vec<u64>> {
         let source = self.source.as_ref()?;
         let newest_first = dataset.snapshots.iter().rev();
-        // A bookmark of the source may be newer than the newest snapshot it still has.
+        // A bookmark of the source may be newer than the newest snapshot that both ends have.
         let marked = newest_first.map(|snapshot| snapshot.guid).find(|guid| source.bookmarks.contains(guid));
         let common = source.newest_common(dataset).into_iter().map(|snapshot| snapshot.guid);
         Some(common.chain(marked).collect())
@@ -158,13 +160,13 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Whether a dataset belongs to an end. Of one that was not seen all are taken to that do by their names.
+    /// Whether a dataset belongs to an end. If the end was not listed, only the name decides.
     fn has(seen: Option<&Self>, side: &Side, place: &str, dataset: &str) -> bool {
         side.names(place, dataset) && seen.is_none_or(|seen| seen.names.contains(dataset))
     }
 
-    /// For each dataset of this end, the newest snapshot of another one that it has too. Datasets are known by what they have:
-    /// either may have been renamed since.
+    /// For each dataset of this end, the newest snapshot that it has in common with `dataset`. Datasets are matched by
+    /// their snapshots, because either may have been renamed.
     fn newest_common<'d>(&self, dataset: &'d Dataset) -> Vec<&'d Snapshot> {
         let mut newest: HashMap<usize, &Snapshot> = HashMap::new();
         for snapshot in &dataset.snapshots {
@@ -182,7 +184,7 @@ impl<'a> Seen<'a> {
 }
 
 impl Side {
-    /// Something has arrived in part, as far as is known.
+    /// Whether a stream is known to be partly received.
     fn is_receiving(&self) -> bool {
         self.datasets.iter().flatten().any(|dataset| dataset.receiving || dataset.resumable)
     }

@@ -1,4 +1,4 @@
-//! Replication jobs that are due.
+//! Planning of replication jobs.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use crate::config::{Job, When};
 use crate::duration::short;
 use crate::state::JobState;
 
-/// What the names of snapshots begin with that a sync takes for itself.
+/// Prefix of the snapshots that a sync takes for itself.
 const OF_SYNC: &str = "snowmelt-sync_";
 
 impl Planner<'_> {
-    /// Jobs that are due, if snapshots are taken as `taking` says.
+    /// The jobs that are due if the snapshots of `taking` are taken.
     pub fn jobs_due(&self, taking: &Plan) -> Vec<Action> {
         let taken: HashSet<&str> = taking
             .actions
@@ -73,12 +73,12 @@ impl Planner<'_> {
         }
     }
 
-    /// When jobs are due next.
+    /// The times at which jobs are due next.
     pub(super) fn jobs_next(&self) -> impl Iterator<Item = Timestamp> {
         self.config.jobs.keys().filter_map(|name| self.job_next(name))
     }
 
-    /// When a job is due next, as far as that does not depend on snapshots.
+    /// When a job is due next, if that does not depend on snapshots.
     pub fn job_next(&self, name: &str) -> Option<Timestamp> {
         let job = self.config.jobs.get(name)?;
         let failed = self.state.jobs.get(name).filter(|state| state.failure.is_some());

@@ -1,7 +1,7 @@
-//! What has to be done now, with a reason for each action.
+//! Plans: the actions that are due now, with a reason for each.
 //!
-//! The same configuration, state and time give the same plan. Carried out, planning again gives nothing more, but for what a
-//! replication makes possible to prune.
+//! The same configuration, state and time give the same plan. After a plan was carried out, planning again gives no
+//! more actions, except pruning that a replication has made possible.
 
 mod bases;
 mod jobs;
@@ -18,54 +18,54 @@ pub(crate) use self::bases::Ends;
 use crate::config::{Config, Effective, Hooks, Rules};
 use crate::state::{Dataset, Snapshot, State};
 
-/// Something to be done.
+/// An action of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Snapshots are to be taken.
+    /// Take snapshots.
     Take(Taking),
-    /// A replication job is to be run.
+    /// Run a replication job.
     Replicate {
-        /// Its name.
+        /// The name of the job.
         job: String,
-        /// Why now.
+        /// Why it is due now.
         reason: String,
     },
-    /// A snapshot is to be destroyed.
+    /// Destroy a snapshot.
     Destroy(Destroying),
 }
 
-/// Snapshots to be taken between one run of a hook before and one of a hook after.
+/// Snapshots that are taken between one run of a hook before and one run of a hook after.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taking {
-    /// The hooks; those that are none do nothing.
+    /// The hooks, all of which are optional.
     pub hooks: Hooks,
     /// The datasets.
     pub datasets: Vec<TakingOf>,
 }
 
-/// Snapshots of one dataset.
+/// The new snapshots of one dataset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TakingOf {
     /// Its name.
     pub dataset: String,
-    /// One for each period that is due, the longest first.
+    /// One snapshot for each period that is due, the longest period first.
     pub snapshots: Vec<NewSnapshot>,
 }
 
-/// A snapshot to be taken.
+/// A snapshot to take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewSnapshot {
-    /// The period it is for.
+    /// Its period.
     pub period: String,
-    /// What will stand after the `@`.
+    /// The name after the `@`.
     pub name: String,
-    /// Why now.
+    /// Why it is due now.
     pub reason: String,
 }
 
 impl Taking {
-    /// Full names of snapshots that are to be taken at one moment, one list after the other: a dataset can have but one
-    /// snapshot at a moment.
+    /// Full names of the snapshots in rounds. The snapshots of one round are taken at one moment. A dataset can have
+    /// only one snapshot in a round.
     pub fn rounds(&self) -> Vec<Vec<String>> {
         let count = self.datasets.iter().map(|of| of.snapshots.len()).max().unwrap_or(0);
         (0..count)
@@ -80,43 +80,43 @@ impl Taking {
     }
 }
 
-/// A snapshot to be destroyed.
+/// A snapshot to destroy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destroying {
-    /// The job at whose source or target it is, if it is not one of a section's.
+    /// The job to whose source or target it belongs, if no section applies to it.
     pub job: Option<String>,
-    /// What stands before the name to tell it from those of this machine; nothing for this machine.
+    /// Prefix of names on another machine or system. Empty for this machine.
     pub place: String,
     /// The dataset.
     pub dataset: String,
-    /// What stands after the `@`.
+    /// The name after the `@`.
     pub snapshot: String,
     /// Its guid.
     pub guid: u64,
-    /// Commands before and after.
+    /// The hooks.
     pub hooks: Hooks,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What has to be done, and what is not done though it could seem due.
+/// The actions that are due, and notes about actions that are not possible or deferred.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// In the order in which it is to be done.
+    /// The actions in their order.
     pub actions: Vec<Action>,
-    /// For people.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// All that plans are made from.
+/// The input of a plan.
 pub struct Planner<'a> {
-    /// What is wanted.
+    /// The configuration.
     pub config: &'a Config,
-    /// What is there.
+    /// The current state.
     pub state: &'a State,
-    /// What holds for each dataset.
+    /// The rules of each dataset.
     pub rules: Effective,
-    /// Datasets of this machine, by name.
+    /// The datasets of this machine, by name.
     datasets: HashMap<&'a str, &'a Dataset>,
     copies: Copies<'a>,
     now: Timestamp,
@@ -124,14 +124,14 @@ pub struct Planner<'a> {
     host: &'a str,
 }
 
-/// What has to be done.
+/// Computes the plan.
 pub fn plan(config: &Config, state: &State, now: Timestamp, zone: &TimeZone, host: &str) -> Plan {
     Planner::new(config, state, now, zone, host).plan()
 }
 
 impl<'a> Planner<'a> {
-    /// For this moment. `zone` is that of the machine, and holds if the configuration names none; `host` is the machine's
-    /// name, on which delays depend.
+    /// A planner for the time `now`. `zone` is the time zone of the machine, which is used if the configuration has
+    /// none. `host` is the name of the machine, on which delays depend.
     pub fn new(config: &'a Config, state: &'a State, now: Timestamp, zone: &TimeZone, host: &'a str) -> Self {
         let zone = config.zone.clone().unwrap_or_else(|| zone.clone());
         Self {
@@ -146,8 +146,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// All that has to be done: snapshots, then jobs, then pruning as if the snapshots had been taken and the jobs, which can
-    /// fail, were being run.
+    /// All actions that are due: snapshots, then jobs, then pruning. Pruning assumes that the snapshots were taken, and
+    /// that the jobs are running and may still fail.
     pub fn plan(&self) -> Plan {
         let mut plan = self.take();
         let jobs = self.jobs_due(&plan);
@@ -161,7 +161,7 @@ impl<'a> Planner<'a> {
         plan
     }
 
-    /// The first moment after now at which something is due.
+    /// The first time after now at which something is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         let periods = self.rules.values().filter(|rules| rules.autosnap && rules.follows.is_none());
         let snapshots = periods.flat_map(|rules| {
@@ -178,7 +178,7 @@ impl<'a> Planner<'a> {
         self.rules.iter().filter_map(|(name, rules)| Some((*self.datasets.get(name.as_str())?, rules)))
     }
 
-    /// Seconds that what is called so is late: anything below `jitter`, and always the same on one machine.
+    /// The delay in seconds for this name. It is less than `jitter`, and constant on one machine.
     fn delay(&self, name: &str, jitter: i64) -> i64 {
         if jitter <= 0 {
             return 0;
@@ -190,23 +190,23 @@ impl<'a> Planner<'a> {
         i64::try_from((hash >> 1) % jitter.unsigned_abs()).unwrap_or(0)
     }
 
-    /// A moment for people.
+    /// Formats a time for the user.
     fn told(&self, moment: Timestamp) -> String {
         moment.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M").to_string()
     }
 }
 
-/// What a plan does before it prunes.
+/// The steps of a plan before pruning.
 #[derive(Default)]
 struct Before<'p> {
-    /// Snapshots, by dataset.
+    /// New snapshots, by dataset.
     taken: BTreeMap<String, Vec<Snapshot>>,
-    /// Jobs that are run.
+    /// Jobs that run.
     jobs: HashSet<&'p str>,
 }
 
 impl Action {
-    /// The job that is to be run, if it is that.
+    /// The name of the job, if the action runs one.
     pub fn job(&self) -> Option<&str> {
         match self {
             Self::Replicate { job, .. } => Some(job),
@@ -215,7 +215,7 @@ impl Action {
     }
 }
 
-/// What the snapshots of a plan will be, by dataset.
+/// The snapshots that a plan takes, by dataset.
 fn taken(plan: &Plan, now: i64) -> BTreeMap<String, Vec<Snapshot>> {
     let mut taken: BTreeMap<String, Vec<Snapshot>> = BTreeMap::new();
     for action in &plan.actions {

@@ -1,4 +1,4 @@
-//! Snapshots that go.
+//! Planning of pruning.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,19 +8,19 @@ use crate::config::{Hooks, Rules};
 use crate::retention::Verdict;
 use crate::state::{Dataset, Snapshot, pool_of};
 
-/// Datasets whose snapshots are looked through, and what is told of them all at once.
+/// The state of a search for snapshots to prune, with notes that are collected over all datasets.
 #[derive(Default)]
 struct Pruning<'a> {
     plan: Plan,
-    /// Datasets of which something is needed that is not known, by what that is.
+    /// Datasets that cannot be decided, by the missing knowledge.
     undecided: BTreeMap<Unknown<'a>, Vec<String>>,
-    /// How many snapshots of how many datasets could go, by pool, percent in use and limit.
+    /// How many snapshots of how many datasets could be pruned, by pool, percentage in use and limit.
     deferred: BTreeMap<(&'a str, u8, u8), (usize, usize)>,
 }
 
-/// A dataset that is to be pruned.
+/// A dataset to prune.
 struct Subject<'a> {
-    /// The job at whose end it is, if no section is about it.
+    /// The job that the dataset belongs to, if no section applies to it.
     job: Option<&'a str>,
     place: &'a str,
     dataset: &'a Dataset,
@@ -28,16 +28,16 @@ struct Subject<'a> {
 }
 
 impl Planner<'_> {
-    /// Snapshots that go, as things are.
+    /// The snapshots to destroy in the current state.
     pub fn prune(&self) -> Plan {
         self.prune_with(&Before::default())
     }
 
-    /// Snapshots that go when something has been done before.
+    /// The snapshots to destroy after the steps in `before`.
     pub(super) fn prune_with(&self, before: &Before<'_>) -> Plan {
         let mut pruning = Pruning::default();
         let mut done: HashSet<(&str, &str)> = HashSet::new();
-        // What a section is about is its own, also where it says that nothing is pruned.
+        // If a section applies to a dataset, the rules of jobs do not, even if the section disables pruning.
         for (dataset, rules) in self.ruled() {
             done.insert(("", &dataset.name));
             self.prune_one(&mut pruning, &Subject { job: None, place: "", dataset, rules }, before);
@@ -104,7 +104,7 @@ impl Planner<'_> {
         }));
     }
 
-    /// What becomes of each snapshot, or why that cannot be known now.
+    /// What happens to each snapshot, or why that is not known now.
     fn verdicts(&self, subject: &Subject<'_>, before: &Before<'_>) -> Result<Vec<Verdict>, Unknown<'_>> {
         let Subject { place, dataset, rules, .. } = *subject;
         let facts = self.copies.facts(place, dataset, &before.jobs)?;
@@ -116,8 +116,8 @@ impl Planner<'_> {
         Ok(verdicts)
     }
 
-    /// The percentage of its pool in use, if that is too little for anything to be pruned. How full a pool of another machine
-    /// is, is not known, and does not count.
+    /// The percentage of the pool in use, if it is too low for pruning. It is not known for pools of other machines, so
+    /// their datasets are never deferred.
     fn deferred(&self, subject: &Subject<'_>) -> Option<u8> {
         let limit = subject.rules.prune_defer;
         let pool = pool_of(&subject.dataset.name);
@@ -127,7 +127,7 @@ impl Planner<'_> {
 }
 
 impl Pruning<'_> {
-    /// With what is not done.
+    /// Adds the notes about what is not done, and returns the plan.
     fn told(mut self) -> Plan {
         for (unknown, names) in self.undecided {
             let what = match names.as_slice() {
@@ -143,8 +143,8 @@ impl Pruning<'_> {
         }
         for ((pool, used, limit), (snapshots, datasets)) in self.deferred {
             self.plan.notes.push(format!(
-                "{pool}: {snapshots} snapshots of {datasets} datasets could be pruned, but only {used} % of the pool is in use \
-                 (prune_defer = {limit})"
+                "{pool}: {snapshots} snapshots of {datasets} datasets could be pruned, but only {used} % of the pool \
+                 is in use (prune_defer = {limit})"
             ));
         }
         self.plan

@@ -1,4 +1,4 @@
-//! Snapshots that are due.
+//! Planning of snapshots.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,10 +11,11 @@ use crate::name;
 use crate::state::Dataset;
 
 impl Planner<'_> {
-    /// Snapshots that are due: of each period the one for the newest moment that has passed, and none for those before.
+    /// The snapshots that are due. For each period, only one is taken for the newest time that has passed.
     pub fn take(&self) -> Plan {
         let mut plan = Plan::default();
-        // What is taken together, by its hooks and, if they are not shared, by the dataset they are of.
+        // Snapshots that are taken together: those with the same hooks. If hooks are not shared, also only those of one
+        // dataset.
         let mut groups: BTreeMap<(Hooks, Option<&str>), Vec<TakingOf>> = BTreeMap::new();
         let mut followers: HashMap<&str, Vec<&Dataset>> = HashMap::new();
         for (dataset, rules) in self.ruled() {
@@ -44,7 +45,7 @@ impl Planner<'_> {
                     continue;
                 }
                 if let Some(job) = self.copies.bringing(&member.name) {
-                    // It would stand in the way of the next stream.
+                    // A snapshot of the target would prevent the next stream.
                     plan.notes.push(format!("{}: no snapshot of what job {job} brings", member.name));
                     continue;
                 }
@@ -63,7 +64,7 @@ impl Planner<'_> {
         plan
     }
 
-    /// Why a snapshot of this period is due, if it is.
+    /// Why a snapshot of this period is due, or `None` if it is not.
     fn due(&self, dataset: &Dataset, rules: &Rules, period: &Period) -> Option<String> {
         if period.count == 0 {
             return None;
@@ -71,7 +72,7 @@ impl Planner<'_> {
         let delay = self.delay("", rules.jitter);
         let last = period.schedule.last_delayed(self.now, &self.zone, delay)?;
         let next = period.schedule.next_delayed(self.now, &self.zone, delay);
-        // A snapshot of the future, by a clock that was wrong, is no reason to take none until then.
+        // A snapshot from the future, taken with a wrong clock, must not prevent snapshots until then.
         let next = next.map_or(i64::MAX, Timestamp::as_second);
         let mut newest: Option<i64> = None;
         for snapshot in &dataset.snapshots {

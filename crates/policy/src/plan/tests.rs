@@ -1,4 +1,4 @@
-//! Plans for small histories, a year of them, and what must hold for any.
+//! Tests of plans: for short histories, for a year, and properties that hold for all plans.
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn planned(config: &Config, state: &State, now: Timestamp) -> Plan {
     plan(config, state, now, &TimeZone::UTC, "host")
 }
 
-/// Carries snapshots and pruning out, as a pool would.
+/// Carries out the snapshots and pruning of a plan, like a pool.
 fn apply(state: &mut State, plan: &Plan, now: Timestamp) {
     for action in &plan.actions {
         match action {
@@ -63,7 +63,7 @@ fn names(state: &State) -> Vec<String> {
     all.flat_map(|dataset| dataset.snapshots.iter().map(|s| format!("{}@{}", dataset.name, s.name))).collect()
 }
 
-/// Full names that a plan takes, round by round.
+/// Full names of the snapshots that a plan takes, in rounds.
 fn taken_names(plan: &Plan) -> Vec<Vec<String>> {
     let takings = plan.actions.iter().filter_map(|action| match action {
         Action::Take(taking) => Some(taking.rounds()),
@@ -126,7 +126,7 @@ fn followers_go_with_their_leader() {
     let plan = planned(&config, &state, now);
     assert_eq!(taken_names(&plan).concat().len(), 2);
     apply(&mut state, &plan, now);
-    // A new one waits for the others.
+    // A new dataset waits until the others are due.
     state.datasets.push(dataset("vm/2"));
     assert_eq!(planned(&config, &state, now).actions, []);
     state.datasets[1].receiving = true;
@@ -168,7 +168,7 @@ fn a_clock_set_back_doubles_nothing_and_prunes_nothing() {
         assert_eq!(planned(&config, &state, set_back).actions, [], "{back} s back");
     }
     assert_eq!(names(&state), before);
-    // A clock that was years ahead once does not stop snapshots.
+    // One snapshot from the future, taken with a wrong clock, does not stop snapshots.
     state.datasets[0].snapshots[5].creation = at("2099-01-01T00:00:00Z").as_second();
     assert_eq!(taken_names(&planned(&config, &state, at("2026-11-21T13:00:01Z"))).concat().len(), 2);
 }
@@ -189,7 +189,7 @@ fn both_hours_at_the_end_of_summer_time_have_names() {
     assert_eq!(hourly.clone().count(), 48);
     assert!(hourly.clone().any(|name| name.ends_with("2026-10-25_02:00:00_hourly")));
     assert!(hourly.clone().any(|name| name.ends_with("2026-10-25_02:00:00dst_hourly")));
-    // The first was for the day before.
+    // The first one is due for the day before.
     let daily: Vec<&String> = all.iter().filter(|name| name.ends_with("_daily")).collect();
     assert_eq!(daily.len(), 3, "{daily:?}");
 }
@@ -225,10 +225,11 @@ fn side(root: &str, place: &str, datasets: Vec<Dataset>) -> Side {
     Side { root: root.to_owned(), place: place.to_owned(), recursive: true, datasets: Some(datasets) }
 }
 
-const JOB: &str = "[dataset.tank]\nhourly = 1\nkeep_not_replicated = true\n[job.off]\nsource = \"tank\"\ntarget = \"back\"\n\
+const JOB: &str = "[dataset.tank]\nhourly = 1\nkeep_not_replicated = true\n\
+                   [job.off]\nsource = \"tank\"\ntarget = \"back\"\n\
                    when = \"30 * * * *\"\nprune_target = { hourly = 2 }\n";
 
-/// Five hourly snapshots, of which the target has the first `sent`.
+/// Five hourly snapshots. The target has the first `sent` of them.
 fn with_job(sent: usize) -> State {
     let mut state = with(&["tank"]);
     let begin = at("2026-11-21T08:00:00Z").as_second();
@@ -257,7 +258,7 @@ fn with_job(sent: usize) -> State {
     state
 }
 
-/// What of the source and of the target goes.
+/// The snapshots of source and target that a plan destroys.
 fn going(config: &Config, state: &State, now: &str) -> Vec<String> {
     let plan = planned(config, state, at(now));
     let destroyed = plan.actions.iter().filter_map(|action| match action {
@@ -272,12 +273,12 @@ fn the_base_stays_at_both_ends() {
     let now = "2026-11-21T12:20:00Z";
     let mut config = config(JOB);
     assert_eq!(going(&config, &with_job(3), now), ["tank@08", "tank@09", "host:back@08"]);
-    // 10 is the base, though one alone is wanted.
+    // 10 is the base, although the count keeps only one.
     assert_eq!(
         going(&config, &with_job(5), now),
         ["tank@08", "tank@09", "tank@10", "tank@11", "host:back@08", "host:back@09", "host:back@10"]
     );
-    // Nothing there yet: nothing goes.
+    // The target has nothing yet, so nothing is destroyed.
     assert_eq!(going(&config, &with_job(0), now), [] as [&str; 0]);
     let off = config.jobs.get_mut("off").unwrap();
     off.prune_target.as_mut().unwrap().retention.counts.insert("hourly".to_owned(), (0, None));
@@ -295,7 +296,7 @@ fn a_server_of_rsync_needs_no_base() {
     assert_eq!(going(&config, &state, now), ["tank@08", "tank@09", "tank@10", "tank@11"]);
     let planner = Planner::new(&config, &state, at(now), &TimeZone::UTC, "host");
     assert_eq!(planner.jobs(at(now).as_second())[0].lag, Some(50 * 60));
-    // What comes from there does not stand in the way of snapshots.
+    // A job from an end without snapshots does not prevent snapshots of its target.
     let off = state.jobs.get_mut("off").unwrap();
     (off.source, off.target) = (Side::default(), side("tank", "", state.datasets.clone()));
     state.datasets[0].snapshots.clear();
@@ -313,21 +314,21 @@ fn a_mark_is_enough_to_know_the_base() {
     assert_eq!(plan.actions, []);
     assert_eq!(plan.notes, ["tank: nothing is pruned until job off has run: what both ends have must stay"]);
     state.datasets[0].bookmarks.push(mark(102));
-    // Marks are made before anything is sent: only after a success they say what has arrived.
+    // A mark is made before a snapshot is sent. It proves the arrival only after a success.
     assert_eq!(going(&config, &state, now), [] as [&str; 0]);
     state.jobs.get_mut("off").unwrap().succeeded = Some(0);
     assert_eq!(going(&config, &state, now), ["tank@08", "tank@09"]);
-    // The base itself is gone, the mark is there: what is newer stays.
+    // The base itself is gone, but the mark exists. Newer snapshots are kept.
     state.datasets[0].snapshots.remove(2);
     assert_eq!(going(&config, &state, now), ["tank@08", "tank@09"]);
 }
 
-/// A mark of one of the snapshots of `with_job`.
+/// A mark for one of the snapshots of `with_job`.
 fn mark(guid: u64) -> Bookmark {
     Bookmark { name: format!("mark_{guid:x}"), guid, createtxg: guid - 90 }
 }
 
-/// Snapshots of `tank` go by their count alone.
+/// A configuration in which only the count keeps snapshots of `tank`.
 fn by_count() -> Config {
     let mut config = config(JOB);
     config.sections[0].settings.keep_not_replicated = None;
@@ -337,7 +338,7 @@ fn by_count() -> Config {
 #[test]
 fn what_was_there_before_a_cut_stays() {
     let (config, now) = (by_count(), "2026-11-21T12:20:00Z");
-    // A transfer of 11 on top of 09 was cut off, and the target cannot be seen.
+    // A transfer from 09 to 11 was cut off, and the target cannot be listed.
     let mut state = with_job(2);
     let job = state.jobs.get_mut("off").unwrap();
     job.target.datasets = None;
@@ -345,12 +346,12 @@ fn what_was_there_before_a_cut_stays() {
     job.began = Some(at("2026-11-21T12:19:00Z").as_second());
     state.datasets[0].bookmarks = vec![mark(101), mark(103)];
     assert_eq!(going(&config, &state, now), ["tank@08", "tank@10"]);
-    // The same when it is seen, with a part of what was sent: that can still arrive.
+    // The same with a listed target that has received a part of the stream. The rest may still arrive.
     let mut state = with_job(2);
     state.datasets[0].bookmarks = vec![mark(101), mark(103)];
     state.jobs.get_mut("off").unwrap().target.datasets.as_mut().unwrap()[0].resumable = true;
     assert_eq!(going(&config, &state, now), ["tank@08"]);
-    // The target was set back to 08 after 10 had arrived.
+    // The target was rolled back to 08 after 10 had arrived.
     let mut state = with_job(1);
     state.datasets[0].bookmarks = vec![mark(102)];
     assert_eq!(going(&config, &state, now), ["tank@09", "tank@11"]);
@@ -365,14 +366,14 @@ fn nothing_goes_that_a_target_not_seen_may_need() {
     let mut state = seen.clone();
     state.jobs.get_mut("off").unwrap().target.datasets = None;
     assert_eq!(going(&config, &state, now), none);
-    // A place without the dataset is a disk that is not there.
+    // If the place does not have the dataset, its disk is missing.
     state.jobs.get_mut("off").unwrap().target.datasets = Some(vec![dataset("back-elsewhere")]);
     assert_eq!(going(&config, &state, now), none);
-    // Nor does anything go at a target whose source is not seen.
+    // Nothing is destroyed at a target whose source was not listed.
     let mut state = seen.clone();
     state.jobs.get_mut("off").unwrap().source.datasets = None;
     assert!(!going(&config, &state, now).iter().any(|name| name.starts_with("host:")));
-    // Nor anywhere, if a job is not understood at all.
+    // Nothing is destroyed at all if the ends of a job are not known.
     let mut state = seen.clone();
     state.jobs.clear();
     let plan = planned(&config, &state, at(now));
@@ -385,7 +386,7 @@ fn a_copy_is_known_by_what_it_has() {
     let (config, now) = (by_count(), "2026-11-21T12:20:00Z");
     let mut state = with_job(3);
     let job = state.jobs.get_mut("off").unwrap();
-    // What is tank/new now was tank/old when it was last sent.
+    // tank/new was called tank/old when it was last sent.
     let mut renamed = job.target.datasets.as_ref().unwrap()[0].clone();
     renamed.name = "back/old".to_owned();
     job.target.datasets = Some(vec![dataset("back"), renamed]);
@@ -399,7 +400,7 @@ fn a_copy_is_known_by_what_it_has() {
     );
 }
 
-/// The section of a configuration with one, about another dataset.
+/// The single section of a configuration, changed to another dataset.
 fn sections(config: &Config, dataset: &str) -> Vec<crate::config::Section> {
     let mut sections = config.sections.clone();
     sections[0].dataset = dataset.to_owned();
@@ -418,7 +419,7 @@ fn what_the_next_job_of_a_chain_needs_stays() {
     let third = Dataset { name: "third".to_owned(), ..state.datasets[0].clone() };
     next.target = side("third", "", vec![Dataset { snapshots: third.snapshots[..2].to_vec(), ..third }]);
     state.jobs.insert("next".to_owned(), next);
-    // 09 is what `third` has, though nobody looked at its source.
+    // 09 is the snapshot that `third` has, although its source was not listed.
     assert_eq!(going(&config, &state, now)[4..], ["host:back@08", "host:back@10"]);
     state.jobs.get_mut("next").unwrap().target.datasets = None;
     assert!(!going(&config, &state, now).iter().any(|name| name.starts_with("host:")));
@@ -443,7 +444,7 @@ fn no_snapshots_are_taken_of_what_a_job_brings() {
     let taken: Vec<&str> = taken.iter().filter_map(|name| name.split('@').next()).collect();
     assert_eq!(taken, ["tank", "tank/back/own", "tank/home", "tank/home/a"]);
     assert_eq!(plan.notes[0], "tank/back: no snapshot of what job in brings");
-    // Where the source is not seen, all may be copies of something.
+    // If the source was not listed, all datasets may be copies.
     state.jobs.get_mut("in").unwrap().source.datasets = None;
     assert_eq!(taken_names(&planned(&config, &state, now)).concat().len(), 3);
 }
@@ -457,7 +458,7 @@ fn what_a_running_job_may_need_stays() {
     state.jobs.get_mut("off").unwrap().running = true;
     let needed = ["tank@08", "tank@09", "host:back@08"];
     assert_eq!(going(&config, &state, now), needed);
-    // The same for one that is about to run.
+    // The same for a job that is about to run.
     state.jobs.get_mut("off").unwrap().running = false;
     assert_eq!(going(&config, &state, "2026-11-21T12:30:00Z"), needed);
 }
@@ -473,7 +474,7 @@ fn jobs_are_due_once_and_failures_are_tried_again() {
     assert!(!due(&state, "2026-11-21T12:29:59Z"));
     assert!(due(&state, "2026-11-21T12:30:00Z"));
     assert!(due(&state, "2026-11-24T12:29:00Z"));
-    // The clock was set back over it.
+    // The clock was set back to a time before the last run.
     assert!(!due(&state, "2026-11-21T11:31:00Z"));
     let job = state.jobs.get_mut("off").unwrap();
     job.failure = Some("no room".to_owned());
@@ -512,7 +513,7 @@ fn lag_is_how_long_a_snapshot_has_waited() {
     assert_eq!(lag(&with_job(0)), Some(4 * 3600 + 20 * 60));
 }
 
-/// Every hour of a year, by rules of sanoid, in a zone with summer time.
+/// Every hour of a year, with the rules of sanoid, in a zone with summer time.
 #[test]
 fn a_year() {
     let mut config = config("[dataset.a]\nhourly = 48\ndaily = 90\nweekly = 8\nmonthly = 6\nyearly = 1\n");
@@ -528,18 +529,18 @@ fn a_year() {
         apply(&mut state, &plan, now);
         now += SignedDuration::from_hours(1);
     }
-    // The first of each is for the moment before the year.
+    // The first snapshot of each period is due for a time before the year.
     let expected = [("daily", 365), ("hourly", 8760), ("monthly", 12), ("weekly", 53), ("yearly", 1)];
     assert_eq!(taken, expected.map(|(name, count)| (name.to_owned(), count)).into());
     let mut left = std::collections::BTreeMap::<&str, usize>::new();
     for snapshot in &state.datasets[0].snapshots {
         *left.entry(snapshot.name.rsplit('_').next().unwrap_or_default()).or_default() += 1;
     }
-    // What is exactly as old as allowed stays, as with sanoid.
+    // A snapshot with exactly the maximum age is kept, as in sanoid.
     assert_eq!(left, [("daily", 90), ("hourly", 49), ("monthly", 6), ("weekly", 8), ("yearly", 1)].into());
 }
 
-/// 8,760 snapshots there at once are planned in a moment.
+/// Plans for 8,760 existing snapshots are computed quickly.
 #[test]
 fn many_snapshots_are_no_burden() {
     let config = config("[dataset.a]\nhourly = 48\ngrid = \"1x1h(keep=all) | 24x1h | 365x1d\"\n");
@@ -563,7 +564,9 @@ fn many_snapshots_are_no_burden() {
 }
 
 prop_compose! {
-    fn any_snapshot()(age in 0i64..2000, period in 0usize..4, holds in 0u64..20, sent in any::<bool>()) -> (i64, usize, bool, bool) {
+    fn any_snapshot()(age in 0i64..2000, period in 0usize..4, holds in 0u64..20, sent in any::<bool>())
+        -> (i64, usize, bool, bool)
+    {
         (age, period, holds == 0, sent)
     }
 }
@@ -587,7 +590,8 @@ proptest! {
         );
         if let Some(grid) = grid { text.push_str(&format!("grid = \"{grid}\"\n")); }
         if let Some(last) = last { text.push_str(&format!("keep_last = {last}\n")); }
-        text.push_str("[job.off]\nsource = \"tank\"\ntarget = \"back\"\nwhen = \"daily\"\nprune_target = { hourly = 1, daily = 0 }\n");
+        text.push_str("[job.off]\nsource = \"tank\"\ntarget = \"back\"\nwhen = \"daily\"\n");
+        text.push_str("prune_target = { hourly = 1, daily = 0 }\n");
         let config = config(&text);
         let periods = ["hourly", "daily", "monthly", "manual"];
         let mut history = history;
@@ -621,7 +625,7 @@ proptest! {
         refresh(&mut state, &back);
         let before = state.datasets[0].clone();
         let plan = planned(&config, &state, now);
-        // Deterministic.
+        // Planning is deterministic.
         prop_assert_eq!(&plan, &planned(&config, &state, now));
         let (mut here, mut there) = (plan.clone(), Vec::new());
         here.actions.retain(|action| match action {
@@ -633,7 +637,8 @@ proptest! {
             back.snapshots.retain(|snapshot| snapshot.guid != of.guid);
         }
         apply(&mut state, &here, now);
-        for gone in before.snapshots.iter().filter(|old| state.datasets[0].snapshots.iter().all(|left| left.guid != old.guid)) {
+        let is_left = |old: &Snapshot| state.datasets[0].snapshots.iter().any(|left| left.guid == old.guid);
+        for gone in before.snapshots.iter().filter(|old| !is_left(old)) {
             prop_assert_ne!(Some(gone.guid), base, "the base at the source");
             prop_assert!(gone.holds == 0);
             prop_assert!(gone.name.starts_with("autosnap_"));
@@ -641,12 +646,14 @@ proptest! {
                 prop_assert!(base.is_some_and(|base| gone.createtxg <= base));
             }
         }
-        // Never fewer than wanted of any period.
+        // Of each period, at least the count is kept.
         for (period, count) in ["hourly", "daily", "monthly"].into_iter().zip(&counts) {
-            let of = |dataset: &Dataset| dataset.snapshots.iter().filter(|snapshot| snapshot.name.ends_with(period)).count();
+            let of = |dataset: &Dataset| {
+                dataset.snapshots.iter().filter(|snapshot| snapshot.name.ends_with(period)).count()
+            };
             prop_assert!(of(&state.datasets[0]) >= (*count).min(of(&before)), "{}", period);
         }
-        // Carried out, there is nothing more to do.
+        // After the plan was carried out, nothing more is due.
         refresh(&mut state, &back);
         let again = planned(&config, &state, now);
         prop_assert_eq!(again.actions, vec![]);
@@ -656,7 +663,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever was cut off, lost at the target or not looked at: what both ends have at last stays at the source.
+    /// A base stays at the source, even if streams were cut off, the target lost snapshots, or an end was not listed.
     #[test]
     fn a_base_stays_however_little_is_known(
         at_target in prop::collection::vec(any::<bool>(), 5),
@@ -684,7 +691,7 @@ proptest! {
         job.began = Some(now.as_second() - began);
         job.succeeded = base.is_some().then_some(1);
         job.failure = failed.then(|| "cut off".to_owned());
-        // A sync marks what it is about to send, and takes older marks away when that has arrived.
+        // A sync marks what it is about to send. It removes older marks after that has arrived.
         let newer = (100..105).filter(|guid| base.is_some_and(|base| *guid > base));
         let under_way = newer.zip(&cut_off).filter(|(_, is_marked)| **is_marked).map(|(guid, _)| guid);
         let marked: Vec<u64> = base.into_iter().chain(under_way).filter(|_| marks).collect();

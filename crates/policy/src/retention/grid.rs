@@ -1,15 +1,16 @@
-//! Age grids, as zrepl has them: `1x1h(keep=all) | 24x1h | 14x1d`.
+//! Age grids in the form of zrepl: `1x1h(keep=all) | 24x1h | 14x1d`.
 //!
-//! Buckets follow one another into the past, the first beginning at the newest snapshot. Of each bucket the oldest snapshots
-//! stay, as many as it keeps, so that a snapshot moves from bucket to bucket as it ages. What is older than the last bucket
-//! goes. Unlike there, the newest snapshot always stays, or the buckets would move each time one goes.
+//! Buckets are consecutive ranges of age. The first one begins at the newest snapshot. Each bucket keeps its oldest
+//! snapshots, up to its number, so that a snapshot moves from bucket to bucket as it ages. Snapshots older than the
+//! last bucket are not kept. In contrast to zrepl, the newest snapshot is always kept. Otherwise all buckets would move
+//! when it is destroyed.
 
 use crate::duration::Duration;
 
-/// The most buckets.
+/// Maximum number of buckets.
 const BUCKETS_MAX: usize = 100_000;
 
-/// A grid.
+/// An age grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     parts: Vec<Part>,
@@ -18,20 +19,20 @@ pub struct Grid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     repeat: usize,
-    /// Seconds.
+    /// Length of a bucket in seconds.
     length: i64,
-    /// All if none.
+    /// Number of snapshots to keep, or `None` for all.
     keep: Option<usize>,
 }
 
-/// What is wrong with a grid.
+/// What is wrong with a grid, as a message.
 pub type GridError = String;
 
 impl Grid {
-    /// Of a text.
+    /// Parses a grid.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If the text is not a valid grid.
     pub fn parse(text: &str) -> Result<Self, GridError> {
         let parts = text.split('|').map(|part| parse_part(part.trim())).collect::<Result<Vec<_>, _>>()?;
         if parts.iter().map(|part| part.repeat).fold(0, usize::saturating_add) > BUCKETS_MAX {
@@ -40,15 +41,16 @@ impl Grid {
         Ok(Self { parts })
     }
 
-    /// Which of the snapshots with these times stay, in seconds since 1970 and in the order in which they came.
+    /// Whether each snapshot is kept. `creations` are the times of the snapshots in seconds since 1970, in the order of
+    /// their creation.
     pub fn keeps(&self, creations: &[i64], now: i64) -> Vec<bool> {
         let mut kept = vec![false; creations.len()];
         let mut order: Vec<usize> = (0..creations.len()).collect();
         let creation = |at: &usize| creations.get(*at).copied().unwrap_or(0);
-        // Youngest first.
+        // Newest first.
         order.sort_by_key(|at| std::cmp::Reverse((creation(at), *at)));
         let Some(newest) = order.first() else { return kept };
-        // A clock that was set back is no reason to take snapshots for older than they are.
+        // If the clock was set back, snapshots must not be treated as older than they are.
         let begin = creation(newest).min(now);
         let mut keep = |at: usize| {
             if let Some(place) = kept.get_mut(at) {
@@ -104,7 +106,7 @@ mod tests {
 
     const H: i64 = 3600;
 
-    /// Ages in hours of what stays of snapshots of these ages.
+    /// Ages in hours of the snapshots that the grid keeps.
     fn kept(grid: &str, ages: &[i64]) -> Vec<i64> {
         let now = 1_000_000_000;
         let mut ages = ages.to_vec();

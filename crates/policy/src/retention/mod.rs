@@ -1,7 +1,7 @@
-//! Which snapshots of a dataset stay, and why.
+//! Decides which snapshots of a dataset are kept, and why.
 //!
-//! Snapshots that the policy did not take, by their names, are none of its business. Of the others one goes only if some rule
-//! is about it and none wants it to stay.
+//! Snapshots whose names show that the policy did not take them are ignored. Any other snapshot is destroyed only if at
+//! least one rule applies to it and no rule keeps it.
 
 mod grid;
 
@@ -15,49 +15,50 @@ use crate::duration::short;
 use crate::name;
 use crate::state::Snapshot;
 
-/// The rules of a dataset.
+/// The retention rules of a dataset.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
-    /// What the names of its snapshots begin with.
+    /// Prefix of the names of the policy's snapshots.
     pub prefix: String,
-    /// How many of each period stay at least, and up to what age in seconds all of them do.
+    /// For each period, the number of snapshots to keep, and the age in seconds up to which all are kept.
     pub counts: BTreeMap<String, (usize, Option<i64>)>,
-    /// By age.
+    /// The age grid.
     pub grid: Option<Grid>,
-    /// The newest of all periods.
+    /// How many of the newest snapshots to keep, counted over all periods.
     pub last: Option<usize>,
-    /// Those that some target has not got yet.
+    /// Whether to keep snapshots that some target does not have yet.
     pub keep_not_replicated: bool,
-    /// Those whose names match.
+    /// Snapshots whose names match one of these are kept.
     pub protect: Vec<Regex>,
 }
 
-/// What there is to know besides the snapshots themselves.
+/// Facts about replication that retention depends on.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// Guids of the newest snapshots that copies have too.
+    /// Guids of the newest snapshots that copies also have.
     pub bases: HashSet<u64>,
-    /// The newest snapshot by its `createtxg` that every target has; `None` if some target has none, or there are no targets.
+    /// The `createtxg` of the newest snapshot that every target has. `None` if some target has none, or if there are no
+    /// targets.
     pub replicated: Option<u64>,
-    /// There are targets.
+    /// Whether there are targets.
     pub has_targets: bool,
-    /// Some target is being brought up to date.
+    /// Whether a replication to some target is running.
     pub is_running: bool,
 }
 
-/// What becomes of a snapshot.
+/// What happens to a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The policy did not take it, or no rule is about it.
+    /// The policy did not take the snapshot, or no rule applies to it.
     Foreign,
-    /// It stays, and why.
+    /// The snapshot is kept, with the reason.
     Keep(String),
-    /// It goes, and why.
+    /// The snapshot is destroyed, with the reason.
     Destroy(String),
 }
 
 impl Retention {
-    /// What becomes of each snapshot, given in the order in which they came.
+    /// Decides what happens to each snapshot. `snapshots` are in the order of their creation.
     pub fn judge(&self, snapshots: &[Snapshot], facts: &Facts, now: i64) -> Vec<Verdict> {
         let owned: Vec<(usize, &Snapshot, &str)> = snapshots
             .iter()
@@ -71,7 +72,7 @@ impl Retention {
             let creations: Vec<i64> = owned.iter().map(|(_, snapshot, _)| snapshot.creation).collect();
             grid.keeps(&creations, now)
         });
-        // Those of each period, counted from the newest.
+        // Snapshots of each period are counted from the newest one.
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (nth, (at, snapshot, period)) in owned.iter().enumerate().rev() {
             let place = places.entry(*period).or_default();
@@ -102,7 +103,7 @@ impl Retention {
         verdicts
     }
 
-    /// Why it stays whatever is counted.
+    /// The reason to keep a snapshot independently of counts and ages, if there is one.
     fn unmovable(&self, snapshot: &Snapshot, facts: &Facts) -> Option<String> {
         if facts.bases.contains(&snapshot.guid) {
             return Some("the newest that a copy has too".to_owned());
@@ -133,7 +134,8 @@ impl Retention {
     }
 }
 
-/// Whether the count of its period wants a snapshot: those that are not too old, and never fewer than so many.
+/// Whether the count of its period keeps a snapshot. It keeps the newest `count` snapshots, and those that are not too
+/// old.
 fn wanted(period: &str, place: usize, count: Option<&(usize, Option<i64>)>, age: i64) -> Option<String> {
     let (count, age_max) = *count?;
     if place <= count {

@@ -1,11 +1,11 @@
-//! One table for each rule.
+//! Tests of retention, with one table for each rule.
 
 use super::*;
 
 const H: i64 = 3600;
 const NOW: i64 = 1_800_000_000;
 
-/// Snapshots with these periods and ages in hours, the oldest first.
+/// Snapshots with these periods and ages in hours, sorted from old to new.
 fn snapshots(list: &[(&str, i64)]) -> Vec<Snapshot> {
     let mut list = list.to_vec();
     list.sort_by_key(|(_, age)| -age);
@@ -24,7 +24,7 @@ fn snapshots(list: &[(&str, i64)]) -> Vec<Snapshot> {
         .collect()
 }
 
-/// Ages in hours of those that stay, the youngest first.
+/// Ages in hours of the kept snapshots, sorted from new to old.
 fn kept(retention: &Retention, snapshots: &[Snapshot], facts: &Facts) -> Vec<i64> {
     let verdicts = retention.judge(snapshots, facts, NOW);
     let all = snapshots.iter().zip(verdicts).rev();
@@ -49,13 +49,13 @@ fn hourlies(ages: std::ops::Range<i64>) -> Vec<Snapshot> {
 fn counts() {
     let none = Facts::default();
     for (count, age, ages, expected) in [
-        // Too many, and too old.
+        // More than the count, and some too old.
         (3, Some(3 * H), 0..6, vec![0, 1, 2, 3]),
-        // Old, but no more than wanted.
+        // Too old, but not more than the count.
         (3, Some(3 * H), 10..13, vec![10, 11, 12]),
-        // Old and one more than wanted.
+        // Too old, and one more than the count.
         (3, Some(3 * H), 10..14, vec![10, 11, 12]),
-        // More than wanted, but young.
+        // More than the count, but not too old.
         (3, Some(100 * H), 0..6, vec![0, 1, 2, 3, 4, 5]),
         (0, Some(0), 0..3, vec![]),
         (2, None, 0..5, vec![0, 1]),
@@ -70,7 +70,7 @@ fn periods_count_by_themselves() {
     let retention = counting(&[("hourly", 1, None), ("daily", 2, None)]);
     let all =
         snapshots(&[("hourly", 1), ("daily", 2), ("hourly", 3), ("daily", 4), ("daily", 5), ("weekly", 6)]);
-    // Nothing is said about weekly.
+    // There is no rule for weekly.
     assert_eq!(kept(&retention, &all, &Facts::default()), [1, 2, 4, 6]);
 }
 
@@ -103,7 +103,7 @@ fn any_rule_keeps() {
         ..counting(&[("hourly", 1, None)])
     };
     let facts = Facts { bases: HashSet::from([7]), ..Facts::default() };
-    // Count: 0. Last: 0, 1. Grid: 2, 5 (the oldest of [0, 3) and [3, 6)). The rest by hand.
+    // By count: 0. By last: 0, 1. By grid: 2, 5 (the oldest of [0, 3) and [3, 6)). The others by their own properties.
     assert_eq!(kept(&retention, &all, &facts), [0, 1, 2, 5, 7, 8, 9, 10]);
 }
 
@@ -111,7 +111,7 @@ fn any_rule_keeps() {
 fn what_no_target_has_stays() {
     let retention = Retention { keep_not_replicated: true, ..counting(&[("hourly", 1, None)]) };
     let all = hourlies(0..6);
-    // createtxg 0 is 5 hours old, 5 is the newest.
+    // The snapshot with createtxg 0 is 5 hours old. The newest has createtxg 5.
     for (facts, expected) in [
         (Facts { has_targets: true, replicated: Some(2), ..Facts::default() }, vec![0, 1, 2]),
         (Facts { has_targets: true, replicated: None, ..Facts::default() }, vec![0, 1, 2, 3, 4, 5]),

@@ -1,4 +1,4 @@
-//! Times of day through a year, and the changes of summer time in several zones.
+//! Tests of schedules over a year, and at the changes of summer time in several zones.
 
 use super::*;
 
@@ -14,13 +14,13 @@ fn time(hour: i8, minute: i8) -> Time {
     Time::constant(hour, minute, 0, 0)
 }
 
-/// Every moment from `begin` until `end`, found by going forward, as the clock shows it.
+/// All times from `begin` until `end` in local time, found with `next`.
 fn moments(schedule: &Schedule, zone: &TimeZone, begin: &str, end: &str) -> Vec<String> {
     let (mut now, end) = (at(begin), at(end));
     let mut found = Vec::new();
     while let Some(next) = schedule.next(now, zone).filter(|next| *next < end) {
         assert!(next > now);
-        // Seen from any time until the next, it is the last one.
+        // From any time until the following one, `last` returns it.
         assert_eq!(schedule.last(next, zone), Some(next));
         let later = next + SignedDuration::from_secs(1);
         assert_eq!(schedule.last(later, zone), Some(next));
@@ -61,7 +61,7 @@ fn cron_expressions_are_checked() {
 
 #[test]
 fn a_gap_skips_nothing_and_doubles_nothing() {
-    // 02:00 to 03:00 on 2026-03-29 is not there.
+    // 02:00 to 03:00 on 2026-03-29 does not exist.
     let vienna = zone("Europe/Vienna");
     let (begin, end) = ("2026-03-27T23:30:00Z", "2026-03-30T10:00:00Z");
     assert_eq!(
@@ -77,7 +77,7 @@ fn a_gap_skips_nothing_and_doubles_nothing() {
 
 #[test]
 fn a_fold_skips_nothing_and_doubles_nothing() {
-    // 02:00 to 03:00 on 2026-10-25 comes twice.
+    // 02:00 to 03:00 on 2026-10-25 happens twice.
     let vienna = zone("Europe/Vienna");
     let (begin, end) = ("2026-10-24T00:00:00Z", "2026-10-26T10:00:00Z");
     for schedule in [Schedule::Daily(time(2, 30)), Schedule::cron("30 2 * * *").unwrap()] {
@@ -99,11 +99,11 @@ fn days_of_every_zone_have_each_one_moment() {
     for (name, year) in [
         ("Europe/Vienna", 2026),
         ("America/New_York", 2026),
-        ("Australia/Lord_Howe", 2026), // half an hour
-        ("America/Santiago", 2026),    // at midnight
+        ("Australia/Lord_Howe", 2026), // change of half an hour
+        ("America/Santiago", 2026),    // change at midnight
         ("Asia/Kolkata", 2026),
-        ("Africa/Casablanca", 2026), // back for Ramadan
-        ("Antarctica/Troll", 2026),  // two hours
+        ("Africa/Casablanca", 2026), // change for Ramadan
+        ("Antarctica/Troll", 2026),  // change of two hours
     ] {
         let zone = zone(name);
         let (begin, end) = (format!("{year}-01-02T00:00:30Z"), format!("{}-01-02T00:00:30Z", year + 1));
@@ -112,7 +112,8 @@ fn days_of_every_zone_have_each_one_moment() {
             let found = moments(&Schedule::Daily(shown), &zone, &begin, &end);
             assert_eq!(found.len(), 365, "{name} {shown}");
         }
-        // Hours of the wall clock begin once for each that passes; where the clock moves by half an hour it shows one more or less.
+        // One hour of local time begins for each hour that passes. If the change is half an hour, there is one more or
+        // less.
         let hourly = moments(&Schedule::Hourly(vec![0]), &zone, &begin, &end).len();
         assert!((8759..=8761).contains(&hourly), "{name}: {hourly}");
     }
