@@ -1,4 +1,4 @@
-//! Blocks on their way in: compressed and hashed off the pool's locks.
+//! Blocks to be written: compressed and hashed without the pool's locks.
 
 use bytes::Bytes;
 use snowmelt_stream::compress::{self, Compression};
@@ -8,7 +8,7 @@ use crate::error::{PoolError, Result};
 use crate::outside::OutsidePlace;
 use crate::ptr::{self, BLOCK_MAX, COMPRESSION_OFF, EMBEDDED_MAX};
 
-/// Which block of which object a frame holds: for scans and salvage only, nothing is looked up by it.
+/// The object and block number in a frame's header. Only scans and salvage use them; no lookup does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockId {
     /// Object number.
@@ -17,36 +17,35 @@ pub struct BlockId {
     pub blkid: u64,
 }
 
-/// A block ready to be written: compression and hashing are done, so making one needs no lock and may happen on any
-/// thread.
+/// A block ready to be written. Compression and hashing need no lock and can be done in any thread.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(crate) payload: Bytes,
     pub(crate) lsize: u32,
     pub(crate) compression: u8,
     pub(crate) hash: [u8; 32],
-    /// The stored bytes are outside the pool, and stay there.
+    /// The place of an external block, whose bytes are not stored in the pool.
     pub(crate) outside: Option<OutsidePlace>,
 }
 
 impl Prepared {
-    /// A block to be stored exactly as given, e.g. the compressed record of a stream.
+    /// A block that is stored exactly as given, for example the compressed record of a stream.
     pub fn stored(payload: impl Into<Bytes>, lsize: u32, compression: u8) -> Prepared {
         let payload = payload.into();
-        // What goes into the pointer needs no hash: the node that carries it has one.
+        // A block embedded in its pointer needs no hash: the node with the pointer has one.
         let hash = if payload.len() <= EMBEDDED_MAX { [0; 32] } else { *blake3::hash(&payload).as_bytes() };
         Prepared { payload, lsize, compression, hash, outside: None }
     }
 
-    /// A block whose stored bytes are outside the pool at `place`, and are only referred to. What is small enough to be
-    /// embedded is embedded all the same.
+    /// An external block: its stored bytes stay at `place`, and the pool only refers to them. A block that is small
+    /// enough is embedded in its pointer instead.
     pub fn outside(payload: impl Into<Bytes>, lsize: u32, compression: u8, place: OutsidePlace) -> Prepared {
         let prepared = Prepared::stored(payload, lsize, compression);
         let outside = (prepared.payload.len() > EMBEDDED_MAX).then_some(place);
         Prepared { outside, ..prepared }
     }
 
-    /// Compresses `data` as ZFS would; it is stored as it is when that saves less than an eighth.
+    /// Compresses `data` as ZFS would. The block stays uncompressed if compression saves less than one eighth.
     pub fn compress<'a>(data: impl Into<Cow<'a, [u8]>>, codec: Compression) -> Prepared {
         Prepared::compress_level(data, codec, 0)
     }
@@ -54,7 +53,7 @@ impl Prepared {
     /// As [`compress`](Self::compress), with a level for the algorithms that have levels; 0 is the default.
     pub fn compress_level<'a>(data: impl Into<Cow<'a, [u8]>>, codec: Compression, level: u8) -> Prepared {
         let data = data.into();
-        // ZFS resolves its property value "on" before a block is written.
+        // ZFS resolves the property value "on" before a block is written.
         let codec = if codec == Compression::On { Compression::Lz4 } else { codec };
         let lsize = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let mut packed = Vec::new();
@@ -67,7 +66,7 @@ impl Prepared {
         }
     }
 
-    /// Whether these are bytes of an encrypted pool, as they are stored there.
+    /// Whether the stored bytes are sealed.
     pub(crate) fn is_sealed(&self) -> bool {
         ptr::algorithm(self.compression) != self.compression
     }
@@ -92,13 +91,13 @@ impl Prepared {
         self.payload.len()
     }
 
-    /// The logical bytes; `None` where the stored ones are of no such compression.
+    /// The logical bytes; `None` if the stored bytes cannot be decompressed.
     pub fn expand(&self) -> Option<Bytes> {
         expand(self.payload.clone(), self.compression, self.lsize).ok()
     }
 
-    /// Whether a pointer leads to exactly these stored bytes already, in a pool that is not encrypted. Of any pool
-    /// [`Pool::is_at`](crate::Pool::is_at) tells.
+    /// Whether a pointer already leads to exactly these stored bytes, in a pool without encryption.
+    /// [`Pool::is_at`](crate::Pool::is_at) works for any pool.
     pub fn is_at(&self, ptr: &crate::ptr::BlockPtr) -> bool {
         use crate::ptr::BlockPtr;
         let own = (self.lsize, self.payload.len(), self.compression, self.hash);
@@ -134,7 +133,7 @@ impl Prepared {
     }
 }
 
-/// The `lsize` logical bytes of a stored block.
+/// Decompresses a stored block to its `lsize` logical bytes.
 pub(crate) fn expand(stored: Bytes, compression: u8, lsize: u32) -> Result<Bytes, compress::CompressError> {
     if compression == COMPRESSION_OFF {
         return Ok(stored);

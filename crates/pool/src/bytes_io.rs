@@ -1,8 +1,8 @@
-//! Reading little-endian fields off a byte slice, with every length checked.
+//! Reads little-endian fields from a byte slice and checks every length.
 
 use crate::error::{PoolError, Result};
 
-/// A cursor over the bytes of one record; every take is checked and names the record when it fails.
+/// A cursor over the bytes of one record. Every read is checked, and errors name the record.
 pub(crate) struct Fields<'a> {
     record: &'static str,
     rest: &'a [u8],
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
-    /// Refuses bytes after the record's end.
+    /// Refuses bytes after the end of the record.
     pub(crate) fn end(self) -> Result<()> {
         if self.rest.is_empty() {
             return Ok(());

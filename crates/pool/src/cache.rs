@@ -1,8 +1,9 @@
-//! A cache of blocks bounded in bytes: S3-FIFO (Yang et al., SOSP 2023) in independent shards.
+//! A cache of blocks with a limit in bytes: S3-FIFO (Yang et al., SOSP 2023) in independent shards.
 //!
-//! New blocks enter a small queue of a tenth of the space; those read again before they fall out of it move to the
-//! main queue, and so do those that come back soon after they fell out (the ghosts, of which only the place is
-//! remembered). So a scan passes through the small queue and leaves what is used often where it is.
+//! New blocks enter a small queue with a tenth of the space. A block that is read again before it leaves that queue
+//! moves to the main queue. A block that is cached again soon after it left also goes to the main queue; for this, the
+//! places of such blocks are remembered (the ghosts). A scan therefore passes through the small queue, and blocks in
+//! frequent use stay.
 
 use crate::memory;
 use parking_lot::Mutex;
@@ -13,10 +14,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 const SHARDS: usize = 16;
 const FREQUENCY_MAX: u8 = 3;
 
-/// A block's place, which names its contents for ever: segments are never written twice.
+/// The place of a block. It identifies the content, because segments are never written twice.
 pub(crate) type Place = (SegmentId, u64);
 
-/// Mixes the two integers of a [`Place`]; they are our own, so nobody can choose them to collide.
+/// Hashes the two integers of a [`Place`]. Users cannot choose them, so collisions cannot be provoked.
 #[derive(Default)]
 pub(crate) struct PlaceHasher(u64);
 
@@ -54,14 +55,14 @@ struct Shard<V> {
     ghost_set: PlaceSet,
 }
 
-/// A byte-bounded cache of values that are cheap to clone.
+/// A cache of values that are cheap to clone, with a limit in bytes.
 pub(crate) struct Cache<V> {
     shards: Vec<Mutex<Shard<V>>>,
     shard_bytes: usize,
 }
 
 impl<V: Clone> Cache<V> {
-    /// A cache of at most `bytes`; 0 caches nothing.
+    /// A cache of at most `bytes`. With 0 it caches nothing.
     pub(crate) fn new(bytes: usize) -> Self {
         let shard = || {
             Mutex::new(Shard {
@@ -81,11 +82,11 @@ impl<V: Clone> Cache<V> {
         let mut hasher = PlaceHasher::default();
         hasher.write_u64(place.0.0);
         hasher.write_u64(place.1 / 8);
-        // The map inside uses the low bits of its own hash; take others here.
+        // The map in a shard uses the low bits of its own hash, so other bits are used here.
         &self.shards[(hasher.finish() >> 40) as usize % SHARDS]
     }
 
-    /// Whether a place is cached, which does not count as reading it.
+    /// Whether a place is cached. This does not count as a read.
     pub(crate) fn has(&self, place: Place) -> bool {
         self.shard(place).lock().slots.contains_key(&place)
     }
@@ -97,9 +98,9 @@ impl<V: Clone> Cache<V> {
         Some(slot.value.clone())
     }
 
-    /// Remembers a value of `weight` bytes of memory. One that would fill half a shard is not kept.
+    /// Caches a value that takes `weight` bytes of memory. A value larger than half a shard is not cached.
     pub(crate) fn put(&self, place: Place, value: V, weight: usize) {
-        // Other pools may have been opened or closed since.
+        // Pools may have been opened or closed meanwhile, which changes the limit.
         let shard_bytes = memory::for_one_pool(self.shard_bytes as u64) as usize;
         if weight > shard_bytes / 2 {
             return;
@@ -126,7 +127,7 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Bytes held.
+    /// Bytes in the cache.
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |shard: &Mutex<Shard<V>>| {
             let shard = shard.lock();
@@ -151,7 +152,7 @@ impl<V> Shard<V> {
         self.slots.remove(&place);
         self.ghosts.push_back(place);
         self.ghost_set.insert(place);
-        // As many ghosts as there are blocks here, as the paper has it.
+        // There are as many ghosts as cached blocks, as in the paper.
         while self.ghosts.len() > self.slots.len().max(16) {
             if let Some(old) = self.ghosts.pop_front() {
                 self.ghost_set.remove(&old);
@@ -215,7 +216,7 @@ mod tests {
         for n in 0..2_000 {
             cache.put(place(n), n, 10);
         }
-        // Of about 125 in its shard, the first 25 fell out; looking for one that did counts as no use.
+        // The shard holds about 125 values, and the first 25 have left. A failed lookup does not count as a read.
         let back = 100;
         assert_eq!(cache.get(place(back)), None);
         cache.put(place(back), back, 10);

@@ -1,8 +1,8 @@
-//! Check: every invariant of the pool, verified on one committed txg.
+//! Check: verifies every invariant of the pool in one committed txg.
 //!
-//! The state is captured between two txgs: the meta tree as committed, and the segment table of that moment. The walk
-//! then goes by the records in that meta tree, so work may go on meanwhile. Nodes are read past the cache. Memory: 12
-//! bytes per block, and a set of the nodes seen.
+//! The state is captured between two txgs: the committed meta tree, and the segment table of the same moment. The walk
+//! uses the records in that meta tree, so other work can continue. Nodes are read without the cache. Memory: 12 bytes
+//! per block, and a set of the nodes seen.
 
 mod extents;
 mod walk;
@@ -21,19 +21,19 @@ use crate::tree::{TreeId, TreeRecord, View};
 use extents::Extents;
 use walk::Walk;
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Odd but harmless.
+    /// Unusual but harmless.
     Warning,
-    /// An invariant does not hold.
+    /// An invariant is violated.
     Error,
 }
 
-/// One thing found wrong.
+/// One problem that the check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// What is wrong.
     pub what: String,
@@ -41,14 +41,15 @@ pub struct Finding {
     pub place: String,
 }
 
-/// What to check besides the trees.
+/// What to check in addition to the trees.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Read every data block and verify its hash; those outside the pool where somebody can read them, and they are not to change.
+    /// Read every data block and verify its hash. External blocks are read if a reader for them is set and they must
+    /// not change.
     pub data: bool,
 }
 
-/// What was looked at.
+/// The numbers of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// The txg checked.
@@ -69,22 +70,23 @@ pub struct CheckReport {
     pub warnings: u64,
 }
 
-/// What the layer above knows of the trees: the roots it froze, and where in its values the pointers are.
+/// What the layer above knows about the trees: the frozen roots, and the places of block pointers in values.
 pub trait Roots {
-    /// Gives each frozen root (snapshot) recorded in `meta`, with a name for findings.
+    /// Passes each frozen root (snapshot) recorded in `meta` to `each`, with a name for findings.
     ///
     /// # Errors
-    /// What `each` returns; when `meta` cannot be read.
+    /// The error of `each`; when `meta` cannot be read.
     fn frozen(&self, meta: &View, each: &mut dyn FnMut(&str, Option<StoredPtr>) -> Result<()>) -> Result<()>;
 
-    /// Whether a tree is a deadlist, by what `meta` records. Those that trees name as theirs are known without.
+    /// Whether a tree is a deadlist according to `meta`. Deadlists named in the records of trees need not be known
+    /// here.
     ///
     /// # Errors
     /// When `meta` cannot be read.
     fn is_deadlist(&self, meta: &View, tree: TreeId) -> Result<bool>;
 
-    /// Gives each data block pointer in an entry of a tree (`None`: of a frozen root). Not asked for deadlists and the
-    /// meta tree.
+    /// Passes each data block pointer in an entry of a tree to `each`; `None` means a frozen root. Not called for
+    /// deadlists and the meta tree.
     ///
     /// # Errors
     /// When the value does not decode.
@@ -97,7 +99,7 @@ pub trait Roots {
     ) -> Result<()>;
 }
 
-/// Collects what is found.
+/// Counts and reports findings.
 struct Findings<'a> {
     report: &'a mut dyn FnMut(Finding),
     errors: u64,
@@ -115,7 +117,7 @@ impl Findings<'_> {
         (self.report)(Finding { severity: Severity::Warning, what: what.into(), place: place.into() });
     }
 
-    /// Turns what can be reported into a finding; the rest stops the check.
+    /// Turns an error into a finding if it can be reported. Other errors stop the check.
     fn settle(&mut self, place: &str, result: Result<()>) -> Result<()> {
         match result {
             Err(error @ PoolError::Store { .. }) if !error.is_corruption() => {
@@ -132,12 +134,12 @@ impl Findings<'_> {
 }
 
 impl Pool {
-    /// Verifies the pool's invariants on the committed state (commits first): structure and hashes of every tree and
-    /// frozen root, space accounting against all that is reachable, no block beyond its segment or overlapping
-    /// another, deadlists and their sums; with `options.data`, every data block's bytes.
+    /// Commits, and verifies the pool's invariants on the committed state: structure and hashes of every tree and
+    /// frozen root; space accounting against all reachable blocks; that no block exceeds its segment or overlaps
+    /// another; deadlists and their sums; with `options.data`, the bytes of every data block.
     ///
     /// # Errors
-    /// Only what keeps the check from going on; everything else is a finding.
+    /// Only errors that stop the check; everything else is a finding.
     pub fn check(
         &self,
         roots: &dyn Roots,
@@ -178,17 +180,17 @@ struct Check<'a> {
     meta: View,
     roots: &'a dyn Roots,
     data: bool,
-    /// Everything reachable from trees and frozen roots.
+    /// Everything that trees and frozen roots can reach.
     live: Extents,
     /// Everything in deadlists.
     dead: Extents,
 }
 
-/// The records of all trees but the meta tree.
+/// The records of all trees except the meta tree.
 #[derive(Default)]
 struct Records {
     all: BTreeMap<TreeId, TreeRecord>,
-    /// What they name as deadlists.
+    /// The trees that these records name as deadlists.
     deadlists: BTreeSet<TreeId>,
 }
 
@@ -310,7 +312,7 @@ impl Check<'_> {
             let (birth, sum) = sum?;
             recorded.insert(birth, sum);
         }
-        // Blocks embedded in pointers count by their logical size alone.
+        // Blocks embedded in pointers count only with their logical size.
         let covers = |birth: &Txg, sum: &DeadSpace| {
             let counted = sums.get(birth).copied().unwrap_or_default();
             (counted.blocks, counted.physical) == (sum.blocks, sum.physical) && counted.logical <= sum.logical
@@ -322,7 +324,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares what is reachable with the segment table, the records and the store.
+    /// Compares the reachable blocks with the segment table, the records and the store.
     fn accounting(&self, table: &SegmentTable, findings: &mut Findings<'_>) -> Result<()> {
         self.live.check_overlaps(findings);
         for (id, segment) in table.iter() {
@@ -370,7 +372,7 @@ impl Check<'_> {
     }
 }
 
-/// What the store says of itself, and whether every member of a mirror has everything.
+/// Verifies the store's own records, and whether every member of a mirror is complete.
 fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
     let wrong = pool.store().verify_own(false).map_err(PoolError::store("verifying the store"))?;
     if wrong > 0 {
@@ -387,7 +389,7 @@ fn check_store(pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether parity is what was written. That blocks are damaged is found without: of what it covers the rest is dead.
+/// Verifies parity. Damaged blocks are found elsewhere; other wrong bytes that parity covers are dead.
 fn check_parity(pool: &Pool, findings: &mut Findings<'_>) {
     let mut found = |finding: parity::Finding| {
         let parity::Finding { segment, at, data, own, can_mend } = finding;

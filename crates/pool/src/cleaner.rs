@@ -1,13 +1,16 @@
-//! The cleaner: moves what is alive out of segments that are mostly dead, so that they can be given back.
+//! The cleaner: moves live blocks out of segments that are mostly dead, so that the segments can be deleted.
 //!
-//! Pointers stay as they are. Where a block went is recorded under the place it was first written to
-//! ([`relocation`](crate::relocation)); nodes of the meta tree, which no relocation can lead to, are written again.
+//! Pointers do not change. The new place of a block is recorded under the place that it was first written to
+//! ([`relocation`](crate::relocation)). Relocations are stored in the meta tree, so they cannot lead to its own nodes:
+//! these are written again instead.
 //!
-//! What is alive is found by a walk from all roots. Meanwhile work goes on, so a block is moved only if it was reachable
-//! after the cleaning began and has not been freed since: [`Cleaning`] notes frees from before the walk begins. What the walk
-//! misses stays where it is, and its segment with it; segments go by their accounting alone. Blocks are copied in sync
-//! tasks, so that copy, record and accounting are of one txg: after a crash a block is at its old place or at its new one,
-//! and the old one stays until no uberblock of the ring and no view needs it.
+//! A walk from all roots finds the live blocks. Other work continues meanwhile. A block is moved only if it was
+//! reachable after the cleaning began and has not been freed since: [`Cleaning`] notes frees from before the walk
+//! begins. A block that the walk misses stays in its place, and so does its segment, because a segment is deleted only
+//! if its accounting says that it is empty.
+//!
+//! Blocks are copied in sync tasks, so that copy, relocation and accounting are in the same txg. After a crash a block
+//! is at its old place or at its new one. The old place is kept until no uberblock of the ring and no view needs it.
 
 mod mark;
 
@@ -30,15 +33,15 @@ use crate::segment::{FRAME_HEADER, FrameHeader};
 use crate::space::{ALIVE_MAX_PERCENT, LAST_RESORT_PERCENT};
 use crate::txg::Hold;
 
-/// Bytes copied in one sync task: so long everybody else waits.
+/// Bytes copied in one sync task. All other writers wait during a sync task.
 const BATCH_BYTES: u64 = 32 << 20;
 
 /// Which segments to clean.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanOptions {
-    /// Only those of which at most so many hundredths are alive.
+    /// Clean only segments of which at most this percentage is live.
     pub alive_max_percent: u64,
-    /// Copy about so many bytes at most.
+    /// Copy at most about this many bytes.
     pub bytes_max: u64,
 }
 
@@ -49,30 +52,30 @@ impl Default for CleanOptions {
 }
 
 impl CleanOptions {
-    /// For who finds no room: segments from which little comes, too.
+    /// For a pool without free space: also chooses segments that give little space back.
     #[must_use]
     pub fn last_resort() -> Self {
         CleanOptions { alive_max_percent: LAST_RESORT_PERCENT, ..CleanOptions::default() }
     }
 }
 
-/// What was cleaned.
+/// The result of cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CleanReport {
-    /// Segments that were given back.
+    /// Segments that were deleted.
     pub segments: u64,
     /// Blocks that were moved.
     pub blocks: u64,
-    /// Bytes that were copied for it.
+    /// Bytes that were copied.
     pub copied: u64,
-    /// Bytes of segments that were given back, less what was copied.
+    /// Bytes of the deleted segments minus the copied bytes.
     pub freed: u64,
-    /// Blocks that could not be read, and stay where they are.
+    /// Blocks that could not be read. They stay in their place.
     pub unreadable: u64,
 }
 
 impl CleanReport {
-    /// Adds another round's.
+    /// Adds the numbers of another round.
     pub fn add(&mut self, other: &CleanReport) {
         self.segments += other.segments;
         self.blocks += other.blocks;
@@ -82,18 +85,19 @@ impl CleanReport {
     }
 }
 
-/// The segments being cleaned, and what of them was freed since that began: by the place first written to.
+/// The segments being cleaned, and the places of blocks that were freed since the cleaning began. A place is where the
+/// block was first written to.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
     pub(crate) segments: BTreeSet<SegmentId>,
     pub(crate) freed: HashSet<(SegmentId, u32)>,
 }
 
-/// The right to clean, which one at a time has.
+/// Permission to clean. Only one exists at a time.
 #[must_use]
 pub struct Turn<'p>(#[expect(dead_code, reason = "held for its drop")] MutexGuard<'p, ()>);
 
-/// Room that nobody else is to have, until this is dropped.
+/// Space reserved for the cleaner until this is dropped.
 struct SetAside<'p>(&'p Io);
 
 impl<'p> SetAside<'p> {
@@ -102,7 +106,7 @@ impl<'p> SetAside<'p> {
         Self(io)
     }
 
-    /// So much of it was used.
+    /// Notes that `bytes` of the reserved space were used.
     fn used(io: &Io, bytes: u64) {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let _ = io.set_aside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -115,7 +119,7 @@ impl Drop for SetAside<'_> {
     }
 }
 
-/// A block in memory, on its way.
+/// A block in memory that is being moved.
 struct Moving {
     live: Live,
     header: FrameHeader,
@@ -123,7 +127,7 @@ struct Moving {
 }
 
 impl Pool {
-    /// Segments that may be cleaned, the emptiest first, with what is alive in each.
+    /// Segments that may be cleaned and their live bytes, those with the fewest live bytes first.
     fn cleanable(&self, options: &CleanOptions) -> Result<Vec<(SegmentId, u64)>> {
         let slot = self.io().slot(self.capacity()?.total);
         let table = self.io().space.lock();
@@ -133,21 +137,21 @@ impl Pool {
         Ok(found.into_iter().map(|(id, alive, _)| (id, alive)).collect())
     }
 
-    /// Waits until nobody else cleans. Not to be called with a hold.
+    /// Waits until no other thread cleans. Must not be called with a hold.
     pub fn turn(&self) -> Turn<'_> {
         Turn(self.cleaner.lock())
     }
 
-    /// Segments given back to the store since the pool was opened.
+    /// Number of segments deleted from the store since the pool was opened.
     pub fn given_back(&self) -> u64 {
         self.given_back.load(Ordering::Acquire)
     }
 
-    /// Calls `clean`, for as long as there is little room left and that makes more. Without effect if that was tried
-    /// already, and not a segment filled or given back since, or while somebody else cleans. Not to be called with a hold.
+    /// Calls `clean` repeatedly while space is low and `clean` returns true. Does nothing while another thread cleans,
+    /// or if this was already tried and no segment was filled or deleted since. Must not be called with a hold.
     ///
     /// # Errors
-    /// Those of `clean`, and when the store cannot tell its capacity.
+    /// Those of `clean`; when the store cannot report its capacity.
     pub fn while_low<E: From<PoolError>>(
         &self,
         mut clean: impl FnMut(&Turn<'_>) -> std::result::Result<bool, E>,
@@ -165,10 +169,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether cleaning would give back at least a hundredth of what segments take.
+    /// Whether cleaning would free at least one percent of the size of all segments.
     ///
     /// # Errors
-    /// When the store cannot tell its capacity.
+    /// When the store cannot report its capacity.
     pub fn is_worth_cleaning(&self, options: &CleanOptions) -> Result<bool> {
         let found = self.cleanable(options)?;
         let dead: u64 = found.iter().map(|(_, alive)| self.io().segment_bytes.saturating_sub(*alive)).sum();
@@ -178,13 +182,14 @@ impl Pool {
         Ok(found.len() >= enough && dead >= least.max(occupied / 100))
     }
 
-    /// How many segments there must be to clean: where each has a slot, one that is emptied may fill another.
+    /// The minimal number of segments to clean. If every segment occupies a slot of fixed size, cleaning one segment
+    /// may fill another, so at least two are needed.
     fn cleaned_at_least(&self) -> Result<usize> {
         Ok(if self.capacity()?.total.is_some() { 2 } else { 1 })
     }
 
-    /// Bytes that may be copied beside what is there and what is promised. What tells where they are takes room too, and where
-    /// segments have slots, nodes may need one.
+    /// Bytes that may be copied beside the existing and the promised bytes. The relocations need space too. If segments
+    /// occupy slots of fixed size, nodes may need one slot.
     fn room_to_copy(&self) -> Result<u64> {
         let Capacity { total, free, .. } = self.capacity()?;
         let unused = free.saturating_sub(self.promised());
@@ -195,10 +200,10 @@ impl Pool {
         self.store().capacity().map_err(PoolError::store("asking the store for its capacity"))
     }
 
-    /// Cleans some segments. `roots` is as for [`check`](Self::check). Not to be called with a hold.
+    /// Cleans some segments. `roots` is as for [`check`](Self::check). Must not be called with a hold.
     ///
     /// # Errors
-    /// When the pool cannot be read or written; what had been moved by then is moved.
+    /// When the pool cannot be read or written. Blocks that were moved before the error stay moved.
     pub fn clean(&self, _turn: &Turn<'_>, roots: &dyn Roots, options: &CleanOptions) -> Result<CleanReport> {
         let bytes_max = options.bytes_max.min(self.room_to_copy()?);
         let mut alive = 0;
@@ -213,7 +218,7 @@ impl Pool {
         if segments.len() < self.cleaned_at_least()? {
             return Ok(CleanReport::default());
         }
-        // Who writes meanwhile would have it else, and what is moved would find no room.
+        // Otherwise other writers could use the space, and the cleaner could not write the blocks.
         let _set_aside = SetAside::new(self.io(), alive);
         let before = self.io().space.lock().occupied();
         *self.io().cleaning.lock() = Some(Cleaning { segments: segments.clone(), ..Cleaning::default() });
@@ -258,7 +263,7 @@ impl Pool {
         Ok(report)
     }
 
-    /// As [`read_frame`](Self::read_frame), from parity where that is needed.
+    /// As [`read_frame`](Self::read_frame), but repairs a damaged block from parity.
     fn read_or_mend(&self, live: &Live) -> Result<Moving> {
         match self.read_frame(live) {
             Err(error) if error.is_damage() && self.io().mend_range(live.place, live.asize) => {
@@ -286,7 +291,7 @@ impl Pool {
         Ok(Moving { live: *live, payload: payload.to_vec(), header })
     }
 
-    /// Copies blocks to the open segments, and records where they are.
+    /// Copies blocks to the open segments and records their new places.
     fn move_all(&self, hold: &Hold<'_>, batch: Vec<Moving>, report: &mut CleanReport) -> Result<()> {
         for Moving { live, header, payload } in batch {
             let freed = |cleaning: &Cleaning| cleaning.freed.contains(&live.origin);
@@ -301,7 +306,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Writes a block that is alive anew, and records where pointers to it find it from now on.
+    /// Writes a live block to a new place, and records the relocation.
     pub(crate) fn put_elsewhere(
         &self,
         hold: &Hold<'_>,

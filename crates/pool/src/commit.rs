@@ -1,18 +1,19 @@
-//! Commit: how a txg becomes the pool's state.
+//! Commit: makes a txg the state of the pool.
 //!
-//! The order, each step durable before the next counts:
-//! 1. what is kept back ([`Writeback`](crate::Writeback)) is written; what is buffered goes to the store and is synced,
-//!    while work goes on (so that step 5 has little to do);
-//! 2. the gate is closed and all holds end; what has been kept back since is written; then a sync task runs, if any;
-//! 3. dirty trees are written bottom-up and their records put into the meta tree; then the segment records; then the
-//!    meta tree is written. Its own nodes are in no segment record, so nothing has to be written again;
-//! 4. both open segments are padded to whole sectors and given to the store; the next txg is opened, the gate too;
-//! 5. the store is synced;
-//! 6. the uberblock is published: this is the commit (some stores do this and 5 as one);
-//! 7. segments that none of the last [`REWIND_TXGS`] uberblocks and no view can reach are deleted.
+//! The steps of a commit. Each step is finished before the next one begins:
+//! 1. The changes kept in memory by [`Writeback`](crate::Writeback)s are written. Buffered blocks are passed to the
+//!    store and synced. Other work continues meanwhile, so that step 5 has little to do.
+//! 2. The gate is closed and all holds end. Changes that writebacks got since step 1 are written. Then the sync task
+//!    runs, if there is one.
+//! 3. Dirty trees are written bottom-up, and their records are put into the meta tree, followed by the segment records.
+//!    Then the meta tree is written. Its own nodes are in no segment record, so nothing has to be written twice.
+//! 4. Both open segments are padded to whole sectors and passed to the store. The next txg and the gate are opened.
+//! 5. The store is synced.
+//! 6. The uberblock is published: this is the commit. Some stores do steps 5 and 6 as one.
+//! 7. Segments that neither the last [`REWIND_TXGS`] uberblocks nor any view can reach are deleted.
 //!
-//! A crash before 6 leaves the uberblock before, all of which is still there: segments are only appended to, and
-//! deleted only in 7. A failure from 2 to 6 suspends the pool.
+//! A crash before step 6 leaves the previous uberblock, and everything it refers to still exists: segments are only
+//! appended to, and they are deleted only in step 7. A failure in steps 2 to 6 suspends the pool.
 
 use snowmelt_store::{SegmentId, StoreError};
 use std::collections::VecDeque;
@@ -30,46 +31,49 @@ use crate::tree::{TreeRecord, View};
 use crate::txg::Hold;
 use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
 
-/// So many of the newest committed txgs stay readable in full.
+/// This number of the newest committed txgs stays completely readable.
 pub const REWIND_TXGS: usize = 4;
 
-/// Segment ids that an uberblock claims beyond those given out, so that a crash reuses none of them.
+/// An uberblock claims this many segment ids beyond those in use, so that no id is reused after a crash.
 pub(crate) const SEGMENT_IDS_AHEAD: u64 = 64;
 
-/// Below this many dirty bytes a sync before the gate closes is not worth its price.
+/// With fewer dirty bytes than this, a sync before the gate closes is not worth its cost.
 const EARLY_SYNC_BYTES: u64 = 4 << 20;
-/// The share of what may be dirty, one in so many, from which on a commit is due: its nodes are written with the gate closed.
+/// A commit is due when 1/`DIRTY_SHARE` of the allowed dirty bytes are in nodes, because nodes are written with the
+/// gate closed.
 const DIRTY_SHARE: u64 = 4;
-/// The same of what may be written: it has left memory, and only waits to be synced.
+/// A commit is due when 1/`WRITTEN_SHARE` of the allowed written bytes were written. These bytes have left memory and
+/// only wait for a sync.
 const WRITTEN_SHARE: u64 = 2;
 
-/// What one commit hands to the next.
+/// State that one commit passes to the next.
 #[derive(Debug)]
 pub(crate) struct CommitState {
     /// The newest committed txgs, oldest first, at most `REWIND_TXGS`.
     pub(crate) recent: VecDeque<Txg>,
-    /// Segments that the pool does not know. They go after the first commit, whose uberblock claims their ids.
+    /// Segments that the pool does not know. They are deleted after the first commit, whose uberblock claims their ids.
     pub(crate) orphans: Vec<SegmentId>,
     pub(crate) features: Features,
     pub(crate) epoch: u64,
-    /// The txg whose state this owner began with.
+    /// The txg whose state this owner started from.
     pub(crate) base: Txg,
     pub(crate) nonce: [u8; 16],
-    /// Of an encrypted pool.
+    /// The keys of an encrypted pool.
     pub(crate) keys: Option<Keys>,
-    /// What is left to do before anything may be written.
+    /// The claim that must be published before anything is written.
     pub(crate) claim: Option<Claim>,
 }
 
-/// What an owner publishes before it writes anything: the state it found, under its own epoch and a newer txg.
+/// The first uberblock that an owner publishes, before it writes anything else. It holds the state that the owner
+/// found, with the owner's epoch and a newer txg.
 ///
-/// Only then are the segments that were left open cut to their committed length and appended to. An uberblock of the
-/// owner before, whose publication failed, may still turn up after the next power failure; without the claim it would be
-/// the newest, and lead to what has been cut off.
+/// Only after that are the open segments of the previous owner cut to their committed length and appended to. An
+/// uberblock that the previous owner failed to publish may still become visible after the next power failure. Without
+/// the claim it would be the newest uberblock, and refer to bytes that were cut off.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) uberblock: Uberblock,
-    /// Whether to go on in the segments that were left open.
+    /// Whether to append to the segments that the previous owner left open.
     pub(crate) resume: bool,
 }
 
@@ -100,8 +104,9 @@ struct Written {
 }
 
 impl Pool {
-    /// Makes everything done under holds that have ended durable, and gives the txg that did. Callers that arrive
-    /// together share one commit; with nothing dirty this is the last committed txg. Not to be called with a hold.
+    /// Makes the changes of all holds that have ended durable, and returns the txg that contains them. Concurrent
+    /// callers share one commit. If nothing is dirty, this returns the last committed txg. Must not be called with a
+    /// hold.
     ///
     /// # Errors
     /// `Suspended`, and the failure that suspends the pool.
@@ -109,16 +114,17 @@ impl Pool {
         if self.io().read_only {
             return Ok(self.committed_txg());
         }
-        // What readers met makes nothing dirty, and may be the first that this owner writes.
+        // Damaged blocks that readers found do not make the pool dirty. Their log may be the first thing that this
+        // owner writes.
         self.sync_txg(self.io().has_met.load(Ordering::Acquire), None)
     }
 
-    /// Runs `task` when all holds have ended and nobody else can change anything, and commits it together with what
-    /// was dirty: ZFS's sync task (dsl_synctask.c). The way to snapshot: nothing can slip into the txg after the
-    /// trees were frozen. `task` must use no hold but the one it is given.
+    /// Runs `task` when all holds have ended and nothing else can change, and commits its changes together with all
+    /// dirty state. This is ZFS's sync task (dsl_synctask.c). Snapshots are taken in this way: no change can get into
+    /// the txg after the trees were frozen. `task` must use only the hold that it gets.
     ///
     /// # Errors
-    /// What `task` returns (what it had done by then stays in the open txg); as [`commit`](Self::commit).
+    /// The error of `task`; its changes before the error stay in the open txg. As [`commit`](Self::commit).
     pub fn sync_task<T, E: From<PoolError>>(
         &self,
         task: impl FnOnce(&Hold<'_>) -> Result<T, E>,
@@ -143,9 +149,9 @@ impl Pool {
         }
     }
 
-    /// Commits if enough is dirty or written, or the oldest change has waited long enough; writes out what is kept above
-    /// the pool if that is too much. So whoever is faster than a [`Syncer`](crate::Syncer) does its work. For bulk writers,
-    /// between holds.
+    /// Commits if enough bytes are dirty or written, or if the oldest change is old enough. If
+    /// [`Writeback`](crate::Writeback)s keep too much in memory, writes their changes. A fast writer thereby does the
+    /// work of the [`Syncer`](crate::Syncer). Bulk writers call this between holds.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -165,22 +171,22 @@ impl Pool {
         Ok(())
     }
 
-    /// How much may be dirty, beside what other pools of this process have.
+    /// Limit of dirty bytes for this pool. Open pools of one process share the process's limit.
     pub fn dirty_max_bytes(&self) -> u64 {
         memory::for_one_pool(self.options.dirty_max_bytes)
     }
 
-    /// Whether a commit had better begin now, so that it is done before [`maybe_commit`](Self::maybe_commit) makes
-    /// writers wait for one.
+    /// Whether a commit should begin now, so that it is done before [`maybe_commit`](Self::maybe_commit) makes writers
+    /// wait for one.
     pub(crate) fn is_commit_due(&self) -> bool {
         let PoolOptions { written_max_bytes, txg_interval, .. } = self.options;
-        // What is kept above the pool can be written out without a commit.
+        // Changes kept by writebacks can be written without a commit, so they do not count here.
         self.dirty_node_bytes() >= self.dirty_max_bytes() / DIRTY_SHARE
             || self.written_bytes() >= written_max_bytes / WRITTEN_SHARE
             || (self.is_dirty() && self.dirty_for() >= txg_interval * 3 / 4)
     }
 
-    /// Commits as often as it takes to give the space of dead segments back to the store. What views still read stays.
+    /// Commits repeatedly until the dead segments are deleted from the store. Segments that views still read stay.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -196,8 +202,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Tries to make room for whoever was refused: commits what is dirty (promises are worst cases) and gives dead
-    /// segments back. Says whether there was anything to try. Not to be called with a hold.
+    /// Tries to free space after a write was refused. Commits dirty state, because promises are worst cases, and
+    /// deletes dead segments. Returns whether there was anything to try. Must not be called with a hold.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -214,7 +220,7 @@ impl Pool {
         Ok(was_dirty || has_dead)
     }
 
-    /// Runs `look` while nobody has a hold, so that figures kept in several places fit together. Not to be called with
+    /// Runs `look` while no hold exists, so that numbers kept in several places are consistent. Must not be called with
     /// a hold.
     pub fn quiesced<T>(&self, look: impl FnOnce() -> T) -> T {
         let _state = self.commit.lock();
@@ -232,7 +238,7 @@ impl Pool {
         if force {
             self.claim()?;
         }
-        // Whoever commits while we wait for our turn may do so for us.
+        // The current commit, if there is one, may already include these changes.
         let (txg, dirty) = (self.open_txg(), self.is_dirty());
         let mut state = self.commit.lock();
         self.io().writable()?;
@@ -243,7 +249,7 @@ impl Pool {
         if self.dirty_bytes() + self.written_bytes() >= EARLY_SYNC_BYTES {
             self.io().flush()?;
             self.io().sync_early()?;
-            // What was written meanwhile would keep everybody waiting behind the gate.
+            // Changes kept since the last call would otherwise be written with the gate closed, while all writers wait.
             self.write_back_early()?;
         }
         self.gate().close();
@@ -255,7 +261,7 @@ impl Pool {
         }
     }
 
-    /// Commits, and gives the meta tree and the segment table exactly as committed.
+    /// Commits, and returns the committed meta tree and the segment table of the same moment.
     pub(crate) fn capture(&self) -> Result<(Txg, View, SegmentTable)> {
         let mut state = self.commit.lock();
         self.gate().close();
@@ -299,7 +305,7 @@ impl Pool {
                 self.meta().insert(hold, &TreeRecord::key(id), &record.encode())?;
             }
         }
-        // Writing a tree lets go of nothing, so no tree can have become dirty since.
+        // Writing a tree releases no blocks, so no other tree can have become dirty.
         debug_assert!(self.take_dirty_trees().is_empty());
         let views = self.io().reaches();
         let dead = self.io().space.lock().take_dead(state.oldest_kept(txg), &views);
@@ -363,7 +369,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Before the first write of this owner: see [`Claim`].
+    /// Publishes the [`Claim`] before the first write of this owner.
     pub(crate) fn claim(&self) -> Result<()> {
         if !self.unclaimed.load(Ordering::Acquire) {
             return Ok(());
@@ -380,7 +386,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Steps 5 to 7, with the next txg open.
+    /// Steps 5 to 7, with the next txg already open.
     fn publish_txg(&self, state: &mut CommitState, written: Written) -> Result<Txg> {
         let Written { txg, uberblock, dead } = written;
         let published = self.io().store.commit(txg, &uberblock);
@@ -388,7 +394,7 @@ impl Pool {
         let orphans = std::mem::take(&mut state.orphans);
         let count = dead.len() as u64;
         for id in dead.into_iter().chain(orphans) {
-            // The commit stands whether or not the space comes back now: what is left is an orphan to the next owner.
+            // The commit is valid even if a deletion fails. The next owner finds the remaining segment as an orphan.
             let _ = self.io().store.delete_segment(id);
         }
         self.io().refresh_room()?;
@@ -397,7 +403,7 @@ impl Pool {
     }
 }
 
-/// Key of a segment's record in the meta tree.
+/// The key of a segment's record in the meta tree.
 pub(crate) fn segment_key(id: SegmentId) -> Vec<u8> {
     let mut out = vec![prefix::SEGMENT];
     out.extend_from_slice(&id.0.to_be_bytes());

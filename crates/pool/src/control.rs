@@ -1,12 +1,12 @@
-//! The owner's control socket: how every other invocation of the program has its command done by the process that
-//! owns the pool, with its own arguments, directory, stdin, stdout and stderr.
+//! The owner's control socket: the owner of a pool runs the commands of other processes, with their arguments, working
+//! directory, stdin, stdout and stderr.
 //!
-//! The protocol, and why no command is lost or done twice while an owner closes: `docs/format/control.md`.
+//! `docs/format/control.md` describes the protocol, and why no command is lost or run twice while an owner closes.
 //!
-//! - The owner [binds](Listener::bind) a [`Listener`] while it holds the pool's lock, and [closes](Listener::close)
-//!   it before it lets go of the lock.
-//! - Who finds the pool locked [calls](call). `Ok(None)` means that nobody serves (any more): try to become the owner,
-//!   and if the lock is still held, wait a moment and call again.
+//! - The owner [binds](Listener::bind) a [`Listener`] while it holds the pool's lock, and [closes](Listener::close) it
+//!   before it releases the lock.
+//! - A process that finds the pool locked [calls](call) the owner. `Ok(None)` means that no owner listens: the process
+//!   should try to become the owner. If the lock is still held, it should wait a moment and call again.
 
 mod client;
 mod listener;
@@ -22,7 +22,7 @@ pub use listener::{Listener, Request, Watch};
 /// The result of a control socket operation.
 pub type Result<T, E = ControlError> = std::result::Result<T, E>;
 
-/// What may go wrong between an owner and its callers.
+/// Errors between an owner and its callers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -33,7 +33,7 @@ pub enum ControlError {
         op: &'static str,
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The process at the other end belongs to another user.
@@ -44,10 +44,10 @@ pub enum ControlError {
     Stranger {
         /// The socket.
         path: PathBuf,
-        /// Whose process it is.
+        /// The user of that process.
         uid: u32,
     },
-    /// The owner will not serve this caller, which is not root and not the owner's user.
+    /// The owner refuses this caller, which is neither root nor the owner's user.
     #[error("the pool is in use by another user's process, which serves its own user and root only")]
     Refused,
     /// The two ends speak different versions of the protocol.
@@ -55,23 +55,23 @@ pub enum ControlError {
         "the process that owns the pool is of another version of snowmelt (its protocol is {theirs}, ours is {ours}): end it and try again"
     )]
     Version {
-        /// What the other end speaks.
+        /// The version of the other end.
         theirs: u32,
-        /// What this end speaks.
+        /// The version of this end.
         ours: u32,
     },
-    /// More arguments, or longer ones, than the protocol carries.
+    /// The command line is longer than the protocol allows.
     #[error("the command line is {len} bytes long, more than the {max} that can be passed on")]
     TooLong {
-        /// Bytes it takes.
+        /// Its length in bytes.
         len: usize,
-        /// Bytes it may take.
+        /// Maximal length in bytes.
         max: usize,
     },
-    /// The other end broke the protocol.
+    /// The other end violated the protocol.
     #[error("the process at the control socket broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The owner ended while it was doing the command, so how far it got is unknown.
+    /// The owner ended while the command was running. How far the command got is unknown.
     #[error("the process that owned the pool ended before it finished the command")]
     OwnerDied,
 }

@@ -1,8 +1,8 @@
-//! The log of damaged blocks: what scrubs and readers found, bounded in number.
+//! The log of damaged blocks that scrubs and readers found. Its size is limited.
 //!
-//! As ZFS's two error logs (spa_errlog.c): what a scrub finds, and what readers meet while one is under way, goes to a log
-//! of its own, which takes the place of the other when that scrub has been through. So what was mended, or freed, is
-//! forgotten by the next scrub that does not find it. Bytes: `docs/format/pool.md`, "Damage log".
+//! As in ZFS (two error logs, spa_errlog.c), a scrub has a log of its own. Everything that is found while it is under
+//! way goes there. When the scrub finishes, its log replaces the other one. A block that was repaired or freed is
+//! therefore forgotten by the next scrub that does not find it. Bytes: `docs/format/pool.md`, "Damage log".
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,20 +21,20 @@ use crate::txg::Hold;
 const VERSION: u8 = 1;
 const RECORD: &str = "damage record";
 
-/// Blocks that one log names; of others only the number is kept.
+/// Maximal number of blocks in one log. Further blocks are only counted.
 pub const DAMAGE_MAX: usize = 10_000;
-/// Places that readers found damaged and no commit has written down yet.
+/// Maximal number of damaged blocks found by readers that wait for a commit.
 const MET_MAX: usize = 1000;
 
 /// Key of the counters in the meta tree.
 const COUNTERS_KEY: [u8; 2] = [prefix::SCRUB, 1];
 
-/// Which of the two logs.
+/// One of the two logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
-    /// As of the last scrub that has been through, and met by readers since.
+    /// Blocks found by the last finished scrub, and by readers since.
     Last = 0,
-    /// Of the scrub under way.
+    /// Blocks found while the current scrub is under way.
     Scrub = 1,
 }
 
@@ -47,7 +47,7 @@ impl Log {
 /// A damaged block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Segment that pointers have it in.
+    /// Segment of the block in its pointers.
     pub segment: SegmentId,
     /// Offset of its frame there, bytes.
     pub offset: u32,
@@ -55,55 +55,55 @@ pub struct Damage {
     pub psize: u32,
     /// The txg it was born in.
     pub birth: Txg,
-    /// When it was found so: seconds since 1970.
+    /// When it was found: seconds since 1970.
     pub time: u64,
-    /// Data, or a node of a tree.
+    /// Whether it is data or a node of a tree.
     pub kind: Kind,
-    /// What it belongs to.
+    /// The owner of the block.
     pub owner: DamageOwner,
 }
 
-/// What a damaged block belongs to.
+/// The owner of a damaged block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DamageOwner {
     /// The pool's own records: the meta tree, a deadlist.
     Pool,
-    /// A root; others may have the block too, frozen later.
+    /// A root. Roots that were frozen later may share the block.
     Root {
-        /// What the layer above calls the owner of the root.
+        /// The number that the layer above uses for the owner of the root.
         owner: u64,
         /// The txg the root was frozen in; 0 for a live tree.
         txg: Txg,
-        /// Key of the block's entry; of a node, its lower bound.
+        /// Key of the block's entry; for a node, its lower bound.
         key: Vec<u8>,
-        /// Of a node, its upper bound; none for the last one.
+        /// For a node, its upper bound; `None` for the last node.
         high: Option<Vec<u8>>,
     },
-    /// What its frame says it was written for. A reader met it, and no scrub has been there since.
+    /// The owner named in the block's frame. A reader found the block, and no scrub has checked it since.
     Written {
         /// The tree.
         tree: TreeId,
-        /// Object; of a node, its level.
+        /// Object; for a node, its level.
         object: u64,
-        /// Block.
+        /// Block number in the object.
         blkid: u64,
     },
-    /// Its frame is damaged too.
+    /// The header of the block's frame is damaged too.
     Unknown,
 }
 
-/// Counts of what was found damaged since they were cleared.
+/// Numbers of damaged blocks found since the counters were cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamageCounters {
     /// Blocks that the store could not read.
     pub read: u64,
     /// Blocks whose bytes were wrong.
     pub checksum: u64,
-    /// Damaged blocks that the logs had no room for.
+    /// Damaged blocks for which the logs had no room.
     pub unnamed: u64,
 }
 
-/// A damaged block that a reader met.
+/// A damaged block that a reader found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Met {
     psize: u32,
@@ -111,10 +111,10 @@ pub(crate) struct Met {
     unreadable: bool,
 }
 
-/// What readers met since the last commit, by the places that pointers have.
+/// Damaged blocks that readers found since the last commit, by their places in pointers.
 pub(crate) type MetBlocks = BTreeMap<(SegmentId, u32), Met>;
 
-/// Notes what a reader met. Says whether it is new.
+/// Adds a damaged block that a reader found. Returns whether it is new.
 pub(crate) fn note(met: &mut MetBlocks, ptr: &StoredPtr, unreadable: bool) -> bool {
     let place = (ptr.segment, ptr.offset);
     if met.len() >= MET_MAX && !met.contains_key(&place) {
@@ -222,14 +222,14 @@ impl DamageCounters {
 }
 
 impl Pool {
-    /// Blocks known to be damaged: of the last scrub that has been through, of the one under way, and met by readers; in the
-    /// order of their places, each once.
+    /// All known damaged blocks, in the order of their places, each once: those of the last finished scrub, of the
+    /// current scrub, and those that readers found.
     ///
     /// # Errors
     /// When the meta tree cannot be read.
     pub fn damage(&self) -> Result<Vec<Damage>> {
         let mut found = BTreeMap::new();
-        // What a scrub says of a block is more than what a reader does.
+        // The entry of a scrub has more details than that of a reader.
         for log in [Log::Last, Log::Scrub] {
             let (from, to) = log.range();
             for item in self.meta().view().range(&from, Some(&to)) {
@@ -247,7 +247,7 @@ impl Pool {
         Ok(found.into_values().collect())
     }
 
-    /// Counts of damage since they were cleared.
+    /// Numbers of damaged blocks since the counters were cleared.
     ///
     /// # Errors
     /// When the meta tree cannot be read.
@@ -263,7 +263,7 @@ impl Pool {
         Ok(counters)
     }
 
-    /// Forgets what was found damaged, and the counts. What is still damaged will be found again.
+    /// Clears the logs and the counters. Blocks that are still damaged will be found again.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -278,7 +278,7 @@ impl Pool {
         })
     }
 
-    /// A block is well again.
+    /// Removes a block from the logs because it is repaired.
     pub(crate) fn forget_damage(&self, hold: &Hold<'_>, (segment, offset): (SegmentId, u32)) -> Result<()> {
         for log in [Log::Last, Log::Scrub] {
             self.meta().remove(hold, &key(log, segment, offset))?;
@@ -291,12 +291,12 @@ impl Pool {
         self.meta().remove_range(hold, &from, &to, &mut |_, _| Ok(()))
     }
 
-    /// A scrub begins: what another one left is of no use.
+    /// Begins the log of a new scrub. Entries of an unfinished scrub are removed.
     pub(crate) fn begin_log(&self, hold: &Hold<'_>) -> Result<()> {
         self.clear_log(hold, Log::Scrub)
     }
 
-    /// A scrub has been through everything: what it did not find is well again, or gone.
+    /// Replaces the old log by that of the finished scrub. Blocks that the scrub did not find are repaired or freed.
     pub(crate) fn rotate_logs(&self, hold: &Hold<'_>) -> Result<()> {
         self.clear_log(hold, Log::Last)?;
         let (from, to) = Log::Scrub.range();
@@ -313,7 +313,7 @@ impl Pool {
         self.clear_log(hold, Log::Scrub)
     }
 
-    /// Writes down what was found damaged, each with whether the store could not read it.
+    /// Adds damaged blocks to a log. The flag of each says whether the store failed to read it.
     pub(crate) fn log_damage(&self, hold: &Hold<'_>, log: Log, found: &[(Damage, bool)]) -> Result<()> {
         if found.is_empty() {
             return Ok(());
@@ -326,7 +326,7 @@ impl Pool {
             let key = key(log, damage.segment, damage.offset);
             counters.count(*unreadable);
             if self.meta().get(&key)?.is_some() {
-                // Only a scrub's account replaces another.
+                // Only the entry of a scrub replaces another entry.
                 if !matches!(damage.owner, DamageOwner::Written { .. } | DamageOwner::Unknown) {
                     self.meta().insert(hold, &key, &damage.encode())?;
                 }
@@ -340,7 +340,7 @@ impl Pool {
         self.meta().insert(hold, &COUNTERS_KEY, &counters.encode()).map(drop)
     }
 
-    /// Counts damaged blocks that parity mended.
+    /// Adds the number of damaged blocks that were repaired to the counters.
     fn count_healed(&self, hold: &Hold<'_>, healed: u64) -> Result<()> {
         if healed == 0 {
             return Ok(());
@@ -351,7 +351,8 @@ impl Pool {
         self.meta().insert(hold, &COUNTERS_KEY, &counters.encode()).map(drop)
     }
 
-    /// Writes down what readers met. If that fails the pool is no worse than before.
+    /// Writes the damaged blocks that readers found to the log. Errors are ignored: the pool is then no worse than
+    /// before.
     pub(crate) fn log_met(&self, hold: &Hold<'_>) {
         let described = self.described();
         let met = self.io().take_met();
@@ -370,7 +371,7 @@ impl Pool {
         let _ = self.count_healed(hold, healed);
     }
 
-    /// What readers met since the last commit, with what the frames say of it.
+    /// The damaged blocks that readers found since the last commit, with the information in their frames.
     fn described(&self) -> Vec<((SegmentId, u32), Damage)> {
         let met: Vec<_> = self.io().met.lock().iter().map(|(place, met)| (*place, *met)).collect();
         let describe = |((segment, offset), met): ((SegmentId, u32), Met)| {

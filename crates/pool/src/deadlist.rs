@@ -1,9 +1,10 @@
-//! Deadlists: blocks that a dataset no longer refers to but a snapshot still does, by birth.
+//! Deadlists: blocks that a dataset no longer uses but a snapshot still does, ordered by birth txg.
 //!
-//! As `dsl_deadlist.c` of OpenZFS, with a tree instead of a list of lists: destroying a snapshot takes the entries born
-//! after the snapshot before it, and costs what they are. Sums by birth lie beside the entries, so that `used` of any
-//! snapshot is the sum over the txgs between two snapshots, not over blocks. Blocks embedded in their pointers take no
-//! space, and have no entry, but their logical size counts in the sums. Bytes: `docs/format/pool.md`, "Deadlists".
+//! Like `dsl_deadlist.c` of OpenZFS, but with a tree instead of a list of lists. Destroying a snapshot takes the
+//! entries born after the previous snapshot; the cost is proportional to their number. Sums by birth txg are stored
+//! beside the entries, so that `used` of a snapshot is a sum over the txgs between two snapshots, not over blocks.
+//! Blocks embedded in their pointers take no space and have no entry, but their logical size is in the sums. Bytes:
+//! `docs/format/pool.md`, "Deadlists".
 
 use snowmelt_store::SegmentId;
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ const BLOCK: u8 = 1;
 const END: u8 = 2;
 const VERSION: u8 = 1;
 
-/// A block in a deadlist: enough to free it and to account for it.
+/// A block in a deadlist, with all that is needed to free it and to account for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dead {
     /// Txg in which it was written.
@@ -31,7 +32,7 @@ pub struct Dead {
     pub segment: SegmentId,
     /// Offset of its frame.
     pub offset: u32,
-    /// Bytes taken in the segment.
+    /// Bytes that it takes in the segment.
     pub asize: u64,
     /// Stored length, bytes.
     pub psize: u32,
@@ -73,7 +74,7 @@ impl Dead {
     /// Decodes an entry.
     ///
     /// # Errors
-    /// `Record` when key or value are none of a deadlist.
+    /// `Record` when key or value are not those of a deadlist.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Self> {
         let mut fields = Fields::new("deadlist key", key);
         if fields.u8()? != BLOCK {
@@ -91,7 +92,7 @@ impl Dead {
         let dead =
             Dead { birth, segment, offset, asize: fields.u64()?, psize: fields.u32()?, lsize: fields.u32()? };
         let Dead { asize, psize, lsize, .. } = dead;
-        // As of the pointer that the entry was made of.
+        // The same limits as for the pointer that the entry was made from.
         if psize == 0 || psize > STORED_MAX || lsize == 0 || lsize > BLOCK_MAX {
             return fields.fail(format!("sizes out of range: psize {psize}, lsize {lsize}"));
         }
@@ -118,14 +119,14 @@ fn sum_key(birth: Txg) -> [u8; 9] {
     out
 }
 
-/// What a set of dead blocks takes.
+/// The space of a set of dead blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeadSpace {
     /// Number of blocks.
     pub blocks: u64,
     /// Bytes in segments.
     pub physical: u64,
-    /// Logical bytes, those of embedded blocks included.
+    /// Logical bytes, including those of embedded blocks.
     pub logical: u64,
 }
 
@@ -161,14 +162,14 @@ impl DeadSpace {
     }
 }
 
-/// A deadlist, which is a tree of its own.
+/// A deadlist. It is a tree of its own.
 #[derive(Clone, Debug)]
 pub struct Deadlist {
     tree: Arc<Tree>,
 }
 
 impl Deadlist {
-    /// Makes an empty deadlist.
+    /// Creates an empty deadlist.
     ///
     /// # Errors
     /// As [`Pool::create_tree`].
@@ -179,8 +180,8 @@ impl Deadlist {
     /// Opens the deadlist in tree `id`.
     ///
     /// # Errors
-    /// `NoTree`; `Record` when it is the meta tree, or has a deadlist of its own: nodes that a deadlist lets go of would go on
-    /// to that, and round and round.
+    /// `NoTree`; `Record` when it is the meta tree, or has a deadlist of its own: nodes that the deadlist releases
+    /// would go to that deadlist, without end.
     pub fn open(pool: &Pool, id: TreeId) -> Result<Self> {
         let tree = pool.tree(id)?;
         if id == TreeId::META || tree.sharing().1.is_some() {
@@ -198,7 +199,7 @@ impl Deadlist {
     /// Records a block.
     ///
     /// # Errors
-    /// `Accounting` when it is recorded already; as [`Tree::insert`], though a deadlist may always use the reserve.
+    /// `Accounting` when it is already recorded; as [`Tree::insert`], but a deadlist may always use the reserve.
     pub fn add(&self, hold: &Hold<'_>, dead: &Dead) -> Result<()> {
         let hold = &hold.for_frees();
         let old = self.tree.insert(hold, &dead.encode_key(), &dead.encode_value())?;
@@ -220,7 +221,7 @@ impl Deadlist {
     }
 
     fn add_sum(&self, hold: &Hold<'_>, birth: Txg, space: &DeadSpace) -> Result<()> {
-        // Others add to the same sum in the same txg.
+        // Other threads may add to the same sum in the same txg.
         self.tree.update(hold, &sum_key(birth), |entry| {
             let mut sum = match entry {
                 Some(entry) => DeadSpace::decode(&entry.value)?,
@@ -231,7 +232,7 @@ impl Deadlist {
         })
     }
 
-    /// What the blocks born after `birth` take.
+    /// The space of the blocks born after `birth`.
     ///
     /// # Errors
     /// When a node cannot be read.
@@ -239,7 +240,7 @@ impl Deadlist {
         self.sum_between(birth, Txg::MAX)
     }
 
-    /// What the blocks born after `after`, up to and including `until`, take.
+    /// The space of the blocks born after `after`, up to and including `until`.
     ///
     /// # Errors
     /// When a node cannot be read.
@@ -256,8 +257,8 @@ impl Deadlist {
         Ok(total)
     }
 
-    /// Removes the entries born after `birth`, and gives each to `each`. Gives the logical bytes of embedded blocks, which
-    /// have no entries, by birth.
+    /// Removes the entries born after `birth` and passes each to `each`. Returns the logical bytes of embedded blocks,
+    /// which have no entries, by birth txg.
     ///
     /// # Errors
     /// As [`Tree::remove_range`].
@@ -284,7 +285,7 @@ impl Deadlist {
         Ok(embedded)
     }
 
-    /// Takes in all entries of `other`, which is empty afterwards. Costs the smaller of the two.
+    /// Moves all entries of `other` into this deadlist. The cost is that of the smaller of the two.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -300,7 +301,7 @@ impl Deadlist {
         embedded.into_iter().try_for_each(|(birth, logical)| self.add_embedded(hold, birth, logical))
     }
 
-    /// The entries as they are at this moment, in order of birth.
+    /// The current entries, in order of birth.
     pub fn entries(&self) -> impl Iterator<Item = Result<Dead>> + use<> {
         entries(&self.tree.view())
     }

@@ -1,4 +1,4 @@
-//! How long a member of a mirror may take to answer before the pool goes on without it: the property `deadman`.
+//! The property `deadman`: how long the pool waits for a member of a mirror before it continues without it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::pool::Pool;
 pub(crate) const DEADMAN_PROPERTY: &str = "deadman";
 
 impl Pool {
-    /// How long a member of a mirror may take to answer.
+    /// How long the pool waits for an answer of a mirror's member.
     ///
     /// # Errors
     /// When the meta tree cannot be read, or holds another value.
@@ -20,7 +20,8 @@ impl Pool {
         Ok(self.property(DEADMAN_PROPERTY)?.as_ref().map(decode).transpose()?.unwrap_or(DEADMAN))
     }
 
-    /// Says how long a member of a mirror may take to answer: whole seconds, from [`DEADMAN_MIN`] to [`DEADMAN_MAX`]. Not to be called with a hold.
+    /// Sets how long the pool waits for an answer of a mirror's member: whole seconds, from [`DEADMAN_MIN`] to
+    /// [`DEADMAN_MAX`]. Must not be called with a hold.
     ///
     /// # Errors
     /// As [`set_property`](Self::set_property).

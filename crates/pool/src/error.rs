@@ -1,4 +1,4 @@
-//! What can go wrong in a pool, with the facts needed to act.
+//! Errors of a pool.
 
 use snowmelt_store::{SegmentId, StoreError};
 use std::sync::Arc;
@@ -11,20 +11,21 @@ pub type Result<T, E = PoolError> = std::result::Result<T, E>;
 
 /// An error of the pool layer.
 ///
-/// `Corrupt` (bytes are there, but wrong) is never merged with `Store` (bytes could not be had).
+/// `Corrupt` means that bytes were read and are wrong. `Store` means that bytes could not be read. They are never
+/// mixed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The store refused or failed an operation.
+    /// The store refused an operation, or it failed.
     #[error("{what}")]
     Store {
         /// What the pool was doing.
         what: &'static str,
-        /// The store's own account.
+        /// The error of the store.
         #[source]
         source: StoreError,
     },
-    /// Stored bytes are not what was written: a checksum, a frame or a record does not hold.
+    /// Stored bytes differ from what was written: a checksum, a frame or a record is wrong.
     #[error("segment {segment} offset {offset}: {what}")]
     Corrupt {
         /// Segment of the block.
@@ -34,7 +35,7 @@ pub enum PoolError {
         /// Which check failed.
         what: String,
     },
-    /// A record inside verified bytes does not decode: written by a newer or broken writer.
+    /// A record inside verified bytes cannot be decoded. A newer version or a bug wrote it.
     #[error("{record}: {why}")]
     Record {
         /// Name of the record.
@@ -42,19 +43,19 @@ pub enum PoolError {
         /// Why it is refused.
         why: String,
     },
-    /// A block's bytes are outside the pool, and cannot be had.
+    /// An external block cannot be read.
     #[error("a block's bytes are outside the pool and cannot be read: {place}")]
     Outside {
-        /// What must be there.
+        /// The file that must be there.
         place: String,
         /// Why it cannot be read.
         #[source]
         source: std::io::Error,
     },
-    /// What has a block's bytes, outside the pool, has changed since the pool referred to it.
+    /// The file with an external block has changed since the pool referred to it.
     #[error("a block's bytes are outside the pool, and are not what they were: {place} has changed")]
     OutsideChanged {
-        /// What must be there.
+        /// The file that must be there.
         place: String,
     },
     /// A block does not decompress to its logical size.
@@ -64,42 +65,42 @@ pub enum PoolError {
         segment: SegmentId,
         /// Offset of the block's frame in the segment.
         offset: u32,
-        /// The decompressor's account.
+        /// The decompressor's error.
         #[source]
         source: snowmelt_stream::compress::CompressError,
     },
-    /// No room for `needed` bytes beside the reserve.
+    /// There is no space for `needed` bytes outside the reserve.
     #[error("no space left in the pool: {needed} bytes needed, {room} left outside the reserve")]
     NoSpace {
-        /// Bytes asked for.
+        /// Bytes that were requested.
         needed: u64,
-        /// Bytes left outside the reserve (0 when the store itself is full).
+        /// Bytes left outside the reserve; 0 when the store itself is full.
         room: u64,
     },
-    /// An earlier write, sync or publish failed; nothing can be written until the pool is opened again.
+    /// An earlier write, sync or publication failed. Nothing can be written until the pool is opened again.
     #[error("the pool is suspended since txg {txg}: {cause}")]
     Suspended {
-        /// Txg that could not be finished.
+        /// The txg that could not be committed.
         txg: Txg,
-        /// The first failure, with its sources.
+        /// The first failure, with its causes.
         cause: Arc<str>,
     },
     /// The pool was opened for reading only.
     #[error("the pool is open read-only{}", because.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
     ReadOnly {
-        /// Why it was, where whoever opened it had no choice.
+        /// Why, if the caller did not choose it.
         because: Option<Arc<str>>,
     },
     /// There is no tree of this id.
     #[error("there is no tree {0:?}")]
     NoTree(TreeId),
-    /// The tree was frozen for a snapshot in this very txg: a change now would carry the snapshot's txg, and no
-    /// incremental could see it. End the hold, commit, and begin again.
+    /// The tree was frozen for a snapshot in the txg that is still open. A change now would have the snapshot's txg as
+    /// its birth, and an incremental stream would miss it. Drop the hold, commit, and begin again.
     #[error("tree {tree:?} was frozen in txg {txg}, which is still open: commit before changing it")]
     Frozen {
         /// The tree.
         tree: TreeId,
-        /// The txg of both.
+        /// The txg in which the tree was frozen.
         txg: Txg,
     },
     /// A key, value or block is outside its legal sizes.
@@ -114,83 +115,84 @@ pub enum PoolError {
         /// Largest legal length, bytes.
         max: u64,
     },
-    /// Space accounting contradicts itself; `check` tells more.
+    /// The space accounting contradicts itself; `check` reports details.
     #[error("segment {segment}: freeing {asize} bytes of {live} that are alive")]
     Accounting {
         /// The segment.
         segment: SegmentId,
-        /// Bytes to be freed.
+        /// Number of bytes to free.
         asize: u64,
-        /// Bytes recorded as alive.
+        /// Number of bytes recorded as live.
         live: u64,
     },
     /// The store holds no uberblock.
     #[error("{store}: no pool here: no readable uberblock")]
     NoUberblock {
-        /// The store, as a person names it.
+        /// Name of the store for messages.
         store: String,
     },
-    /// The store holds a pool already.
+    /// The store already holds a pool.
     #[error("{store}: there is a pool here already")]
     Exists {
-        /// The store, as a person names it.
+        /// Name of the store for messages.
         store: String,
     },
-    /// Features this build does not know.
+    /// The pool uses features that this build does not know.
     #[error("the pool uses features unknown to this build: {}", names.join(", "))]
     Features {
         /// Their names or bit numbers.
         names: Vec<String>,
-        /// Whether a read-only open is still possible.
+        /// Whether the pool can still be opened for reading only.
         read_only_ok: bool,
     },
     /// The pool is encrypted, and no key was given.
     #[error("{store}: the pool is encrypted, and its key is not loaded")]
     KeyNeeded {
-        /// The store, as a person names it.
+        /// Name of the store for messages.
         store: String,
     },
-    /// A key that does not do.
+    /// The given key cannot be used.
     #[error(transparent)]
     Key(#[from] crate::seal::KeyError),
-    /// Uberblocks were found, but none leads to a readable pool.
+    /// Uberblocks were found, but none of them leads to a readable pool.
     #[error(
         "none of the {tried} newest uberblocks leads to a readable pool; the newest fails with: {source}"
     )]
     Unreadable {
-        /// How many were tried.
+        /// How many uberblocks were tried.
         tried: usize,
-        /// Why the newest one fails.
+        /// Why the newest one cannot be opened.
         #[source]
         source: Box<PoolError>,
     },
-    /// The newest txg cannot be read, and an older one can: what came between would be lost, which nobody has agreed to.
+    /// The newest txg cannot be read, but an older one can. Opening the older one loses the changes in between, so the
+    /// caller must ask for it.
     #[error("txg {newest}, the newest, cannot be read: {source}")]
     NeedsRewind {
         /// The newest txg.
         newest: Txg,
-        /// The newest txg that can be read, and the seconds since 1970 when it was committed.
+        /// The newest txg that can be read.
         to: Txg,
-        /// See `to`.
+        /// When `to` was committed, in seconds since 1970.
         time: u64,
-        /// Seconds between the two.
+        /// Seconds between `to` and `newest`.
         lost: u64,
-        /// Why the newest cannot be read.
+        /// Why the newest txg cannot be read.
         #[source]
         source: Box<PoolError>,
     },
-    /// A txg to go back to that is not in the ring of uberblocks any more, or of which segments are gone.
+    /// The requested txg is no longer in the ring of uberblocks, or some of its segments are missing.
     #[error("txg {txg} cannot be gone back to: {why}")]
     NoTxg {
-        /// What was asked for.
+        /// The requested txg.
         txg: Txg,
-        /// Why not.
+        /// Why it cannot be opened.
         why: String,
     },
-    /// What was asked of a scrub does not fit how it stands.
+    /// The request does not fit the state of the scrub.
     #[error("{0}")]
     Scrub(#[from] crate::scrub::ScrubRefused),
-    /// An argument that no correct caller gives.
+    /// An argument that only an incorrect caller passes.
     #[error("{0}")]
     Misuse(&'static str),
 }
@@ -213,7 +215,7 @@ impl PoolError {
         }
     }
 
-    /// The error with all its sources on one line.
+    /// The error with all its causes on one line.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);

@@ -1,4 +1,4 @@
-//! Every decoder of the pool on arbitrary bytes, for fuzz targets. Not part of the API.
+//! Runs every decoder of the pool on arbitrary bytes, for fuzz targets. Not part of the API.
 
 use bytes::Bytes;
 use snowmelt_store::SegmentId;
@@ -15,7 +15,7 @@ use crate::space::SegmentRecord;
 use crate::tree::{Node, TreeRecord, codec};
 use crate::uberblock::Uberblock;
 
-/// Decodes `data` as each record there is. What decodes must encode to the same bytes and decode again.
+/// Decodes `data` as each kind of record. A record that decodes must encode to the same bytes and decode again.
 ///
 /// # Panics
 /// When it does not.
@@ -50,7 +50,7 @@ pub fn decoders(data: &[u8]) {
     if let Ok(record) = ScrubRecord::decode(data) {
         assert_eq!(record.encode(), data);
     }
-    // The checksum would refuse nearly everything: give it a right one.
+    // The checksum would refuse nearly all inputs, so a correct one is also tried.
     let _ = Uberblock::decode(data);
     let summed = [data, blake3::hash(data).as_bytes()].concat();
     if let Ok(uberblock) = Uberblock::decode(&summed) {
@@ -61,7 +61,7 @@ pub fn decoders(data: &[u8]) {
         assert_eq!((dead.encode_key(), dead.encode_value()), (key.to_vec(), value.to_vec()));
     }
     if let Ok(node) = codec::decode(&Bytes::copy_from_slice(data), u64::MAX) {
-        // Another writer may have left the prefix shorter than it could be, so the bytes may differ.
+        // The key prefix in the input may be shorter than possible, so the encoded bytes may differ.
         let again = codec::encode(&node).and_then(|bytes| codec::decode(&Bytes::from(bytes), u64::MAX));
         assert!(matches!(
             (node, again),
@@ -70,7 +70,7 @@ pub fn decoders(data: &[u8]) {
     }
 }
 
-/// A frame header; its checksum too would refuse nearly everything.
+/// Decodes a frame header, also with a correct checksum.
 fn frame_header(data: &[u8]) {
     const PLACE: (SegmentId, u64) = (SegmentId(1), 8);
     let _ = FrameHeader::decode(data, PLACE.0, PLACE.1);
@@ -81,7 +81,7 @@ fn frame_header(data: &[u8]) {
     }
 }
 
-/// The head of a parity frame, with a right sum too.
+/// Decodes the head of a parity frame, also with a correct checksum.
 fn parity_head(data: &[u8]) {
     let at = data.get(16..).and_then(|bytes| bytes.first_chunk());
     let segment = data.get(32..).and_then(|bytes| bytes.first_chunk());

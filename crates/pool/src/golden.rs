@@ -1,4 +1,4 @@
-//! Every record as version 1 writes it. A change here is a change of the format: it takes a new version.
+//! Golden tests: every record as version 1 writes it. A change here changes the format and needs a new version.
 
 use bytes::Bytes;
 use snowmelt_store::SegmentId;
@@ -88,7 +88,7 @@ fn frames() {
          cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
     );
     assert_eq!(FrameHeader::decode(&bytes, SegmentId(5), 0x1000).unwrap(), header);
-    // The place is part of the checksum, and so is every byte.
+    // The checksum covers the place and every byte.
     assert!(FrameHeader::decode(&bytes, SegmentId(6), 0x1000).is_err());
     assert!(FrameHeader::decode(&bytes, SegmentId(5), 0x1008).is_err());
     for at in 0..bytes.len() {
@@ -126,7 +126,7 @@ fn tree_nodes() {
     assert_eq!(hex(&bytes), format!("01010000020000000000{STORED}01006d{STORED}"));
     assert!(codec::decode(&Bytes::from(bytes.clone()), 77).is_ok());
     assert!(codec::decode(&Bytes::from(bytes), 76).is_err(), "a child younger than its parent");
-    // Children are written first.
+    // Children must be written before their parents.
     inner.entries[0].link = Link::Dirty(Arc::new(Node::Leaf(leaf)));
     assert!(codec::encode(&Node::Inner(inner)).is_err());
 }
@@ -200,7 +200,7 @@ fn uberblocks() {
         bad[at] ^= 0x10;
         assert!(Uberblock::decode(&bad).is_err(), "byte {at}");
     }
-    // Features unknown to this build.
+    // Features that this build does not know.
     let incompat = Features { incompat: 4, ..Features::default() };
     assert_eq!(incompat.check(true).unwrap_err().to_string().split(": ").last(), Some("incompat bit 2"));
     assert!(Features { incompat: 3, ..Features::default() }.check(false).is_ok());

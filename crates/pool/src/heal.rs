@@ -1,7 +1,7 @@
-//! Blocks of which a mirror has copies: a bad one is written over from a good one.
+//! Repairs blocks in a mirror: a bad copy is overwritten from a good one.
 //!
-//! As ZFS does (`vdev_mirror_io_done`, vdev_mirror.c): whoever meets wrong bytes reads the other copies, and puts right
-//! those that are wrong. A good copy is never written to.
+//! As in ZFS (`vdev_mirror_io_done`, vdev_mirror.c): a reader that finds wrong bytes reads the other copies, and
+//! overwrites the wrong ones. A good copy is never overwritten.
 
 use bytes::Bytes;
 use snowmelt_store::{MirrorStore, SegmentId, StoreError};
@@ -11,17 +11,17 @@ use crate::io::{Io, frame_header, verify};
 use crate::ptr::StoredPtr;
 use crate::segment::{FRAME_HEADER, FrameHeader};
 
-/// What the copies of a block came to.
+/// The result of reading all copies of a block.
 pub(crate) struct Copies {
-    /// The header, if that of any copy is the block's.
+    /// The block's header, if any copy has a valid one.
     pub(crate) header: Option<FrameHeader>,
     /// The stored bytes, verified.
     pub(crate) payload: Bytes,
-    /// Bytes that were written over.
+    /// Bytes that were overwritten.
     pub(crate) repaired: u64,
 }
 
-/// One copy: its frame, and how much of that is right.
+/// One copy: its frame, and which parts of it are valid.
 struct Copy {
     place: usize,
     frame: Option<Bytes>,
@@ -37,7 +37,7 @@ impl Copy {
 }
 
 impl Io {
-    /// Reads from the copy that is its turn, or from the only one there is.
+    /// Reads from the next copy in turn, or from the only one.
     pub(crate) fn read_one(&self, segment: SegmentId, at: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         let Some(mirror) = self.store.mirror() else { return self.store.read(segment, at, bytes) };
         match mirror.copies(segment, at).first() {
@@ -46,8 +46,8 @@ impl Io {
         }
     }
 
-    /// Reads all copies of a block at its place, and writes the bad ones over from a good one. `None` when the store has no
-    /// copies, or none of them is good.
+    /// Reads all copies of a block at its place, and overwrites the bad ones from a good one. `None` when the store has
+    /// no copies, or no copy is good.
     pub(crate) fn heal(&self, ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<Copies> {
         let mirror = self.store.mirror()?;
         let at = u64::from(place.1);
@@ -67,27 +67,27 @@ impl Io {
             if copy.frame.is_some() {
                 mirror.note_wrong(copy.place);
             }
-            // Of a frame whose header no copy has, only the payload is known.
+            // If no copy has a valid header, only the payload can be repaired.
             let from = if header.is_some() { 0 } else { FRAME_HEADER };
             let good = frame.slice(from..);
-            // Whoever reads has what he wants; that this copy stays bad is counted, and found again.
+            // The reader has its bytes. If the copy stays bad, it is counted, and will be found again.
             if mirror.rewrite_copy(copy.place, place.0, at + from as u64, &good).is_ok() {
                 repaired += good.len() as u64;
             }
         }
         if copies.len() > 1 && repaired > 0 {
-            // The next commit makes it durable, with the counts.
+            // The next commit makes the repair durable, together with the counters.
             self.has_met.store(true, std::sync::atomic::Ordering::Release);
         }
         Some(Copies { header, payload: frame.slice(FRAME_HEADER..), repaired })
     }
 
-    /// A damaged block from whatever there is to mend it: other copies, or parity.
+    /// Repairs a damaged block from other copies or from parity.
     pub(crate) fn heal_any(&self, ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<Copies> {
         self.heal(ptr, place).or_else(|| self.heal_by_parity(ptr, place))
     }
 
-    /// As [`fetch_frame`](Self::fetch_frame), of all copies, and with the bytes of those that were put right.
+    /// As [`fetch_frame`](Self::fetch_frame), but reads all copies, and counts the bytes of repaired ones.
     pub(crate) fn fetch_copies(&self, ptr: &StoredPtr, meta: bool) -> Result<Copies> {
         if self.store.mirror().is_some()
             && let Some(copies) = self.heal(ptr, self.locate(ptr, meta)?)
@@ -97,7 +97,7 @@ impl Io {
         self.fetch_repaired(ptr, meta)
     }
 
-    /// What the store knows of itself, put right where it differs; with a mirror also segments that a member has lost.
+    /// Repairs the store's own records. In a mirror, also writes segments that a member lost.
     pub(crate) fn repair_store(&self, clock: fn() -> u64, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
         let failed = PoolError::store("repairing the store");
         let mut repaired = self.store.verify_own(true).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! Pools that somebody made up: every hash and checksum is right, and what the records say is not. Whatever is done
-//! with them ends soon, in little memory.
+//! Tests with forged pools: all hashes and checksums are correct, but the records are wrong. All operations on them
+//! must end soon and use little memory.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::tree::{
 use crate::txg::Hold;
 use crate::{BlockId, Change};
 
-/// More than a small pool has of anything.
+/// More than the number of anything in a small pool.
 const MANY: usize = 10_000;
 
 struct NoRoots;
@@ -65,7 +65,7 @@ fn check(pool: &Pool) -> (CheckReport, Vec<Finding>) {
     (report, found)
 }
 
-/// Writes a node as it is.
+/// Writes a node without checks.
 fn write(hold: &Hold<'_>, owner: TreeId, node: &Node) -> StoredPtr {
     let mut block = Prepared::compress(codec::encode(node).unwrap(), Compression::Lz4);
     block.hash = *blake3::hash(&block.payload).as_bytes();
@@ -87,7 +87,7 @@ fn inner(level: u8, children: Vec<(Vec<u8>, StoredPtr)>) -> Node {
     Node::Inner(inner)
 }
 
-/// A tree of 16 nodes, each of which has the one below it for 100 children: it has 10^30 leaves.
+/// A tree of 16 nodes. Each is the child of the one above it 100 times, so the tree has 10^30 leaves.
 fn endless(pool: &Pool) -> Arc<Tree> {
     let hold = pool.begin().unwrap();
     let tree = pool.create_tree(&hold).unwrap();
@@ -134,7 +134,7 @@ fn nodes_that_many_parents_share_are_not_gone_through_again_and_again() {
     assert!(pool.destroy_tree(&hold, tree.id(), 0).is_err_and(|error| corrupt(&error)));
 }
 
-/// Keys beside the bounds that the parent has: what is looked up by key and what is listed would differ.
+/// Keys outside the bounds that the parent gives: a lookup by key and a listing would differ.
 #[test]
 fn keys_out_of_their_place_are_damage() {
     for (low, high) in [(&b"a"[..], &b"k"[..]), (b"l", b"z")] {
@@ -152,8 +152,8 @@ fn keys_out_of_their_place_are_damage() {
     }
 }
 
-/// The record of a tree says that the tree is its own deadlist, or that two are each other's: what is let go of would
-/// go round until the stack is at its end.
+/// The record of a tree names the tree as its own deadlist, or two trees name each other. Released blocks would be
+/// passed on until the stack overflows.
 #[test]
 fn deadlists_that_lead_to_one_another_are_refused() {
     for other in [0, 1] {
@@ -188,7 +188,7 @@ fn deadlists_that_lead_to_one_another_are_refused() {
     }
 }
 
-/// An entry that is longer than any block is. `check` took as much memory as it says.
+/// An entry that is longer than any block. `check` used to allocate that much memory.
 #[test]
 fn dead_blocks_of_impossible_sizes_are_damage() {
     let (_, pool) = pool();
@@ -212,7 +212,7 @@ fn dead_blocks_of_impossible_sizes_are_damage() {
     assert_eq!(of_sizes, wrong.len(), "{found:?}");
 }
 
-/// Pointers to what no segment has, more than there is room for: they take no memory, and nothing is read for them.
+/// More pointers beyond the segments than there is space for. They must use no memory, and nothing is read for them.
 #[test]
 fn pointers_beyond_all_segments_are_named_and_left_alone() {
     let (_, pool) = pool();

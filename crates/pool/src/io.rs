@@ -1,7 +1,7 @@
-//! What trees and views stand on: the store, the writers before it, the caches and the segment table.
+//! The layer below trees and views: the store with its writers, the caches and the segment table.
 //!
-//! Lock order, outermost first: commit, a tree's `write`, a tree's `state`, a writer's tail, the segment table. Pins
-//! and cache shards are leaves.
+//! Lock order, outermost first: commit, a tree's `write`, a tree's `state`, a writer's tail, the segment table. While
+//! the lock of the pins or of a cache shard is held, no other lock is taken.
 
 mod room;
 
@@ -32,12 +32,12 @@ use crate::writer::{AppendError, Ledger, Writer};
 /// Default of `recordsize`.
 const RECORD_BYTES: u32 = 128 << 10;
 
-/// Counts since the pool was opened.
+/// Counters since the pool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Tree nodes looked at by views and edits, cached or not, unless they were dirty in memory.
+    /// Tree nodes used by views and edits, cached or not. Nodes that are dirty in memory do not count.
     pub node_reads: u64,
-    /// Of these, how many came from the store.
+    /// How many of these nodes were read from the store.
     pub node_misses: u64,
     /// Data blocks read from the store.
     pub block_reads: u64,
@@ -69,10 +69,10 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What views reach, and how many reach just that.
+/// The reaches of all views, with the number of views that have each.
 type Pins = Arc<Mutex<BTreeMap<Reach, usize>>>;
 
-/// A view's claim on what was reachable when it was taken: segments that died later stay, if they hold any of that.
+/// Protects everything that was reachable when a view was taken. Segments that died later and hold any of it are kept.
 #[derive(Debug)]
 pub(crate) struct Pin {
     reach: Reach,
@@ -91,7 +91,7 @@ impl Drop for Pin {
     }
 }
 
-/// Sizes that shape a pool's memory and segments.
+/// Sizes of a pool's buffers, caches and segments.
 pub(crate) struct IoOptions {
     pub(crate) node_bytes: usize,
     pub(crate) segment_bytes: u64,
@@ -109,9 +109,9 @@ pub(crate) struct Io {
     pub(crate) node_bytes: usize,
     pub(crate) read_only: bool,
     read_only_because: Option<Arc<str>>,
-    /// What seals the blocks of an encrypted pool …
+    /// Seals and unseals the blocks of an encrypted pool.
     sealer: Option<Sealer>,
-    /// … and the record of its key, with which segments begin.
+    /// The record of its key. Every segment begins with it.
     key_record: RwLock<Option<KeyRecord>>,
     pub(crate) segment_bytes: u64,
     data: Writer,
@@ -121,53 +121,53 @@ pub(crate) struct Io {
     pub(crate) open_txg: AtomicU64,
     pins: Pins,
     pub(crate) outside: RwLock<Option<Arc<dyn Outside>>>,
-    /// Whether pointers to blocks outside the pool may be there.
+    /// Whether pointers to external blocks are allowed.
     pub(crate) outside_allowed: AtomicBool,
     data_cache: Cache<Bytes>,
     node_cache: Cache<Arc<Node>>,
     pub(crate) counters: AtomicCounters,
     suspended: OnceLock<(Txg, Arc<str>)>,
-    /// Bytes that may be written before the reserve is touched; refreshed from the store now and then.
+    /// Bytes that can be written before the reserve is used. Updated from the store from time to time.
     room: AtomicI64,
-    /// Bytes of it that the cleaner is still to write.
+    /// Bytes of `room` that are reserved for the cleaner.
     pub(crate) set_aside: AtomicU64,
-    /// With less room than this it is time to clean.
+    /// Segments should be cleaned when `room` is below this.
     low_water: AtomicI64,
-    /// What segments took when that was last looked into.
+    /// Bytes of all segments when cleaning for low space was last tried.
     low_since: AtomicU64,
     /// Bytes of blocks written in the open txg.
     pub(crate) written: AtomicU64,
-    /// Memory of dirty nodes: will become writes.
+    /// Bytes of memory in dirty nodes. They still have to be written.
     pub(crate) dirty_nodes: AtomicU64,
-    /// Bytes that are kept in memory above the pool and will be written in the open txg.
+    /// Bytes that writebacks keep in memory and that will be written in the open txg.
     pub(crate) promised: AtomicU64,
-    /// The largest frame written, at least that of an ordinary record.
+    /// Length of the largest frame written so far; at least that of a block of the default record size.
     largest: AtomicU64,
     meta: OnceLock<Weak<Tree>>,
     pub(crate) relocations: AtomicBool,
-    /// Relocations that are no longer recorded, and that views may need.
+    /// Relocations that are no longer recorded but that views may still need.
     pub(crate) retired: Retired,
-    /// Whether `cleaning` is there.
+    /// Whether `cleaning` is `Some`.
     pub(crate) is_cleaning: AtomicBool,
     pub(crate) cleaning: Mutex<Option<Cleaning>>,
-    /// Whether anybody wants to know of frees.
+    /// Whether there are lists in `watched`.
     is_watched: AtomicBool,
     watched: Mutex<Vec<Weak<Freed>>>,
-    /// Damaged blocks that readers met since the last commit.
+    /// Damaged blocks that readers found since the last commit.
     pub(crate) met: Mutex<MetBlocks>,
     pub(crate) has_met: AtomicBool,
-    /// Whether segments may have parity …
+    /// Whether segments may have parity.
     pub(crate) has_parity: AtomicBool,
-    /// … and how much is written, in hundredths of the data.
+    /// How much parity is written, in percent of the data.
     parity: AtomicU8,
     pub(crate) parity_heads: Mutex<HeadCache>,
-    /// Damaged blocks that parity mended since the last commit.
+    /// Damaged blocks that were repaired from parity since the last commit.
     pub(crate) healed: AtomicU64,
     /// Whether the segment table is complete.
     pub(crate) is_loaded: AtomicBool,
 }
 
-/// Blocks that were freed since somebody began to watch, by the places they were first written to.
+/// Blocks that were freed since the watch began, by the places that they were first written to.
 #[derive(Debug, Default)]
 pub(crate) struct Freed(Mutex<HashSet<(SegmentId, u32)>>);
 
@@ -205,7 +205,7 @@ impl Ledger for Io {
     }
 }
 
-/// A block to be framed.
+/// A block that is to be written in a frame.
 pub(crate) struct Outgoing<'a> {
     pub(crate) kind: Kind,
     pub(crate) owner: TreeId,
@@ -272,7 +272,7 @@ impl Io {
         self.sealer.is_some()
     }
 
-    /// Segments begin with this record from now on; new ones are begun.
+    /// Sets the key record for new segments, and closes the open segments so that new ones begin with it.
     pub(crate) fn set_key_record(&self, record: &KeyRecord) -> Result<()> {
         let before = self.key_record.write().replace(record.clone());
         for writer in [&self.data, &self.nodes] {
@@ -284,12 +284,12 @@ impl Io {
         Ok(())
     }
 
-    /// The same, of segments that are begun anyway.
+    /// Sets the key record for new segments, without closing the open ones.
     pub(crate) fn put_key_record(&self, record: &KeyRecord) {
         *self.key_record.write() = Some(record.clone());
     }
 
-    /// A block as it is stored: in an encrypted pool sealed. One that was sealed before, and is moved, stays as it is.
+    /// The stored form of a block: sealed if the pool is encrypted. A sealed block that is moved is not sealed again.
     pub(crate) fn stored_form<'a>(
         &self,
         class: Class,
@@ -308,7 +308,7 @@ impl Io {
         Ok(Cow::Owned(Prepared { payload, lsize: block.lsize, compression, hash, outside: None }))
     }
 
-    /// What was given to be stored, of stored bytes that are verified.
+    /// Unseals the verified stored bytes of a block.
     pub(crate) fn unseal(&self, ptr: &StoredPtr, class: Class, stored: Bytes) -> Result<Bytes> {
         let corrupt = |what: &str| {
             let what = format!("{what} (born in txg {})", ptr.birth);
@@ -327,7 +327,7 @@ impl Io {
         sealer.open(&seal, stored).ok_or_else(|| corrupt("an encrypted block that is not authentic"))
     }
 
-    /// Segments have so much parity from now on, in hundredths of the data.
+    /// Sets how much parity segments get from now on, in percent of the data.
     pub(crate) fn set_parity(&self, percent: u8) {
         if percent > 0 {
             self.has_parity.store(true, Ordering::Release);
@@ -338,7 +338,7 @@ impl Io {
         self.nodes.set_parity(percent);
     }
 
-    /// How much parity is written, in hundredths of the data.
+    /// How much parity is written, in percent of the data.
     pub(crate) fn parity(&self) -> u8 {
         self.parity.load(Ordering::Relaxed)
     }
@@ -350,14 +350,14 @@ impl Io {
         }
     }
 
-    /// Goes on in a segment that an earlier owner left open.
+    /// Continues a segment that the previous owner left open.
     pub(crate) fn resume(&self, kind: Kind, id: SegmentId, len: u64) {
         self.writer(kind).resume(id, len);
         self.space.lock().reopened(id);
     }
 
-    /// Pins what is reachable from the open txg on, as far as it was not born after `newest`. Take it before looking at a root
-    /// that may change.
+    /// Pins everything that the open txg or a later one can reach and that was born up to `newest`. Must be called
+    /// before a root is read that may change.
     pub(crate) fn pin(&self, newest: Txg) -> Arc<Pin> {
         let mut pins = self.pins.lock();
         let reach = Reach { since: self.open_txg.load(Ordering::Acquire), newest };
@@ -365,17 +365,17 @@ impl Io {
         Arc::new(Pin { reach, pins: self.pins.clone() })
     }
 
-    /// What views reach, the oldest first.
+    /// The reaches of all views, oldest first.
     pub(crate) fn reaches(&self) -> Vec<Reach> {
         self.pins.lock().keys().copied().collect()
     }
 
-    /// Whether there is any view.
+    /// Whether any view exists.
     pub(crate) fn has_pins(&self) -> bool {
         !self.pins.lock().is_empty()
     }
 
-    /// Remembers the first failure after which nothing may be written.
+    /// Suspends the pool, and remembers the first failure.
     pub(crate) fn suspend(&self, error: &PoolError) {
         let txg = self.open_txg.load(Ordering::Acquire);
         let _ = self.suspended.set((txg, error.chain().into()));
@@ -393,7 +393,7 @@ impl Io {
         Ok(())
     }
 
-    /// A failed store operation, after which the pool is suspended; a full store only refuses.
+    /// The error of a failed store operation. Suspends the pool, unless the store is only full.
     fn failed(&self, what: &'static str, needed: u64, error: StoreError) -> PoolError {
         if matches!(error, StoreError::Full { .. }) {
             return PoolError::NoSpace { needed, room: 0 };
@@ -403,7 +403,8 @@ impl Io {
         error
     }
 
-    /// Appends a block to the open segment of its kind. Nodes go to the data segment when no other is to be had.
+    /// Appends a block to the open segment of its kind. A node goes to the data segment if no segment for nodes can be
+    /// opened.
     ///
     /// # Errors
     /// `NoSpace`, `Store` (the pool is then suspended), `Size`.
@@ -456,7 +457,8 @@ impl Io {
         Ok(ptr)
     }
 
-    /// Tells the cleaner and others who watch that a block is freed that is in `segment` and was first written to `origin`.
+    /// Reports the free of a block to the cleaner and to other watchers. The block is in `segment` and was first
+    /// written to `origin`.
     pub(crate) fn note_free(&self, segment: SegmentId, origin: (SegmentId, u32)) {
         if self.is_cleaning.load(Ordering::Acquire)
             && let Some(cleaning) = &mut *self.cleaning.lock()
@@ -471,7 +473,7 @@ impl Io {
         }
     }
 
-    /// Notes what is freed from now on, as long as the returned list is kept.
+    /// Records all frees from now on in the returned list, until the list is dropped.
     pub(crate) fn watch_frees(&self) -> Arc<Freed> {
         let freed = Arc::new(Freed::default());
         let mut watched = self.watched.lock();
@@ -481,7 +483,7 @@ impl Io {
         freed
     }
 
-    /// Nobody keeps a list of frees any more, unless somebody else does.
+    /// Drops a list of frees, and stops recording if it was the last one.
     pub(crate) fn unwatch_frees(&self, freed: Arc<Freed>) {
         drop(freed);
         let mut watched = self.watched.lock();
@@ -489,27 +491,27 @@ impl Io {
         self.is_watched.store(!watched.is_empty(), Ordering::Release);
     }
 
-    /// A reader met a damaged block.
+    /// Records a damaged block that a reader found.
     fn note_damage(&self, ptr: &StoredPtr, unreadable: bool) {
-        // Whoever reads without a view may come too late, which is no damage.
+        // A reader without a view may read a block that was freed and whose segment is deleted. That is not damage.
         let is_gone = self.space.lock().get(ptr.segment).is_none();
         if !is_gone && damage::note(&mut self.met.lock(), ptr, unreadable) {
             self.has_met.store(true, Ordering::Release);
         }
     }
 
-    /// What readers met since the last time.
+    /// Takes the damaged blocks that readers found since the last call.
     pub(crate) fn take_met(&self) -> MetBlocks {
         self.has_met.store(false, Ordering::Release);
         std::mem::take(&mut *self.met.lock())
     }
 
-    /// Nothing refers to a block any more. A relocated block's space is where it went.
+    /// Frees a block. `segment` is the segment that it was relocated to, if it was relocated.
     pub(crate) fn free(&self, segment: SegmentId, asize: u64, meta: bool, txg: Txg) -> Result<()> {
         self.space.lock().sub(segment, asize, meta, txg)
     }
 
-    /// Gives the store all that is buffered.
+    /// Passes all buffered blocks to the store.
     pub(crate) fn flush(&self) -> Result<()> {
         for writer in [&self.data, &self.nodes] {
             writer.flush(&*self.store).map_err(|e| self.failed("appending to a segment", 0, e))?;
@@ -517,7 +519,7 @@ impl Io {
         Ok(())
     }
 
-    /// Pads both open segments to whole sectors and gives the store all that is buffered.
+    /// Pads both open segments to whole sectors, and passes all buffered blocks to the store.
     pub(crate) fn pad(&self) -> Result<()> {
         for writer in [&self.data, &self.nodes] {
             writer.pad(&*self.store, self).map_err(|e| self.failed("appending to a segment", 0, e))?;
@@ -525,7 +527,7 @@ impl Io {
         Ok(())
     }
 
-    /// Ends open segments in which nothing is alive, so that their space can be given back.
+    /// Seals open segments that have no live block, so that they can be deleted.
     pub(crate) fn seal_dead(&self) -> Result<()> {
         for writer in [&self.data, &self.nodes] {
             let Some(id) = writer.open_segment() else { continue };
@@ -537,7 +539,7 @@ impl Io {
         Ok(())
     }
 
-    /// Makes durable what can be at no great price, so that a commit has less to do.
+    /// Syncs early, where the store can do that cheaply, so that the commit has less to do.
     ///
     /// # Errors
     /// As the store; the pool is then suspended.
@@ -549,14 +551,14 @@ impl Io {
         })
     }
 
-    /// The stored bytes of a block, verified and without their seal.
+    /// The verified and unsealed bytes of a stored block.
     fn fetch(&self, ptr: &StoredPtr, class: Class) -> Result<Bytes> {
         let mut bytes = vec![0; ptr.psize as usize];
         self.fetch_into(ptr, class == Class::MetaNode, &mut bytes)?;
         self.unseal(ptr, class, Bytes::from(bytes))
     }
 
-    /// The stored bytes of a block, verified; `bytes` is as long as they are. What is damaged is noted.
+    /// Reads and verifies the stored bytes of a block. `bytes` must have the stored length. Damage is recorded.
     fn fetch_into(&self, ptr: &StoredPtr, meta: bool, bytes: &mut [u8]) -> Result<()> {
         let (segment, offset) = self.locate(ptr, meta)?;
         let read = self.read_at(segment, u64::from(offset) + FRAME_HEADER as u64, bytes, ptr);
@@ -572,11 +574,11 @@ impl Io {
         Err(error)
     }
 
-    /// Bytes of a segment, wherever they are by now; `ptr` is for the error.
+    /// Reads bytes of a segment from the writers' buffers or the store. `ptr` is used for errors.
     fn read_at(&self, segment: SegmentId, at: u64, bytes: &mut [u8], ptr: &StoredPtr) -> Result<()> {
         let mut stored = bytes.len();
         for writer in [&self.data, &self.nodes] {
-            // A segment is open in one of them at most.
+            // A segment is open in at most one of the writers.
             stored = writer.read(segment, at, &mut bytes[..stored]);
         }
         if stored == 0 {
@@ -590,13 +592,13 @@ impl Io {
         })
     }
 
-    /// A block's frame, from the store: its header if that is what it must be, and the payload, verified. Damage is the
-    /// caller's to note.
+    /// A block's frame from the store: its verified payload, and its header if that is valid. The caller must record
+    /// damage.
     pub(crate) fn fetch_frame(&self, ptr: &StoredPtr, meta: bool) -> Result<(Option<FrameHeader>, Bytes)> {
         self.fetch_repaired(ptr, meta).map(|copies| (copies.header, copies.payload))
     }
 
-    /// As [`fetch_frame`](Self::fetch_frame), with the bytes that were put right.
+    /// As [`fetch_frame`](Self::fetch_frame), with the number of repaired bytes.
     pub(crate) fn fetch_repaired(&self, ptr: &StoredPtr, meta: bool) -> Result<Copies> {
         let (segment, offset) = self.locate(ptr, meta)?;
         let mut frame = vec![0; FRAME_HEADER + ptr.psize as usize];
@@ -615,7 +617,7 @@ impl Io {
         }
     }
 
-    /// Where a block is now. The meta tree's own nodes are never relocated, so this ends.
+    /// The current place of a block. Nodes of the meta tree are never relocated, so this does not recurse.
     pub(crate) fn locate(&self, ptr: &StoredPtr, meta: bool) -> Result<relocation::Place> {
         if meta {
             return Ok((ptr.segment, ptr.offset));
@@ -623,7 +625,7 @@ impl Io {
         self.locate_at(ptr.segment, ptr.offset)
     }
 
-    /// Where the block that was written to a place is now.
+    /// The current place of the block that was first written to `segment` and `offset`.
     pub(crate) fn locate_at(&self, segment: SegmentId, offset: u32) -> Result<relocation::Place> {
         if self.relocations.load(Ordering::Acquire)
             && let Some(tree) = self.meta.get().and_then(Weak::upgrade)
@@ -634,7 +636,7 @@ impl Io {
         Ok(self.retired.find((segment, offset)).unwrap_or((segment, offset)))
     }
 
-    /// The stored bytes of a data block, verified and without their seal.
+    /// The verified and unsealed bytes of a data block.
     pub(crate) fn read_stored(&self, ptr: &BlockPtr) -> Result<Bytes> {
         match ptr {
             BlockPtr::Embedded { data, .. } => Ok(Bytes::copy_from_slice(data)),
@@ -650,7 +652,7 @@ impl Io {
         }
     }
 
-    /// Refuses blocks outside the pool where none may be.
+    /// Refuses pointers to external blocks if the pool does not allow them.
     pub(crate) fn check_outside(&self) -> Result<()> {
         if self.outside_allowed.load(Ordering::Acquire) {
             return Ok(());
@@ -661,7 +663,7 @@ impl Io {
         ))
     }
 
-    /// The stored bytes of a block outside the pool, verified; `bytes` is as long as they are.
+    /// Reads and verifies the stored bytes of an external block. `bytes` must have the stored length.
     fn fetch_outside(&self, ptr: &OutsidePtr, bytes: &mut [u8]) -> Result<()> {
         self.check_outside()?;
         let Some(outside) = self.outside.read().clone() else {
@@ -706,7 +708,7 @@ impl Io {
         }
     }
 
-    /// The logical bytes of a data block, remembered from now on.
+    /// The logical bytes of a data block. Puts them into the cache.
     pub(crate) fn read(&self, ptr: &BlockPtr) -> Result<Bytes> {
         let Some(at) = place_of(ptr) else { return self.read_expanded(ptr) };
         if let Some(bytes) = self.remembered(ptr, at) {
@@ -717,7 +719,7 @@ impl Io {
         Ok(bytes)
     }
 
-    /// The logical bytes of a data block.
+    /// The logical bytes of a data block. Does not put them into the cache.
     pub(crate) fn read_once(&self, ptr: &BlockPtr) -> Result<Bytes> {
         match place_of(ptr).and_then(|at| self.remembered(ptr, at)) {
             Some(bytes) => Ok(bytes),
@@ -739,7 +741,7 @@ impl Io {
         expand(self.read_stored(ptr)?, ptr.compression(), ptr.lsize(), at)
     }
 
-    /// The node a pointer leads to; it must be one that belongs there.
+    /// The node that a pointer leads to. It must fit the bounds that its parent gives.
     pub(crate) fn node(&self, ptr: &StoredPtr, bounds: Bounds<'_>, meta: bool) -> Result<Arc<Node>> {
         count(&self.counters.node_reads, 1);
         let place = cached_at(ptr);
@@ -757,14 +759,14 @@ impl Io {
         }
     }
 
-    /// Reads a node from the store, past the cache.
+    /// Reads a node from the store without the cache.
     pub(crate) fn read_node(&self, ptr: &StoredPtr, meta: bool) -> Result<Node> {
         count(&self.counters.node_misses, 1);
         check_node_size(ptr)?;
         node_of(ptr, self.fetch(ptr, Class::of_node(meta))?)
     }
 
-    /// The node in a node's stored bytes, which are verified.
+    /// Decodes a node from its verified stored bytes.
     pub(crate) fn open_node(&self, ptr: &StoredPtr, stored: Bytes, meta: bool) -> Result<Node> {
         node_of(ptr, self.unseal(ptr, Class::of_node(meta), stored)?)
     }
@@ -789,13 +791,13 @@ impl Io {
         }
     }
 
-    /// Bytes in the two caches: data, nodes.
+    /// Bytes in the caches of data blocks and of nodes.
     pub(crate) fn cached(&self) -> (usize, usize) {
         (self.data_cache.bytes(), self.node_cache.bytes())
     }
 }
 
-/// Whether stored bytes are those that a pointer leads to.
+/// Verifies the stored bytes of a block with the hash in its pointer.
 pub(crate) fn verify(bytes: &[u8], ptr: &StoredPtr) -> Result<()> {
     if *blake3::hash(bytes).as_bytes() == ptr.hash {
         return Ok(());
@@ -807,14 +809,14 @@ pub(crate) fn verify(bytes: &[u8], ptr: &StoredPtr) -> Result<()> {
     Err(PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what })
 }
 
-/// The header at the beginning of a frame, if it is that of the block a pointer leads to.
+/// The header of a frame, if it is valid and belongs to the block that `ptr` leads to.
 pub(crate) fn frame_header(frame: &[u8], ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<FrameHeader> {
     let header = FrameHeader::decode(frame.get(..FRAME_HEADER)?, place.0, place.1.into()).ok()?;
     let is_of_it = header.hash == ptr.hash && header.psize == ptr.psize && header.birth == ptr.birth;
     (is_of_it && header.lsize == ptr.lsize && header.compression == ptr.compression).then_some(header)
 }
 
-/// Refuses a pointer to a node larger than any is, before anything is read.
+/// Refuses a pointer to a node that is too large, before anything is read.
 fn check_node_size(ptr: &StoredPtr) -> Result<()> {
     let larger = ptr.lsize.max(ptr.payload_len());
     if larger > codec::NODE_LSIZE_MAX {
@@ -824,7 +826,7 @@ fn check_node_size(ptr: &StoredPtr) -> Result<()> {
     Ok(())
 }
 
-/// The node in a node's bytes.
+/// Decodes a node from its unsealed bytes.
 fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
     let corrupt = |what: String| PoolError::Corrupt { segment: ptr.segment, offset: ptr.offset, what };
     check_node_size(ptr)?;
@@ -832,12 +834,12 @@ fn node_of(ptr: &StoredPtr, stored: Bytes) -> Result<Node> {
     codec::decode(&bytes, ptr.birth).map_err(|error| corrupt(error.to_string()))
 }
 
-/// Where the caches have a block of the pool.
+/// The key of a block in the caches.
 fn cached_at(ptr: &StoredPtr) -> Place {
     (ptr.segment, u64::from(ptr.offset))
 }
 
-/// The same of any block; nowhere if the pointer has it.
+/// The key of any block in the data cache; `None` for an embedded block.
 fn place_of(ptr: &BlockPtr) -> Option<Place> {
     match ptr {
         BlockPtr::Stored(ptr) => Some(cached_at(ptr)),

@@ -1,8 +1,8 @@
 //! The copy-on-write pool: segments, block pointers, the tree, transaction groups.
 //!
-//! A [`Pool`] lies over a store. Work is done under a [`Hold`] on the open txg: blocks are written
-//! ([`Hold::write`]), and pointers to them put into a [`Tree`]; [`Pool::commit`] makes all of it durable at once. A crash
-//! at any moment leaves the pool as of its last commit. The format, and why that is so: `docs/format/pool.md`.
+//! A [`Pool`] uses one store. Changes are made under a [`Hold`] on the open txg: blocks are written ([`Hold::write`]),
+//! and pointers to them are put into a [`Tree`]. [`Pool::commit`] makes all changes durable at once. A crash at any
+//! moment leaves the pool as of its last commit. `docs/format/pool.md` describes the format and the reasons for it.
 //!
 //! ```
 //! use snowmelt_pool::{NewPool, Pool, PoolOptions};

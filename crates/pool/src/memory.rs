@@ -1,47 +1,47 @@
-//! One memory budget for a process: for the caches of pools, changes that are not written yet, and pipelines.
+//! The memory budget of a process: for the caches of pools, unwritten changes, and pipelines.
 //!
-//! Without a limit, as in a program that uses this crate as a library, each pool and each pipeline has bounds of its own. With
-//! one ([`limit`]), an eighth of it is for cached data, an eighth for cached nodes of trees, half for changes, and a quarter
-//! for what pipelines have under way. Pools that are open at the same time divide the first three among them, pipelines the
-//! last. docs/memory.md says what is not counted.
+//! Without a budget, as in a program that uses this crate as a library, each pool and each pipeline has its own limits.
+//! With a budget ([`limit`]), one eighth is for cached data, one eighth for cached tree nodes, half for changes, and a
+//! quarter for data in pipelines. Open pools share the first three parts, pipelines the last. docs/memory.md says what
+//! is not counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The least that a process can work with.
+/// The smallest budget with which a process can work.
 pub const LIMIT_MIN: u64 = 64 << 20;
-/// The limit that [`limit_for`] chooses on a machine that has enough.
+/// The budget that [`limit_for`] chooses on a machine with enough memory.
 const LIMIT_DEFAULT: u64 = 512 << 20;
-/// What a pipeline may have under way whatever the others have, so that none of them waits for another.
+/// Bytes that every pipeline may always use, so that no pipeline waits for another.
 const OWN_BYTES: u64 = 1 << 20;
 
-/// The process's budget; 0: none was set.
+/// The budget of the process; 0 if none was set.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Pools that are open.
+/// Number of open pools.
 static POOLS: AtomicU64 = AtomicU64::new(0);
-/// What pipelines have under way.
+/// Bytes in all pipelines.
 static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
 
-/// Gives this process a budget, for good: a second call changes nothing. To be called before a pool is opened.
+/// Sets the budget of this process. A second call changes nothing. Must be called before a pool is opened.
 pub fn limit(bytes: u64) {
     let _ = LIMIT.compare_exchange(0, bytes.max(LIMIT_MIN), Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// The budget of this process, if it has one.
+/// The budget of this process, if it was set.
 pub fn limited_to() -> Option<u64> {
     Some(LIMIT.load(Ordering::Relaxed)).filter(|limit| *limit > 0)
 }
 
-/// A budget for a machine with so much memory: 512 MiB, but no more than a quarter of the memory.
+/// The budget for a machine with this much memory: 512 MiB, but at most a quarter of the memory.
 pub fn limit_for(memory: u64) -> u64 {
     LIMIT_DEFAULT.min(memory / 4).max(LIMIT_MIN)
 }
 
-/// One part in `parts` of the budget; `otherwise` without one.
+/// The budget divided by `parts`; `otherwise` if there is no budget.
 pub(crate) fn share(parts: u64, otherwise: u64) -> u64 {
     limited_to().map_or(otherwise, |limit| limit / parts)
 }
 
-/// The part of a bound that is for one of the pools that are open now.
+/// The share of one open pool in `bytes`. Without a budget, all of it.
 pub(crate) fn for_one_pool(bytes: u64) -> u64 {
     match limited_to() {
         Some(_) => bytes / POOLS.load(Ordering::Relaxed).max(1),
@@ -49,7 +49,7 @@ pub(crate) fn for_one_pool(bytes: u64) -> u64 {
     }
 }
 
-/// Counts a pool as open.
+/// Counts a pool as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenPool(());
 
@@ -66,8 +66,8 @@ impl Drop for OpenPool {
     }
 }
 
-/// What one pipeline has under way: at most its own bound, and no more than is left of what all pipelines of the process may
-/// have. A little it may always have, and one piece of any size.
+/// The bytes that one pipeline has in memory. They are limited by its own bound and by what is left of the common
+/// budget of all pipelines. A small number of bytes, and one piece of any size, are always allowed.
 #[derive(Debug)]
 pub struct UnderWay {
     held: u64,
@@ -75,12 +75,12 @@ pub struct UnderWay {
 }
 
 impl UnderWay {
-    /// Nothing yet, and never more than `bound`.
+    /// Starts empty, with `bound` as the upper limit.
     pub fn new(bound: u64) -> Self {
         Self { held: 0, bound }
     }
 
-    /// Takes so many bytes. `false`: they have to wait until this pipeline has given something back.
+    /// Takes this many bytes. Returns `false` if the caller must wait until this pipeline has given some back.
     #[must_use]
     pub fn take(&mut self, bytes: u64) -> bool {
         let wanted = self.held.saturating_add(bytes);
@@ -95,7 +95,7 @@ impl UnderWay {
         is_taken
     }
 
-    /// Gives back what was taken.
+    /// Gives bytes back.
     pub fn give_back(&mut self, bytes: u64) {
         let bytes = bytes.min(self.held);
         self.held -= bytes;
@@ -129,7 +129,7 @@ mod tests {
         assert!(under_way.take(600) && under_way.take(400) && !under_way.take(1));
         under_way.give_back(400);
         assert!(under_way.take(300));
-        // What is given back twice is not lent by others.
+        // Giving too much back does not reduce the bytes of other pipelines.
         under_way.give_back(10_000);
         assert_eq!(under_way.held, 0);
     }

@@ -1,8 +1,8 @@
-//! Mending: damaged blocks are written anew from good copies that others have.
+//! Repairs damaged blocks by writing them again from good copies that others have.
 //!
-//! As the cleaner moves blocks: copy, relocation and accounting are of one txg, so after a crash a block is damaged as
-//! before or well, and a block that was freed meanwhile is left alone. What is offered counts only if it is, byte for byte,
-//! what the pointer's hash is of.
+//! This works like moving blocks in the cleaner: copy, relocation and accounting are in one txg. After a crash a block
+//! is either still damaged or repaired. Blocks that were freed meanwhile are skipped. An offered copy is used only if
+//! it matches the hash in the block's pointer.
 
 use std::sync::Arc;
 
@@ -18,19 +18,20 @@ use crate::seal::Class;
 use crate::segment::{FrameHeader, Kind};
 use crate::tree::TreeId;
 
-/// Bytes written in one txg, while everybody else waits.
+/// Bytes written in one txg. All other writers wait during that time.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// What was mended.
+/// The numbers of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MendReport {
-    /// Blocks that were damaged and are well.
+    /// Blocks that were repaired.
     pub blocks: u64,
     /// Their stored bytes.
     pub bytes: u64,
 }
 
-/// A mending at work. Look for what refers to damaged blocks after it was begun: what is freed from then on is noticed.
+/// A repair under way. It must begin before the caller looks for references to damaged blocks: frees are noticed from
+/// then on.
 #[derive(Debug)]
 pub struct Mending<'a> {
     pool: &'a Pool,
@@ -41,13 +42,13 @@ pub struct Mending<'a> {
 }
 
 impl Pool {
-    /// Begins to mend.
+    /// Begins a repair.
     pub fn mending(&self) -> Mending<'_> {
         let freed = Some(self.io().watch_frees());
         Mending { pool: self, freed, batch: Vec::new(), bytes: 0, report: MendReport::default() }
     }
 
-    /// Whether the stored bytes of a block are there and what they were.
+    /// Whether the stored bytes of a block can be read and are correct.
     ///
     /// # Errors
     /// When the pool's own records cannot be read.
@@ -61,8 +62,8 @@ impl Pool {
 }
 
 impl Mending<'_> {
-    /// Offers good bytes for a data block that is damaged, and says whether they are those. `tree` and `id` are for the
-    /// header of the new frame. Not to be called with a hold.
+    /// Offers bytes for a damaged data block. Returns whether they match. `tree` and `id` are for the header of the new
+    /// frame. Must not be called with a hold.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -85,10 +86,10 @@ impl Mending<'_> {
         Ok(true)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining blocks.
     ///
     /// # Errors
-    /// When the pool cannot be written; what was written by then stays.
+    /// When the pool cannot be written; blocks written before the error stay.
     pub fn finish(mut self) -> Result<MendReport> {
         self.write()?;
         Ok(self.report)

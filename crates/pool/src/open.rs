@@ -1,4 +1,4 @@
-//! Creating and opening a pool.
+//! Creates and opens a pool.
 
 use snowmelt_store::{RawUberblock, SegmentId, SegmentInfo, Store};
 use std::collections::{BTreeSet, VecDeque};
@@ -21,26 +21,26 @@ use crate::tree::{KEY_MAX, Tree, TreeId, TreeRecord, VALUE_MAX, codec};
 use crate::trim::{self, AUTOTRIM};
 use crate::uberblock::{Features, Uberblock};
 
-/// How opening a pool went.
+/// The result of opening a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenReport {
     /// The txg whose state was opened.
     pub txg: Txg,
-    /// Seconds since 1970 when that txg was committed, by the clock of then.
+    /// When that txg was committed, in seconds since 1970 by the clock of that time.
     pub time: u64,
-    /// Newer txgs that could not be opened, or were not to be, newest first, and why. What they held is lost once the
-    /// pool is written to.
+    /// Newer txgs that could not be opened or should not be opened, newest first, with the reason. Their changes are
+    /// lost once the pool is written to.
     pub passed_over: Vec<(Txg, String)>,
-    /// Seconds between the newest of these and the txg that was opened, by the clocks of then.
+    /// Seconds between the newest of these and the opened txg, by the clocks of that time.
     pub lost: u64,
-    /// Segments that the pool does not know: left by a crash, deleted with the first commit.
+    /// Segments that the pool does not know. A crash left them; the first commit deletes them.
     pub orphans: Vec<SegmentId>,
-    /// Segments that the pool knows but the store does not have whole.
+    /// Segments that the pool knows but that are missing or too short in the store.
     pub missing: Vec<SegmentId>,
 }
 
-/// Smallest segment: any tree node fits, whatever its keys and values. (A split leaves at most half of what there was
-/// and one entry more, so nodes of large entries stay below three of the largest.)
+/// Minimal length of a segment. Any tree node fits, whatever its keys and values are. (A split leaves at most half of
+/// the entries and one more, so a node of large entries is smaller than three of the largest entries.)
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const _: () = assert!(3 * (KEY_MAX + VALUE_MAX + 64) + 4096 < SEGMENT_BYTES_MIN as usize);
 
@@ -68,7 +68,7 @@ impl PoolOptions {
     }
 }
 
-/// Refuses segments, as the options or the store have them, that are too small for a tree node.
+/// Refuses a segment length, of the options or of the store, that is too small for a tree node.
 fn check_segment(len: u64, node_bytes: usize) -> Result<()> {
     let min = SEGMENT_BYTES_MIN.max(2 * node_bytes as u64);
     if len < min {
@@ -78,10 +78,10 @@ fn check_segment(len: u64, node_bytes: usize) -> Result<()> {
 }
 
 impl Pool {
-    /// Makes a pool on a store that holds none, and commits it.
+    /// Creates a pool on a store without a pool, and commits it.
     ///
     /// # Errors
-    /// `Exists`; `Misuse` when the key is another pool's; as [`commit`](Self::commit).
+    /// `Exists`; `Misuse` when the key belongs to another pool; as [`commit`](Self::commit).
     pub fn create(store: Box<dyn Store>, new: &NewPool<'_>, options: PoolOptions) -> Result<Arc<Self>> {
         let raw = store.uberblocks().map_err(PoolError::store("looking for a pool"))?;
         if !raw.is_empty() {
@@ -121,8 +121,8 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Opens the newest txg of the pool on a store, or an older one as [`rewind`](PoolOptions::rewind) says: one whose
-    /// meta tree reads and verifies. [`open_report`](Self::open_report) tells which it was.
+    /// Opens the newest txg of the pool on a store, or an older one according to [`rewind`](PoolOptions::rewind). The
+    /// meta tree of that txg must be readable and valid. [`open_report`](Self::open_report) says which txg was opened.
     ///
     /// # Errors
     /// `NoUberblock`, `Features`, `KeyNeeded`, `NeedsRewind`, `NoTxg`, `Unreadable`; when the store fails.
@@ -193,11 +193,11 @@ impl Pool {
 }
 
 impl Pool {
-    /// The record of the key of an encrypted pool; `None` if it is not encrypted, or nothing of it can be read. Who has the
-    /// user's key opens it by [`Keys::open`].
+    /// The key record of an encrypted pool; `None` if the pool is not encrypted, or if no uberblock can be read.
+    /// [`Keys::open`] unwraps it with the user's key.
     ///
     /// # Errors
-    /// When the store cannot be read; `Features` of an encrypted pool of a later version.
+    /// When the store cannot be read; `Features` when a later version encrypted the pool.
     pub fn key_record_of(store: &dyn Store) -> Result<Option<KeyRecord>> {
         let raw = store.uberblocks().map_err(PoolError::store("reading the uberblocks"))?;
         let (ring, _) = decode_ring(raw, None);
@@ -206,10 +206,11 @@ impl Pool {
         Ok(newest.sealed.map(|sealed| sealed.record))
     }
 
-    /// Opens a state that was found with no uberblock. For writing, its owner's first txg makes it the newest state.
+    /// Opens a state that salvage found without an uberblock. When it is opened for writing, the first txg of this
+    /// owner makes it the newest state.
     ///
     /// # Errors
-    /// `Corrupt` and others when the state is not whole enough to be opened; when the store fails.
+    /// `Corrupt` and others when the state is too incomplete to be opened; when the store fails.
     pub fn open_lost(
         store: Box<dyn Store>,
         salvage: &Salvage,
@@ -226,7 +227,7 @@ impl Pool {
         }
         let stored = io.store.segments().map_err(PoolError::store("listing the segments"))?;
         io.open_txg.store(state.txg() + 1, Ordering::Release);
-        // Whether there is any, the uberblock knew.
+        // Only the uberblock would say whether there is parity, so it is assumed.
         io.has_parity.store(true, Ordering::Release);
         let uberblock = &salvage.uberblock(&io, state)?;
         uberblock.features.check(options.read_only)?;
@@ -235,7 +236,7 @@ impl Pool {
         let newer = salvage.states.iter().map(LostState::txg).filter(|txg| *txg > uberblock.txg);
         let mut passed_over: Vec<_> =
             newer.map(|txg| (txg, "only a part of it was found".to_owned())).collect();
-        // Whatever else is in the segments is kept, as for a txg that was passed over.
+        // All other segments are kept, as after passing over a txg.
         passed_over.push((uberblock.txg, "its uberblock was lost".to_owned()));
         let found = Found {
             uberblock,
@@ -256,7 +257,7 @@ fn needs_rewind(newest: &Uberblock, to: &Uberblock, source: PoolError) -> PoolEr
     PoolError::NeedsRewind { newest: newest.txg, to: to.txg, time: to.time, lost, source: Box::new(source) }
 }
 
-/// Refuses an uberblock of an encrypted pool without its key.
+/// Refuses an uberblock of an encrypted pool if there is no key.
 fn check_key(uberblock: &Uberblock, io: &Io) -> Result<()> {
     match uberblock.sealed.is_some() && !io.is_sealed() {
         true => Err(PoolError::KeyNeeded { store: io.store.describe() }),
@@ -264,8 +265,8 @@ fn check_key(uberblock: &Uberblock, io: &Io) -> Result<()> {
     }
 }
 
-/// The uberblocks that decode and stand, newest first, and why others do not decode. With a key, what is not of somebody who
-/// has it stands for nothing.
+/// The uberblocks that decode and are not ghosts, newest first, and why others were rejected. With a key, uberblocks
+/// that were not made with that key are rejected.
 fn decode_ring(raw: Vec<RawUberblock>, keys: Option<&Keys>) -> (Vec<Uberblock>, Vec<(Txg, String)>) {
     let mut ring = Vec::new();
     let mut failed = Vec::new();
@@ -285,19 +286,20 @@ fn decode_ring(raw: Vec<RawUberblock>, keys: Option<&Keys>) -> (Vec<Uberblock>, 
     (ring, failed)
 }
 
-/// Records of segments that the store does not have are read up to so many, and as many as it has: they take memory.
+/// Limit of segment records whose segments are missing in the store, because they take memory. As many more are allowed
+/// as the store has segments.
 const LOST_SEGMENTS_MAX: usize = 64 << 10;
 
-/// Reads what an open pool keeps in memory: the segment table. This verifies all inner nodes of the meta tree. The store has
-/// `stored` segments.
+/// Loads the segment table. This verifies all inner nodes of the meta tree. `stored` is the number of segments in the
+/// store.
 fn load(io: &Arc<Io>, uberblock: &Uberblock, stored: usize) -> Result<Arc<Tree>> {
     io.is_loaded.store(false, Ordering::Release);
     io.has_parity.store(uberblock.features.ro_compat & Features::PARITY != 0, Ordering::Release);
-    // Views made here see the state of this txg.
+    // Views created here see the state of this txg.
     io.open_txg.store(uberblock.txg + 1, Ordering::Release);
     let meta = Tree::new(TreeId::META, io.clone(), uberblock.meta.clone());
     let view = meta.view();
-    // The root's own bytes are verified even if it is all there is.
+    // This verifies the root even if it is the only node.
     view.get(&property_key("name"))?;
     let most = stored.saturating_mul(2).saturating_add(LOST_SEGMENTS_MAX);
     for (number, item) in view.range(&[prefix::SEGMENT], Some(&[prefix::SEGMENT + 1])).enumerate() {
@@ -339,20 +341,20 @@ fn load(io: &Arc<Io>, uberblock: &Uberblock, stored: usize) -> Result<Arc<Tree>>
     Ok(meta)
 }
 
-/// The state that was opened, and what is known from the ring besides.
+/// The state to open, and facts from the ring of uberblocks.
 struct Found<'a> {
     uberblock: &'a Uberblock,
     recent: VecDeque<Txg>,
-    /// The newest txg in the ring, whether it stands or not.
+    /// The newest txg in the ring, valid or not.
     seen: Txg,
-    /// The newest owner in the ring.
+    /// The newest epoch in the ring.
     epoch: u64,
     passed_over: Vec<(Txg, String)>,
-    /// Seconds since.
+    /// Seconds since the opened txg, up to the newest txg that was passed over.
     lost: u64,
-    /// What the store has.
+    /// Segments in the store.
     stored: Vec<SegmentInfo>,
-    /// Of what this txg refers to, what it has not.
+    /// Segments that this txg refers to but that are missing in the store.
     missing: Vec<SegmentId>,
 }
 
@@ -366,7 +368,7 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
         missing,
         ..OpenReport::default()
     };
-    // After passing over a txg, what only it referred to is kept for whoever wants to look.
+    // After a txg was passed over, segments that only that txg uses are kept for later inspection.
     if report.passed_over.is_empty() {
         let table = io.space.lock();
         let orphan = stored.iter().map(|info| info.id).filter(|id| table.get(*id).is_none());
@@ -374,12 +376,12 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
     }
     let newest = stored.iter().map(|info| info.id.0).max().unwrap_or(0);
     io.next_segment.store(uberblock.next_segment.max(newest.saturating_add(1)), Ordering::Relaxed);
-    // The owner before may have tried to publish `seen + 1`; `seen + 2` is for the claim.
+    // The previous owner may have tried to publish `seen + 1`. `seen + 2` is for the claim.
     io.open_txg.store(seen.saturating_add(3), Ordering::Release);
     let (epoch, base, nonce) = (epoch.saturating_add(1), uberblock.txg, random()?);
     let mut claim = None;
     if !options.read_only {
-        // After passing over a txg nothing is too much.
+        // After a txg was passed over, all segments keep their full length.
         let ends = match report.passed_over.is_empty() {
             true => io.space.lock().iter().map(|(id, it)| SegmentInfo { id, len: it.len }).collect(),
             false => stored,
@@ -404,8 +406,8 @@ fn finish(io: Arc<Io>, meta: Arc<Tree>, found: Found<'_>, options: PoolOptions) 
     Ok(Pool::assemble(io, meta, options, state, report, uberblock.next_tree))
 }
 
-/// Goes on in the segments that were open, so that a short session does not cost a segment. What cannot be reopened
-/// is sealed as it is.
+/// Continues the segments that were open, so that a short session does not need new segments. A segment that cannot be
+/// reopened is sealed.
 pub(crate) fn resume_segments(io: &Io, uberblock: &Uberblock) {
     for end in uberblock.ends.iter().filter(|end| end.open && end.len < io.segment_bytes) {
         if io.store.reopen_segment(end.id, end.len).is_ok() {

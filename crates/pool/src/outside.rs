@@ -1,8 +1,8 @@
-//! Blocks whose bytes the pool does not hold: pointers to them, and whoever reads them for the pool.
+//! External blocks: pointers to blocks whose bytes are not in the pool, and the trait that reads them.
 //!
-//! Such a block takes no space, so nothing frees, moves or accounts it; its hash is verified at every read as that of any
-//! other. What its place means only whoever supplies the bytes knows: the pool hands it back.
-//! Bytes: `docs/format/pool.md`, "External blocks".
+//! Such a block takes no space in the pool: it is never freed, moved or accounted. Its hash is verified at every read,
+//! like that of any other block. Only the implementation of [`Outside`] knows the meaning of a place; the pool just
+//! stores it. Bytes: `docs/format/pool.md`, "External blocks".
 
 use std::fs::File;
 use std::io;
@@ -18,54 +18,54 @@ use crate::cache::Place;
 use crate::error::Result;
 use crate::ptr::{BLOCK_MAX, COMPRESSION_OFF, Txg};
 
-/// Where a block outside the pool is, in terms of its [`Outside`].
+/// The place of an external block, as its [`Outside`] defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutsidePlace {
-    /// Which of the things outside it is in: 0 where there is only one.
+    /// Number of the source that holds it; 0 if there is only one source.
     pub source: u64,
-    /// Offset of the stored bytes in it, bytes.
+    /// Offset of the stored bytes in the source, bytes.
     pub offset: u64,
 }
 
-/// A pointer to a block whose stored bytes are outside the pool.
+/// A pointer to an external block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsidePtr {
-    /// Where they are.
+    /// The place of the stored bytes.
     pub place: OutsidePlace,
     /// Stored length, bytes.
     pub psize: u32,
     /// Logical length, bytes.
     pub lsize: u32,
-    /// `enum zio_compress` of ZFS; 2 = stored as it is.
+    /// `enum zio_compress` of ZFS; 2 = uncompressed.
     pub compression: u8,
-    /// Txg in which the pointer was made.
+    /// Txg in which the pointer was created.
     pub birth: Txg,
     /// BLAKE3 of the stored bytes.
     pub hash: [u8; 32],
 }
 
-/// Reads what is outside a pool for it. The pool verifies what it is given.
+/// Reads external blocks for a pool. The pool verifies the bytes.
 pub trait Outside: Send + Sync {
-    /// Fills `buf`, which is as long as the block is stored. `again` says that this failed just now, or gave something else:
-    /// whatever is remembered of where things are is not to be relied on.
+    /// Fills `buf`, which has the block's stored length. `again` is true if a read of this block just failed or gave
+    /// wrong bytes; cached information about places must then not be used.
     ///
     /// # Errors
-    /// When the bytes cannot be had.
+    /// When the bytes cannot be read.
     fn read(&self, ptr: &OutsidePtr, buf: &mut [u8], again: bool) -> io::Result<()>;
 
-    /// What must be there for the block to be readable, as a person names it.
+    /// Name of the source of a block, for messages.
     fn describe(&self, ptr: &OutsidePtr) -> String;
 
-    /// What is outside may change and be as it should: a check of the pool does not read it.
+    /// Whether the source may change in normal operation. A check of the pool then does not read it.
     fn may_change(&self) -> bool {
         false
     }
 
-    /// The block could not be read, or (without a reason) what was read is not what the pointer was made of.
+    /// Called when a block could not be read, or, without a reason, when its bytes do not match the pointer.
     fn lost(&self, _: &OutsidePtr, _why: Option<&io::Error>) {}
 }
 
-/// Marks the places under which the cache has blocks from outside. Segments never get so far.
+/// Marks cache keys of external blocks. Segment ids never become so large.
 const CACHED_OUTSIDE: u64 = 1 << 63;
 
 impl OutsidePtr {
@@ -98,7 +98,7 @@ impl OutsidePtr {
         Ok(ptr)
     }
 
-    /// Where the cache has it: by its hash, for what is outside may change under its place.
+    /// The key in the cache. It is derived from the hash, because the content at a place may change.
     pub(crate) fn cached_at(&self) -> Place {
         let (high, low) = self.hash.split_at(8);
         let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -106,16 +106,16 @@ impl OutsidePtr {
     }
 }
 
-/// One file that has all blocks outside a pool; their source is 0.
+/// One file that holds all external blocks of a pool. Their source is 0.
 #[derive(Debug)]
 pub struct OutsideFile {
     path: PathBuf,
-    /// Once something was read.
+    /// Set after the first read.
     file: OnceLock<File>,
 }
 
 impl OutsideFile {
-    /// The file at a path, which is opened when something is read.
+    /// The file at `path`. It is opened at the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         OutsideFile { path: path.into(), file: OnceLock::new() }
     }
@@ -129,7 +129,8 @@ impl OutsideFile {
     }
 }
 
-/// Opens a regular file. What a pool names may have become anything else since, which opening must not wait for or set off.
+/// Opens a regular file. The path may have been replaced by something else, so the open must neither block nor have
+/// side effects.
 fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

@@ -1,30 +1,30 @@
-//! Bytes on their way to a segment: large payloads as they are, small things gathered in between.
+//! Buffered bytes of a segment: large payloads are shared, small pieces are copied together.
 
 use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// Payloads from this length on are not copied: a slice more in a system call costs less.
+/// Payloads of at least this length are not copied: another slice in a system call costs less.
 const SHARE_MIN: usize = 32 << 10;
 
-/// A run of bytes, held in pieces.
+/// A sequence of bytes in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Where each begins, and what it is.
+    /// The offset and the bytes of each piece.
     pieces: Vec<(u64, Bytes)>,
-    /// What comes after them.
+    /// The bytes after the pieces.
     gathered: Vec<u8>,
-    /// Where that begins.
+    /// The offset of `gathered`.
     gathered_at: u64,
 }
 
 impl Pending {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.gathered_at + self.gathered.len() as u64
     }
 
-    /// Appends a copy.
+    /// Appends a copy of some bytes.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         self.gathered.extend_from_slice(bytes);
     }
@@ -35,7 +35,7 @@ impl Pending {
             return self.copy(payload);
         }
         if !self.gathered.is_empty() {
-            // What was gathered before may have been much, and its room is better used again.
+            // The buffer may be large, so its content is copied and the buffer is used again.
             let gathered = Bytes::copy_from_slice(&self.gathered);
             self.gathered.clear();
             self.add(gathered);
@@ -49,7 +49,7 @@ impl Pending {
         self.gathered_at += len;
     }
 
-    /// Appends zeros up to `len` bytes in all.
+    /// Appends zeros up to a total of `len` bytes.
     pub(crate) fn pad_to(&mut self, len: u64) {
         if let Ok(more) = usize::try_from(len.saturating_sub(self.len())) {
             self.gathered.resize(self.gathered.len() + more, 0);
@@ -70,13 +70,13 @@ impl Pending {
         slices
     }
 
-    /// Lets the first `len` bytes go; of the room for what is gathered, `keep` bytes stay at most.
+    /// Removes the first `len` bytes. The buffer for copied bytes keeps at most `keep` bytes of memory.
     pub(crate) fn advance(&mut self, len: u64, keep: usize) {
         let gone = self.pieces.partition_point(|(begins, piece)| begins + piece.len() as u64 <= len);
         self.pieces.drain(..gone);
         for (begins, piece) in &mut self.pieces {
             if *begins < len {
-                // Less than a piece is long.
+                // This is less than the length of a piece.
                 *piece = piece.slice((len - *begins) as usize..);
             }
             *begins = begins.saturating_sub(len);
@@ -87,7 +87,7 @@ impl Pending {
         self.gathered_at = self.gathered_at.saturating_sub(len);
     }
 
-    /// Fills `buf` from what is at `start`, if all of that is there.
+    /// Fills `buf` with the bytes from `start`, if all of them are there.
     pub(crate) fn read(&self, start: u64, buf: &mut [u8]) -> bool {
         let end = start.saturating_add(buf.len() as u64);
         if end > self.len() {
@@ -113,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// It is the bytes in order, and each part that was appended can be read.
+        /// It returns the bytes in order, and every appended part can be read.
         #[test]
         fn is_a_run_of_bytes(lens in proptest::collection::vec(
             prop_oneof![0..200usize, SHARE_MIN - 2..SHARE_MIN + 2], 1..20),
@@ -140,7 +140,7 @@ mod tests {
                 prop_assert_eq!(pending.len(), (model.len() - gone) as u64);
                 prop_assert_eq!(&flat(&pending, model.len()), &model[gone..]);
                 for (at, len) in &parts {
-                    // Of a part that was cut, the rest.
+                    // For a part that was cut, the rest.
                     let (at, end) = ((*at).max(gone), at + len);
                     let mut buf = vec![0; end.saturating_sub(at)];
                     prop_assert!(buf.is_empty() || pending.read((at - gone) as u64, &mut buf));

@@ -1,4 +1,4 @@
-//! The pool: what holds a store, its trees and its txgs together.
+//! The pool: connects a store with its trees, its txgs and its segments.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -28,40 +28,41 @@ use crate::uberblock::Features;
 use crate::writeback::Writeback;
 use crate::{prefix, relocation};
 
-/// Name of the property that says how much parity is written.
+/// Name of the property for the amount of parity.
 pub(crate) const PARITY: &str = "parity";
 
-/// Clean trees kept open beyond this number are dropped when nobody else has them.
+/// Above this number of open trees, clean trees that nothing else refers to are dropped.
 const TREES_MAX: usize = 4096;
 
-/// Sizes and times; the defaults are for production.
+/// Sizes and times of an open pool. The defaults are for production.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Nodes are split above this encoded size, bytes: 256 to 128 KiB.
+    /// A node is split above this encoded size in bytes: 256 to 128 KiB.
     pub node_bytes: usize,
-    /// Segments are sealed at this length, bytes, or at what the store can take if that is less: 64 KiB to 4 GiB.
+    /// Segments are sealed at this length in bytes: 64 KiB to 4 GiB. If the store supports only shorter segments, they
+    /// are sealed at the store's limit.
     pub segment_bytes: u64,
-    /// Appended blocks are given to the store in pieces of about this many bytes.
+    /// Appended blocks are passed to the store in pieces of about this many bytes.
     pub buffer_bytes: usize,
-    /// Bound of the cache of decompressed data blocks, bytes.
+    /// Limit of the cache of decompressed data blocks, bytes.
     pub data_cache_bytes: usize,
-    /// Bound of the cache of tree nodes, bytes.
+    /// Limit of the cache of tree nodes, bytes.
     pub node_cache_bytes: usize,
-    /// [`Pool::maybe_commit`] commits when this many bytes in memory are dirty …
+    /// [`Pool::maybe_commit`] commits when this many bytes in memory are dirty.
     pub dirty_max_bytes: u64,
-    /// … or this many have been written to the store …
+    /// [`Pool::maybe_commit`] commits when this many bytes were written to the store.
     pub written_max_bytes: u64,
-    /// … or when the oldest change is this old.
+    /// [`Pool::maybe_commit`] commits when the oldest change is this old.
     pub txg_interval: Duration,
-    /// Seconds since 1970, for the uberblock.
+    /// The time in seconds since 1970, for the uberblock.
     pub clock: fn() -> u64,
-    /// Open for reading only: nothing is written, nothing is deleted.
+    /// Open for reading only: nothing is written and nothing is deleted.
     pub read_only: bool,
-    /// Why that is so, for whoever tries to write.
+    /// Why the pool is opened read-only, for the error that a write returns.
     pub read_only_because: Option<Arc<str>>,
-    /// Which txg to open, if not the newest.
+    /// Which txg to open instead of the newest.
     pub rewind: Rewind,
-    /// The key of an encrypted pool, or of one that is to be.
+    /// The key of an encrypted pool, or of a pool that is to be created with encryption.
     pub keys: Option<Keys>,
 }
 
@@ -88,19 +89,19 @@ impl Default for PoolOptions {
 /// Identity of a pool to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewPool<'a> {
-    /// Its name.
+    /// The pool's name.
     pub name: &'a str,
-    /// Its guid; not 0.
+    /// The pool's guid; not 0.
     pub guid: u64,
 }
 
-/// A pool, open. Dropping it without [`close`](Self::close) loses what was not committed, as a crash would.
+/// An open pool. Dropping it without [`close`](Self::close) loses all changes that were not committed, as a crash does.
 pub struct Pool {
     io: Arc<Io>,
     meta: Arc<Tree>,
     trees: Mutex<HashMap<TreeId, Arc<Tree>>>,
     dirty_trees: Mutex<BTreeMap<TreeId, Arc<Tree>>>,
-    /// Whether [`Claim`](crate::commit::Claim) is still to be made.
+    /// True until the [`Claim`](crate::commit::Claim) of this owner was published.
     pub(crate) unclaimed: AtomicBool,
     dirty: AtomicBool,
     dirty_since: Mutex<Option<Instant>>,
@@ -110,20 +111,20 @@ pub struct Pool {
     pub(crate) commit: Mutex<CommitState>,
     pub(crate) committed: AtomicU64,
     pub(crate) next_tree: AtomicU64,
-    /// Held by whoever cleans.
+    /// Held while the cleaner runs.
     pub(crate) cleaner: Mutex<()>,
-    /// Segments given back to the store.
+    /// Number of segments that were deleted from the store.
     pub(crate) given_back: AtomicU64,
-    /// Held by whoever scrubs.
+    /// Held while a scrub runs.
     pub(crate) scrubber: Mutex<()>,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) options: PoolOptions,
     report: OpenReport,
-    /// It has its part of the process's memory as long as it is open.
+    /// Counts this pool as a user of the process's memory for as long as it is open.
     _counted: memory::OpenPool,
 }
 
-/// What [`PoolOptions`] has for a cache.
+/// The size of a cache for [`PoolOptions`]: a share of the process's memory, or `otherwise`.
 fn memory_share(parts: u64, otherwise: u64) -> usize {
     usize::try_from(memory::share(parts, otherwise)).unwrap_or(usize::MAX)
 }
@@ -179,7 +180,7 @@ impl Pool {
         &self.gate
     }
 
-    /// Whether it was opened for reading only.
+    /// Whether the pool was opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.io.read_only
     }
@@ -189,18 +190,18 @@ impl Pool {
         self.io.guid
     }
 
-    /// How opening went.
+    /// The result of opening the pool.
     pub fn open_report(&self) -> &OpenReport {
         &self.report
     }
 
-    /// The store below.
+    /// The store of this pool.
     pub fn store(&self) -> &dyn Store {
         &*self.io.store
     }
 
-    /// Takes a share in the open txg; waits while a commit collects the one before. The thread must have no other
-    /// hold.
+    /// Takes a hold on the open txg. Waits while a commit collects the changes of the previous txg. The thread must
+    /// have no other hold.
     ///
     /// # Errors
     /// `Suspended`, `ReadOnly`.
@@ -208,7 +209,7 @@ impl Pool {
         Hold::enter(self, false)
     }
 
-    /// As [`begin`](Self::begin), for work that gives space back: it may use the reserve while doing so.
+    /// As [`begin`](Self::begin), for work that frees space: such a hold may use the reserve.
     ///
     /// # Errors
     /// `Suspended`, `ReadOnly`.
@@ -216,27 +217,27 @@ impl Pool {
         Hold::enter(self, true)
     }
 
-    /// Number of the open txg.
+    /// The number of the open txg.
     pub fn open_txg(&self) -> Txg {
         self.io.open_txg.load(Ordering::Acquire)
     }
 
-    /// Number of the last durable txg.
+    /// The number of the last durable txg.
     pub fn committed_txg(&self) -> Txg {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// Bytes in memory that the open txg has yet to write: kept above the pool, or dirty nodes.
+    /// Bytes in memory that the open txg still has to write: data of [`Writeback`]s and dirty nodes.
     pub fn dirty_bytes(&self) -> u64 {
         self.promised().saturating_add(self.dirty_node_bytes())
     }
 
-    /// Memory of dirty nodes.
+    /// Bytes of memory in dirty nodes.
     pub(crate) fn dirty_node_bytes(&self) -> u64 {
         self.io.dirty_nodes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are kept above the pool, or may be by transactions that are open.
+    /// Bytes that [`Writeback`]s keep in memory, or that open transactions have promised to write.
     pub(crate) fn promised(&self) -> u64 {
         self.io.promised.load(Ordering::Relaxed)
     }
@@ -256,7 +257,7 @@ impl Pool {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// With the gate closed: nothing is dirty any more.
+    /// Marks the pool as clean. The gate must be closed.
     pub(crate) fn mark_clean(&self) {
         self.dirty.store(false, Ordering::Release);
         *self.dirty_since.lock() = None;
@@ -264,18 +265,18 @@ impl Pool {
         self.io.dirty_nodes.store(0, Ordering::Relaxed);
     }
 
-    /// How long the oldest uncommitted change has waited.
+    /// How long the oldest uncommitted change has been waiting.
     pub(crate) fn dirty_for(&self) -> Duration {
         self.dirty_since.lock().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Node memory was dirtied.
+    /// Adds `bytes` of node memory to the dirty memory.
     pub(crate) fn dirtied(&self, bytes: usize) {
         self.io.dirty_nodes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.mark_dirty();
     }
 
-    /// A tree's record is behind.
+    /// Notes that a tree's record in the meta tree is out of date.
     pub(crate) fn tree_is_dirty(&self, tree: &Weak<Tree>) {
         if let Some(tree) = tree.upgrade()
             && tree.id() != TreeId::META
@@ -288,12 +289,12 @@ impl Pool {
         std::mem::take(&mut *self.dirty_trees.lock())
     }
 
-    /// The meta tree. Keys that begin with a byte below [`prefix::FIRST_FREE`] are the pool's own.
+    /// The meta tree. Keys whose first byte is below [`prefix::FIRST_FREE`] belong to the pool itself.
     pub fn meta(&self) -> &Arc<Tree> {
         &self.meta
     }
 
-    /// Makes an empty tree.
+    /// Creates an empty tree.
     ///
     /// # Errors
     /// As [`Tree::insert`].
@@ -315,7 +316,7 @@ impl Pool {
         if id == TreeId::META {
             return Ok(self.meta.clone());
         }
-        // Held while the record is read, so that a tree is never opened twice.
+        // The lock is held while the record is read, so that a tree is never opened twice.
         let mut trees = self.trees.lock();
         if let Some(tree) = trees.get(&id) {
             return Ok(tree.clone());
@@ -329,8 +330,8 @@ impl Pool {
         Ok(tree)
     }
 
-    /// Frees every node of a tree that was born after `born_after`, and forgets the tree. Its data blocks are the
-    /// caller's business, as are nodes shared with snapshots (up to `born_after`).
+    /// Frees every node of a tree that was born after `born_after`, and removes the tree. The caller must free the
+    /// tree's data blocks. Nodes born up to `born_after` are shared with snapshots and are not freed.
     ///
     /// # Errors
     /// `NoTree`; when a node cannot be read.
@@ -352,15 +353,15 @@ impl Pool {
         Ok(())
     }
 
-    /// A frozen root, to be read.
+    /// A view of a frozen root.
     pub fn view(&self, root: Option<StoredPtr>) -> View {
         View::of_root(self.io.clone(), root, false)
     }
 
-    /// A stored block is referred to by nothing any more: by no tree, snapshot or deadlist.
+    /// Frees a stored block. No tree, snapshot or deadlist may refer to it any more.
     ///
     /// # Errors
-    /// `Accounting` when the segment has fewer bytes alive.
+    /// `Accounting` when the segment has fewer live bytes than `asize`.
     pub fn free(&self, hold: &Hold<'_>, segment: SegmentId, offset: u32, asize: u64) -> Result<()> {
         hold.check(&self.io)?;
         self.free_at(hold, segment, offset, asize, false)
@@ -394,7 +395,7 @@ impl Pool {
         self.io.free(place, asize, meta, hold.txg())
     }
 
-    /// The stored (maybe compressed) bytes of a block, verified.
+    /// The verified stored bytes of a block. They may be compressed.
     ///
     /// # Errors
     /// `Corrupt`, `Store`.
@@ -402,7 +403,7 @@ impl Pool {
         self.io.read_stored(ptr)
     }
 
-    /// The logical bytes of a block, verified and decompressed, through the block cache.
+    /// The logical bytes of a block, verified and decompressed. Uses the block cache.
     ///
     /// # Errors
     /// `Corrupt`, `Decompress`, `Store`.
@@ -410,7 +411,7 @@ impl Pool {
         self.io.read(ptr)
     }
 
-    /// As [`read`](Self::read), of a block that is not worth remembering.
+    /// As [`read`](Self::read), but does not put the block into the cache.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -418,8 +419,9 @@ impl Pool {
         self.io.read_once(ptr)
     }
 
-    /// Fills `buf` with the logical bytes of a block that is stored as it is and as long as `buf`, verified, past the
-    /// cache. `false`, with whatever in `buf`, when it is not such a block, or cached.
+    /// Reads an uncompressed block directly into `buf`, and verifies it. The block's logical length must be the length
+    /// of `buf`. Returns `false` if the block is compressed, has another length, or is in the cache; the content of
+    /// `buf` is then undefined.
     ///
     /// # Errors
     /// `Corrupt`, `Store`.
@@ -427,32 +429,33 @@ impl Pool {
         self.io.read_plain(ptr, buf)
     }
 
-    /// Allows pointers to blocks outside the pool from now on: builds that know nothing of them refuse the pool. Not
-    /// to be called with a hold.
+    /// Allows pointers to external blocks from now on. Builds that do not know external blocks then refuse the pool.
+    /// Must not be called with a hold.
     pub fn allow_outside(&self) {
         self.commit.lock().features.incompat |= Features::OUTSIDE;
         self.io.outside_allowed.store(true, Ordering::Release);
         self.mark_dirty();
     }
 
-    /// Whether there may be pointers to blocks outside the pool.
+    /// Whether the pool may have pointers to external blocks.
     pub fn allows_outside(&self) -> bool {
         self.io.outside_allowed.load(Ordering::Acquire)
     }
 
-    /// Says who reads what is outside the pool; who said so first stays.
+    /// Sets the reader of external blocks. If one is set already, it stays.
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         self.io.outside.write().get_or_insert(outside);
     }
 
-    /// Lets go of him who reads what is outside, and of all he has open, which may be of this pool.
+    /// Drops the reader of external blocks and everything that it has open. These files may be in this pool.
     pub fn clear_outside(&self) {
         let gone = self.io.outside.write().take();
         drop(gone);
     }
 
-    /// Segments have so much parity from now on, in hundredths of the data; 0 for none. What was written before stays as it
-    /// is. Builds that know nothing of parity can then only read the pool. Not to be called with a hold.
+    /// Sets how much parity segments get from now on, in percent of the data; 0 for none. Segments written before do
+    /// not change. Builds that do not know parity can then open the pool only for reading. Must not be called with a
+    /// hold.
     ///
     /// # Errors
     /// `Size` when it is more than [`PARITY_MAX_PERCENT`]; as [`set_property`](Self::set_property).
@@ -465,7 +468,7 @@ impl Pool {
             return Ok(());
         }
         self.io.writable()?;
-        // In every uberblock that has parity below it: before any is written.
+        // The feature flag must be in every uberblock that refers to parity, so it is set before any parity is written.
         self.commit.lock().features.ro_compat |= Features::PARITY;
         let hold = self.begin()?;
         self.set_property(&hold, PARITY, &[percent])?;
@@ -473,17 +476,19 @@ impl Pool {
         Ok(())
     }
 
-    /// The record of the pool's key, if it is encrypted.
+    /// The record of the pool's key, if the pool is encrypted.
     pub fn key_record(&self) -> Option<KeyRecord> {
         self.commit.lock().keys.as_ref().map(|keys| keys.record().clone())
     }
 
-    /// Has the pool's key wrapped by another key of the user. The pool's key stays what it is, and what was sealed with it.
-    /// When this succeeds all txgs that are opened without anybody asking for an older one have the new record; when
-    /// it fails, the pool opens with the old key or, if it is suspended, with one of the two. Not to be called with a hold.
+    /// Wraps the pool's key with another key of the user. The pool's key and the sealed blocks do not change.
+    ///
+    /// After success, every txg that an open without a rewind can choose has the new record. After a failure, the pool
+    /// opens with the old key. If the failure suspended the pool, it opens with one of the two keys. Must not be called
+    /// with a hold.
     ///
     /// # Errors
-    /// `Misuse` when the pool is not encrypted; `Key` when the new key is none; as [`commit`](Self::commit).
+    /// `Misuse` when the pool is not encrypted; `Key` when the new key is not valid; as [`commit`](Self::commit).
     pub fn change_key(&self, wrap: &Wrap<'_>) -> Result<()> {
         self.io.writable()?;
         let before = self.commit.lock().keys.clone();
@@ -494,14 +499,14 @@ impl Pool {
         self.commit.lock().keys = Some(keys);
         let changed = (0..REWIND_TXGS).try_for_each(|_| self.sync_txg(true, None).map(drop));
         if changed.is_err() {
-            // Or a later commit would change it after all.
+            // Without this, a later commit would still change the key.
             self.io.put_key_record(before.record());
             self.commit.lock().keys = Some(before);
         }
         changed
     }
 
-    /// Whether a pointer leads to just this block already; `id` is that under which both are written.
+    /// Whether a pointer already leads to exactly this block. `id` is the object and block number of both.
     pub fn is_at(&self, block: &Prepared, id: BlockId, ptr: &BlockPtr) -> bool {
         let BlockPtr::Stored(stored) = ptr else { return block.is_at(ptr) };
         if block.payload.len() != stored.payload_len() as usize || block.compression != stored.algorithm() {
@@ -511,7 +516,7 @@ impl Pool {
         sealed.is_ok_and(|sealed| sealed.is_at(ptr))
     }
 
-    /// How much parity is written, in hundredths of the data.
+    /// How much parity is written, in percent of the data.
     pub fn parity(&self) -> u8 {
         self.io.parity()
     }
@@ -519,12 +524,12 @@ impl Pool {
     /// How full the pool is.
     ///
     /// # Errors
-    /// When the store cannot tell.
+    /// When the store cannot report its capacity.
     pub fn space(&self) -> Result<Space> {
         self.io.space()
     }
 
-    /// All segments, in the order in which they were made.
+    /// All segments, in the order in which they were created.
     pub fn segments(&self) -> Vec<SegmentFacts> {
         let table = self.io.space.lock();
         let facts = |(id, segment): (_, &Segment)| SegmentFacts {
@@ -537,12 +542,12 @@ impl Pool {
         table.iter().map(facts).collect()
     }
 
-    /// Counts since the pool was opened.
+    /// Counters since the pool was opened.
     pub fn counters(&self) -> Counters {
         self.io.counters()
     }
 
-    /// Bytes in the block cache: of data, of nodes.
+    /// Bytes in the caches of data blocks and of nodes.
     pub fn cached_bytes(&self) -> (usize, usize) {
         self.io.cached()
     }
@@ -572,7 +577,7 @@ impl Pool {
         String::from_utf8(bytes.to_vec()).map_err(|_| PoolError::record("pool name", "not UTF-8"))
     }
 
-    /// Commits what is dirty and gives dead segments back. Views may outlive this; they read on.
+    /// Commits the dirty state and deletes dead segments. Views may be used after this call.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

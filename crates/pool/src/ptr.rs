@@ -1,4 +1,4 @@
-//! Block pointers: where a block is, how large, how compressed, born when, and the hash of what is stored.
+//! Block pointers: the place of a block, its sizes, compression and birth txg, and the hash of its stored bytes.
 //!
 //! Bytes: `docs/format/pool.md`, "Block pointer".
 
@@ -10,33 +10,33 @@ use crate::outside::OutsidePtr;
 use crate::seal::Suite;
 use crate::segment;
 
-/// A transaction group's number. Txg 0 is never used by a block.
+/// The number of a transaction group. No block is born in txg 0.
 pub type Txg = u64;
 
-/// Largest payload that is embedded in the pointer instead of being stored, bytes.
+/// Maximal length of a payload that is embedded in the pointer instead of being stored, bytes.
 pub const EMBEDDED_MAX: usize = 112;
 
-/// Largest txg. More than any pool comes to, and far from where sums of txgs would overflow.
+/// Largest txg. No pool reaches it, and sums of txgs do not overflow.
 pub(crate) const TXG_MAX: Txg = i64::MAX as u64;
 
 /// Largest block, bytes: the largest record of ZFS (`SPA_MAXBLOCKSIZE`, spa.h).
 pub const BLOCK_MAX: u32 = 16 << 20;
 
-/// Largest stored block, bytes, with what sealing adds.
+/// Maximal length of a stored block including what sealing adds, bytes.
 pub(crate) const STORED_MAX: u32 = BLOCK_MAX + Suite::OVERHEAD_MAX;
 
-/// ZFS's id of "stored as it is" (`enum zio_compress`, zio.h).
+/// ZFS's number for "uncompressed" (`enum zio_compress`, zio.h).
 pub const COMPRESSION_OFF: u8 = 2;
 
-/// Where in the byte of a compression the suite is that a stored block is sealed with; below it, the compression.
+/// Position of the suite's bits in a compression byte. The bits below are the compression. Suite 0 means not sealed.
 pub(crate) const SUITE_SHIFT: u8 = 6;
 
-/// The compression proper, `enum zio_compress` of ZFS.
+/// The compression alone, `enum zio_compress` of ZFS.
 pub(crate) fn algorithm(compression: u8) -> u8 {
     compression & ((1 << SUITE_SHIFT) - 1)
 }
 
-/// Bytes that a block is longer for being sealed; `None` where there is no such suite.
+/// By how many bytes sealing makes a block longer; `None` for an unknown suite.
 pub(crate) fn overhead(compression: u8) -> Option<u32> {
     match compression >> SUITE_SHIFT {
         0 => Some(0),
@@ -51,7 +51,7 @@ const TAG_STORED: u8 = 1;
 const TAG_EMBEDDED: u8 = 2;
 const TAG_OUTSIDE: u8 = 3;
 
-/// A pointer to a block in a segment. Once written it stays valid for as long as anything refers to it.
+/// A pointer to a block in a segment. It stays valid as long as anything refers to the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPtr {
     /// Segment that holds the block.
@@ -62,7 +62,8 @@ pub struct StoredPtr {
     pub psize: u32,
     /// Logical length, bytes.
     pub lsize: u32,
-    /// `enum zio_compress` of ZFS, 2 = stored as it is; in the upper two bits the suite it is sealed with, 0 = none.
+    /// `enum zio_compress` of ZFS, 2 = uncompressed. The upper two bits are the suite that seals the block, 0 = not
+    /// sealed.
     pub compression: u8,
     /// Txg in which the block was written.
     pub birth: Txg,
@@ -71,7 +72,7 @@ pub struct StoredPtr {
 }
 
 impl StoredPtr {
-    /// `enum zio_compress` of ZFS alone.
+    /// The compression without the suite, `enum zio_compress` of ZFS.
     pub fn algorithm(&self) -> u8 {
         algorithm(self.compression)
     }
@@ -126,25 +127,25 @@ impl StoredPtr {
     }
 }
 
-/// A pointer to a block, or the block itself when it is very small.
+/// A pointer to a block. Very small blocks are inside their pointer.
 ///
-/// Only blocks that are `Stored` take space and are freed.
+/// Only `Stored` blocks take space and are freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockPtr {
     /// The block is in a segment.
     Stored(StoredPtr),
-    /// The block is here.
+    /// The block is in this pointer.
     Embedded {
         /// Logical length, bytes.
         lsize: u32,
         /// `enum zio_compress` of ZFS.
         compression: u8,
-        /// Txg in which the pointer was made.
+        /// Txg in which the pointer was created.
         birth: Txg,
         /// The stored bytes, 1 to [`EMBEDDED_MAX`].
         data: Box<[u8]>,
     },
-    /// The block's bytes are outside the pool.
+    /// The block's bytes are outside the pool: an external block.
     Outside(Box<OutsidePtr>),
 }
 
@@ -172,7 +173,7 @@ impl BlockPtr {
         }
     }
 
-    /// Takes one pointer off the front of `bytes`.
+    /// Decodes one pointer from the front of `bytes`, and advances `bytes`.
     ///
     /// # Errors
     /// `PoolError::Record` when the bytes end early, the tag is unknown or a field is out of range; `bytes` is then
@@ -214,7 +215,7 @@ impl BlockPtr {
         }
     }
 
-    /// Where the block is as pointers have it: segment, and offset of its frame. `None` if it is embedded or outside.
+    /// The place of the block in pointers: segment, and offset of its frame. `None` for embedded and external blocks.
     pub fn place(&self) -> Option<(SegmentId, u32)> {
         match self {
             BlockPtr::Stored(ptr) => Some((ptr.segment, ptr.offset)),
@@ -231,7 +232,7 @@ impl BlockPtr {
         }
     }
 
-    /// Stored length, bytes, without what sealing adds (of the embedded bytes, for an embedded block).
+    /// Stored length without what sealing adds, bytes. For an embedded block, the length of the embedded bytes.
     pub fn psize(&self) -> u32 {
         match self {
             BlockPtr::Stored(ptr) => ptr.payload_len(),
@@ -240,7 +241,7 @@ impl BlockPtr {
         }
     }
 
-    /// Bytes taken in a segment; 0 for a block that is embedded or outside.
+    /// Bytes that it takes in a segment; 0 for embedded and external blocks.
     pub fn asize(&self) -> u64 {
         match self {
             BlockPtr::Stored(ptr) => ptr.asize(),

@@ -1,7 +1,7 @@
-//! Relocations: where the cleaner put a block that pointers still look for at its old place.
+//! Relocations: the new places of blocks that the cleaner moved. Pointers keep the old place.
 //!
-//! Records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION); the read path asks for them
-//! when there are any. Bytes: `docs/format/pool.md`, "Relocations".
+//! The records are in the meta tree under [`prefix::RELOCATION`](crate::prefix::RELOCATION). Reads look them up if
+//! there are any. Bytes: `docs/format/pool.md`, "Relocations".
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,12 @@ use crate::ptr::Txg;
 
 const VERSION: u8 = 1;
 
-/// Where a block is: segment and offset.
+/// The place of a block: segment and offset.
 pub(crate) type Place = (SegmentId, u32);
 
-/// Relocations of blocks that were freed while views may still read them. The record is gone with the block; whoever
-/// reads an older root still looks at the old place. Needed no longer than the views are, so kept in memory only.
+/// Relocations of blocks that were freed while views may still read them. The record was removed with the block, but
+/// pointers in an older root still have the old place. They are needed only as long as views exist, so they are kept in
+/// memory only.
 #[derive(Default)]
 pub(crate) struct Retired {
     count: AtomicUsize,
@@ -30,12 +31,13 @@ pub(crate) struct Retired {
 #[derive(Default)]
 struct RetiredState {
     places: HashMap<Place, Place>,
-    /// By the txg that freed them.
+    /// The old places, by the txg that freed the blocks.
     freed: BTreeMap<Txg, Vec<Place>>,
 }
 
 impl Retired {
-    /// A block written to `from`, and moved `to`, is freed in `txg`. To be said before its record goes.
+    /// Notes that a block written to `from` and moved to `to` is freed in `txg`. Must be called before its record is
+    /// removed.
     pub(crate) fn note(&self, txg: Txg, from: Place, to: Place) {
         let mut state = self.state.lock();
         if state.places.insert(from, to).is_none() {
@@ -44,7 +46,7 @@ impl Retired {
         self.count.store(state.places.len(), Ordering::Release);
     }
 
-    /// Where the freed block is that was written to `from`.
+    /// The current place of a freed block that was written to `from`.
     pub(crate) fn find(&self, from: Place) -> Option<Place> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -52,7 +54,7 @@ impl Retired {
         self.state.lock().places.get(&from).copied()
     }
 
-    /// No view needs what was freed up to `limit`.
+    /// Removes the relocations of blocks that were freed up to `limit`. No view may need them.
     pub(crate) fn forget(&self, limit: Txg) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -66,7 +68,7 @@ impl Retired {
         self.count.store(state.places.len(), Ordering::Release);
     }
 
-    /// These segments are gone, which no view can read anything of.
+    /// Removes the relocations into deleted segments. No view can read them.
     pub(crate) fn forget_segments(&self, gone: &[SegmentId]) {
         if gone.is_empty() || self.count.load(Ordering::Acquire) == 0 {
             return;
@@ -117,7 +119,7 @@ mod tests {
 
     const ID: BlockId = BlockId { object: 1, blkid: 2 };
 
-    /// Moves a block as the cleaner would: copy, record, account.
+    /// Moves a block like the cleaner: copy, record, accounting.
     fn move_block(pool: &Pool, ptr: &BlockPtr) -> (SegmentId, u32) {
         let BlockPtr::Stored(old) = ptr else { panic!("an embedded block") };
         let hold = pool.begin().unwrap();
@@ -168,7 +170,7 @@ mod tests {
         let data: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let hold = pool.begin().unwrap();
         let ptr = hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
-        // Fills the segment, so that the next block goes to another.
+        // Fills the segment, so that the next block goes to another one.
         let filler = hold.write(TreeId(1), ID, Prepared::stored(data.clone(), 40_000, 2)).unwrap();
         drop(hold);
         pool.commit().unwrap();
@@ -181,7 +183,7 @@ mod tests {
         assert!(!here(old.segment), "the segment it was moved out of is gone");
         assert_eq!(pool.read(&ptr).unwrap(), data[..]);
         drop(pool);
-        // Found again after opening.
+        // The relocation is found again after the pool was opened.
         let store = store.snapshot();
         let pool = Pool::open(Box::new(store.clone()), options).unwrap();
         assert_eq!(pool.read(&ptr).unwrap(), data[..]);

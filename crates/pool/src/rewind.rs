@@ -1,7 +1,7 @@
-//! Going back to an older txg: `zpool import -F`, `-X` and `-T`.
+//! Rewind: opens an older txg, like `zpool import -F`, `-X` and `-T`.
 //!
-//! The last [`REWIND_TXGS`] txgs have everything they refer to, by the rule that segments are kept for them. Older ones
-//! in the ring of uberblocks may have lost segments, so of these only what is whole is taken.
+//! The last [`REWIND_TXGS`] txgs have everything that they refer to, because their segments are kept. Older txgs in the
+//! ring of uberblocks may have lost segments, so they are opened only if they are complete.
 
 use std::collections::BTreeSet;
 
@@ -13,23 +13,23 @@ use crate::ptr::Txg;
 use crate::space::SegmentTable;
 use crate::uberblock::Uberblock;
 
-/// Which txg is opened.
+/// Which txg to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rewind {
-    /// The newest. If it cannot be read, an older one for reading only; for writing that is
+    /// The newest. If it cannot be read, an older one is opened, but only for reading. For writing, the error is
     /// [`NeedsRewind`](PoolError::NeedsRewind).
     #[default]
     No,
-    /// The newest of the last [`REWIND_TXGS`] that can be read.
+    /// The newest readable one of the last [`REWIND_TXGS`].
     Recent,
-    /// The newest of all in the ring that can be read and has all its segments.
+    /// The newest one in the ring that is readable and has all its segments.
     Extreme,
-    /// This one.
+    /// Exactly this txg.
     To(Txg),
 }
 
 impl Rewind {
-    /// The uberblocks to try, as indices of `ring`, which is in order, newest first.
+    /// The uberblocks to try, as indexes into `ring`, which is sorted, newest first.
     pub(crate) fn candidates(self, ring: &[Uberblock]) -> Result<std::ops::Range<usize>> {
         match self {
             Self::No | Self::Recent => Ok(0..ring.len().min(REWIND_TXGS)),
@@ -44,8 +44,8 @@ impl Rewind {
         }
     }
 
-    /// Whether segments may be missing: the last txgs have had theirs kept, and damage there is damage, no loss of
-    /// the whole pool.
+    /// Refuses missing segments, except for the last txgs: their segments are kept, so a missing segment there is
+    /// damage and not a reason to refuse the whole pool.
     pub(crate) fn check_segments(self, txg: Txg, missing: &[SegmentId]) -> Result<()> {
         match (self, missing.first()) {
             (Self::No | Self::Recent, _) | (_, None) => Ok(()),
@@ -60,8 +60,8 @@ impl Rewind {
     }
 }
 
-/// Segments with anything alive that the store has not, or not whole. A dead segment may have been given back by a
-/// later txg.
+/// Segments with live blocks that are missing or too short in the store. Dead segments are skipped, because a later txg
+/// may have deleted them.
 pub(crate) fn missing(table: &SegmentTable, stored: &[SegmentInfo]) -> Vec<SegmentId> {
     let whole: BTreeSet<SegmentId> = stored
         .iter()

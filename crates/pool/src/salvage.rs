@@ -1,9 +1,9 @@
-//! Finding the states of a pool with no uberblock, by the nodes of the meta tree that lie in its segments.
+//! Salvage: finds states of a pool without an uberblock, from the nodes of the meta tree in its segments.
 //!
-//! Every txg writes the root of the meta tree anew, and it is the only node of its level. So of the nodes of that tree
-//! that were born in one txg the one of the highest level is the root, if it is still there; if it is not, what
-//! stands in its place is a part of the tree. Nothing here can tell the two apart: whoever opens a state found so has
-//! to check it, and to try an older one (`docs/format/pool.md`, "Salvage").
+//! Every txg writes the root of the meta tree again, and the root is the only node of its level. So among the nodes of
+//! that tree that were born in one txg, the node of the highest level is the root, if it still exists. If it does not,
+//! a node below it takes its place. Both cases look the same here. A caller that opens such a state must check it, and
+//! try an older one if it is wrong (`docs/format/pool.md`, "Salvage").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::space::SegmentRecord;
 use crate::tree::{Tree, TreeId, TreeRecord, TreeStats};
 use crate::uberblock::{ENDS_MAX, Features, SegmentEnd, Uberblock};
 
-/// States kept of those that are found, newest first. Older ones will have lost segments.
+/// Maximal number of states that are kept, the newest ones. Older states have probably lost segments.
 const STATES_MAX: usize = 4096;
 
 /// A state of the pool of which at least a part of the meta tree was found.
@@ -38,33 +38,33 @@ impl LostState {
     }
 }
 
-/// What was found in the segments of a pool.
+/// The result of a salvage.
 #[derive(Clone, Debug, Default)]
 pub struct Salvage {
     /// States, newest first.
     pub states: Vec<LostState>,
-    /// Frames whose header and payload hold.
+    /// Frames whose header and payload are valid.
     pub frames: u64,
-    /// Frames of which only the header holds.
+    /// Frames of which only the header is valid.
     pub damaged: u64,
     pub(crate) guid: u64,
-    /// The newest birth of any frame.
+    /// The newest birth txg of any frame.
     pub(crate) newest: Txg,
-    /// Above all trees that own a frame.
+    /// A number above the ids of all trees named in frames.
     next_tree: u64,
     /// Where the last frame of each segment ends.
     ends: BTreeMap<SegmentId, u64>,
-    /// How long the store says each is.
+    /// Length of each segment in the store.
     lens: BTreeMap<SegmentId, u64>,
     key_record: Option<KeyRecord>,
 }
 
 impl Salvage {
-    /// Goes through all segments of the pool with this guid; `progress` is told bytes done and bytes in all, and says
-    /// whether to go on: if not, there is nothing.
+    /// Reads all segments of the pool with this guid. `progress` gets the bytes done and the total bytes, and returns
+    /// whether to continue. If it does not, the result is `None`.
     ///
     /// # Errors
-    /// When the segments cannot be listed. A segment that cannot be read is left out from there on.
+    /// When the segments cannot be listed. The rest of a segment that cannot be read is skipped.
     pub fn find(
         store: &dyn Store,
         guid: u64,
@@ -81,7 +81,7 @@ impl Salvage {
             found.lens.insert(info.id, info.len);
             let mut frames = 0u64;
             for frame in scan(store, info) {
-                // What the store cannot read is as good as overwritten.
+                // A frame that the store cannot read ends the segment.
                 let Ok(frame) = frame else { break };
                 frames += 1;
                 if frames.is_multiple_of(1024) && !progress(done + u64::from(frame.offset), total) {
@@ -100,7 +100,7 @@ impl Salvage {
         Ok(Some(found))
     }
 
-    /// The newest record of the pool's key that was found, if it is encrypted.
+    /// The newest key record that was found, if the pool is encrypted.
     pub fn key_record(&self) -> Option<&KeyRecord> {
         self.key_record.as_ref()
     }
@@ -139,7 +139,7 @@ impl Salvage {
         }
     }
 
-    /// The uberblock that a state had, but for what only it knew: when that was, and of whom.
+    /// The uberblock of a state, without what only the uberblock knew: its time and its owner.
     ///
     /// # Errors
     /// `Corrupt` when a part of the meta tree is damaged or missing.
@@ -163,13 +163,13 @@ impl Salvage {
             };
             lens.insert(SegmentId(id), SegmentRecord::decode(&entry.value)?);
         }
-        // A segment may have grown after its record was written, with nodes of the meta tree.
+        // A segment may have become longer after its record was written, because of nodes of the meta tree.
         let mut ends = Vec::new();
         for id in lens.keys().copied().chain(holding).collect::<BTreeSet<_>>() {
             let Some(&end) = self.ends.get(&id) else { continue };
             let known = lens.get(&id);
             if known.is_none_or(|record| record.len < end) {
-                // It ends with the padding of a commit, unless it was full before.
+                // A segment ends with the padding of a commit, unless it was full before.
                 let len = end.next_multiple_of(COMMIT_ALIGN).min(self.lens.get(&id).copied().unwrap_or(end));
                 ends.push(SegmentEnd { id, kind: known.map_or(Kind::Node, |it| it.kind), open: false, len });
             }

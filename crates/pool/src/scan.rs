@@ -1,11 +1,11 @@
-//! Reading a segment with no tree: the frames found in it, past torn and foreign bytes.
+//! Reads a segment without a tree: finds its frames, and skips damaged and foreign bytes.
 
 use snowmelt_store::{SegmentId, SegmentInfo, Store};
 
 use crate::error::{PoolError, Result};
 use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
 
-/// Bytes asked of the store at a time.
+/// Bytes that are read from the store at once.
 const CHUNK: usize = 1 << 20;
 
 /// A frame found in a segment.
@@ -13,16 +13,16 @@ const CHUNK: usize = 1 << 20;
 pub struct Frame {
     /// Its segment.
     pub segment: SegmentId,
-    /// Its offset, as block pointers have it.
+    /// Its offset, as in block pointers.
     pub offset: u32,
-    /// Its header, whose checksum holds.
+    /// Its header. The header's checksum is correct.
     pub header: FrameHeader,
     /// The payload, if its hash matches the header.
     pub payload: Option<Vec<u8>>,
 }
 
-/// The frames of one segment, in order. Bytes that are no frame are passed over, 8 at a time; a frame whose end the
-/// segment lacks is given without payload. After an error of the store it ends.
+/// The frames of one segment, in order. Bytes that are not a frame are skipped, 8 at a time. A frame that is cut off by
+/// the segment's end is returned without payload. The iteration ends after an error of the store.
 #[derive(Debug)]
 pub struct Scan<'a> {
     store: &'a dyn Store,
@@ -34,14 +34,14 @@ pub struct Scan<'a> {
     base: u64,
 }
 
-/// Scans a segment as far as the store has it.
+/// Scans a segment up to its length in the store.
 pub fn scan(store: &dyn Store, info: SegmentInfo) -> Scan<'_> {
     let len = info.len.min(u64::from(u32::MAX));
     Scan { store, id: info.id, len, at: 0, chunk: Vec::new(), base: 0 }
 }
 
 impl Scan<'_> {
-    /// Makes `len` bytes at the current place available, as far as the segment has them.
+    /// Returns `len` bytes at the current place, or fewer at the end of the segment.
     fn fill(&mut self, len: usize) -> Result<&[u8]> {
         let mut start = usize::try_from(self.at - self.base).unwrap_or(usize::MAX);
         if start.saturating_add(len) > self.chunk.len() {
@@ -70,7 +70,7 @@ impl Scan<'_> {
             let whole = FRAME_HEADER + header.psize as usize;
             let payload = self.fill(whole)?.get(FRAME_HEADER..whole).map(<[u8]>::to_vec);
             let payload = payload.filter(|bytes| *blake3::hash(bytes).as_bytes() == header.hash);
-            // Behind a payload that is not what the header says, the next frame may begin anywhere.
+            // After a payload that does not match its header, the next frame may begin anywhere.
             self.at += if payload.is_some() { frame_len(header.psize) } else { FRAME_ALIGN };
             let offset = u32::try_from(at).unwrap_or(u32::MAX);
             return Ok(Some(Frame { segment: id, offset, header, payload }));

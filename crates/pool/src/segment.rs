@@ -1,4 +1,4 @@
-//! Frames: how a block lies in a segment, so that a segment can be read with no tree at all.
+//! Frames: the form of a block in a segment. A segment can be read without any tree.
 //!
 //! Bytes: `docs/format/pool.md`, "Frame".
 
@@ -9,23 +9,23 @@ use crate::error::{PoolError, Result};
 use crate::ptr::{self, BLOCK_MAX, TXG_MAX, Txg};
 use crate::tree::TreeId;
 
-/// First bytes of every frame.
+/// The first bytes of every frame.
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"SMfr";
 /// Length of a frame's header, bytes.
 pub const FRAME_HEADER: usize = 96;
-/// Frames begin at multiples of this.
+/// Frames begin at multiples of this many bytes.
 pub(crate) const FRAME_ALIGN: u64 = 8;
-/// A commit pads open segments to a multiple of this, so that no sector with durable bytes is written twice.
+/// A commit pads open segments to a multiple of this many bytes, so that no sector with durable bytes is written twice.
 pub(crate) const COMMIT_ALIGN: u64 = 4096;
 
-/// Longest segment, bytes: pointers have 32 bits for where a block is in it.
+/// Maximal length of a segment, bytes: pointers have 32 bits for the offset.
 pub(crate) const SEGMENT_MAX: u64 = u32::MAX as u64;
 
 const VERSION: u8 = 1;
 pub(crate) const SUM_AT: usize = 88;
 const _: () = assert!(SUM_AT + 8 == FRAME_HEADER);
 
-/// What a frame holds.
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A data block, opaque to the pool.
@@ -51,12 +51,12 @@ impl Kind {
     }
 }
 
-/// The header of a frame: enough to know the block again without any tree.
+/// The header of a frame. It identifies the block without any tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the frame holds.
+    /// What the frame contains.
     pub kind: Kind,
-    /// `enum zio_compress` of ZFS, and the suite, as in [`StoredPtr`](crate::StoredPtr).
+    /// `enum zio_compress` of ZFS and the suite, as in [`StoredPtr`](crate::StoredPtr).
     pub compression: u8,
     /// Logical length, bytes.
     pub lsize: u32,
@@ -66,9 +66,9 @@ pub struct FrameHeader {
     pub birth: Txg,
     /// Tree the block was written for.
     pub owner: TreeId,
-    /// Object within the tree (of a node: its level).
+    /// Object in the tree; for a node, its level.
     pub object: u64,
-    /// Block within the object (of a node: its number of entries).
+    /// Block number in the object; for a node, its number of entries.
     pub blkid: u64,
     /// The pool's guid.
     pub pool: u64,
@@ -77,7 +77,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// The header's bytes, for a frame at `offset` of `segment`: the place is part of its checksum.
+    /// Encodes the header of a frame at `offset` of `segment`. The place is part of the checksum.
     pub(crate) fn encode(&self, segment: SegmentId, offset: u64) -> [u8; FRAME_HEADER] {
         let mut out = [0; FRAME_HEADER];
         let mut at = 0;
@@ -104,7 +104,7 @@ impl FrameHeader {
     /// Decodes and verifies the header of a frame at `offset` of `segment`.
     ///
     /// # Errors
-    /// `PoolError::Record` when the bytes are no frame header, or not of this place.
+    /// `PoolError::Record` when the bytes are not a frame header, or one of another place.
     pub fn decode(bytes: &[u8], segment: SegmentId, offset: u64) -> Result<Self> {
         let mut fields = Fields::new("frame header", bytes);
         let covered = bytes.get(..SUM_AT).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Segments and the space in them: how long each is, how much of it is alive, and when a dead one may go.
+//! Accounting of segments: how long each is, how many of its bytes are live, and when a dead one may be deleted.
 //!
-//! The live bytes of a segment are kept in two sums. `live` counts data blocks and the nodes of all trees but the meta
-//! tree; it is recorded in the meta tree. `meta` counts the meta tree's own nodes and is never recorded: writing the
-//! record would change it. It is counted when the pool is opened, which takes only the inner nodes of the meta tree
-//! (`docs/format/pool.md`, "Segment records").
+//! The live bytes of a segment are kept in two sums. `live` counts data blocks and the nodes of all trees except the
+//! meta tree. It is recorded in the meta tree. `meta` counts the meta tree's own nodes. It is never recorded, because
+//! writing the record would change it. It is counted when the pool is opened, which reads only the inner nodes of the
+//! meta tree (`docs/format/pool.md`, "Segment records").
 
 use snowmelt_store::SegmentId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,21 +14,21 @@ use crate::parity::with_parity;
 use crate::ptr::Txg;
 use crate::segment::{Kind, SEGMENT_MAX};
 
-/// How full a pool is, bytes.
+/// How full a pool is, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Size of the store; `None` when the host's filesystem is the limit.
     pub size: Option<u64>,
-    /// Bytes of blocks that something refers to.
+    /// Bytes of live blocks.
     pub allocated: u64,
-    /// Bytes of all segments: besides what is allocated, dead blocks not yet given back, and padding.
+    /// Bytes of all segments: live blocks, dead blocks that were not deleted yet, and padding.
     pub occupied: u64,
-    /// Bytes that can still be written, without the reserve; what is dead and can be given back for it counts.
+    /// Bytes that can still be written without the reserve, including dead bytes that can be reclaimed.
     pub free: u64,
 }
 
 impl Space {
-    /// How many hundredths of what is free lie between blocks that are alive, where only cleaning gets at it.
+    /// The percentage of the free space that lies between live blocks, where only the cleaner can reclaim it.
     pub fn fragmentation(&self) -> u64 {
         let between = self.occupied.saturating_sub(self.allocated);
         let free = self.size.map_or(self.free, |size| size.saturating_sub(self.allocated)).max(between);
@@ -36,27 +36,27 @@ impl Space {
     }
 }
 
-/// A segment, for who wants to know.
+/// Public facts about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Its name.
+    /// Its id.
     pub id: SegmentId,
     /// What it holds.
     pub kind: Kind,
     /// Its length, bytes.
     pub len: u64,
-    /// Bytes of blocks in it that something refers to.
+    /// Bytes of live blocks in it.
     pub alive: u64,
     /// Whether it is being appended to.
     pub is_open: bool,
 }
 
-/// What a view can read of what dies.
+/// Which dead blocks a view can still read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reach {
-    /// Not what died before this txg.
+    /// Only blocks that died in this txg or later.
     pub(crate) since: Txg,
-    /// Not what was born after this txg.
+    /// Only blocks that were born up to this txg.
     pub(crate) newest: Txg,
 }
 
@@ -70,9 +70,9 @@ pub(crate) struct SegmentRecord {
 
 const VERSION: u8 = 1;
 
-/// A segment is worth cleaning when at most so many hundredths of it are alive.
+/// A segment is worth cleaning when at most this percentage of it is live.
 pub(crate) const ALIVE_MAX_PERCENT: u64 = 75;
-/// The same where nothing else makes room.
+/// The same, when there is no other way to free space.
 pub(crate) const LAST_RESORT_PERCENT: u64 = 90;
 
 impl SegmentRecord {
@@ -106,9 +106,9 @@ pub(crate) struct Segment {
     pub(crate) live: u64,
     pub(crate) meta: u64,
     pub(crate) open: bool,
-    /// Nothing in it was born before. 0 for what an earlier owner wrote.
+    /// No block in it was born before this txg. 0 for segments of an earlier owner.
     pub(crate) oldest: Txg,
-    /// First txg that refers to nothing in it.
+    /// The first txg that refers to nothing in it.
     pub(crate) dead_since: Option<Txg>,
 }
 
@@ -116,12 +116,12 @@ pub(crate) struct Segment {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentTable {
     segments: BTreeMap<SegmentId, Segment>,
-    /// Segments whose record in the meta tree is behind, and all that are open.
+    /// Segments whose record in the meta tree is out of date, and all open segments.
     touched: BTreeSet<SegmentId>,
     dead: BTreeSet<(Txg, SegmentId)>,
     allocated: u64,
     occupied: u64,
-    /// Parity that is written, in hundredths of the data.
+    /// How much parity is written, in percent of the data.
     parity: u8,
 }
 
@@ -130,7 +130,7 @@ impl SegmentTable {
         self.parity = percent;
     }
 
-    /// A segment as recorded, when the pool is opened.
+    /// Adds a segment from its record, when the pool is opened.
     pub(crate) fn load(&mut self, id: SegmentId, record: SegmentRecord) {
         let SegmentRecord { kind, len, live } = record;
         self.allocated += live;
@@ -139,7 +139,7 @@ impl SegmentTable {
             .insert(id, Segment { kind, len, live, meta: 0, open: false, oldest: 0, dead_since: None });
     }
 
-    /// A segment's end as the uberblock has it, which is newer than the record.
+    /// Sets a segment's end from the uberblock, which is newer than the record.
     pub(crate) fn load_end(&mut self, id: SegmentId, kind: Kind, len: u64) {
         let segment = self.segments.entry(id).or_insert(Segment {
             kind,
@@ -155,7 +155,7 @@ impl SegmentTable {
         self.touched.insert(id);
     }
 
-    /// After loading: what is dead has been so since `txg` at the latest.
+    /// Ends the loading: segments that are dead now count as dead since `txg`.
     pub(crate) fn loaded(&mut self, txg: Txg) {
         let ids: Vec<SegmentId> = self.segments.keys().copied().collect();
         for id in ids {
@@ -169,7 +169,7 @@ impl SegmentTable {
         self.touched.insert(id);
     }
 
-    /// A segment of an earlier owner is appended to again.
+    /// A segment of an earlier owner was opened again for appending.
     pub(crate) fn reopened(&mut self, id: SegmentId) {
         if let Some(segment) = self.segments.get_mut(&id) {
             segment.open = true;
@@ -197,7 +197,7 @@ impl SegmentTable {
         self.settle(id, txg);
     }
 
-    /// A block was written that is of txg `birth`; `meta` when it is a node of the meta tree.
+    /// Counts a written block that was born in txg `birth`. `meta` is true for a node of the meta tree.
     pub(crate) fn add(&mut self, id: SegmentId, asize: u64, meta: bool, birth: Txg) {
         if let Some(segment) = self.segments.get_mut(&id) {
             self.allocated += asize;
@@ -211,7 +211,7 @@ impl SegmentTable {
         }
     }
 
-    /// Nothing refers to a block any more, from `txg` on.
+    /// Counts a block as dead: nothing refers to it from `txg` on.
     pub(crate) fn sub(&mut self, id: SegmentId, asize: u64, meta: bool, txg: Txg) -> Result<()> {
         let missing = PoolError::Accounting { segment: id, asize, live: 0 };
         let segment = self.segments.get_mut(&id).ok_or(missing)?;
@@ -237,7 +237,8 @@ impl SegmentTable {
         }
     }
 
-    /// Takes out the segments that are dead since `txg` or longer, and hold nothing that views can read.
+    /// Removes and returns the segments that have been dead since `txg` or earlier and hold nothing that views can
+    /// read.
     pub(crate) fn take_dead(&mut self, txg: Txg, views: &[Reach]) -> Vec<SegmentId> {
         let is_free = |(since, id): &&(Txg, SegmentId)| {
             let oldest = self.segments.get(id).map_or(0, |segment| segment.oldest);
@@ -255,8 +256,8 @@ impl SegmentTable {
         dead.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Segments of which at most `alive_max_percent` is alive, with that and the parity that it would take elsewhere, and what
-    /// each takes; `slot` at least.
+    /// Segments of which at most `alive_max_percent` is live. For each: its live bytes with the parity that they would
+    /// need elsewhere, and its size, which is at least `slot`.
     pub(crate) fn cleanable(
         &self,
         alive_max_percent: u64,
@@ -274,12 +275,12 @@ impl SegmentTable {
             })
     }
 
-    /// Dead bytes that can be given back: in dead segments, and in those that cleaning can empty.
+    /// Dead bytes that can be reclaimed: in dead segments, and in segments that the cleaner can empty.
     pub(crate) fn reclaimable(&self, slot: u64) -> u64 {
         self.cleanable(LAST_RESORT_PERCENT, slot).map(|(_, alive, size)| size - alive.min(size)).sum()
     }
 
-    /// What segments of data that are open can still take.
+    /// Bytes that the open data segments can still take.
     pub(crate) fn open_room(&self, segment_bytes: u64) -> u64 {
         let open = self.segments.values().filter(|segment| segment.open && segment.kind == Kind::Data);
         open.map(|segment| segment_bytes.saturating_sub(segment.len)).sum()
@@ -289,8 +290,8 @@ impl SegmentTable {
         !self.dead.is_empty()
     }
 
-    /// Takes the records that are behind, to be written. Open segments go on counting as behind: that they are open, whoever owns
-    /// the pool next learns from the uberblock's ends.
+    /// Returns the records that are out of date, to be written. Open segments stay marked, because only the uberblock's
+    /// segment ends tell the next owner that they are open.
     pub(crate) fn take_touched(&mut self) -> Vec<(SegmentId, SegmentRecord)> {
         let is_open = |id: &SegmentId| self.segments.get(id).is_some_and(|segment| segment.open);
         let open = self.touched.iter().copied().filter(is_open).collect();
@@ -302,7 +303,7 @@ impl SegmentTable {
         touched.into_iter().filter_map(record).collect()
     }
 
-    /// Segments whose record is behind: id, state.
+    /// Segments whose record is out of date: id and state.
     pub(crate) fn touched(&self) -> Vec<(SegmentId, Segment)> {
         let pair = |id: &SegmentId| Some((*id, self.segments.get(id)?.clone()));
         self.touched.iter().filter_map(pair).collect()
@@ -325,16 +326,16 @@ impl SegmentTable {
     }
 }
 
-/// What only frees may use: a thirty-second of the pool, a segment or 8 MiB at least (a quarter of a very small pool), at most
-/// 128 GiB. After `spa_get_slop_space` (spa_misc.c), whose smallest is scaled down for pools in files. With less cleaning
-/// could empty no segment to speak of. Where segments have slots it is two of these at least: to free something, or to
-/// clean, a segment of each kind may have to be opened.
+/// The reserve, which only frees and the cleaner may use: 1/32 of the pool. It is at least one segment and 8 MiB, at
+/// most 1/4 of the pool, and at most 128 GiB. This follows `spa_get_slop_space` (spa_misc.c), whose minimum is reduced
+/// for pools in files. With a smaller reserve the cleaner could empty almost no segment. If segments occupy slots, the
+/// reserve is at least two slots: a free or the cleaner may have to open a segment of each kind.
 pub(crate) fn slop(size: u64, slot: u64, segment_bytes: u64) -> u64 {
     (size / 32).max(8 << 20).max(segment_bytes).max(2 * slot).min(size / 4).min(128 << 30)
 }
 
-/// With less room than this some is made before it is asked for. What cleaning moves must fit beside what is there, so that the
-/// later it begins, the fewer segments at a time it can choose from, until there is none that fits.
+/// The free space below which segments are cleaned in advance. The blocks that the cleaner moves must fit into the free
+/// space. The later it begins, the fewer segments it can choose from, until none fits.
 pub(crate) fn low_water(size: u64, slot: u64, segment_bytes: u64) -> u64 {
     slop(size, slot, segment_bytes).max(6 * segment_bytes).min(size / 4)
 }

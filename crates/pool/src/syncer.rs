@@ -1,4 +1,5 @@
-//! Writing out and committing beside those who write, so that they seldom wait for either: `txg_sync_thread` of ZFS.
+//! The syncer: a thread that writes out and commits in the background, so that writers seldom wait. Like
+//! `txg_sync_thread` of ZFS.
 
 use std::io;
 use std::sync::Arc;
@@ -11,27 +12,27 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 
-/// How often it is looked whether a commit is due because what is dirty is old.
+/// How often the syncer checks whether a commit is due because of the age of changes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wakes the syncers of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
-    /// How often somebody has found that there is work.
+    /// How often work was reported.
     nudges: Mutex<u64>,
     changed: Condvar,
-    /// What is kept is to be written out, however little it is.
+    /// Write out all kept changes, even if they are few.
     write_out: AtomicBool,
 }
 
 impl Wake {
-    /// There is work.
+    /// Reports that there is work.
     pub(crate) fn nudge(&self) {
         *self.nudges.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until there was more work than `seen`, at most for [`INTERVAL`].
+    /// Waits until more work was reported than `seen`, at most for [`INTERVAL`].
     fn wait(&self, seen: &mut u64) {
         let mut nudges = self.nudges.lock();
         if *nudges == *seen {
@@ -41,7 +42,7 @@ impl Wake {
     }
 }
 
-/// A thread that writes out and commits whatever is due, until this is dropped.
+/// A thread that writes out and commits when it is due, until this is dropped.
 #[derive(Debug)]
 pub struct Syncer {
     pool: Arc<Pool>,
@@ -50,10 +51,10 @@ pub struct Syncer {
 }
 
 impl Syncer {
-    /// Starts one. `complain` is told of what fails; those who write are told as well.
+    /// Starts a syncer. Errors are passed to `complain`; writers get them too.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When no thread can be started.
     pub fn start(pool: Arc<Pool>, complain: impl Fn(&PoolError) + Send + 'static) -> io::Result<Self> {
         let ended = Arc::new(AtomicBool::new(false));
         let (served, done) = (pool.clone(), ended.clone());
@@ -76,15 +77,16 @@ impl Drop for Syncer {
         self.ended.store(true, Ordering::Release);
         self.pool.wake.nudge();
         if let Some(thread) = self.thread.take() {
-            // What it panicked with was told.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }
 }
 
 impl Pool {
-    /// Has a [`Syncer`] write out what is kept now. For those who write what they will not write again: what waits is memory that
-    /// cannot be filled again yet, and all that is left for the commit is work that somebody waits for.
+    /// Asks a [`Syncer`] to write out the kept changes now. For writers that will not write the same blocks again:
+    /// until the changes are written, their memory cannot be used again, and everything left for the commit makes it
+    /// longer.
     pub fn write_out_soon(&self) {
         self.wake.write_out.store(true, Ordering::Release);
         self.wake.nudge();

@@ -1,16 +1,16 @@
-//! Telling the medium below what is free: a device its unused blocks, a filesystem the holes in a file
-//! (zpool-trim(8), and `autotrim` of zpoolprops(7)).
+//! Trim: tells the device or filesystem below which space is free (zpool-trim(8), and `autotrim` of zpoolprops(7)).
+//! Devices get unused blocks, files get holes.
 
 use bytes::Bytes;
 
 use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 
-/// Name of the property that says whether that happens at once.
+/// Name of the property that turns automatic trim on or off.
 pub(crate) const AUTOTRIM: &str = "autotrim";
 
 impl Pool {
-    /// Whether the medium below is told at once when a segment goes. It is, where nobody said otherwise.
+    /// Whether space is trimmed as soon as a segment is deleted. `None` if the property is not set; the default is on.
     ///
     /// # Errors
     /// When the meta tree cannot be read, or holds another value.
@@ -18,8 +18,8 @@ impl Pool {
         self.property(AUTOTRIM)?.as_ref().map(decode).transpose()
     }
 
-    /// Says whether the medium below is told at once when a segment goes, or only by [`trim`](Self::trim). Not to be called
-    /// with a hold.
+    /// Sets whether space is trimmed as soon as a segment is deleted, or only by [`trim`](Self::trim). Must not be
+    /// called with a hold.
     ///
     /// # Errors
     /// As [`set_property`](Self::set_property).
@@ -30,8 +30,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Tells the medium below all that is free, whatever it was told before. Gives the bytes that it was told of: 0 where it
-    /// does not want to know.
+    /// Trims all free space, including space that was trimmed before. Returns the number of trimmed bytes; 0 if the
+    /// device or filesystem does not support it.
     ///
     /// # Errors
     /// `ReadOnly`, `Suspended`; when the store cannot be written.
@@ -41,7 +41,7 @@ impl Pool {
     }
 }
 
-/// What the property's value means.
+/// Decodes the property's value.
 pub(crate) fn decode(value: &Bytes) -> Result<bool> {
     match value.as_ref() {
         b"on" => Ok(true),

@@ -1,4 +1,4 @@
-//! Txgs: everything done under one hold lands in one of them, and a commit makes it durable at once.
+//! Txgs and holds: all changes under one hold are in the same txg, and a commit makes them durable together.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ptr::{BlockPtr, EMBEDDED_MAX, Txg};
 use crate::segment::Kind;
 use crate::tree::TreeId;
 
-/// Lets holds in, and keeps them out while a commit collects what they did.
+/// Admits holds, and keeps them out while a commit collects their changes.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<GateState>,
@@ -27,7 +27,7 @@ struct GateState {
 }
 
 impl Gate {
-    /// Waits until the gate is open, and enters.
+    /// Waits until the gate is open, then enters.
     fn enter(&self) {
         let mut state = self.state.lock();
         while state.closed {
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and waits until everyone has left.
+    /// Closes the gate and waits until all holds have ended.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -59,18 +59,18 @@ impl Gate {
     }
 }
 
-/// A share in the open txg: what is done under it is committed together.
+/// A share in the open txg: changes made under it are committed together.
 ///
-/// A thread must neither begin a second hold nor commit while it has one: a commit that has begun waits for the first,
-/// and the second waits for the commit.
+/// A thread that has a hold must neither begin a second one nor commit: a commit waits for the first hold to end, and
+/// the second hold waits for the commit.
 #[derive(Debug)]
 #[must_use]
 pub struct Hold<'a> {
     pool: &'a Pool,
     txg: Txg,
-    /// May use the reserve.
+    /// Whether it may use the reserve.
     frees: bool,
-    /// Entered through the gate, as opposed to being the commit's own.
+    /// Whether it entered through the gate. The commit's own hold does not.
     entered: bool,
 }
 
@@ -79,40 +79,40 @@ impl<'a> Hold<'a> {
         pool.io().writable()?;
         pool.claim()?;
         pool.gate().enter();
-        // From here on drop leaves the gate again.
+        // From here on, dropping the hold leaves the gate.
         let mut hold = Hold { pool, txg: 0, frees, entered: true };
         pool.io().writable()?;
         hold.txg = pool.io().open_txg.load(Ordering::Acquire);
         Ok(hold)
     }
 
-    /// This hold, allowed to use the reserve: what records a free must not fail for want of space.
+    /// This hold with permission to use the reserve: recording a free must not fail because space is low.
     pub(crate) fn for_frees(&self) -> Hold<'a> {
         Hold { pool: self.pool, txg: self.txg, frees: true, entered: false }
     }
 
-    /// The commit's own, with the gate closed.
+    /// The commit's own hold. The gate must be closed.
     pub(crate) fn of_commit(pool: &'a Pool) -> Self {
         let txg = pool.io().open_txg.load(Ordering::Acquire);
         Hold { pool, txg, frees: true, entered: false }
     }
 
-    /// The txg in which everything under this hold lands.
+    /// The txg of all changes under this hold.
     pub fn txg(&self) -> Txg {
         self.txg
     }
 
-    /// The pool held.
+    /// The pool.
     pub fn pool(&self) -> &'a Pool {
         self.pool
     }
 
-    /// Writes a block of tree `owner`. The block is alive from now on; whoever puts the pointer into a tree also calls
-    /// [`Tree::retain`](crate::Tree::retain), and whoever drops it instead, [`Pool::free`].
+    /// Writes a block of tree `owner`. The block is live from now on. A caller that puts the pointer into a tree must
+    /// also call [`Tree::retain`](crate::Tree::retain). A caller that drops the pointer must call [`Pool::free`].
     ///
     /// # Errors
-    /// `NoSpace` (the txg is sound, and may be committed or gone on with), `Size`, `Store` (the pool is suspended); for a block
-    /// outside, `Misuse` where [`Pool::allow_outside`] was not called.
+    /// `NoSpace` (the txg is still valid, and may be continued or committed), `Size`, `Store` (the pool is suspended).
+    /// For an external block, `Misuse` if [`Pool::allow_outside`] was not called.
     pub fn write(&self, owner: TreeId, id: BlockId, block: Prepared) -> Result<BlockPtr> {
         block.validate()?;
         let pool = self.pool;
@@ -142,28 +142,28 @@ impl<'a> Hold<'a> {
         Ok(BlockPtr::Stored(ptr))
     }
 
-    /// Asks for room for `bytes` that will be written later in this txg, and counts them as dirty until then.
+    /// Reserves space for `bytes` that will be written later in this txg. They count as dirty until then.
     ///
     /// # Errors
-    /// `NoSpace`, unless the hold is one for frees.
+    /// `NoSpace`, unless the hold may use the reserve.
     pub fn promise(&self, bytes: u64) -> Result<()> {
         self.promise_beside(bytes, 0)
     }
 
-    /// Whether there is room for `bytes` besides all that was promised.
+    /// Checks that there is space for `bytes` beside everything that was promised.
     ///
     /// # Errors
-    /// `NoSpace`, unless the hold is one for frees.
+    /// `NoSpace`, unless the hold may use the reserve.
     pub fn require(&self, bytes: u64) -> Result<()> {
         let io = self.pool.io();
         let bytes = bytes.saturating_add(io.promised.load(Ordering::Relaxed));
         if self.frees { Ok(()) } else { io.admit_new(bytes) }
     }
 
-    /// As [`promise`](Self::promise), leaving `reserved` bytes of the pool to others.
+    /// As [`promise`](Self::promise), but leaves `reserved` bytes of the pool free.
     ///
     /// # Errors
-    /// `NoSpace`, unless the hold is one for frees.
+    /// `NoSpace`, unless the hold may use the reserve.
     pub fn promise_beside(&self, bytes: u64, reserved: u64) -> Result<()> {
         let pool = self.pool;
         self.require(bytes.saturating_add(reserved))?;
@@ -172,24 +172,24 @@ impl<'a> Hold<'a> {
         Ok(())
     }
 
-    /// Counts bytes that are kept beyond what was asked for.
+    /// Counts `bytes` as promised without checking for space.
     pub fn promise_anyway(&self, bytes: u64) {
         self.pool.io().promised.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives back promised bytes: they have been written, or never will be.
+    /// Releases promised bytes: they were written, or will never be.
     pub fn fulfil(&self, bytes: u64) {
         let promised = &self.pool.io().promised;
         let _ = promised
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all.saturating_sub(bytes)));
     }
 
-    /// Refuses what would take the reserve, unless this hold may.
+    /// Refuses a write that would use the reserve, unless this hold may use it.
     pub(crate) fn admit(&self, bytes: u64) -> Result<()> {
         if self.frees { Ok(()) } else { self.pool.io().admit(bytes) }
     }
 
-    /// Refuses the hold of another pool.
+    /// Refuses a hold of another pool.
     pub(crate) fn check(&self, io: &Arc<Io>) -> Result<()> {
         if Arc::ptr_eq(io, self.pool.io()) {
             return Ok(());

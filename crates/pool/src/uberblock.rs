@@ -1,5 +1,4 @@
-//! The uberblock: the one record that makes a txg the pool's state.
-//! Bytes: `docs/format/pool.md`, "Uberblock".
+//! The uberblock: the record that makes a txg the state of the pool. Bytes: `docs/format/pool.md`, "Uberblock".
 
 use snowmelt_store::{MIRRORED_UBERBLOCK_MAX, SegmentId, UBERBLOCK_MAX};
 
@@ -13,40 +12,41 @@ use crate::tree::TreeRecord;
 const MAGIC: [u8; 8] = *b"snowmelt";
 const VERSION: u32 = 1;
 const SUM_LEN: usize = 32;
-/// Proof that an uberblock of an encrypted pool was made by somebody with its key.
+/// Length of the MAC, which proves that a holder of the pool's key made the uberblock.
 const MAC_LEN: usize = 32;
 
-/// Most segment ends an uberblock carries. A commit that leaves more writes segment records until they are fewer.
+/// Maximal number of segment ends in an uberblock. A commit with more writes segment records until this number is
+/// enough.
 pub(crate) const ENDS_MAX: usize = 64;
 const END_LEN: usize = 18;
-/// Everything but the ends: with the longest meta root and key record.
+/// Maximal length of everything except the ends, with the longest meta root and key record.
 const FIXED_MAX: usize = 256 + 2 + RECORD_MAX + MAC_LEN + SUM_LEN;
 const _: () = assert!(FIXED_MAX + ENDS_MAX * END_LEN <= MIRRORED_UBERBLOCK_MAX);
 
-/// Features by what a reader or writer that does not know them may still do (as zpool-features(7) has it).
+/// Feature flags, grouped by what a program that does not know them may still do (as in zpool-features(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Unknown bits here: the pool cannot be opened.
+    /// With unknown bits here, the pool cannot be opened.
     pub incompat: u64,
-    /// Unknown bits here: the pool can be opened for reading only.
+    /// With unknown bits here, the pool can be opened only for reading.
     pub ro_compat: u64,
-    /// Unknown bits here do no harm.
+    /// Unknown bits here do not matter.
     pub compat: u64,
 }
 
-/// Names of the bits this build knows; a bit without a name is unknown.
+/// Names of the bits that this build knows. A bit without a name is unknown.
 const INCOMPAT_NAMES: &[&str] = &["outside_blocks", "encryption"];
 const RO_COMPAT_NAMES: &[&str] = &["parity"];
 
 impl Features {
-    /// Incompatible: there are pointers to blocks outside the pool.
+    /// Incompatible: the pool may have pointers to external blocks.
     pub(crate) const OUTSIDE: u64 = 1;
     /// Incompatible: blocks are encrypted.
     pub(crate) const ENCRYPTION: u64 = 2;
-    /// Read-only compatible: there is parity, and who writes is to write it.
+    /// Read-only compatible: segments have parity, and writers must write it.
     pub(crate) const PARITY: u64 = 1;
 
-    /// Refuses features this build does not know.
+    /// Refuses features that this build does not know.
     pub(crate) fn check(&self, read_only: bool) -> Result<()> {
         let incompat = unknown("incompat", self.incompat, INCOMPAT_NAMES);
         if !incompat.is_empty() {
@@ -65,7 +65,7 @@ fn unknown(set: &str, bits: u64, names: &[&str]) -> Vec<String> {
     unknown.map(|bit| format!("{set} bit {bit}")).collect()
 }
 
-/// Where a segment ended when the uberblock was written; for segments whose record is older.
+/// Where a segment ended when the uberblock was written, for segments whose record is older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentEnd {
     pub(crate) id: SegmentId,
@@ -74,11 +74,11 @@ pub(crate) struct SegmentEnd {
     pub(crate) len: u64,
 }
 
-/// What an uberblock of an encrypted pool has besides.
+/// Additional fields in an uberblock of an encrypted pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) record: KeyRecord,
-    /// Hash of what comes before the MAC.
+    /// Hash of the bytes before the MAC.
     hash: [u8; 32],
     mac: [u8; MAC_LEN],
 }
@@ -90,35 +90,36 @@ pub(crate) struct Uberblock {
     pub(crate) txg: Txg,
     /// Seconds since 1970.
     pub(crate) time: u64,
-    /// Counts the owners that opened the pool for writing.
+    /// Number of owners that have opened the pool for writing.
     pub(crate) epoch: u64,
-    /// The txg whose state that owner began with. What is newer and of an earlier owner never happened: it may turn up
-    /// after its publication failed, when its segments have been appended to by others.
+    /// The txg whose state the owner started from. Newer txgs of an earlier owner never happened. Such an uberblock may
+    /// become visible after its publication failed, when later owners have already appended to its segments.
     pub(crate) base: Txg,
-    /// Random, of the owner that wrote this.
+    /// A random number of the owner that wrote this uberblock.
     pub(crate) nonce: [u8; 16],
     pub(crate) next_tree: u64,
     pub(crate) next_segment: u64,
     pub(crate) allocated: u64,
     pub(crate) meta: TreeRecord,
     pub(crate) ends: Vec<SegmentEnd>,
-    /// As it was read; of an encrypted pool.
+    /// The additional fields, as read; only in an encrypted pool.
     pub(crate) sealed: Option<Sealed>,
 }
 
 impl Uberblock {
-    /// Whether it was made by somebody with the pool's key.
+    /// Whether a holder of the pool's key made it.
     pub(crate) fn is_authentic(&self, keys: &Keys) -> bool {
         self.guid == keys.guid()
             && self.sealed.as_ref().is_some_and(|sealed| keys.is_mac(&sealed.hash, &sealed.mac))
     }
 
-    /// Whether a later owner went on from before this one: see `base`.
+    /// Whether a later owner started from a txg before this one: see `base`.
     pub(crate) fn is_ghost(&self, ring: &[Uberblock]) -> bool {
         ring.iter().any(|later| later.epoch > self.epoch && self.txg > later.base)
     }
 
-    /// With the key of an encrypted pool; one that was read is otherwise as it was.
+    /// Encodes the uberblock. `keys` are those of an encrypted pool. Without keys, an uberblock that was read keeps its
+    /// MAC.
     pub(crate) fn encode(&self, keys: Option<&Keys>) -> Vec<u8> {
         let mut out = Vec::with_capacity(UBERBLOCK_MAX);
         out.extend_from_slice(&MAGIC);
@@ -189,7 +190,7 @@ impl Uberblock {
         if count > ENDS_MAX || txg == 0 {
             return fields.fail(format!("{count} segment ends, txg {txg}"));
         }
-        // All of these are counted up.
+        // All of these numbers only increase.
         for (what, number) in [("txg", txg), ("epoch", epoch), ("tree", next_tree), ("segment", next_segment)]
         {
             if number > TXG_MAX {

@@ -1,9 +1,9 @@
-//! Write-back: changes that are kept in memory above the pool until their txg ends.
+//! Write-back: changes that a layer above keeps in memory until their txg ends.
 //!
-//! A file's block may be written a hundred times in a txg; only the last state of it has to reach the disk. Whoever
-//! keeps such changes registers as a [`Writeback`], and is asked for them before each commit: once while work goes on, so
-//! that little is left for the second time, with the gate closed, when nobody can add any. So all that was done
-//! under one hold lands in one txg, kept back or not.
+//! A block of a file may be written a hundred times in a txg, but only its last state must reach the disk. A layer that
+//! keeps such changes registers a [`Writeback`]. Before each commit, the pool asks it twice to write them. The first
+//! time other work goes on, so that little is left for the second time. The second time the gate is closed, so nothing
+//! can be added. Thus all changes made under one hold are in one txg.
 
 use std::sync::{Arc, Weak};
 
@@ -11,29 +11,29 @@ use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use crate::txg::Hold;
 
-/// With less than this promised and not written, the gate may close: it takes moments to write.
+/// With fewer promised bytes than this, the gate may close: they are written in moments.
 const LEFT_FOR_LAST_BYTES: u64 = 8 << 20;
-/// Writers that are faster than the disk are not waited for any longer.
+/// The writebacks are asked at most this often before the gate closes, even if writers are faster than the disk.
 const EARLY_PASSES_MAX: usize = 4;
-/// The share of what may be dirty, one in so many, from which on what is kept is written out beside those who write. Less
-/// is left to be overwritten in memory.
+/// Kept changes are written in the background when they reach 1/`WRITE_OUT_SHARE` of the allowed dirty bytes. A smaller
+/// share would allow fewer overwrites in memory.
 const WRITE_OUT_SHARE: u64 = 8;
 
-/// Keeps changes in memory that belong to the open txg.
+/// Keeps changes of the open txg in memory.
 pub trait Writeback: Send + Sync {
     /// Whether there is anything to write.
     fn is_dirty(&self) -> bool;
 
-    /// Writes what is kept, under `hold`. `last` says that the gate is closed: nothing comes after it in this txg, and what
-    /// is not written now is in no txg at all. When it fails, what was kept must still be there.
+    /// Writes the kept changes under `hold`. If `last` is true, the gate is closed: no more changes come in this txg,
+    /// and a change that is not written now is lost to it. After an error the changes must still be kept.
     ///
     /// # Errors
-    /// Any; with `last`, it suspends the pool.
+    /// Any error. With `last`, it suspends the pool.
     fn write_back(&self, hold: &Hold<'_>, last: bool) -> Result<()>;
 }
 
 impl Pool {
-    /// Has `writeback` asked for its changes before every commit, for as long as it lives.
+    /// Registers `writeback`: it is asked for its changes before every commit, as long as it lives.
     pub fn register(&self, writeback: Weak<dyn Writeback>) {
         let mut all = self.writebacks.lock();
         all.retain(|other| other.strong_count() > 0);
@@ -45,16 +45,16 @@ impl Pool {
         all.iter().filter_map(Weak::upgrade).filter(|writeback| writeback.is_dirty()).collect()
     }
 
-    /// Whether what is kept had better be written out, so that little is left for whoever commits.
+    /// Whether kept changes should be written now, so that little is left for the commit.
     pub(crate) fn is_write_out_due(&self) -> bool {
         self.promised() >= self.dirty_max_bytes() / WRITE_OUT_SHARE
     }
 
-    /// Has what is kept written to the open txg, which is not committed unless the pool is full. Not to be called with a
+    /// Writes kept changes to the open txg. This does not commit, unless the pool is full. Must not be called with a
     /// hold.
     ///
     /// # Errors
-    /// As [`begin`](Pool::begin) and [`commit`](Pool::commit); what a [`Writeback`] fails with.
+    /// As [`begin`](Pool::begin) and [`commit`](Pool::commit); the error of a [`Writeback`].
     pub fn write_out(&self) -> Result<()> {
         match self.write_back_once() {
             // A commit may use the reserve.
@@ -71,8 +71,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The first time of asking, with the gate open, and again while more comes in than should be left for the last time. A
-    /// full pool is no failure yet: the last time may use the reserve.
+    /// Asks writebacks with the gate open, repeatedly while too many changes come in. A full pool is not an error yet:
+    /// the last call may use the reserve.
     pub(crate) fn write_back_early(&self) -> Result<()> {
         for _ in 0..EARLY_PASSES_MAX {
             match self.write_back_once() {
@@ -86,7 +86,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The second time, with the gate closed.
+    /// Asks writebacks the second time, with the gate closed.
     pub(crate) fn write_back_last(&self, hold: &Hold<'_>) -> Result<()> {
         self.dirty_writebacks().iter().try_for_each(|writeback| writeback.write_back(hold, true))
     }

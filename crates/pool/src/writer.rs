@@ -1,7 +1,8 @@
-//! The open segment of one kind: a tail in memory before the store, rolled over to a new segment when full.
+//! The writer of one kind of segment: buffers the tail of the open segment in memory, and begins a new segment when it
+//! is full.
 //!
-//! Blocks are handed out as written once they are in the tail; whoever reads one that is still there is served from
-//! it. Lock order: a writer's tail, then the segment table.
+//! A block counts as written once it is in the tail. A read of such a block is served from the tail. Lock order: a
+//! writer's tail, then the segment table.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,18 +13,18 @@ use crate::parity::{Cover, Target};
 use crate::pending::Pending;
 use crate::segment::{COMMIT_ALIGN, FRAME_ALIGN, FRAME_HEADER, FrameHeader, Kind, frame_len};
 
-/// Marks that no segment is open. Ids begin at 1.
+/// Says that no segment is open. Ids begin at 1.
 const NONE: u64 = 0;
 
 struct Tail {
     segment: SegmentId,
-    /// Length of the key frame that it begins with.
+    /// Length of the key frame at the beginning of the segment.
     head: u64,
-    /// Bytes the store has.
+    /// Number of bytes that the store already has.
     base: u64,
-    /// What is behind them that it does not have yet.
+    /// The bytes after them, which the store does not have yet.
     pending: Pending,
-    /// What parity is still to cover, if there is to be any.
+    /// The bytes that parity does not cover yet, if there is parity.
     cover: Option<Cover>,
 }
 
@@ -36,22 +37,22 @@ impl Tail {
         self.base + self.pending.len()
     }
 
-    /// Whether there is no block in it.
+    /// Whether it contains no block.
     fn is_empty(&self) -> bool {
         self.end() == self.head
     }
 }
 
-/// What writers tell the segment table.
+/// The segment table and the ids, as writers use them.
 pub(crate) trait Ledger {
-    /// A new id, never given out before.
+    /// A new segment id that was never used before.
     fn next_id(&self) -> SegmentId;
     fn opened(&self, id: SegmentId, kind: Kind);
     fn grown(&self, id: SegmentId, len: u64);
     fn sealed(&self, id: SegmentId);
-    /// What a new segment begins with, if anything.
+    /// The bytes at the beginning of a new segment, if any.
     fn key_frame(&self, id: SegmentId) -> Option<Vec<u8>>;
-    /// So many bytes were appended that are no blocks: parity, or a key frame.
+    /// Counts appended bytes that are not blocks: parity or a key frame.
     fn covered(&self, bytes: u64);
 }
 
@@ -61,15 +62,15 @@ pub(crate) struct Writer {
     buffer_bytes: usize,
     /// The pool's guid.
     pool: u64,
-    /// Parity, in hundredths of the data.
+    /// How much parity is written, in percent of the data.
     parity: AtomicU8,
     tail: Mutex<Option<Tail>>,
-    /// Copies of the tail's segment and base, so that a reader of anything else takes no lock.
+    /// Copies of the tail's segment and base, so that readers of other segments take no lock.
     segment: AtomicU64,
     base: AtomicU64,
 }
 
-/// Why a frame could not be appended: the store, or a block larger than a segment.
+/// Why a frame could not be appended: the store failed, or the block is larger than a segment.
 pub(crate) enum AppendError {
     Store(StoreError),
     TooLarge { max: u64 },
@@ -95,14 +96,14 @@ impl Writer {
         }
     }
 
-    /// Goes on in a segment that an earlier owner left open at `len`.
+    /// Continues a segment that the previous owner left open at `len`.
     pub(crate) fn resume(&self, segment: SegmentId, len: u64) {
         *self.tail.lock() = Some(Tail::new(segment, len));
         self.base.store(len, Ordering::Release);
         self.segment.store(segment.0, Ordering::Release);
     }
 
-    /// Appends one frame. When this fails, nothing was appended, and it may be tried again.
+    /// Appends one frame. After an error nothing was appended, and the caller may try again.
     pub(crate) fn append(
         &self,
         store: &dyn Store,
@@ -159,13 +160,13 @@ impl Writer {
         Ok((open.segment, offset))
     }
 
-    /// Parity from now on, in hundredths of the data.
+    /// Sets how much parity is written from now on, in percent of the data.
     pub(crate) fn set_parity(&self, percent: u8) {
         self.parity.store(percent, Ordering::Relaxed);
     }
 
-    /// Whether a frame of `len` bytes can be appended, and the parity that is to cover it. In a segment that would be too
-    /// short for both the frame goes without.
+    /// Whether a frame of `len` bytes and the parity for it fit into the segment. In a segment too short for both, the
+    /// frame is written without parity.
     fn fits(&self, tail: &Tail, len: u64) -> bool {
         let percent = self.parity.load(Ordering::Relaxed);
         let reserve = match (&tail.cover, percent) {
@@ -177,7 +178,7 @@ impl Writer {
         end + reserve <= self.segment_bytes || (tail.is_empty() && end <= self.segment_bytes)
     }
 
-    /// A frame was appended at `offset`: parity is to cover it.
+    /// Notes that a frame was appended at `offset`, so that parity will cover it.
     fn note(&self, open: &mut Tail, offset: u64, head: &[u8], payload: &[u8]) {
         if self.parity.load(Ordering::Relaxed) == 0 {
             open.cover = None;
@@ -190,7 +191,8 @@ impl Writer {
         cover.pad_to(end);
     }
 
-    /// Appends parity over what has none yet, or, `wide`, over all that no wide frame covers. Nothing goes to the store.
+    /// Appends parity for bytes that have none. If `wide`, for all bytes that no wide frame covers. The store is not
+    /// called.
     fn cover(&self, ledger: &dyn Ledger, open: &mut Tail, wide: bool) {
         let end = open.end();
         let target =
@@ -203,7 +205,7 @@ impl Writer {
         ledger.grown(open.segment, open.end());
     }
 
-    /// Gives the store the tail up to `end`.
+    /// Passes the tail up to `end` to the store.
     fn flush_to(&self, store: &dyn Store, tail: &mut Tail, end: u64) -> Result<(), StoreError> {
         let len = end.saturating_sub(tail.base);
         if len == 0 {
@@ -216,13 +218,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the store all that is buffered.
+    /// Passes the whole tail to the store.
     fn flush_tail(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
         self.flush_to(store, tail, tail.end())
     }
 
-    /// Gives the store the whole sectors of what nobody waits for yet: it can write these as they are, and what comes next
-    /// begins with a sector, too.
+    /// Passes the whole sectors of the tail to the store, in advance. The store can write these without reading, and
+    /// the next bytes also begin at a sector.
     fn write_out(&self, store: &dyn Store, tail: &mut Tail) -> Result<(), StoreError> {
         let from = tail.base;
         self.flush_to(store, tail, tail.end() / COMMIT_ALIGN * COMMIT_ALIGN)?;
@@ -230,7 +232,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the store what is buffered, so that there is less to do when it is to be durable.
+    /// Passes buffered bytes to the store, so that a later sync has less to do.
     pub(crate) fn flush(&self, store: &dyn Store) -> Result<(), StoreError> {
         match &mut *self.tail.lock() {
             Some(tail) => self.write_out(store, tail),
@@ -238,7 +240,8 @@ impl Writer {
         }
     }
 
-    /// Pads the open segment so that what comes after shares no sector with what is there, and gives the store all.
+    /// Pads the open segment so that later bytes share no sector with the existing ones, and passes everything to the
+    /// store.
     pub(crate) fn pad(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
         let mut tail = self.tail.lock();
         let Some(open) = &mut *tail else { return Ok(()) };
@@ -274,16 +277,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the open segment, so that the next block begins a new one.
+    /// Closes the open segment, so that the next block begins a new one.
     pub(crate) fn roll(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
         self.close(store, ledger, &mut self.tail.lock())
     }
 
-    /// Ends the open segment, in which nothing is alive.
+    /// Closes the open segment, in which no block is live.
     pub(crate) fn seal(&self, store: &dyn Store, ledger: &dyn Ledger) -> Result<(), StoreError> {
         let mut tail = self.tail.lock();
         if let Some(open) = &mut *tail {
-            // Of what is dead nothing needs to be had again.
+            // Dead blocks need no parity.
             open.cover = None;
         }
         self.close(store, ledger, &mut tail)
@@ -295,8 +298,8 @@ impl Writer {
         (id != NONE).then_some(SegmentId(id))
     }
 
-    /// Fills the end of `buf` with what the tail still has of the range, and says how many bytes before it the store has: all of them
-    /// if it is not in the tail.
+    /// Copies the part of the range that is in the tail to the end of `buf`. Returns how many bytes before it must be
+    /// read from the store; the length of `buf` if the range is not in the tail.
     pub(crate) fn read(&self, segment: SegmentId, offset: u64, buf: &mut [u8]) -> usize {
         let all = buf.len();
         let end = offset.saturating_add(all as u64);
@@ -307,7 +310,7 @@ impl Writer {
         let Some(open) = tail.as_ref().filter(|open| open.segment == segment && end > open.base) else {
             return all;
         };
-        // Less than `all`, or nothing.
+        // Less than `all`, possibly 0.
         let stored = open.base.saturating_sub(offset) as usize;
         let is_there = open.pending.read(offset.saturating_sub(open.base), &mut buf[stored..]);
         if is_there { stored } else { all }

@@ -1,4 +1,4 @@
-//! What is reachable, by place: collected with repetitions, then sorted and compared.
+//! The places of reachable blocks: collected with duplicates, then sorted and compared.
 
 use snowmelt_store::{SegmentId, StoreError};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FrameHeader, frame_len};
 use crate::space::SegmentTable;
 
-/// A block in a segment, in units of 8 bytes, with the first bytes of its hash where they are known.
+/// A block in a segment, in units of 8 bytes, with the first bytes of its hash if they are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Extent {
     offset: u32,
@@ -24,7 +24,7 @@ struct Bucket {
     compacted: usize,
     /// Length of the segment, bytes.
     len: u64,
-    /// There were more than fit into it.
+    /// There were more extents than fit into the segment.
     is_crowded: bool,
 }
 
@@ -32,7 +32,7 @@ impl Bucket {
     fn compact(&mut self) {
         self.extents.sort_unstable();
         self.extents.dedup();
-        // An extent known without hash (from a deadlist) is the same as one known with it.
+        // An extent without a hash (from a deadlist) is equal to the same extent with a hash.
         self.extents.dedup_by(|next, kept| {
             let same = next.offset == kept.offset && next.asize == kept.asize && kept.hash == 0;
             if same {
@@ -44,8 +44,8 @@ impl Bucket {
     }
 }
 
-/// No more extents than a segment can hold are kept of it, and none that lies beyond its end: what a pointer says takes no
-/// memory that the segment does not account for.
+/// Extents by segment. No more extents are kept than a segment can hold, and none beyond its end. So wrong pointers
+/// cannot use more memory than the segments account for.
 pub(super) struct Extents {
     buckets: BTreeMap<SegmentId, Bucket>,
 }
@@ -53,16 +53,16 @@ pub(super) struct Extents {
 const UNIT: u64 = FRAME_ALIGN;
 
 impl Extents {
-    /// Nothing yet, of the segments that there are.
+    /// Starts with no extents, for the segments in `table`.
     pub(super) fn within(table: &SegmentTable) -> Self {
         let bucket = |len| Bucket { extents: Vec::new(), compacted: 0, len, is_crowded: false };
         Extents { buckets: table.iter().map(|(id, segment)| (id, bucket(segment.len))).collect() }
     }
 
-    /// Adds a block. What comes again and again is kept once.
+    /// Adds a block. Duplicates are removed later.
     ///
     /// # Errors
-    /// What is wrong with its place. It is not added then.
+    /// A message about a wrong place. The block is then not added.
     pub(super) fn push(
         &mut self,
         (segment, offset): (SegmentId, u32),
@@ -118,7 +118,7 @@ impl Extents {
         bucket.map_or(0, |b| b.extents.iter().map(|e| u64::from(e.asize) * UNIT).sum())
     }
 
-    /// No extent overlaps another.
+    /// Reports extents that overlap.
     pub(super) fn check_overlaps(&self, findings: &mut Findings<'_>) {
         for (id, bucket) in &self.buckets {
             let mut end = 0;
@@ -132,7 +132,7 @@ impl Extents {
         }
     }
 
-    /// Reads every frame, in order, and verifies header and payload.
+    /// Reads every frame in order, and verifies its header and payload.
     pub(super) fn verify(&self, pool: &Pool, findings: &mut Findings<'_>) -> Result<()> {
         let mut bytes = Vec::new();
         for (id, bucket) in &self.buckets {

@@ -1,4 +1,4 @@
-//! Walking a tree node by node, past the cache, with every rule of its structure.
+//! Walks a tree node by node, without the cache, and checks every rule of its structure.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::outside::Outside;
 use crate::ptr::{BlockPtr, StoredPtr, Txg};
 use crate::tree::{Bounds, Inner, Key, Leaf, Link, Node, TreeStats};
 
-/// Gives the data pointers of an entry.
+/// Returns the data pointers of an entry.
 pub(super) type Pointers<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Vec<BlockPtr>> + 'a;
 
 pub(super) struct Walk<'a> {
     io: &'a Arc<Io>,
-    /// Read blocks outside the pool: nobody else looks at them.
+    /// Whether external blocks are read. They are not read anywhere else.
     data: bool,
     seen: HashSet<Place>,
 }
 
-/// What a parent says of a node.
+/// What a parent says about a node.
 struct Expected {
     ptr: StoredPtr,
     level: Option<u8>,
@@ -51,7 +51,7 @@ impl<'a> Walk<'a> {
         self.seen.len() as u64
     }
 
-    /// Walks all of a tree; gives what it refers to.
+    /// Walks a whole tree and returns the space that it refers to.
     pub(super) fn tree<'v>(
         &mut self,
         root: Option<&StoredPtr>,
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         Ok(visit.stats)
     }
 
-    /// Walks what of a tree no walk has seen before.
+    /// Walks the nodes of a tree that no earlier walk has seen.
     pub(super) fn shared<'v>(
         &mut self,
         root: Option<&StoredPtr>,
@@ -124,7 +124,7 @@ impl<'a> Walk<'a> {
         visit: &mut Visit<'_, '_>,
         pending: &mut Vec<Expected>,
     ) -> Result<()> {
-        // What is out of place is not gone through: one node can be so at any number of places.
+        // A node in a wrong place is not walked: it could be in any number of wrong places.
         if let Some(what) = expected.bounds().refuse(node) {
             visit.error(&expected.ptr, what);
             return Ok(());

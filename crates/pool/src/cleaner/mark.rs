@@ -1,4 +1,4 @@
-//! What is alive in some segments: a walk over everything that is reachable.
+//! Finds the live blocks in some segments: a walk over everything that is reachable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,12 +11,12 @@ use crate::prefix;
 use crate::ptr::{BlockPtr, StoredPtr};
 use crate::tree::{Bounds, Link, Node, TreeId, TreeRecord, View};
 
-/// A block that is alive.
+/// A live block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Live {
-    /// Where it is.
+    /// Its current place.
     pub(crate) place: (SegmentId, u32),
-    /// Where it was first written to, as pointers have it.
+    /// The place that it was first written to, as in pointers.
     pub(crate) origin: (SegmentId, u32),
     pub(crate) asize: u64,
 }
@@ -24,16 +24,16 @@ pub(crate) struct Live {
 pub(super) struct Marks<'a> {
     pool: &'a Pool,
     segments: &'a BTreeSet<SegmentId>,
-    /// Nodes that were looked at.
+    /// Nodes that were visited.
     seen: HashSet<(SegmentId, u32)>,
     found: BTreeMap<(SegmentId, u32), Live>,
 }
 
-/// Gives the data pointers of a leaf's entry.
+/// Passes the data pointers of a leaf's entry on.
 type Pointers<'p> = dyn FnMut(&[u8], &[u8], &mut dyn FnMut(&BlockPtr)) -> Result<()> + 'p;
 
 impl<'a> Marks<'a> {
-    /// All that is alive in `segments` but for the meta tree's own nodes, as of `meta`.
+    /// All live blocks in `segments` except the meta tree's own nodes, according to `meta`.
     pub(super) fn collect(
         pool: &'a Pool,
         meta: &View,
@@ -52,7 +52,7 @@ impl<'a> Marks<'a> {
         for (id, record) in &records {
             let root = record.root.as_ref();
             if deadlists.contains(id) || roots.is_deadlist(meta, *id)? {
-                // What it lists a snapshot has.
+                // The blocks in a deadlist are reachable from snapshots.
                 marks.walk(root, &mut |_, _, _| Ok(()))?;
             } else {
                 marks.walk(root, &mut |key, value, each| roots.pointers(Some(*id), key, value, each))?;
@@ -106,7 +106,7 @@ impl<'a> Marks<'a> {
         Ok(())
     }
 
-    /// In the order of their places.
+    /// The live blocks in the order of their places.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Live> {
         self.found.into_values()
     }

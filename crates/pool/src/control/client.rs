@@ -1,4 +1,4 @@
-//! The caller's end.
+//! The caller's side of the control socket.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Read};
@@ -18,7 +18,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use super::wire::{self, ANSWER_LEN, Answer, DESCRIPTORS};
 use super::{ControlError, Result};
 
-/// The variables of the environment that go with a command: those that shape its output.
+/// Environment variables that are passed with a command: those that affect its output.
 pub const PASSED_VARIABLES: &[&str] = &[
     "COLUMNS",
     "LANG",
@@ -34,10 +34,10 @@ pub const PASSED_VARIABLES: &[&str] = &[
     "TZ",
 ];
 
-/// How soon it is noticed that a command is to be given up.
+/// How often a waiting caller checks whether its command is cancelled.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A command to be done elsewhere, and everything that goes with it.
+/// A command for the owner, with everything that is passed along.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// The command line, the program's name first.
@@ -52,19 +52,19 @@ pub struct Call<'a> {
     pub stdout: BorrowedFd<'a>,
     /// Standard error.
     pub stderr: BorrowedFd<'a>,
-    /// When it becomes true, the owner is asked to give the command up; what comes of that is still waited for.
+    /// When this becomes true, the owner is asked to cancel the command. The caller still waits for its result.
     pub cancelled: &'a AtomicBool,
 }
 
-/// Has the owner that listens at `path` do the command line `args`, the program's name first, with this process's
-/// directory, standard streams and [variables](PASSED_VARIABLES), and waits for its exit status.
+/// Passes the command line `args` (the program's name first) to the owner that listens at `path`, with this process's
+/// working directory, standard streams and [variables](PASSED_VARIABLES). Waits for the command's exit status.
 ///
-/// `None` when nobody serves there, or the owner is closing and has not begun: try to become the owner. When this
-/// process is killed the owner notices and gives the command up, so signals need no handling; who handles them has
-/// [`Call::cancelled`].
+/// Returns `None` when no owner listens there, or when the owner is closing and has not begun the command: the caller
+/// should then try to become the owner. When this process is killed, the owner notices it and cancels the command, so
+/// signals need no handling here. A program that handles signals uses [`Call::cancelled`].
 ///
 /// # Errors
-/// `OwnerDied` when the command was begun and its end is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
+/// `OwnerDied` when the command was begun and its result is unknown; `Refused`, `Version`, `Stranger`, `TooLong`,
 /// `Protocol`, `Io`.
 pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     let env: Vec<_> = PASSED_VARIABLES
@@ -86,7 +86,8 @@ pub fn call(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     .send(path)
 }
 
-/// Opens a working directory to pass it on. It need not be readable, and who gets it cannot list it with this descriptor.
+/// Opens a working directory to pass it on. It need not be readable, and the receiver cannot list it with this
+/// descriptor.
 ///
 /// # Errors
 /// When there is no such directory.
@@ -95,7 +96,7 @@ pub fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
 }
 
 impl Call<'_> {
-    /// As [`call`], with everything given.
+    /// As [`call`], with explicit values for everything that is passed.
     ///
     /// # Errors
     /// As [`call`].
@@ -107,12 +108,12 @@ impl Call<'_> {
             Err(error) => return Err(ControlError::io("connect to", path, error)),
         };
         check_owner(&connection, path)?;
-        // An owner that does not want us answers and closes, perhaps before it has read everything; its answer says
-        // more than our failure to send.
+        // An owner that refuses a request answers and closes, perhaps before it has read everything. Its answer is more
+        // useful than the send error.
         let sent = self.send_request(&connection, &body);
         let first = match read_answer(&mut connection) {
             Ok(Some(bytes)) => Answer::decode(bytes)?,
-            // It went before it accepted, so it has not begun.
+            // The owner closed the connection before it accepted the command, so it has not begun it.
             Ok(None) => return Ok(None),
             Err(error) => {
                 let error = sent.err().unwrap_or(error);
@@ -134,14 +135,15 @@ impl Call<'_> {
         }
     }
 
-    /// Waits for the second answer. The owner takes it for our death that we shut our side, and answers all the same.
+    /// Waits for the second answer. On cancellation the write side is shut down: the owner treats that like the
+    /// caller's death, but still answers.
     fn wait(&self, connection: &UnixStream) {
         let interval = Timespec { tv_sec: 0, tv_nsec: WATCH_INTERVAL.subsec_nanos().into() };
         let mut fds = [PollFd::new(connection, PollFlags::IN)];
         while !self.cancelled.load(Ordering::Relaxed) {
             match rustix::event::poll(&mut fds, Some(&interval)) {
                 Ok(0) | Err(Errno::INTR) => {}
-                // What has come, or why nothing comes, is told by reading.
+                // The following read returns the answer or the error.
                 Ok(_) | Err(_) => return,
             }
         }
@@ -166,7 +168,7 @@ impl Call<'_> {
     }
 }
 
-/// Writes everything; an owner that went away is an error, and no SIGPIPE.
+/// Sends all bytes. If the owner is gone, this is an error instead of a SIGPIPE.
 fn send_all(connection: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::net::send(connection, bytes, SendFlags::NOSIGNAL) {
@@ -178,7 +180,7 @@ fn send_all(connection: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What an answer instead of `Accepted` means to the caller.
+/// The result for the caller of an answer other than `Accepted`.
 fn refusal(answer: Answer) -> Result<Option<u8>> {
     match answer {
         Answer::Closing => Ok(None),
@@ -191,8 +193,8 @@ fn refusal(answer: Answer) -> Result<Option<u8>> {
     }
 }
 
-/// Descriptors and the command go only to a process of this user or of root. That holds for root too: the process of
-/// another user could read with them what only root may read.
+/// Checks that the owner is a process of this user or of root: only they may get descriptors and commands. This holds
+/// also if the caller is root: a process of another user could use the descriptors to read what only root may read.
 fn check_owner(connection: &UnixStream, path: &Path) -> Result<()> {
     let owner = rustix::net::sockopt::socket_peercred(connection)
         .map_err(|e| ControlError::io("identify the owner at", path, e))?;
@@ -202,13 +204,13 @@ fn check_owner(connection: &UnixStream, path: &Path) -> Result<()> {
     Err(ControlError::Stranger { path: path.to_owned(), uid: owner.uid.as_raw() })
 }
 
-/// Whether the error means that there is no owner, or none any more.
+/// Whether the error means that there is no owner, or that it is gone.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
-/// `None` when the owner hung up instead.
+/// Reads an answer; `None` when the owner closed the connection.
 fn read_answer(connection: &mut UnixStream) -> io::Result<Option<[u8; ANSWER_LEN]>> {
     let mut answer = [0; ANSWER_LEN];
     match connection.read_exact(&mut answer) {

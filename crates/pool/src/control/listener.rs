@@ -1,6 +1,6 @@
-//! The owner's end.
+//! The owner's side of the control socket.
 //!
-//! Lock order: only `Shared::state` exists, and nothing blocks while it is held.
+//! Lock order: there is only `Shared::state`, and nothing blocks while it is held.
 
 use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Read};
@@ -23,18 +23,20 @@ use rustix::net::{
 use super::wire::{self, Answer, DESCRIPTORS, HEADER_LEN};
 use super::{ControlError, Result};
 
-/// How long a caller may take to say what it wants. It sends everything at once.
+/// How long a caller may take to send its request. It sends everything at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long an owner that would end turns others away, before it takes what has not ended by then for waiting for them.
+/// How long an owner that wants to end turns new callers away. A command that is still running after this time may be
+/// waiting for one of those callers.
 const TURN_AWAY: Duration = Duration::from_secs(1);
 
 /// Callers that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The owner's end of a pool's control socket.
+/// The owner's side of a pool's control socket.
 ///
-/// One thread calls [`accept`](Self::accept) in a loop; any other may [`close_when_idle`](Self::close_when_idle) it.
+/// One thread calls [`accept`](Self::accept) in a loop. Any other thread may call
+/// [`close_when_idle`](Self::close_when_idle).
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -52,21 +54,21 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// For good: the socket's name is gone, or about to be.
+    /// Closed for good: the socket's file is removed, or about to be removed.
     closed: bool,
-    /// For now: callers are told to look for another owner, as if it were closed.
+    /// Temporary: callers are told to look for another owner, as if this one were closed.
     turning_away: bool,
-    /// Requests that were accepted and are still there.
+    /// Number of accepted requests that have not ended.
     active: usize,
 }
 
-/// A command that a caller wants done. Dropping it without a [`reply`](Self::reply) tells the caller that its owner
-/// died.
+/// A command that a caller wants to run. If it is dropped without a [`reply`](Self::reply), the caller assumes that its
+/// owner died.
 #[derive(Debug)]
 pub struct Request {
     /// The command line, the program's name first.
     pub args: Vec<OsString>,
-    /// The caller's variables, of those in [`PASSED_VARIABLES`](super::PASSED_VARIABLES).
+    /// The caller's environment variables, limited to [`PASSED_VARIABLES`](super::PASSED_VARIABLES).
     pub env: Vec<(OsString, OsString)>,
     /// The caller's working directory, opened with `O_PATH`: relative paths on the command line start here.
     pub cwd: OwnedFd,
@@ -82,7 +84,7 @@ pub struct Request {
     _active: Active,
 }
 
-/// Counts a request for as long as it is there.
+/// Counts a request as active until it is dropped.
 #[derive(Debug)]
 struct Active(Arc<Shared>);
 
@@ -97,8 +99,8 @@ impl Drop for Active {
 }
 
 impl Listener {
-    /// Listens at `path`. The caller holds the pool's lock, so whatever socket is there belongs to an owner that died,
-    /// and is removed.
+    /// Listens at `path`. The caller must hold the pool's lock. A socket that already exists at `path` therefore
+    /// belongs to an owner that died, and is removed.
     ///
     /// # Errors
     /// `Io`.
@@ -108,7 +110,7 @@ impl Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(io)?;
-        // On Linux the file inherits the mode of the socket, so that it is never open to others, not even for a moment.
+        // On Linux the file inherits the mode of the socket, so other users cannot connect at any moment.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -122,17 +124,17 @@ impl Listener {
         Ok(Self { socket, path: path.to_owned(), wake, shared: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits for the next command; `None` when the listener was closed. Callers that may not call, or that talk
-    /// nonsense, are sent away on the way.
+    /// Waits for the next command; `None` when the listener was closed. Callers without permission and invalid requests
+    /// are answered and skipped.
     ///
     /// # Errors
-    /// `Io` when the socket itself fails, or the process is out of descriptors.
+    /// `Io` when the socket itself fails, or the process has no free descriptors.
     pub fn accept(&self) -> Result<Option<Request>> {
         loop {
             if self.shared.state.lock().closed {
@@ -144,15 +146,15 @@ impl Listener {
                 Err(error) => return Err(ControlError::io("wait on", &self.path, error)),
             }
             let Some(connection) = self.next_connection()? else { continue };
-            // A caller that went away or talked nonsense is its own problem.
+            // A caller that is gone or sent an invalid request does not affect the owner.
             if let Ok(request) = self.receive(connection) {
                 return Ok(Some(request));
             }
         }
     }
 
-    /// Stops serving at once: no further request will be accepted, and those who still ask are told to look for another
-    /// owner. What was accepted before goes on.
+    /// Closes at once: no further request is accepted, and callers that are waiting are told to look for another owner.
+    /// Requests accepted before continue.
     pub fn close(&self) {
         {
             let mut state = self.shared.state.lock();
@@ -164,9 +166,9 @@ impl Listener {
         self.leave();
     }
 
-    /// Stops serving as soon as nothing that was accepted goes on. For a moment others are turned away, so that many
-    /// short commands do not keep the owner. What goes on after that may be waiting for one of those others, as the
-    /// receiver of a stream does for its sender: so they are served again.
+    /// Closes as soon as no accepted request is running. First it turns new callers away for a moment, so that many
+    /// short commands do not keep the owner alive. A request that is still running after that may be waiting for one of
+    /// the callers, as the receiver of a stream waits for its sender. So callers are then served again.
     pub fn close_when_idle(&self) {
         let until = Instant::now() + TURN_AWAY;
         {
@@ -182,7 +184,7 @@ impl Listener {
         self.leave();
     }
 
-    /// Removes the name, so that nobody new comes; then sends those away who came before.
+    /// Removes the socket's file so that no new caller comes, then turns away the callers in the queue.
     fn leave(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         let _ = std::fs::remove_file(&self.path);
@@ -191,7 +193,7 @@ impl Listener {
         }
     }
 
-    /// How many accepted requests are being done.
+    /// Number of accepted requests that are running.
     #[must_use]
     pub fn active(&self) -> usize {
         self.shared.state.lock().active
@@ -202,7 +204,7 @@ impl Listener {
         self.shared.state.lock().turning_away
     }
 
-    /// `None` when nobody is waiting any more.
+    /// Accepts a connection; `None` when no caller is waiting any more.
     fn next_connection(&self) -> Result<Option<UnixStream>> {
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(connection) => Ok(Some(UnixStream::from(connection))),
@@ -211,7 +213,7 @@ impl Listener {
         }
     }
 
-    /// Takes the request that comes over a new connection, and answers if it cannot be served.
+    /// Receives a request on a new connection. Answers if it cannot be served.
     fn receive(&self, connection: UnixStream) -> Result<Request> {
         let peer = rustix::net::sockopt::socket_peercred(&connection)
             .map_err(|e| ControlError::io("identify the caller at", &self.path, e))?;
@@ -246,8 +248,8 @@ impl Listener {
         })
     }
 
-    /// The one point where a command becomes ours: before it the caller may go elsewhere, after it the owner does not
-    /// end before the command is done.
+    /// Accepts the command. Before this point the caller may look for another owner. After it, the owner does not end
+    /// before the command ends.
     fn accept_request(&self, connection: &UnixStream) -> Result<Active> {
         let active = {
             let mut state = self.shared.state.lock();
@@ -271,36 +273,36 @@ impl Drop for Listener {
 }
 
 impl Request {
-    /// Whether the caller is gone (it was interrupted or killed), so that nobody waits for the rest.
+    /// Whether the caller is gone (interrupted or killed), so that nobody waits for the result.
     #[must_use]
     pub fn cancelled(&self) -> bool {
         self.wait_cancelled(Duration::ZERO)
     }
 
-    /// Waits until the caller is gone, for `timeout` at most, and tells whether it is.
+    /// Waits until the caller is gone, at most for `timeout`. Returns whether it is gone.
     #[must_use]
     pub fn wait_cancelled(&self, timeout: Duration) -> bool {
         hung_up(&self.connection, timeout)
     }
 
-    /// Something that [watches](Watch::cancelled) for the caller to go away, to be given to other threads.
+    /// A [`Watch`](Watch::cancelled) for other threads that tells whether the caller is gone.
     ///
     /// # Errors
-    /// `Io` when the process is out of descriptors.
+    /// `Io` when the process has no free descriptors.
     pub fn watch(&self) -> io::Result<Watch> {
         self.connection.try_clone().map(Watch)
     }
 
-    /// Ends the caller with this exit status.
+    /// Ends the request: the caller exits with this status.
     ///
     /// # Errors
-    /// `Io` when it is gone already.
+    /// `Io` when the caller is gone.
     pub fn reply(self, exit_code: u8) -> Result<()> {
         send(&self.connection, Answer::Exit(exit_code))
     }
 }
 
-/// Watches for the caller of a request to go away.
+/// Tells whether the caller of a request is gone.
 #[derive(Debug)]
 pub struct Watch(UnixStream);
 
@@ -319,14 +321,14 @@ fn hung_up(connection: &UnixStream, timeout: Duration) -> bool {
         match rustix::event::poll(&mut fds, Some(&timeout)) {
             Ok(_) => break,
             Err(Errno::INTR) => {}
-            // Nothing is known then, and a command is not given up for that.
+            // After an error nothing is known about the caller, so the command is not cancelled.
             Err(_) => return false,
         }
     }
     fds.iter().any(|fd| fd.revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR))
 }
 
-/// Answers are so short that they always fit the socket's buffer.
+/// Sends an answer. Answers are so short that they always fit into the socket's buffer.
 fn send(connection: &UnixStream, answer: Answer) -> Result<()> {
     let bytes = answer.encode();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -368,8 +370,8 @@ fn read_request(connection: &UnixStream, deadline: Instant, path: &Path) -> Resu
     Ok(Parts { body, descriptors })
 }
 
-/// The first bytes of a request, and the descriptors that come with them. All that come are taken, so that those of
-/// a malformed request get closed.
+/// Receives the first bytes of a request and its descriptors. All descriptors are received, so that those of a
+/// malformed request are closed.
 fn receive_with_descriptors(connection: &UnixStream, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -395,7 +397,7 @@ fn receive_with_descriptors(connection: &UnixStream, buf: &mut [u8]) -> io::Resu
     }
 }
 
-/// Reads to the end of `buf`, but not past the deadline, however slowly the bytes drip.
+/// Reads until `buf` is full, but not past the deadline, even if bytes arrive slowly.
 fn read_exact(mut connection: &UnixStream, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !buf.is_empty() {
         set_deadline(connection, deadline)?;

@@ -26,7 +26,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Calls with /dev/null for everything.
+/// Calls with /dev/null as all standard streams.
 fn call_quietly(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let cwd = File::open(path.parent().unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn call_quietly(path: &Path, args: &[OsString]) -> Result<Option<u8>> {
     Call { args, env: &[], cwd: cwd.as_fd(), stdin: null, stdout: null, stderr: null, cancelled }.send(path)
 }
 
-/// Serves until the listener is closed, each request in a thread of its own.
+/// Serves until the listener is closed. Each request runs in its own thread.
 fn serve(
     listener: Arc<Listener>,
     work: impl Fn(Request) + Send + Sync + 'static,
@@ -117,11 +117,11 @@ fn the_process_itself_can_call() {
 fn nobody_there_is_none() {
     let (_dir, path) = socket();
     assert_eq!(call_quietly(&path, &words(&["x"])).unwrap(), None);
-    // A stale socket: its owner died without closing.
+    // A stale socket: its owner died without closing it.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     assert_eq!(call_quietly(&path, &words(&["x"])).unwrap(), None);
-    // The next owner takes its place.
+    // The next owner replaces it.
     let listener = Listener::bind(&path).unwrap();
     listener.close();
     assert!(!path.exists());
@@ -181,7 +181,7 @@ fn who_gives_a_command_up_learns_how_it_ended() {
 fn a_killed_process_cancels() {
     let (_dir, path) = socket();
     let listener = Listener::bind(&path).unwrap();
-    // A process that has the connection as its stdin, as a caller has it, and gets killed.
+    // A process that has the connection as its stdin, like a caller, and is killed.
     let connection = raw_call(&path, &request_bytes(&["zfs", "send"]), 4);
     let mut child = std::process::Command::new("sleep")
         .arg("60")
@@ -203,7 +203,7 @@ fn an_owner_that_dies_is_told_from_one_that_declines() {
     assert!(matches!(call_quietly(&path, &words(&["x"])), Err(ControlError::OwnerDied)));
     listener.close();
     server.join().unwrap();
-    // An owner that takes the connection and dies before it accepts has begun nothing.
+    // An owner that accepts the connection and dies before it accepts the command has begun nothing.
     let dying = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let server = std::thread::spawn(move || drop(dying.accept().unwrap()));
     assert_eq!(call_quietly(&path, &words(&["x"])).unwrap(), None);
@@ -216,7 +216,7 @@ fn closing_sends_the_waiting_away_and_finishes_the_rest() {
     let listener = Listener::bind(&path).unwrap();
     let first = raw_call(&path, &request_bytes(&["first"]), 4);
     let request = listener.accept().unwrap().unwrap();
-    // In the backlog, not yet accepted.
+    // Waiting in the backlog, not yet accepted.
     let waiting = {
         let path = path.clone();
         std::thread::spawn(move || call_quietly(&path, &words(&["second"])).unwrap())
@@ -284,7 +284,7 @@ fn an_owner_that_would_end_serves_what_its_last_command_waits_for() {
         std::thread::spawn(move || listener.close_when_idle())
     };
     let started = Instant::now();
-    // As a command does: the lock is held as long as the owner is not closed.
+    // Like a command: as long as the owner is not closed, the lock is held, so the call is repeated.
     while call_quietly(&path, &words(&["send"])).unwrap().is_none() {
         assert!(!closing.is_finished() && started.elapsed() < Duration::from_secs(60), "never served");
         std::thread::sleep(Duration::from_millis(10));
@@ -300,7 +300,7 @@ fn owners_come_and_go_and_no_command_is_lost_or_done_twice() {
     const CALLERS: u64 = 4;
     const COMMANDS: u64 = 25;
     let (_dir, path) = socket();
-    // Stands for the pool's lock.
+    // A substitute for the pool's lock.
     let lock = Arc::new(parking_lot::Mutex::new(()));
     let done = Arc::new(AtomicU64::new(0));
     let callers: Vec<_> = (0..CALLERS)
@@ -319,7 +319,7 @@ fn owners_come_and_go_and_no_command_is_lost_or_done_twice() {
     assert_eq!(done.load(Ordering::SeqCst), CALLERS * COMMANDS);
 }
 
-/// What the program does: becomes the owner, or calls the one there is.
+/// Does what the program does: becomes the owner, or calls the existing owner.
 fn one_command(path: &Path, lock: &parking_lot::Mutex<()>, done: &Arc<std::sync::atomic::AtomicU64>) {
     use std::sync::atomic::Ordering;
     let started = Instant::now();
@@ -347,7 +347,7 @@ fn one_command(path: &Path, lock: &parking_lot::Mutex<()>, done: &Arc<std::sync:
     }
 }
 
-/// Sends `bytes` with `count` descriptors, as a caller of whatever manners might.
+/// Sends `bytes` with `count` descriptors. The request may be invalid.
 fn raw_call(path: &Path, bytes: &[u8], count: usize) -> UnixStream {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     let mut connection = UnixStream::connect(path).unwrap();
@@ -361,7 +361,7 @@ fn raw_call(path: &Path, bytes: &[u8], count: usize) -> UnixStream {
     let first = bytes.len().min(16);
     let iov = [std::io::IoSlice::new(&bytes[..first])];
     let sent = rustix::net::sendmsg(&connection, &iov, &mut control, SendFlags::NOSIGNAL).unwrap();
-    // The owner may have hung up on us already.
+    // The owner may have closed the connection already.
     let _ = connection.write_all(&bytes[sent..]);
     connection
 }
@@ -373,7 +373,7 @@ fn request_bytes(args: &[&str]) -> Vec<u8> {
 
 fn answers(mut connection: UnixStream) -> Vec<Answer> {
     let mut bytes = Vec::new();
-    // A reset after the answer is no concern.
+    // A reset after the answer does not matter.
     let _ = connection.read_to_end(&mut bytes);
     bytes.as_chunks().0.iter().map(|&chunk| Answer::decode(chunk).unwrap()).collect()
 }
@@ -414,9 +414,9 @@ fn nonsense_is_sent_away_and_the_next_is_served() {
         assert_eq!(answers(bad), [expected], "case {index}");
         assert_eq!(answers(served), [Answer::Accepted, Answer::Exit(0)]);
     }
-    // Other tests of this process open and close some; what leaks here would be a hundred.
+    // Other tests of this process open and close some descriptors. A leak here would be a hundred.
     assert!(open_descriptors() < before + 50);
-    // Without any descriptor, and gone before it said anything.
+    // A caller without descriptors, and one that closes without sending anything.
     drop(raw_call(&path, &good, 0));
     drop(UnixStream::connect(&path).unwrap());
     let served = raw_call(&path, &good, 4);

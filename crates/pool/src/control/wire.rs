@@ -5,33 +5,33 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::{ControlError, Result};
 
-/// The only version there is.
+/// The only protocol version.
 pub(super) const VERSION: u32 = 1;
-/// How a request begins.
+/// The first bytes of a request.
 pub(super) const MAGIC: &[u8; 8] = b"SNOWCTRL";
 /// Bytes of a request's header.
 pub(super) const HEADER_LEN: usize = 16;
-/// The longest body of a request: twice what Linux takes as a command line by default (`ARG_MAX`, 2 MiB).
+/// Maximal length of a request's body: twice Linux's default limit for a command line (`ARG_MAX`, 2 MiB).
 pub(super) const BODY_MAX: usize = 4 << 20;
-/// Descriptors that go with a request: directory, stdin, stdout, stderr.
+/// Number of descriptors in a request: working directory, stdin, stdout, stderr.
 pub(super) const DESCRIPTORS: usize = 4;
 /// Bytes of an answer.
 pub(super) const ANSWER_LEN: usize = 8;
 
-/// What an owner says to a caller.
+/// An answer of an owner to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The command is being done from now on.
+    /// The command was accepted and is running.
     Accepted,
-    /// It is done, with this exit status.
+    /// The command has ended with this exit status.
     Exit(u8),
     /// The owner is closing, and has not begun the command.
     Closing,
-    /// The caller is not served.
+    /// The caller may not use this owner.
     Refused,
-    /// The owner speaks this version, and not the caller's.
+    /// The owner uses this version of the protocol, not the caller's.
     Version(u32),
-    /// The request makes no sense.
+    /// The request is malformed.
     Malformed,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn encode_header(len: usize) -> [u8; HEADER_LEN] {
     header
 }
 
-/// The version and the length of the body; `None` when it is no header.
+/// The version and the length of the body; `None` when the bytes are not a request header.
 pub(super) fn decode_header(header: [u8; HEADER_LEN]) -> Option<(u32, u32)> {
     let (magic, rest) = header.split_first_chunk::<8>()?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
@@ -83,7 +83,7 @@ pub(super) fn decode_header(header: [u8; HEADER_LEN]) -> Option<(u32, u32)> {
     (magic == MAGIC).then(|| (u32::from_le_bytes(*version), u32::from_le_bytes(*len)))
 }
 
-/// The body: arguments, then names and values of variables, each list with its count in front.
+/// The body: arguments, then names and values of variables. A count precedes each list.
 ///
 /// # Errors
 /// `TooLong`.
@@ -109,11 +109,11 @@ pub(super) struct Body {
     pub(super) env: Vec<(OsString, OsString)>,
 }
 
-/// Takes a body apart; `None` when it is not exactly one.
+/// Decodes a body; `None` when it is malformed or has bytes left over.
 pub(super) fn decode_body(body: &[u8]) -> Option<Body> {
     let (counts, mut rest) = body.split_first_chunk::<8>()?;
     let (args, env) = (u32::from_le_bytes(*counts.first_chunk()?), u32::from_le_bytes(*counts.last_chunk()?));
-    // Nothing is reserved by count, so that it takes the bytes themselves to make us allocate.
+    // No memory is reserved by these counts, so a request must contain the bytes that it makes us allocate.
     let args = (0..args).map(|_| string(&mut rest)).collect::<Option<Vec<_>>>()?;
     let env = (0..env).map(|_| Some((string(&mut rest)?, string(&mut rest)?))).collect::<Option<Vec<_>>>()?;
     rest.is_empty().then_some(Body { args, env })
@@ -123,6 +123,6 @@ fn string(rest: &mut &[u8]) -> Option<OsString> {
     let (len, tail) = rest.split_first_chunk::<4>()?;
     let (bytes, tail) = tail.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     *rest = tail;
-    // What can be neither an argument nor a variable of a process.
+    // A NUL byte cannot be in an argument or a variable of a process.
     (!bytes.contains(&0)).then(|| OsString::from_vec(bytes.to_vec()))
 }

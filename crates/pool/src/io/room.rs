@@ -1,4 +1,4 @@
-//! How much room there is: for whoever writes, and to be told.
+//! Free space: for admitting writes, and for reports.
 
 use std::sync::atomic::Ordering;
 
@@ -8,17 +8,17 @@ use crate::parity::{with_parity, without_parity};
 use crate::space::{Space, low_water, slop};
 
 impl Io {
-    /// Refuses what would take the reserve.
+    /// Refuses a write that would use the reserve.
     pub(crate) fn admit(&self, needed: u64) -> Result<()> {
         self.admit_beside(needed, 0)
     }
 
-    /// Refuses to let somebody begin who would take the reserve, or what the cleaner is still to write.
+    /// Refuses new work that would use the reserve or the space reserved for the cleaner.
     pub(crate) fn admit_new(&self, needed: u64) -> Result<()> {
         self.admit_beside(needed, self.set_aside.load(Ordering::Relaxed))
     }
 
-    /// Asks the store again before it refuses.
+    /// Compares the need with the free space. Asks the store again before refusing.
     fn admit_beside(&self, needed: u64, set_aside: u64) -> Result<()> {
         let set_aside = i64::try_from(set_aside).unwrap_or(i64::MAX);
         let wanted = self.with_waste(needed.saturating_add(self.dirty_nodes.load(Ordering::Relaxed)));
@@ -35,14 +35,14 @@ impl Io {
         Err(PoolError::NoSpace { needed, room: u64::try_from(room).unwrap_or(0) })
     }
 
-    /// What `bytes` take when at the end of every segment the largest block does not fit.
+    /// The space that `bytes` take if every segment loses the length of the largest block at its end.
     fn with_waste(&self, bytes: u64) -> u64 {
         let largest = self.largest.load(Ordering::Relaxed).min(self.segment_bytes / 2);
         let segments = bytes / (self.segment_bytes - largest).max(1) + 1;
         bytes.saturating_add(segments.saturating_mul(largest))
     }
 
-    /// Asks the store how much room there is.
+    /// Updates the free space from the store.
     pub(crate) fn refresh_room(&self) -> Result<()> {
         let (total, free) = self.room_left()?;
         let size = total.unwrap_or_else(|| free.saturating_add(self.space.lock().occupied()));
@@ -56,29 +56,30 @@ impl Io {
         Ok(())
     }
 
-    /// Whether so little room is left that more should be made before it is asked for; by what is known, which may be too bad.
+    /// Whether so little space is left that segments should be cleaned in advance. Uses the last known value, which may
+    /// be too low.
     pub(crate) fn looks_low(&self) -> bool {
         self.room.load(Ordering::Relaxed) < self.low_water.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment's worth was taken or given back since [`saw_low`](Self::saw_low).
+    /// Whether the size of all segments changed by at least one segment since [`saw_low`](Self::saw_low).
     pub(crate) fn has_moved(&self) -> bool {
         let occupied = self.space.lock().occupied();
         occupied.abs_diff(self.low_since.load(Ordering::Relaxed)) >= self.segment_bytes
     }
 
-    /// What could be done about little room was done.
+    /// Notes that cleaning for low space was tried.
     pub(crate) fn saw_low(&self) {
         self.low_since.store(self.space.lock().occupied(), Ordering::Relaxed);
     }
 
-    /// Size of the store, if it has one, and what can be written now, without the reserve.
+    /// Size of the store if it is limited, and the bytes that can be written without the reserve.
     fn room_left(&self) -> Result<(Option<u64>, u64)> {
         let capacity =
             self.store.capacity().map_err(PoolError::store("asking the store for its capacity"))?;
         let table = self.space.lock();
         let occupied = table.occupied();
-        // Otherwise more could be written than is told: as much as fits into the segment that is open.
+        // In a store with slots, the open segment can take more bytes although no slot is free.
         let open = if capacity.by_slots { table.open_room(self.segment_bytes) } else { 0 };
         let free = capacity.free.saturating_add(open);
         let size = capacity.total.unwrap_or_else(|| free.saturating_add(occupied));
@@ -93,8 +94,8 @@ impl Io {
         Ok(Space { size, allocated: table.allocated(), occupied: table.occupied(), free })
     }
 
-    /// What a segment takes of a store of this size at least: on a file or device it has its slot to itself, however short
-    /// it is.
+    /// The least space that a segment takes in a store of this size. In a file or device every segment has a slot of
+    /// fixed size.
     pub(crate) fn slot(&self, size: Option<u64>) -> u64 {
         size.map_or(0, |_| self.segment_bytes)
     }

@@ -1,9 +1,9 @@
-//! What was appended to a segment and is to be covered, and the parity frames that do.
+//! Collects appended bytes that parity must cover, and makes parity frames for them.
 //!
-//! Two sorts of frames, which differ only in what they cover. At the end of a txg a *narrow* one covers what came since
-//! the last frame, so that nothing durable is without parity; small txgs have small ones, which single flips are mended
-//! by. When there are 2 MiB, or the segment is full, a *wide* one covers all of that, narrow frames included: a long run
-//! of lost bytes is mended by that one.
+//! There are two kinds of frames, which differ only in what they cover. At the end of a txg, a *narrow* frame covers
+//! the bytes since the last frame, so that nothing durable is without parity. After a small txg it has small pieces,
+//! from which single bit flips are repaired. After 2 MiB, or when the segment is full, a *wide* frame covers all these
+//! bytes, including the narrow frames. It repairs a long run of lost bytes.
 
 use bytes::Bytes;
 use snowmelt_store::SegmentId;
@@ -18,12 +18,12 @@ use crate::segment::COMMIT_ALIGN;
 /// Bytes of a segment that no wide frame covers yet.
 #[derive(Debug)]
 pub(crate) struct Cover {
-    /// Where in the segment they begin.
+    /// Offset in the segment where they begin.
     start: u64,
     bytes: Vec<u8>,
-    /// Up to where narrow frames cover them.
+    /// Offset up to which narrow frames cover them.
     covered: u64,
-    /// Parity pieces that a wide frame has at least.
+    /// Minimal number of parity pieces in a wide frame.
     run_pieces: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Target {
     pub(crate) percent: u8,
 }
 
-/// A part of what is to be covered, that has a frame to itself.
+/// A part of the bytes that gets a frame of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     start: u64,
@@ -58,15 +58,15 @@ impl Part {
     }
 }
 
-/// How many parity pieces there are.
+/// How many parity pieces a frame has.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     percent: u8,
-    /// At least so many, of wide frames; narrow ones have theirs.
+    /// Minimal number of pieces in a wide frame; `None` for narrow frames, which have another minimum.
     wide: Option<u32>,
 }
 
-/// Parts of equal length, as few as can be.
+/// Splits `len` bytes into as few parts of equal length as possible.
 fn parts(start: u64, len: u64, share: Share) -> impl Iterator<Item = Part> {
     let is_small = len <= SMALL_BYTES && share.wide.is_none();
     let piece: u32 = if is_small { SMALL_PIECE_BYTES } else { PIECE_BYTES };
@@ -84,15 +84,15 @@ fn parts(start: u64, len: u64, share: Share) -> impl Iterator<Item = Part> {
     })
 }
 
-/// What frames over `len` bytes take.
+/// Total length of the frames for `len` bytes.
 fn frames_len(len: u64, share: Share) -> u64 {
     parts(0, len, share).map(|part| part.frame_len()).sum()
 }
 
 impl Cover {
-    /// Nothing as yet, from `start` on of a segment that gets so long.
+    /// Starts empty at offset `start` of a segment with maximal length `segment_bytes`.
     pub(crate) fn new(start: u64, segment_bytes: u64) -> Self {
-        // A run may begin and end within a piece, and the parity be cut from the data in between.
+        // A run may begin and end inside a piece, and the parity may be cut off from the data between them.
         let run = u64::from(RUN_BYTES / PIECE_BYTES + 3);
         let run = run.min(segment_bytes / RUN_SHARE / u64::from(PIECE_BYTES));
         let run_pieces = u32::try_from(run).unwrap_or(0).max(SECTOR_BYTES / PIECE_BYTES + 1);
@@ -103,18 +103,18 @@ impl Cover {
         self.start + self.bytes.len() as u64
     }
 
-    /// Bytes were appended.
+    /// Adds bytes that were appended to the segment.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Zeros were appended, up to `end`.
+    /// Adds zeros that were appended, up to offset `end`.
     pub(crate) fn pad_to(&mut self, end: u64) {
         let more = usize::try_from(end.saturating_sub(self.end())).unwrap_or(0);
         self.bytes.resize(self.bytes.len() + more, 0);
     }
 
-    /// The end of a txg was padded, up to `end`: that needs no frame of its own.
+    /// Notes the padding at the end of a txg, up to offset `end`. It needs no frame of its own.
     pub(crate) fn end_txg(&mut self, end: u64) {
         if self.bytes.is_empty() {
             self.start = end;
@@ -123,23 +123,23 @@ impl Cover {
         self.covered = self.end();
     }
 
-    /// Whether anything came since the last frame.
+    /// Whether bytes were appended since the last frame.
     pub(crate) fn has_uncovered(&self) -> bool {
         self.covered < self.end()
     }
 
-    /// Whether it is time for a wide frame.
+    /// Whether there are enough bytes for a wide frame.
     pub(crate) fn is_wide(&self) -> bool {
         self.bytes.len() as u64 >= WIDE_BYTES
     }
 
-    /// Whether, at the end of a txg, a narrow frame would cost more than it is worth.
+    /// Whether, at the end of a txg, a narrow frame would cost too much compared with a wide one.
     pub(crate) fn is_nearly_wide(&self) -> bool {
         self.end() - self.covered >= WIDE_BYTES / 2
     }
 
-    /// Room that must be left in the segment behind `more` bytes yet to be appended: for a narrow frame, the end of its
-    /// txg, and then a wide frame.
+    /// The space that must stay free in the segment after `more` bytes: for a narrow frame, the padding of its txg, and
+    /// a wide frame.
     pub(crate) fn reserve(&self, more: u64, percent: u8) -> u64 {
         let narrow = Share { percent, wide: None };
         let narrow = frames_len(self.end() - self.covered + more, narrow) + COMMIT_ALIGN;
@@ -150,8 +150,8 @@ impl Cover {
         Share { percent, wide: Some(self.run_pieces) }
     }
 
-    /// Frames over what came since the last one, to be appended at the end; what they take must be within `room`, or there
-    /// are none. They are among what is still to be covered by a wide one.
+    /// Makes frames for the bytes since the last frame; they must be appended at the end. If they are longer than
+    /// `room`, there are no frames. Later wide frames also cover them.
     pub(crate) fn narrow(&mut self, target: Target, room: u64) -> Vec<Bytes> {
         let share = Share { percent: target.percent, wide: None };
         let frames = self.frames(self.covered, target, share, room);
@@ -160,13 +160,13 @@ impl Cover {
         frames
     }
 
-    /// Frames over all there is, to be appended at the end, behind which it begins anew.
+    /// Makes wide frames for all bytes; they must be appended at the end. Then starts again empty after them.
     pub(crate) fn wide(&mut self, target: Target, room: u64) -> Vec<Bytes> {
         let frames = self.frames(self.start, target, self.wide_share(target.percent), room);
         self.start = self.end() + frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.covered = self.start;
         self.bytes.clear();
-        // A large block is no reason to keep as much room for ever.
+        // The memory of a large block is not kept.
         self.bytes.shrink_to(STRIPE_BYTES_MAX as usize);
         frames
     }
@@ -182,11 +182,11 @@ impl Cover {
             at += frame.len() as u64;
             Some(frame)
         };
-        // All or none; a failure here would be of a code that cannot be.
+        // All frames or none. An error here would mean impossible parameters of the code.
         parts(from, len, share).map(frame).collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 
-    /// The frame over a part, at `at`.
+    /// The frame for one part, written at offset `at`.
     fn frame(&self, part: Part, target: Target, at: u64) -> Option<Bytes> {
         let begin = usize::try_from(part.start - self.start).ok()?;
         let bytes = self.bytes.get(begin..begin.checked_add(part.len as usize)?)?;
@@ -212,7 +212,7 @@ impl Cover {
     }
 }
 
-/// The pieces of what is covered; the last one is filled up with zeros, in `last`.
+/// The pieces of the covered bytes. The last one is padded with zeros, in `last`.
 pub(super) fn pieces_of<'a>(
     bytes: &'a [u8],
     piece: usize,
@@ -228,7 +228,7 @@ pub(super) fn pieces_of<'a>(
     pieces.chain((!last.is_empty()).then_some(&last[..]))
 }
 
-/// The parity pieces of some bytes.
+/// Computes the parity pieces of some bytes.
 pub(super) fn encode(bytes: &[u8], piece: usize, parity: u32) -> Option<Vec<Vec<u8>>> {
     let mut last = Vec::new();
     let data = bytes.len().div_ceil(piece);

@@ -1,5 +1,4 @@
-//! Looking for the parity frames of a segment: nothing says where they are, so that nothing else must be whole for them
-//! to be found.
+//! Finds the parity frames of a segment. No index of them is stored, so nothing else must be intact to find them.
 
 use snowmelt_store::{SegmentId, Store};
 
@@ -7,12 +6,12 @@ use super::PARITY_MAGIC;
 use super::head::{FIXED, Head};
 use crate::segment::{FRAME_ALIGN, FRAME_HEADER, FRAME_MAGIC, FrameHeader, frame_len};
 
-/// Bytes asked of the store at a time.
+/// Bytes that are read from the store at once.
 const CHUNK: u64 = 1 << 20;
-/// Where a read fails it is tried again in units of this.
+/// After a failed read, the range is read again in units of this size.
 const SECTOR: usize = 4096;
 
-/// Reads what can be read; zeros stand for the rest. Says whether all could.
+/// Reads the readable bytes, and fills the rest with zeros. Returns whether all bytes were readable.
 pub(super) fn read_lossy(store: &dyn Store, segment: SegmentId, at: u64, bytes: &mut [u8]) -> bool {
     if store.read(segment, at, bytes).is_ok() {
         return true;
@@ -27,7 +26,7 @@ pub(super) fn read_lossy(store: &dyn Store, segment: SegmentId, at: u64, bytes: 
     is_whole
 }
 
-/// A segment, read from its beginning on.
+/// Reads a segment from its beginning.
 struct Reader<'a> {
     store: &'a dyn Store,
     segment: SegmentId,
@@ -38,7 +37,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `len` bytes at `at`, as far as the segment has them.
+    /// Returns `len` bytes at `at`, or fewer at the end of the segment.
     fn fill(&mut self, at: u64, len: usize) -> &[u8] {
         let has = self.base + self.chunk.len() as u64;
         let end = at.saturating_add(len as u64).min(self.len);
@@ -61,9 +60,9 @@ impl Reader<'_> {
     }
 }
 
-/// The parity frames among the first `len` bytes of a segment, in order, and whether all of these bytes could be read.
+/// The parity frames in the first `len` bytes of a segment, in order, and whether all these bytes were readable.
 ///
-/// Frames of blocks are stepped over by their headers, so that what users have in their blocks is not looked at.
+/// Frames of blocks are skipped by their headers, so the users' data in blocks is not searched.
 pub(super) fn heads(store: &dyn Store, pool: u64, segment: SegmentId, len: u64) -> (Vec<Head>, bool) {
     let mut reader = Reader { store, segment, len, chunk: Vec::new(), base: 0, is_whole: true };
     let mut found: Vec<Head> = Vec::new();

@@ -1,5 +1,5 @@
-//! The head of a parity frame: what it covers, and the checksum of every piece.
-//! Bytes: `docs/format/parity.md`, "Head".
+//! The head of a parity frame: what the frame covers, and the checksum of every piece. Bytes: `docs/format/parity.md`,
+//! "Head".
 
 use snowmelt_store::SegmentId;
 
@@ -10,36 +10,36 @@ use crate::segment::FRAME_ALIGN;
 
 const RECORD: &str = "parity head";
 const VERSION: u8 = 1;
-/// Where the head's own sum is.
+/// Offset of the head's own checksum.
 const SUM_AT: usize = 40;
-/// Where the sums of the pieces begin.
+/// Offset of the pieces' checksums.
 pub(super) const FIXED: usize = 56;
 const _: () = assert!(SUM_AT + 16 == FIXED);
-/// Length of a piece's sum, bytes.
+/// Length of a piece's checksum, bytes.
 const PIECE_SUM: usize = 8;
-/// Pieces of a frame at most, of each sort: bounds what a reader takes into memory.
+/// Maximal number of data pieces and of parity pieces in a frame. It limits the memory of a reader.
 const PIECES_MAX: u32 = 4096;
-/// Lengths of a piece, as powers of two.
+/// Allowed lengths of a piece, as powers of two.
 const PIECE_SHIFTS: std::ops::RangeInclusive<u8> = 6..=16;
 
-/// What a parity frame says of itself.
+/// The fields of a parity frame's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The pool's guid.
     pub(crate) pool: u64,
-    /// The segment it is in.
+    /// The segment that contains it.
     pub(crate) segment: SegmentId,
-    /// Where the frame begins.
+    /// Offset of the frame.
     pub(crate) at: u32,
-    /// Where what it covers begins …
+    /// Offset of the covered bytes.
     pub(crate) start: u32,
-    /// … and how long that is, bytes.
+    /// Length of the covered bytes.
     pub(crate) len: u32,
-    /// Length of a piece, bytes, as a power of two. The last piece of data is filled up with zeros.
+    /// Length of a piece in bytes, as a power of two. The last data piece is padded with zeros.
     pub(crate) piece_shift: u8,
     /// Number of parity pieces.
     pub(crate) parity: u32,
-    /// Sums of all pieces, those of data first.
+    /// Checksums of all pieces, data pieces first.
     pub(crate) sums: Vec<[u8; PIECE_SUM]>,
 }
 
@@ -48,12 +48,12 @@ pub(super) fn piece_sum(piece: &[u8]) -> [u8; PIECE_SUM] {
     blake3::hash(piece).as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-/// Length of a head of so many pieces in all.
+/// Length of a head for this number of data and parity pieces together.
 fn len_of(pieces: u32) -> u32 {
     FIXED as u32 + pieces * PIECE_SUM as u32
 }
 
-/// Length of a frame with so many data and parity pieces.
+/// Length of a frame with this number of data and parity pieces.
 pub(super) fn frame_len(data: u32, parity: u32, piece: u32) -> u64 {
     2 * u64::from(len_of(data + parity)) + u64::from(parity) * u64::from(piece)
 }
@@ -74,12 +74,12 @@ impl Head {
         len_of(self.data() + self.parity)
     }
 
-    /// Where the parity pieces begin.
+    /// Offset of the parity pieces.
     pub(crate) fn parity_at(&self) -> u32 {
         self.at + self.head_len()
     }
 
-    /// Where a copy of the head is: 0 before the parity pieces, 1 behind them.
+    /// Offset of a copy of the head: copy 0 is before the parity pieces, copy 1 after them.
     pub(crate) fn copy_at(&self, copy: u8) -> u32 {
         match copy {
             0 => self.at,
@@ -87,17 +87,17 @@ impl Head {
         }
     }
 
-    /// Whether it covers anything of `len` bytes at `at`.
+    /// Whether it covers any of the `len` bytes at `at`.
     pub(crate) fn covers(&self, at: u64, len: u64) -> bool {
         u64::from(self.start) < at + len && at < u64::from(self.start) + u64::from(self.len)
     }
 
-    /// Where the frame ends.
+    /// Offset of the end of the frame.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.at) + frame_len(self.data(), self.parity, self.piece())
     }
 
-    /// The bytes of a copy.
+    /// Encodes a copy of the head.
     pub(crate) fn encode(&self, copy: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.head_len() as usize);
         out.extend_from_slice(&PARITY_MAGIC);
@@ -115,15 +115,15 @@ impl Head {
         out
     }
 
-    /// How long the head is that begins with these bytes.
+    /// Length of the head that begins with these bytes.
     ///
     /// # Errors
-    /// `PoolError::Record` when none does.
+    /// `PoolError::Record` when the bytes are not the beginning of a head.
     pub(crate) fn peek(bytes: &[u8]) -> Result<usize> {
         Self::fixed(bytes).map(|(head, _)| head.head_len() as usize)
     }
 
-    /// All but the sums, which are not verified.
+    /// Decodes everything except the checksums, and verifies nothing.
     fn fixed(bytes: &[u8]) -> Result<(Self, u8)> {
         let mut fields = Fields::new(RECORD, bytes);
         if fields.array::<4>()? != PARITY_MAGIC {
@@ -153,10 +153,10 @@ impl Head {
         Ok((head, copy))
     }
 
-    /// Decodes and verifies the copy of a head at `offset` of `segment`; what follows it is left alone.
+    /// Decodes and verifies the copy of a head at `offset` of `segment`. Bytes after it are ignored.
     ///
     /// # Errors
-    /// `PoolError::Record` when the bytes are none, or not of this place.
+    /// `PoolError::Record` when the bytes are not a head, or one of another place.
     pub(crate) fn decode(bytes: &[u8], segment: SegmentId, offset: u64) -> Result<(Self, u8)> {
         let (mut head, copy) = Self::fixed(bytes)?;
         let Some(bytes) = bytes.get(..head.head_len() as usize) else {
@@ -177,7 +177,7 @@ impl Head {
     }
 }
 
-/// First 16 bytes of BLAKE3 over a head but for its own sum.
+/// First 16 bytes of BLAKE3 over a head without its own checksum.
 fn head_sum(head: &[u8]) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(head.get(..SUM_AT).unwrap_or_default());
@@ -185,7 +185,7 @@ fn head_sum(head: &[u8]) -> [u8; 16] {
     hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-/// Puts the right sum into the bytes of a head, for fuzz targets.
+/// Puts the correct checksum into the bytes of a head, for fuzz targets.
 pub(crate) fn with_sum(data: &[u8]) -> Vec<u8> {
     let mut out = data.to_vec();
     if let Ok(len) = Head::peek(data)

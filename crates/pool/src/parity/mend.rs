@@ -1,7 +1,7 @@
-//! Mending by parity: a block that a reader or a scrub found damaged, and parity itself.
+//! Repair from parity: of a damaged block that a reader or a scrub found, and of parity frames themselves.
 //!
-//! What is mended is written over what is bad, in place, as on a mirror ([`heal`](crate::heal)): the right bytes are
-//! known beyond doubt, a piece that is good is not written to, and torn by a crash a bad piece is as bad as before.
+//! Wrong bytes are overwritten in place, as in a mirror ([`heal`](crate::heal)). The correct bytes are known for
+//! certain, and good pieces are not written. A crash during a repair leaves a bad piece as bad as before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,31 +17,31 @@ use crate::io::{Io, frame_header, verify};
 use crate::ptr::StoredPtr;
 use crate::segment::FRAME_HEADER;
 
-/// Where the parity frames are of the segment that was looked at last: damage comes in heaps.
+/// The parity frames of the last segment that was examined. Damage often comes in clusters.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache(Option<(SegmentId, u64, Arc<Vec<Head>>)>);
 
-/// Damage that a look at all parity found.
+/// Damage found while verifying all parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The segment.
     pub(crate) segment: SegmentId,
-    /// Where the parity frame begins.
+    /// Offset of the parity frame.
     pub(crate) at: u32,
-    /// What it covers that is damaged, pieces.
+    /// Number of damaged data pieces.
     pub(crate) data: usize,
-    /// What of the frame itself is: pieces, copies of the head.
+    /// Number of damaged parts of the frame itself: parity pieces and copies of the head.
     pub(crate) own: usize,
-    /// Whether there is parity enough to mend it.
+    /// Whether the parity is enough to repair it.
     pub(crate) can_mend: bool,
 }
 
 impl Io {
-    /// How far a segment's bytes are those that were last written there, for certain, and whether what is mended may be
+    /// Up to which offset a segment's bytes are certainly those last written there, and whether repaired bytes may be
     /// written to it.
     ///
-    /// What is beyond the end may be left from before a crash. While the pool is being opened the ends are not known yet:
-    /// then nothing is written, and that a block's hash holds has to do.
+    /// Bytes beyond the end may be left over from before a crash. While the pool is being opened, the ends are not
+    /// known yet. Then nothing is written, and the hash of the block decides.
     fn mendable(&self, segment: SegmentId) -> Option<(u64, bool)> {
         if self.is_loaded.load(Ordering::Acquire) {
             let len = self.space.lock().get(segment)?.len;
@@ -60,15 +60,16 @@ impl Io {
             _ => {
                 let (heads, is_whole) = find::heads(&*self.store, self.guid, segment, len);
                 let heads = Arc::new(heads);
-                // What is still in memory was not seen.
+                // If bytes are still in the writer's buffer, the search may have missed frames, so the result is not
+                // cached.
                 cache.0 = is_whole.then(|| (segment, len, heads.clone()));
                 heads
             }
         }
     }
 
-    /// Rebuilds a damaged block at its place from parity, and writes what was wrong anew. `None` when the pool has none, or
-    /// not enough; then nothing was written.
+    /// Rebuilds a damaged block in its place from parity, and writes the corrected bytes. Returns `None` if the pool
+    /// has no parity, or too little; then nothing was written.
     pub(crate) fn heal_by_parity(&self, ptr: &StoredPtr, place: (SegmentId, u32)) -> Option<Copies> {
         if !self.has_parity.load(Ordering::Acquire) {
             return None;
@@ -80,7 +81,7 @@ impl Io {
         read_lossy(&*self.store, segment, at, &mut frame);
         let heads = self.parity_heads(segment, len);
         let mut heads: Vec<&Head> = heads.iter().filter(|head| head.covers(at, end - at)).collect();
-        // Narrow ones first: they are less to read.
+        // Narrow frames first, because they need fewer reads.
         heads.sort_by_key(|head| head.len);
         let mut repairs = Vec::new();
         for head in heads {
@@ -94,7 +95,7 @@ impl Io {
         if repairs.is_empty() {
             return None;
         }
-        // Only what makes a block right that is known by its hash is believed.
+        // A repair is accepted only if the block's hash is then correct.
         let header = frame_header(&frame, ptr, place);
         verify(frame.get(FRAME_HEADER..)?, ptr).ok()?;
         let repaired = if may_write { self.write_repairs(segment, &repairs) } else { 0 };
@@ -103,7 +104,7 @@ impl Io {
         Some(Copies { header, payload: Bytes::from(frame).slice(FRAME_HEADER..), repaired })
     }
 
-    /// Mends whatever is wrong in a part of a segment. Says whether anything was.
+    /// Repairs everything that is wrong in a range of a segment. Returns whether anything was repaired.
     pub(crate) fn mend_range(&self, (segment, at): (SegmentId, u32), len: u64) -> bool {
         if !self.has_parity.load(Ordering::Acquire) {
             return false;
@@ -117,8 +118,8 @@ impl Io {
         repaired > 0
     }
 
-    /// Writes right bytes where wrong ones are, and gives how many. The next commit makes them durable. Where that fails
-    /// they stay wrong, and are found again.
+    /// Overwrites wrong bytes with correct ones, and returns how many were written. The next commit makes them durable.
+    /// Bytes whose write fails stay wrong and will be found again.
     fn write_repairs(&self, segment: SegmentId, repairs: &[Repair]) -> u64 {
         let written = |(at, right): &&Repair| self.store.rewrite(segment, *at, right).is_ok();
         let bytes = repairs.iter().filter(written).map(|(_, right)| right.len() as u64).sum();
@@ -128,8 +129,9 @@ impl Io {
         bytes
     }
 
-    /// Reads all parity and what it covers, and tells what is damaged; with `repair` that is mended where it can be.
-    /// `go_on` is told bytes read, and says whether to go on. Gives the bytes written.
+    /// Reads all parity and all covered bytes, and reports damage to `found`. With `repair`, also repairs what can be
+    /// repaired. `go_on` gets the number of bytes read, and returns whether to continue. Returns the number of bytes
+    /// written.
     pub(crate) fn verify_parity(
         &self,
         repair: bool,
@@ -144,7 +146,7 @@ impl Io {
         for segment in segments {
             let Some((len, may_write)) = self.mendable(segment) else { continue };
             let (heads, _) = find::heads(&*self.store, self.guid, segment, len);
-            // Wide frames come behind the narrow ones that they cover, which then need no mending of their own.
+            // Wide frames come after the narrow ones that they cover. A repair by the wide frame also repairs those.
             for head in heads.iter().rev() {
                 let mut stripe = Stripe::read(&*self.store, head);
                 if !stripe.is_sound() && self.space.lock().get(segment).is_some() {
@@ -171,7 +173,7 @@ impl Io {
     }
 }
 
-/// Puts right bytes into a part of a segment that begins at `base`.
+/// Copies the repaired bytes into a buffer that holds the segment from offset `base`.
 fn patch(bytes: &mut [u8], base: u64, (at, right): &Repair) {
     let end = base + bytes.len() as u64;
     let (from, to) = (base.max(*at), end.min(at + right.len() as u64));

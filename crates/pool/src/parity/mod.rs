@@ -1,10 +1,11 @@
-//! Parity: what lets a pool on one store mend bytes that have gone bad.
+//! Parity: lets a pool on one store repair bytes that have gone bad.
 //!
-//! Behind what it covers, in the same segment, lies a parity frame: checksums of pieces of these bytes, and Reed-Solomon
-//! pieces from which as many of them can be had again. Bytes, invariants and crash argument: `docs/format/parity.md`.
+//! A parity frame follows the bytes that it covers, in the same segment. It contains checksums of pieces of these
+//! bytes, and Reed-Solomon pieces. As many bad pieces can be restored as there are Reed-Solomon pieces. Bytes,
+//! invariants and crash argument: `docs/format/parity.md`.
 //!
-//! [`cover`] makes such frames as blocks are appended; [`find`] looks for them in a segment, when something is damaged;
-//! [`stripe`] has the bytes of one at hand, and mends them; [`mend`] is that for a pool.
+//! [`cover`] makes these frames while blocks are appended. [`find`] finds them in a segment when something is damaged.
+//! [`stripe`] repairs the bytes of one frame. [`mend`] repairs the blocks of a pool.
 
 mod cover;
 mod find;
@@ -20,26 +21,27 @@ pub(crate) use cover::{Cover, Target};
 pub(crate) use head::{Head, with_sum};
 pub(crate) use mend::{Finding, HeadCache};
 
-/// The most parity a pool can have, in hundredths of the data.
+/// Maximal parity of a pool, in percent of the data.
 pub const PARITY_MAX_PERCENT: u8 = 50;
 
-/// First bytes of a parity frame's head.
+/// The first bytes of a parity frame's head.
 pub(crate) const PARITY_MAGIC: [u8; 4] = *b"SMpa";
 
-/// Bytes that are covered together once there are so many.
+/// A wide frame is written after this many bytes.
 const WIDE_BYTES: u64 = 2 << 20;
-/// The most that one parity frame covers, bytes.
+/// Maximal number of bytes that one parity frame covers.
 const STRIPE_BYTES_MAX: u64 = 4 << 20;
-/// Length of a piece, bytes, where much is covered; …
+/// Length of a piece when many bytes are covered.
 const PIECE_BYTES: u32 = 4096;
-/// … and up to so many bytes the length of the other, so that there are pieces enough.
+/// Narrow frames that cover at most this many bytes have pieces of [`SMALL_PIECE_BYTES`], so that there are enough
+/// pieces.
 const SMALL_BYTES: u64 = 128 << 10;
 const SMALL_PIECE_BYTES: u32 = 512;
-/// So much parity there is at least that a lost sector of this many bytes can be mended, wherever it begins; …
+/// Every frame has enough parity to repair a lost sector of this many bytes, at any offset.
 const SECTOR_BYTES: u32 = 4096;
-/// … and where much is covered, a run of sectors of this many bytes, …
+/// A wide frame has enough parity to repair a lost run of sectors of this many bytes.
 const RUN_BYTES: u32 = 64 << 10;
-/// … if that is not more than one part in so many of a segment.
+/// The parity for a run is limited to 1/`RUN_SHARE` of a segment.
 const RUN_SHARE: u64 = 16;
 
 /// Decodes the pool's property.
@@ -50,8 +52,8 @@ pub(crate) fn decode(value: &[u8]) -> Result<u8> {
     }
 }
 
-/// Bytes that a pool with so much parity takes for `bytes` of data, about: heads cost one hundredth at the most, and runs want 4 at
-/// the least.
+/// About how many bytes a pool with this parity needs for `bytes` of data: heads cost at most one percent, and parity
+/// for runs at least four.
 pub(crate) fn with_parity(bytes: u64, percent: u8) -> u64 {
     match percent {
         0 => bytes,
@@ -59,7 +61,7 @@ pub(crate) fn with_parity(bytes: u64, percent: u8) -> u64 {
     }
 }
 
-/// Bytes of data that go into `bytes` with so much parity, about.
+/// About how many bytes of data fit into `bytes` with this parity.
 pub(crate) fn without_parity(bytes: u64, percent: u8) -> u64 {
     match percent {
         0 => bytes,

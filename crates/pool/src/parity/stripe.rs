@@ -1,4 +1,4 @@
-//! A parity frame and what it covers, read and judged piece by piece, and made whole again.
+//! A stripe: a parity frame and the bytes that it covers. Verifies and repairs them piece by piece.
 
 use snowmelt_store::Store;
 
@@ -6,19 +6,19 @@ use super::cover::{encode, pieces_of};
 use super::find::read_lossy;
 use super::head::{Head, piece_sum};
 
-/// Right bytes, and where in the segment they belong.
+/// Correct bytes, and their offset in the segment.
 pub(super) type Repair = (u64, Vec<u8>);
 
-/// What a parity frame covers, its parity pieces, and which of them are as they were written.
+/// The covered bytes of a parity frame, its parity pieces, and which of them are bad.
 pub(super) struct Stripe<'a> {
     head: &'a Head,
-    /// Data, then parity, as they are.
+    /// The data pieces as read; `parity` the parity pieces as read.
     data: Vec<u8>,
     parity: Vec<u8>,
-    /// Numbers of bad pieces, of data and of parity.
+    /// Numbers of the bad data pieces; `bad_parity` those of the bad parity pieces.
     pub(super) bad_data: Vec<u32>,
     pub(super) bad_parity: Vec<u32>,
-    /// Copies of the head that are not as they must be.
+    /// Copies of the head that are wrong.
     pub(super) bad_heads: Vec<u8>,
 }
 
@@ -47,13 +47,13 @@ impl<'a> Stripe<'a> {
         self.bad_data.is_empty() && self.bad_parity.is_empty() && self.bad_heads.is_empty()
     }
 
-    /// Whether there is parity enough.
+    /// Whether the parity is enough for a repair.
     pub(super) fn can_mend(&self) -> bool {
         self.bad_data.len() + self.bad_parity.len() <= self.head.parity as usize
     }
 
-    /// The right bytes of what is bad. `None` when that is more than there is parity for, or does not come to what the sums
-    /// are of.
+    /// The correct bytes of all bad parts. `None` when there is too little parity, or the result does not match the
+    /// checksums.
     pub(super) fn mend(&mut self) -> Option<Vec<Repair>> {
         if !self.can_mend() {
             return None;
@@ -101,7 +101,7 @@ fn has(bad: &[u32], number: usize) -> bool {
     u32::try_from(number).is_ok_and(|number| bad.binary_search(&number).is_ok())
 }
 
-/// Numbers of the pieces that do not match their sums.
+/// Numbers of the pieces that do not match their checksums.
 fn bad<'a>(pieces: impl Iterator<Item = &'a [u8]>, sums: &[[u8; 8]]) -> Vec<u32> {
     let pieces = (0u32..).zip(pieces).zip(sums);
     pieces.filter(|((_, piece), sum)| piece_sum(piece) != **sum).map(|((number, _), _)| number).collect()

@@ -1,4 +1,4 @@
-//! Heads, frames and stripes by themselves. What a pool does with them: `tests/parity.rs`.
+//! Tests of heads, frames and stripes. `tests/parity.rs` tests parity in a pool.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn bytes_of(store: &MemoryStore, len: usize) -> Vec<u8> {
     out
 }
 
-/// A frame as version 1 has it: another is another version.
+/// A frame as version 1 writes it. Another form needs a new version.
 #[test]
 fn golden_frame() {
     let mut cover = Cover::new(8, 64 << 20);
@@ -66,7 +66,7 @@ fn golden_frame() {
          0300000000000000"
     );
     assert_eq!(frame.len(), 2 * (56 + 12 * 8) + 9 * 512);
-    // Sums, parity and all.
+    // This includes checksums and parity.
     assert_eq!(blake3::hash(frame).to_hex()[..16], *GOLDEN);
     let (head, copy) = Head::decode(frame, SegmentId(3), 1040).unwrap();
     assert_eq!((copy, head.data(), head.parity, head.end()), (0, 3, 9, 1040 + frame.len() as u64));
@@ -92,7 +92,7 @@ fn every_byte_and_the_place_of_a_head_count() {
     }
 }
 
-/// Heads that ask for much memory, or lead elsewhere, are refused before anything is taken.
+/// Heads that demand much memory or lead elsewhere are refused before memory is allocated.
 #[test]
 fn unbounded_heads_are_refused() {
     let head = Head {
@@ -146,7 +146,7 @@ fn a_long_run_is_mended_wherever_it_is_and_however_little_is_covered() {
     }
 }
 
-/// However little a txg wrote: also where the frame itself begins and ends.
+/// However little a txg wrote, and also if the sector contains the beginning or end of the frame.
 #[test]
 fn a_lost_sector_is_mended_in_the_smallest_frame() {
     for data in [8, 4096, 8192, 100_000] {
@@ -173,7 +173,7 @@ fn what_is_too_much_is_left_as_it_is() {
 
 #[test]
 fn what_looks_like_a_head_in_a_block_is_none() {
-    // The same bytes at the same place: only that a block's frame is around them is different.
+    // The same bytes at the same place. The only difference is the block's frame around them.
     let (_, bytes) = segment(96, 5, false);
     let payload = bytes[96..].to_vec();
     let header = crate::segment::FrameHeader {
@@ -198,8 +198,8 @@ fn what_looks_like_a_head_in_a_block_is_none() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// What was appended in whatever steps, with narrow and wide frames between, is covered without a gap; and as many
-    /// pieces as there is parity for are mended, whichever they are.
+    /// Bytes that were appended in any steps, with narrow and wide frames between them, are covered without a gap. Any
+    /// pieces can be repaired, up to the number of parity pieces.
     #[test]
     fn any_pieces_are_mended(
         steps in prop::collection::vec((1..60_000usize, 0..4u8), 1..8),
@@ -232,7 +232,7 @@ proptest! {
         let heads = found(&store, len);
         prop_assert!((0..len).step_by(8).all(|at| covered(at, &heads)));
         let is_in = |head: &Head, copy, at: u64| (head.copy_at(copy).into()..u64::from(head.copy_at(copy) + head.head_len())).contains(&at);
-        // With both copies of its head a frame is lost, and what it covers is well.
+        // If both copies of its head are wrong, a frame is lost, but the bytes that it covers are intact.
         prop_assume!(!heads.iter().any(|head| {
             (0..2).all(|copy| flips.iter().any(|flip| is_in(head, copy, flip.index(len) as u64)))
         }));

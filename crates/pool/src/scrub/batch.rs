@@ -1,4 +1,4 @@
-//! A batch: blocks found, then read in the order of their places.
+//! A batch of a scrub: gathers blocks, then reads them in the order of their places.
 
 use std::sync::atomic::Ordering;
 
@@ -16,16 +16,16 @@ use crate::segment::{FRAME_HEADER, FrameHeader, Kind};
 use crate::tree::TreeId;
 use crate::txg::Hold;
 
-/// Blocks gathered at most; each takes some 200 bytes of memory.
+/// Maximal number of gathered blocks. Each takes about 200 bytes of memory.
 const BLOCKS_MAX: usize = 64 << 10;
-/// Damaged blocks that end a batch, so that they are written down in bounded pieces.
+/// A batch ends after this many damaged blocks, so that one commit does not log too many.
 const FINDS_MAX: usize = 1000;
-/// Neighbours are read together, up to this many bytes, …
+/// Neighbouring blocks are read together, up to this many bytes.
 const RUN_BYTES: u64 = 1 << 20;
-/// … and over so many bytes that are not wanted.
+/// Blocks are neighbours if at most this many bytes lie between them.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// A block, and what it belongs to.
+/// A gathered block and its owner.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) ptr: StoredPtr,
@@ -35,18 +35,18 @@ pub(super) struct Found {
     pub(super) owner: DamageOwner,
 }
 
-/// What one commit's worth of a scrub looks at.
+/// The blocks of a scrub between two commits.
 pub(super) struct Batch {
     blocks: Vec<((SegmentId, u32), Found)>,
     bytes: u64,
     bytes_max: u64,
     /// Bytes of nodes read while gathering.
     pub(super) read: u64,
-    /// Bytes of bad copies that were written over.
+    /// Bytes of bad copies that were overwritten.
     pub(super) healed: u64,
-    /// What is damaged, and whether the store could not read it.
+    /// Damaged blocks, and for each whether the store failed to read it.
     pub(super) damaged: Vec<(Damage, bool)>,
-    /// What is well but for the header of its frame.
+    /// Blocks of which only the frame's header is damaged.
     torn: Vec<Found>,
     time: u64,
 }
@@ -94,8 +94,8 @@ impl Batch {
         self.damaged.push((damage, matches!(error, PoolError::Store { .. })));
     }
 
-    /// Reads and verifies what was gathered. `pause` is called after every read with its length, and says whether to go
-    /// on. `false` when it did not.
+    /// Reads and verifies the gathered blocks. `pause` is called after every read with its length, and returns whether
+    /// to continue. Returns `false` if it did not continue.
     pub(super) fn verify(
         &mut self,
         pool: &Pool,
@@ -124,7 +124,7 @@ impl Batch {
                 run.push(next);
             }
             bytes.resize(usize::try_from(end - start).unwrap_or(0), 0);
-            // Of a mirror, every copy.
+            // In a mirror, every copy is read.
             let mirror = pool.store().mirror();
             let copies: Vec<Option<usize>> = match mirror {
                 Some(mirror) => mirror.copies(segment, start).into_iter().map(Some).collect(),
@@ -155,8 +155,8 @@ impl Batch {
         Ok(true)
     }
 
-    /// What is not as it must be is read once more by itself: it may have been moved since, a device may have a better
-    /// moment, and another copy may be good.
+    /// Reads a block that failed verification again by itself: it may have been moved since, the error may have been
+    /// temporary, or another copy may be good.
     fn judge(&mut self, pool: &Pool, found: Found) -> Result<()> {
         match pool.io().fetch_copies(&found.ptr, false) {
             Ok(copies) => {
@@ -171,7 +171,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Writes blocks anew of which only the headers were damaged, unless they were freed meanwhile. Gives their bytes.
+    /// Writes blocks again of which only the headers were damaged, unless they were freed meanwhile. Returns their
+    /// bytes.
     pub(super) fn mend(&mut self, pool: &Pool, hold: &Hold<'_>, freed: &Freed) -> Result<u64> {
         let mut mended = 0;
         let mut nodes_of_meta = Vec::new();
@@ -221,7 +222,7 @@ impl Batch {
     }
 }
 
-/// Whether a block's frame is in `bytes`, which begin at `start`, as it must be.
+/// Whether `bytes`, which begin at offset `start`, hold a block's valid frame.
 fn is_frame_in(bytes: &[u8], start: u64, place: (SegmentId, u32), found: &Found) -> bool {
     let at = usize::try_from(u64::from(place.1).saturating_sub(start)).unwrap_or(usize::MAX);
     let end = at.checked_add(FRAME_HEADER + found.ptr.psize as usize);

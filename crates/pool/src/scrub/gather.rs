@@ -1,4 +1,4 @@
-//! Finding the next blocks to read: the roots in their order, from where the last batch ended.
+//! Gathers the blocks of the next batch: walks the roots in order, from where the last batch ended.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::ptr::{BlockPtr, Txg};
 use crate::segment::Kind;
 use crate::tree::{Bounds, Entry, Key, Node, TreeId, TreeRecord};
 
-/// The root that is being gone through.
+/// The root that is being walked.
 #[derive(Clone, Copy)]
 enum Root {
     Meta,
-    /// A tree of which only the nodes matter.
+    /// A tree of which only the nodes are read.
     Nodes(TreeId),
     Frozen {
         owner: u64,
@@ -33,7 +33,7 @@ enum Root {
 }
 
 impl Root {
-    /// The tree that a block written anew is said to be of.
+    /// The tree that is named in the header of a block that is written again.
     fn tree(self) -> TreeId {
         match self {
             Root::Meta => TreeId::META,
@@ -58,13 +58,13 @@ pub(super) struct Gather<'a> {
     pub(super) roots: &'a dyn ScrubRoots,
     pub(super) meta: MetaScan<'a>,
     pub(super) plan: ScrubPlan,
-    /// Blocks born later are left out.
+    /// Blocks born later are skipped.
     pub(super) max_txg: Txg,
     pub(super) stop: &'a dyn Fn() -> bool,
 }
 
 impl Gather<'_> {
-    /// Goes on from the record's position until the batch is full, and moves the position there.
+    /// Continues from the record's position until the batch is full, and updates the position.
     pub(super) fn fill(&mut self, record: &mut ScrubRecord, batch: &mut Batch, txg: Txg) -> Result<()> {
         self.plan.frozen.sort_by_key(|root| (root.txg, root.guid));
         loop {
@@ -95,7 +95,7 @@ impl Gather<'_> {
         }
     }
 
-    /// Frozen roots of txgs after `after`. `false` when the batch is full before the end.
+    /// Walks the roots frozen after `after`. Returns `false` when the batch is full before the end.
     fn frozen(&self, after: Txg, position: &mut Position, batch: &mut Batch) -> Result<bool> {
         let from = position.root;
         let left = self.plan.frozen.iter().filter(|root| root.txg > after && (root.txg, root.guid) >= from);
@@ -121,7 +121,7 @@ impl Gather<'_> {
         let from = TreeRecord::key(TreeId(position.root.0));
         self.meta.range(&from, &[prefix::TREE + 1], &mut |key, entry| {
             let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
-            // What does not decode has been written so; `check` names it.
+            // A record that does not decode was written like that; `check` reports it.
             if let (Some(id), Ok(record)) = (id, TreeRecord::decode(&entry.value)) {
                 trees.push((TreeId(id), record.root));
             }
@@ -148,7 +148,7 @@ impl Gather<'_> {
         batch.is_full() || (self.stop)()
     }
 
-    /// `false` when the batch is full before the end; the position then tells where to go on.
+    /// Returns `false` when the batch is full before the end; the position then says where to continue.
     fn walk(&self, mut walk: Walk, root: Root, position: &mut Position, batch: &mut Batch) -> Result<bool> {
         let since = walk.since();
         let mut finder = Finder { gather: self, io: self.pool.io(), root, since, batch };
@@ -164,7 +164,7 @@ impl Gather<'_> {
     }
 }
 
-/// The next root; if it is not the one that the position is in, from its beginning.
+/// Moves the position to the beginning of `root`, unless it is already inside that root.
 fn enter(position: &mut Position, root: (u64, u64)) {
     if position.root != root {
         position.root = root;
@@ -172,7 +172,7 @@ fn enter(position: &mut Position, root: (u64, u64)) {
     }
 }
 
-/// Puts what it meets into the batch.
+/// Adds the blocks that a walk finds to the batch.
 struct Finder<'f, 'a> {
     gather: &'f Gather<'a>,
     io: &'f Arc<Io>,
@@ -188,7 +188,7 @@ impl Finder<'_, '_> {
 }
 
 impl Visitor for Finder<'_, '_> {
-    /// Nodes are read here, past the cache, for the walk needs them.
+    /// Nodes are read here without the cache, because the walk needs them.
     fn node(&mut self, step: &Step, fresh: bool) -> Result<Option<Arc<Node>>> {
         let is_meta = matches!(self.root, Root::Meta);
         let counts = fresh && self.is_old_enough(step.ptr.birth);
@@ -245,7 +245,7 @@ impl Visitor for Finder<'_, '_> {
         };
         let tree = (!is_frozen).then_some(tree);
         match roots.pointers(tree, key.as_slice(), &entry.value, &mut found) {
-            // The hash of the node holds, so it was written so; `check` names it.
+            // The node's hash is correct, so the value was written like that; `check` reports it.
             Err(PoolError::Record { .. }) => Ok(()),
             other => other,
         }

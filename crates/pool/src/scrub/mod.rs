@@ -1,17 +1,17 @@
-//! Scrub: reads everything that is alive once, and verifies it.
+//! Scrub: reads all live blocks once and verifies them.
 //!
-//! What is alive is found as ZFS does (dsl_scan.c): frozen roots in the order they were frozen, and in each only what was
-//! born since the one before it, so every block comes up once, however many roots have it, and nothing need be
-//! remembered but a place: a root, and a key in it. Blocks are gathered for a while and then read in the order of their
-//! places. After each such batch the place, the figures and what was found are committed together, so a scrub that
-//! dies goes on where its last batch ended.
+//! Live blocks are found as ZFS does it (dsl_scan.c). Frozen roots are walked in the order in which they were frozen.
+//! In each root only the blocks are read that were born since the previous one. Thus every block is read once, even if
+//! several roots share it, and the only state to remember is a position: a root and a key in it. Blocks are gathered
+//! for a while and then read in the order of their places. After each such batch, the position, the counters and the
+//! damaged blocks are committed together. A scrub that is interrupted continues where its last batch ended.
 //!
-//! Nothing waits for a scrub. A batch reads what one commit left, and pins it. What roots hold moves on only to roots
-//! frozen later, or to live trees, so going through them in that order misses nothing that stays; blocks born after the
-//! scrub began are left out. What live trees let go of to roots frozen while they were gone through is looked for in
-//! those at the end.
+//! Nothing waits for a scrub. A batch reads the state of one commit, and pins it. A block that a root releases can be
+//! in use later only in roots that are frozen later, or in live trees. So walking them in that order misses no block
+//! that stays. Blocks born after the scrub began are skipped. Live trees may pass blocks to roots that are frozen while
+//! the live trees are walked. These roots are walked at the end.
 //!
-//! Where only a frame's header is damaged, the block is written anew, and a relocation leads to it.
+//! If only a frame's header is damaged, the block is written again, and a relocation leads to it.
 
 mod batch;
 mod gather;
@@ -34,68 +34,68 @@ pub use record::ScrubState;
 pub(crate) use record::{Position, Stage};
 pub use walk::MetaScan;
 
-/// A frozen root, to be gone through.
+/// A frozen root that a scrub walks.
 #[derive(Clone, Debug)]
 pub struct FrozenRoot {
-    /// What the layer above calls its owner, for the damage log.
+    /// The number that the layer above uses for its owner, for the damage log.
     pub owner: u64,
-    /// A live tree of the same owner, for headers of blocks that are written anew.
+    /// A live tree of the same owner, for the headers of blocks that are written again.
     pub tree: TreeId,
     /// The txg it was frozen in.
     pub txg: Txg,
-    /// Tells it from others of the same txg, and stays the same for as long as it is there.
+    /// Distinguishes it from other roots of the same txg. Never changes.
     pub guid: u64,
-    /// What was born up to this txg, the root frozen before it has too.
+    /// Blocks born up to this txg are also in the previous frozen root.
     pub since: Txg,
     /// The root; `None` when it is empty.
     pub root: Option<StoredPtr>,
 }
 
-/// A live tree with data, to be gone through.
+/// A live tree with data that a scrub walks.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveRoot {
-    /// What the layer above calls its owner, for the damage log.
+    /// The number that the layer above uses for its owner, for the damage log.
     pub owner: u64,
-    /// What was born up to this txg, a frozen root has too.
+    /// Blocks born up to this txg are also in a frozen root.
     pub since: Txg,
 }
 
-/// What there is to be gone through.
+/// All roots that a scrub walks.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubPlan {
     /// All frozen roots, in any order.
     pub frozen: Vec<FrozenRoot>,
-    /// Live trees with data. Of those that are not here only the nodes are looked at.
+    /// Live trees with data. Of other live trees only the nodes are read.
     pub live: BTreeMap<TreeId, LiveRoot>,
 }
 
-/// What the layer above knows of the trees, for a scrub.
+/// What the layer above knows about the trees, for a scrub.
 pub trait ScrubRoots: Roots {
-    /// What there is, by what of the meta tree can be read. The `since` of live trees is the newest of their frozen
-    /// roots that is not of a txg after `frozen_until`.
+    /// The roots that can be found in the readable parts of the meta tree. For a live tree, `since` is the newest of
+    /// its frozen roots that was frozen up to `frozen_until`.
     ///
     /// # Errors
     /// When the store fails.
     fn plan(&self, meta: &MetaScan<'_>, frozen_until: Txg) -> Result<ScrubPlan>;
 
-    /// What a frame's header says of the block of an entry.
+    /// The object and block number for the frame's header of an entry's block.
     fn block_id(&self, key: &[u8]) -> BlockId;
 }
 
 /// How to scrub.
 pub struct ScrubOptions<'a> {
-    /// Bytes to read in a second, at most.
+    /// Maximal bytes to read per second.
     pub rate: Option<u64>,
-    /// Bytes between two commits of the scrub's place, at most: so much is read twice after a crash.
+    /// Maximal bytes between two commits of the position. After a crash at most this many bytes are read again.
     pub batch_bytes: u64,
-    /// Asked often: whether to leave off. The scrub stays under way.
+    /// Called often: whether to stop reading. The scrub stays under way.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Told how far it is, some times a second at most.
+    /// Called with the current status, at most a few times per second.
     pub progress: &'a dyn Fn(&ScrubStatus),
 }
 
 impl ScrubOptions<'_> {
-    /// What is sensible for [`batch_bytes`](Self::batch_bytes).
+    /// A sensible value for [`batch_bytes`](Self::batch_bytes).
     pub const BATCH_BYTES: u64 = 256 << 20;
 }
 
@@ -105,53 +105,53 @@ impl std::fmt::Debug for ScrubOptions<'_> {
     }
 }
 
-/// The last scrub, as far as it is.
+/// The status of the last scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// How it stands.
+    /// Its state.
     pub state: ScrubState,
-    /// Whether this process is at it.
+    /// Whether it is running in this process.
     pub is_running: bool,
     /// When it began: seconds since 1970.
     pub started: u64,
     /// When it ended, or was paused: seconds since 1970; 0 while it is under way.
     pub ended: u64,
-    /// Seconds of work, those between not counted.
+    /// Seconds of work, without pauses.
     pub worked: u64,
-    /// Bytes that were alive when it began.
+    /// Live bytes when it began.
     pub total: u64,
     /// Bytes of blocks found.
     pub scanned: u64,
     /// Of these, bytes read and verified.
     pub issued: u64,
-    /// Bytes written anew.
+    /// Bytes that were written again.
     pub repaired: u64,
-    /// Blocks that are damaged for good.
+    /// Damaged blocks that could not be repaired.
     pub errors: u64,
 }
 
-/// Why a scrub was not begun, paused or stopped.
+/// Why a request about a scrub was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScrubRefused {
-    /// One is under way, in this process.
+    /// A scrub is running in this process.
     #[error("a scrub is under way")]
     Running,
-    /// None is under way.
+    /// No scrub is under way.
     #[error("there is no active scrub")]
     NotRunning,
-    /// It is paused already.
+    /// The scrub is already paused.
     #[error("the scrub is paused already")]
     Paused,
 }
 
-/// What of a scrub is in memory only.
+/// The part of a scrub's state that is only in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubbing {
     is_running: AtomicBool,
-    /// The runner is to look at the record: somebody changed it.
+    /// The record was changed, so the running scrub must read it.
     interrupt: AtomicBool,
-    /// Bytes of the batch at hand: found, and read.
+    /// Bytes of the current batch that were found.
     scanned: AtomicU64,
     issued: AtomicU64,
     /// Seconds of work since the last batch ended.

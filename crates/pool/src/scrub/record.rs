@@ -1,4 +1,4 @@
-//! What the pool remembers of its last scrub. Bytes: `docs/format/pool.md`, "Scrub record".
+//! The record of the last scrub. Bytes: `docs/format/pool.md`, "Scrub record".
 
 use crate::bytes_io::Fields;
 use crate::error::Result;
@@ -12,16 +12,16 @@ const RECORD: &str = "scrub record";
 /// Key of the record in the meta tree.
 pub(crate) const KEY: [u8; 2] = [prefix::SCRUB, 0];
 
-/// How a scrub stands.
+/// The state of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScrubState {
-    /// Under way; if nobody does it, it waits to be gone on with.
+    /// Under way. If it is not running, it can be continued.
     Scanning,
     /// Paused by request.
     Paused,
-    /// All that was there when it began has been read.
+    /// Everything that was live when it began has been read.
     Finished,
-    /// Given up by request.
+    /// Stopped by request.
     Canceled,
 }
 
@@ -41,22 +41,23 @@ impl ScrubState {
             .find(|state| state.id() == id)
     }
 
-    /// Whether it can go on.
+    /// Whether the scrub can be continued.
     pub fn is_under_way(self) -> bool {
         matches!(self, ScrubState::Scanning | ScrubState::Paused)
     }
 }
 
-/// What is gone through, in this order.
+/// The stages of a scrub, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// The meta tree.
     Meta,
     /// Frozen roots, oldest first.
     Frozen,
-    /// Trees that are no frozen roots.
+    /// Live trees.
     Live,
-    /// Roots that were frozen while the live trees were gone through: they may hold what those let go of meanwhile.
+    /// Roots that were frozen while the live trees were walked. They may hold blocks that the live trees released
+    /// meanwhile.
     Late,
     /// Nothing is left.
     Done,
@@ -70,13 +71,13 @@ impl Stage {
     }
 }
 
-/// Where a scrub goes on.
+/// Where a scrub continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) stage: Stage,
-    /// Of the root that comes next: frozen, its txg and guid; live, the tree and 0.
+    /// The next root: txg and guid of a frozen root; tree id and 0 of a live tree.
     pub(crate) root: (u64, u64),
-    /// The first key of it that is still to be looked at.
+    /// The first key in it that was not walked yet.
     pub(crate) key: Key,
 }
 
@@ -94,19 +95,19 @@ pub(crate) struct ScrubRecord {
     pub(crate) started: u64,
     /// When it ended, or was paused; seconds since 1970.
     pub(crate) ended: u64,
-    /// Seconds of work, without those between.
+    /// Seconds of work, without pauses.
     pub(crate) worked: u64,
-    /// Blocks born later are not looked at.
+    /// Blocks born later are skipped.
     pub(crate) max_txg: Txg,
-    /// Roots frozen up to this txg were gone through before the live trees; 0 before that.
+    /// Roots frozen up to this txg were walked before the live trees; 0 until the live trees begin.
     pub(crate) frozen_until: Txg,
-    /// Bytes that were alive when it began.
+    /// Live bytes when it began.
     pub(crate) total: u64,
     /// Bytes that were read.
     pub(crate) issued: u64,
-    /// Bytes that were written anew.
+    /// Bytes that were written again.
     pub(crate) repaired: u64,
-    /// Blocks that are damaged for good.
+    /// Damaged blocks that could not be repaired.
     pub(crate) errors: u64,
     pub(crate) position: Position,
 }

@@ -1,4 +1,4 @@
-//! Beginning, doing, pausing and giving up a scrub.
+//! Starts, runs, pauses and stops a scrub.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use crate::error::{PoolError, Result};
 use crate::pool::Pool;
 use crate::txg::Hold;
 
-/// With a limited rate, seconds that a batch should take.
+/// Duration of a batch in seconds when the rate is limited.
 const BATCH_SECONDS: u64 = 4;
-/// With a limited rate, a batch is no smaller than this, unless it was asked for.
+/// Minimal size of a batch when the rate is limited, unless the caller asked for smaller batches.
 const BATCH_BYTES_MIN: u64 = 1 << 20;
-/// How soon a scrub that waits for its rate notices that it is to leave off.
+/// How often a scrub that waits because of its rate checks whether to stop.
 const NAP: Duration = Duration::from_millis(50);
-/// How often progress is told.
+/// How often progress is reported.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Pool {
-    /// Does a scrub: the one that is under way, from where it is, or a new one. Returns when all is read, or when
-    /// [paused](Self::pause_scrub), [given up](Self::stop_scrub) or cancelled, with how it stands then. `begun` is called
-    /// once it is known that the scrub is this call's. Not to be called with a hold.
+    /// Continues the scrub that is under way, or runs a new one. Returns the status when everything is read, or when
+    /// the scrub is [paused](Self::pause_scrub), [stopped](Self::stop_scrub) or cancelled. `begun` is called once this
+    /// call runs the scrub. Must not be called with a hold.
     ///
     /// # Errors
-    /// [`ScrubRefused::Running`] when another thread is at it; when the pool cannot be read or written. What was done by
-    /// then stays done.
+    /// [`ScrubRefused::Running`] when another thread runs a scrub; when the pool cannot be read or written. Finished
+    /// batches stay committed.
     pub fn scrub(
         &self,
         roots: &dyn ScrubRoots,
@@ -39,7 +39,7 @@ impl Pool {
             if let Some(alone) = self.scrubber.try_lock_for(NAP) {
                 break alone;
             }
-            // One that was paused or given up is about to leave off.
+            // A scrub that was paused or stopped will end soon.
             if self.scrub_record()?.is_none_or(|record| record.state == ScrubState::Scanning) {
                 return Err(ScrubRefused::Running.into());
             }
@@ -58,7 +58,7 @@ impl Pool {
         self.scrub_status()?.ok_or(PoolError::Misuse("a scrub left no record"))
     }
 
-    /// The last scrub; `None` if there was none. While it runs in this process, it is as of this moment.
+    /// The last scrub; `None` if there was none. The status of a running scrub is current.
     ///
     /// # Errors
     /// When the meta tree cannot be read.
@@ -80,7 +80,7 @@ impl Pool {
         }))
     }
 
-    /// Pauses the scrub that is under way; it keeps its place.
+    /// Pauses the scrub that is under way. It keeps its position.
     ///
     /// # Errors
     /// `ScrubRefused`; as [`commit`](Self::commit).
@@ -96,7 +96,7 @@ impl Pool {
         })
     }
 
-    /// Gives up the scrub that is under way or paused.
+    /// Stops the scrub that is under way or paused.
     ///
     /// # Errors
     /// `ScrubRefused`; as [`commit`](Self::commit).
@@ -174,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Reads a batch and commits what came of it.
+    /// Reads a batch and commits the results.
     fn scrub_batch(
         &self,
         roots: &dyn ScrubRoots,
@@ -235,7 +235,7 @@ impl Pool {
         }
     }
 
-    /// In one txg: what was mended, what was found, and where to go on.
+    /// Records in one txg: repaired blocks, damaged blocks, and the position.
     fn end_batch(
         &self,
         hold: &Hold<'_>,
@@ -250,7 +250,7 @@ impl Pool {
         (record.state, record.ended) = (now.state, now.ended);
         let repaired = batch.healed.saturating_add(batch.mend(self, hold, freed)?);
         record.repaired = record.repaired.saturating_add(repaired);
-        // What was freed while it was being read is of no concern to anybody.
+        // Blocks that were freed while they were read do not count.
         batch.damaged.retain(|(damage, _)| !freed.has((damage.segment, damage.offset)));
         record.errors = record.errors.saturating_add(batch.damaged.len() as u64);
         self.log_damage(hold, Log::Scrub, &batch.damaged)?;
@@ -263,13 +263,13 @@ impl Pool {
     }
 }
 
-/// Keeps to a rate.
+/// Limits the rate of reading.
 struct Pace {
     rate: Option<u64>,
     batch_bytes: u64,
     began: Instant,
     read: u64,
-    /// What is left of a second over, of batches so far.
+    /// Fractions of a second of earlier batches.
     rest: Duration,
 }
 
@@ -284,7 +284,7 @@ impl Pace {
         by_rate.map_or(self.batch_bytes, |by_rate| by_rate.min(self.batch_bytes))
     }
 
-    /// Waits until `bytes` more may have been read.
+    /// Counts `bytes` and waits as long as the rate requires.
     fn wait(&mut self, bytes: u64, stop: &dyn Fn() -> bool) {
         let Some(rate) = self.rate else { return };
         self.read = self.read.saturating_add(bytes);
@@ -297,7 +297,7 @@ impl Pace {
         }
     }
 
-    /// Whole seconds, so that many short batches add up to the time they took.
+    /// Returns whole seconds and keeps the rest, so that many short batches add up correctly.
     fn seconds(&mut self, more: Duration) -> u64 {
         self.rest += more;
         let whole = self.rest.as_secs();

@@ -1,4 +1,4 @@
-//! Going through a tree from some key on, past what cannot be read.
+//! Walks a tree from a given key, and skips nodes that cannot be read.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::io::Io;
 use crate::ptr::{StoredPtr, Txg};
 use crate::tree::{Bounds, Entry, Key, Link, Node};
 
-/// Which part of a tree to go through.
+/// The part of a tree to walk.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Nodes that begin before this key were looked at earlier, and entries below it.
+    /// Nodes that begin before this key and entries below it are finished.
     pub(crate) from: Key,
-    /// Where to end.
+    /// The key to end at.
     pub(crate) to: Option<Key>,
-    /// What was born up to this txg belongs to another root.
+    /// Blocks born up to this txg belong to another root.
     pub(crate) since: Txg,
 }
 
-/// A node on the way, with what its parent says of it.
+/// A node of a walk, with its bounds from the parent.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) ptr: StoredPtr,
@@ -29,22 +29,23 @@ pub(crate) struct Step {
     pub(crate) high: Option<Key>,
 }
 
-/// What a walk meets.
+/// Receives the nodes and entries of a walk.
 pub(crate) trait Visitor {
-    /// A node; `fresh` if no earlier part of the walk has had it. Gives the node, or tells that it cannot be read.
+    /// Called for a node. `fresh` is true if no earlier part of the walk visited it. Returns the node, or `None` if it
+    /// cannot be read.
     ///
     /// # Errors
-    /// What ends the walk. What is only damaged is noted, and the node passed over with `None`.
+    /// Errors that end the walk. A damaged node is recorded and skipped with `None`.
     fn node(&mut self, step: &Step, fresh: bool) -> Result<Option<Arc<Node>>>;
 
-    /// An entry of a leaf.
+    /// Called for an entry of a leaf.
     ///
     /// # Errors
-    /// What ends the walk.
+    /// Errors that end the walk.
     fn entry(&mut self, key: &Key, entry: &Entry, leaf: &Step) -> Result<()>;
 }
 
-/// A walk that can be left after any node and gone on with later.
+/// A walk that can stop after any leaf and continue later.
 pub(crate) struct Walk {
     part: Part,
     pending: Vec<Step>,
@@ -57,24 +58,24 @@ impl Walk {
         Walk { part, pending }
     }
 
-    /// What was born up to this txg is left out.
+    /// Blocks born up to this txg are skipped.
     pub(crate) fn since(&self) -> Txg {
         self.part.since
     }
 
-    /// The lower bound of the node that comes next; `None` at the end. All nodes before it begin below that key.
+    /// The lower bound of the next node; `None` at the end. All earlier nodes begin below that key.
     pub(crate) fn next_key(&self) -> Option<&Key> {
         self.pending.last().map(|step| &step.low)
     }
 
-    /// Looks at nodes down to the next leaf. `false` at the end.
+    /// Visits nodes down to the next leaf. Returns `false` at the end.
     pub(crate) fn leaf(&mut self, visitor: &mut dyn Visitor) -> Result<bool> {
         while let Some(step) = self.pending.pop() {
             let fresh = self.part.from.len() == 0 || step.low >= self.part.from;
             let Some(node) = visitor.node(&step, fresh)? else { continue };
             let bounds = Bounds { level: step.level, low: Some(&step.low), high: step.high.as_ref() };
             if bounds.refuse(&node).is_some() {
-                // The hash holds, so it was written so; `check` names it.
+                // The node's hash is correct, so it was written like that; `check` reports it.
                 continue;
             }
             match &*node {
@@ -105,17 +106,17 @@ impl Walk {
     }
 }
 
-/// Entries of the meta tree, past what of it cannot be read.
+/// Reads entries of the meta tree and skips damaged nodes.
 pub struct MetaScan<'a> {
     pub(crate) io: &'a Arc<Io>,
     pub(crate) root: Option<StoredPtr>,
 }
 
 impl MetaScan<'_> {
-    /// Gives the entries whose keys lie in `[from, to)`, in order.
+    /// Passes the entries whose keys lie in `[from, to)` to `each`, in order.
     ///
     /// # Errors
-    /// What `each` returns; when the store fails.
+    /// The error of `each`; when the store fails.
     pub fn range(
         &self,
         from: &[u8],
@@ -142,7 +143,7 @@ impl MetaScan<'_> {
     }
 }
 
-/// `None` for what is damaged.
+/// Turns damage into `None`.
 pub(super) fn passable<T>(read: Result<T>) -> Result<Option<T>> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -152,7 +153,7 @@ pub(super) fn passable<T>(read: Result<T>) -> Result<Option<T>> {
 }
 
 impl PoolError {
-    /// Whether it is of the block alone: wrong bytes, or none to be had there.
+    /// Whether the error concerns only one block: its bytes are wrong or cannot be read.
     pub(crate) fn is_damage(&self) -> bool {
         self.is_corruption() || matches!(self, PoolError::Store { .. })
     }

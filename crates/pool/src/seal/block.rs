@@ -1,4 +1,4 @@
-//! Sealing blocks, and opening them.
+//! Seals and unseals blocks.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,12 +11,12 @@ use crate::ptr::Txg;
 use crate::segment::Kind;
 use crate::tree::TreeId;
 
-/// What a block is, as far as whoever reads it knows.
+/// The class of a block. A reader knows it without the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Data,
     Node,
-    /// A node of the meta tree: none of another tree can stand in for one.
+    /// A node of the meta tree. A node of another tree cannot replace it.
     MetaNode,
 }
 
@@ -41,21 +41,21 @@ impl Class {
     }
 }
 
-/// What a sealed block is tied to: all that its pointer says about the content.
+/// What a sealed block is bound to: everything its pointer says about the content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seal {
     pub(crate) class: Class,
-    /// As pointers have it, with the suite.
+    /// Compression and suite, as in pointers.
     pub(crate) compression: u8,
     /// Logical length, bytes.
     pub(crate) lsize: u32,
     pub(crate) birth: Txg,
 }
 
-/// Length of the data that is authenticated beside a block, bytes.
+/// Length of the additional authenticated data of a block, bytes.
 const AD_LEN: usize = 8 + 1 + 1 + 4 + 8;
 
-/// The pool's key, ready to be used.
+/// The ciphers and subkeys derived from the pool's key.
 pub(crate) struct Sealer {
     suite: Suite,
     guid: u64,
@@ -82,7 +82,7 @@ impl Sealer {
         self.suite
     }
 
-    /// The record of the key that it was made of.
+    /// The record of the pool's key.
     pub(crate) fn record(&self) -> &KeyRecord {
         &self.record
     }
@@ -97,9 +97,9 @@ impl Sealer {
         out
     }
 
-    /// Seals a payload of which `hash` is the BLAKE3: nonce, ciphertext, tag. The same payload, seal, object and block
-    /// give the same bytes, so that whoever offers a block anew can be believed by the pointer's hash; anything else gives
-    /// another nonce.
+    /// Seals a payload whose BLAKE3 is `hash`. The result is nonce, ciphertext and tag. The same payload, seal, object
+    /// and block number always give the same bytes, so an offered block can be compared with a pointer's hash. Any
+    /// difference gives another nonce.
     pub(crate) fn seal(&self, seal: &Seal, id: BlockId, payload: &[u8], hash: &[u8; 32]) -> Option<Bytes> {
         let ad = self.ad(seal);
         let mut hasher = blake3::Hasher::new_keyed(&self.nonces);
@@ -114,7 +114,7 @@ impl Sealer {
         Some(out.into())
     }
 
-    /// The payload of a sealed block; `None` if it is not what was sealed so.
+    /// Opens a sealed block and returns its payload; `None` if the block is not authentic.
     pub(crate) fn open(&self, seal: &Seal, stored: Bytes) -> Option<Bytes> {
         let nonce_len = self.suite.nonce_len();
         let end = stored.len().checked_sub(TAG_LEN).filter(|end| *end >= nonce_len)?;

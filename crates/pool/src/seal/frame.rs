@@ -1,5 +1,5 @@
-//! The key frame: what every segment of an encrypted pool begins with, so that a pool whose uberblocks are lost can still
-//! be opened by the user's key.
+//! The key frame at the beginning of every segment of an encrypted pool. With it and the user's key, a pool whose
+//! uberblocks are lost can still be opened.
 
 use snowmelt_store::{SegmentId, Store};
 
@@ -15,7 +15,7 @@ const SUM_LEN: usize = 32;
 /// Longest key frame, bytes.
 pub(crate) const KEY_FRAME_MAX: usize = (32 + RECORD_MAX + SUM_LEN).next_multiple_of(FRAME_ALIGN as usize);
 
-/// The frame at the beginning of a segment that was made in `txg`.
+/// The key frame of a segment that was created in `txg`.
 pub(crate) fn encode(record: &KeyRecord, segment: SegmentId, txg: Txg) -> Vec<u8> {
     let bytes = record.encode();
     let mut out = MAGIC.to_vec();
@@ -31,7 +31,7 @@ pub(crate) fn encode(record: &KeyRecord, segment: SegmentId, txg: Txg) -> Vec<u8
     out
 }
 
-/// The record at the beginning of a segment, and the txg it is of.
+/// Decodes a key frame: the txg in which the segment was created, and the key record.
 pub(crate) fn decode(segment: SegmentId, bytes: &[u8]) -> Result<(Txg, KeyRecord)> {
     let mut fields = Fields::new("key frame", bytes);
     if fields.array::<4>()? != MAGIC {
@@ -52,7 +52,7 @@ pub(crate) fn decode(segment: SegmentId, bytes: &[u8]) -> Result<(Txg, KeyRecord
     Ok((txg, KeyRecord::decode(guid, record)?))
 }
 
-/// The newest key record of the pool `guid` in the store's segments.
+/// The newest key record of the pool `guid` in the segments of a store.
 pub(crate) fn newest(
     store: &dyn Store,
     guid: u64,

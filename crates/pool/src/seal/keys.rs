@@ -1,4 +1,4 @@
-//! The pool's key, and the user's, by which it is wrapped.
+//! The pool's key, and the user's key that wraps it.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use super::locked::Locked;
 use super::record::KeyRecord;
 use super::suite::{Cipher, Suite};
 
-/// Longest word for where a key comes from, bytes.
+/// Maximal length of a key location, bytes.
 pub const KEY_LOCATION_MAX: usize = 400;
-/// Shortest and longest passphrase, bytes, as ZFS has it (`MIN_PASSPHRASE_LEN`, `MAX_PASSPHRASE_LEN`).
+/// Length limits of a passphrase in bytes, as in ZFS (`MIN_PASSPHRASE_LEN`, `MAX_PASSPHRASE_LEN`).
 pub const PASSPHRASE_MIN: usize = 8;
 /// See [`PASSPHRASE_MIN`].
 pub const PASSPHRASE_MAX: usize = 512;
@@ -22,35 +22,35 @@ const KEY_LEN: usize = 32;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The pool's key does not come out.
+    /// The key does not unwrap the pool's key.
     #[error("incorrect key")]
     Incorrect,
-    /// Not of the form it should be; tells what it should be and what came.
+    /// The key does not have the expected form. Says what was expected and what was given.
     #[error("{0}")]
     Form(String),
-    /// The record of the wrapped key asks for what no writer asks for.
+    /// The key record demands costs or parameters that no writer uses.
     #[error("the pool's key record is not to be trusted: {0}")]
     Record(String),
-    /// The system gives no random numbers or no memory.
+    /// The system provides no random numbers or no memory.
     #[error("{0}")]
     System(&'static str),
 }
 
-/// The form of a user's key, as `keyformat` of ZFS.
+/// The form of a user's key, like `keyformat` of ZFS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
     /// 32 bytes.
     Raw,
     /// 64 hexadecimal digits.
     Hex,
-    /// 8 to 512 bytes of text; the key is derived by Argon2id.
+    /// 8 to 512 bytes of text. Argon2id derives the key from it.
     Passphrase,
 }
 
 impl KeyFormat {
     const ALL: [KeyFormat; 3] = [KeyFormat::Raw, KeyFormat::Hex, KeyFormat::Passphrase];
 
-    /// What a user calls it.
+    /// The user's name for it.
     pub fn name(self) -> &'static str {
         match self {
             KeyFormat::Raw => "raw",
@@ -59,12 +59,12 @@ impl KeyFormat {
         }
     }
 
-    /// The format of this name.
+    /// The format with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// What key material looks like: 32 bytes, or 64 hexadecimal digits with or without a line break.
+    /// The format that key material seems to have: 32 bytes, or 64 hexadecimal digits with or without a line break.
     pub fn of_key(material: &[u8]) -> Option<Self> {
         let digits = line(material);
         match material.len() {
@@ -89,14 +89,14 @@ impl KeyFormat {
     }
 }
 
-/// What deriving a key of a passphrase costs (RFC 9106).
+/// Cost of deriving a key from a passphrase (RFC 9106).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {
     /// Memory, KiB.
     pub memory: u32,
-    /// Passes over it.
+    /// Number of passes over the memory.
     pub passes: u32,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u32,
 }
 
@@ -108,7 +108,7 @@ impl Default for PassphraseCost {
 }
 
 impl PassphraseCost {
-    /// More than this is not computed, whatever a record asks for: half a gigabyte, and some seconds.
+    /// Upper limit of the cost. A record that demands more is refused: half a gigabyte, and some seconds.
     const MAX: PassphraseCost = PassphraseCost { memory: 512 << 10, passes: 16, lanes: 16 };
 
     pub(super) fn params(self) -> Result<Params, KeyError> {
@@ -127,19 +127,19 @@ impl PassphraseCost {
     }
 }
 
-/// How the pool's key is to be wrapped.
+/// How to wrap the pool's key.
 pub struct Wrap<'a> {
     /// Form of the user's key.
     pub format: KeyFormat,
-    /// Where it comes from, in the user's words; at most [`KEY_LOCATION_MAX`] bytes.
+    /// Location of the user's key, as the user wrote it; at most [`KEY_LOCATION_MAX`] bytes.
     pub location: &'a str,
     /// The user's key.
     pub material: &'a [u8],
-    /// Of a passphrase.
+    /// Cost for a passphrase.
     pub cost: PassphraseCost,
 }
 
-/// The key of a pool, and the record by which the user's key gives it. Cloning shares it.
+/// The key of a pool, and the record from which the user's key unwraps it. Clones share the key.
 #[derive(Clone)]
 pub struct Keys {
     record: KeyRecord,
@@ -153,20 +153,20 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// A random key for a new pool.
+    /// Creates a random key for a new pool.
     ///
     /// # Errors
-    /// `Form` when the user's key is none; `System`.
+    /// `Form` when the user's key is not valid; `System`.
     pub fn new(guid: u64, suite: Suite, wrap: &Wrap<'_>) -> Result<Self, KeyError> {
         let key = Arc::new(Locked::new(Zeroizing::new(random()?)));
         let record = wrapped(guid, suite, wrap, &key)?;
         Ok(Keys { record, key })
     }
 
-    /// The key that a record holds.
+    /// Unwraps the key in a record.
     ///
     /// # Errors
-    /// `Incorrect`, `Form`; `Record` when to try would take too much.
+    /// `Incorrect`, `Form`; `Record` when the record demands too much time or memory.
     pub fn open(record: &KeyRecord, material: &[u8]) -> Result<Self, KeyError> {
         let wrapping = wrapping_key(record.format, material, &record.salt, record.cost)?;
         let mut key = Locked::new(Zeroizing::new(record.sealed));
@@ -182,7 +182,7 @@ impl Keys {
         Ok(Keys { record: record.clone(), key: Arc::new(key) })
     }
 
-    /// The same key, wrapped anew.
+    /// Wraps the same key with another key of the user.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -191,12 +191,12 @@ impl Keys {
         Ok(Keys { record, key: self.key.clone() })
     }
 
-    /// The record.
+    /// The key record.
     pub fn record(&self) -> &KeyRecord {
         &self.record
     }
 
-    /// The suite that the pool is sealed with.
+    /// The suite that seals the pool's blocks.
     pub fn suite(&self) -> Suite {
         self.record.suite
     }
@@ -210,12 +210,12 @@ impl Keys {
         Zeroizing::new(blake3::derive_key(context, self.key.as_slice()))
     }
 
-    /// What proves that an uberblock with this hash is of somebody who has the key.
+    /// The MAC that proves that an uberblock with this hash was made by a holder of the key.
     pub(crate) fn mac(&self, hash: &[u8; 32]) -> [u8; 32] {
         *blake3::keyed_hash(&self.derive(context::UBERBLOCKS), hash).as_bytes()
     }
 
-    /// The same, compared in constant time.
+    /// Compares a MAC with the correct one in constant time.
     pub(crate) fn is_mac(&self, hash: &[u8; 32], mac: &[u8; 32]) -> bool {
         blake3::Hash::from(self.mac(hash)) == blake3::Hash::from(*mac)
     }
@@ -233,7 +233,7 @@ fn wrapped(
             "a keylocation of {len} bytes: it can have 1 to {KEY_LOCATION_MAX}"
         )));
     }
-    // What costs nothing says so: a record has no parameters that nobody uses.
+    // For other formats, the record's cost is zero: a record has no unused parameters.
     let is_passphrase = wrap.format == KeyFormat::Passphrase;
     let cost = if is_passphrase { wrap.cost } else { PassphraseCost { memory: 0, passes: 0, lanes: 0 } };
     let mut record = KeyRecord {
@@ -256,7 +256,7 @@ fn wrapped(
     Ok(record)
 }
 
-/// Material without the line break that editors and `echo` leave at its end.
+/// Key material without the line break that editors and `echo` append.
 fn line(material: &[u8]) -> &[u8] {
     let material = material.strip_suffix(b"\n").unwrap_or(material);
     material.strip_suffix(b"\r").unwrap_or(material)
@@ -304,7 +304,7 @@ fn wrapping_key(
     Ok(Zeroizing::new(blake3::derive_key(context::WRAPPING, secret.as_slice())))
 }
 
-/// Random bytes of the system.
+/// Random bytes from the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], KeyError> {
     let mut out = [0; N];
     let mut filled = 0;

@@ -3,11 +3,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Something in a page of its own that stays in memory, as far as the system allows it (`RLIMIT_MEMLOCK`). Whatever is in it
-/// wipes itself.
+/// A value in a memory page of its own that is locked in memory, if the system allows it (`RLIMIT_MEMLOCK`). The value
+/// must erase itself when it is dropped.
 pub(super) struct Locked<T>(Box<Page<T>>);
 
-/// Nothing else is in the same page, so that letting go of it lets go of nothing else.
+/// The page contains nothing else, so unlocking it affects nothing else.
 #[repr(align(4096))]
 struct Page<T>(T);
 
@@ -15,7 +15,7 @@ impl<T> Locked<T> {
     pub(super) fn new(value: T) -> Self {
         let page = Box::new(Page(value));
         let begin: *const Page<T> = &raw const *page;
-        // SAFETY: mlock(2) reads and writes nothing; the range is that of the box, which is ours.
+        // SAFETY: mlock(2) neither reads nor writes memory; the range is that of our own box.
         let _ = unsafe { libc::mlock(begin.cast(), size_of::<Page<T>>()) };
         Self(page)
     }
@@ -24,7 +24,7 @@ impl<T> Locked<T> {
 impl<T> Drop for Locked<T> {
     fn drop(&mut self) {
         let begin: *const Page<T> = &raw const *self.0;
-        // SAFETY: as in `new`; the box is freed after this. A page that was never locked is no error.
+        // SAFETY: as in `new`; the box is freed later. Unlocking a page that was never locked is not an error.
         let _ = unsafe { libc::munlock(begin.cast(), size_of::<Page<T>>()) };
     }
 }
@@ -47,7 +47,7 @@ impl<T> DerefMut for Locked<T> {
 mod tests {
     use super::*;
 
-    /// Kilobytes of the mapping around an address that are locked.
+    /// How many kilobytes of the mapping around an address are locked.
     fn locked(address: usize) -> u64 {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut is_it = false;

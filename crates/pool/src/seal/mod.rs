@@ -1,6 +1,7 @@
-//! Encryption at rest: every block of the pool is sealed before it is stored, and opened after it was read and verified.
+//! Encryption at rest: every block of an encrypted pool is sealed before it is stored. After a read it is verified and
+//! unsealed.
 //!
-//! Bytes, and why it is so: `docs/format/encryption-at-rest.md`.
+//! `docs/format/encryption-at-rest.md` describes the bytes and the reasons.
 
 mod block;
 mod frame;
@@ -21,7 +22,7 @@ pub use record::KeyRecord;
 pub(crate) use record::RECORD_MAX;
 pub use suite::Suite;
 
-/// What a key that is derived of the pool's is for. A change of any of these makes all that was sealed unreadable.
+/// The purposes of the keys that are derived from the pool's key. Changing one of them makes existing pools unreadable.
 mod context {
     pub(super) const BLOCKS: &str = "snowmelt 2026-11 pool encryption: blocks";
     pub(super) const NONCES: &str = "snowmelt 2026-11 pool encryption: nonces of blocks";

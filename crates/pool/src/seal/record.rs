@@ -1,4 +1,4 @@
-//! The key record: the pool's key, wrapped, and what is needed to unwrap it but for the user's key.
+//! The key record: the wrapped key of the pool, and everything but the user's key that is needed to unwrap it.
 
 use super::keys::{KEY_LOCATION_MAX, KeyFormat, PassphraseCost};
 use super::suite::{Suite, TAG_LEN};
@@ -6,15 +6,15 @@ use crate::bytes_io::Fields;
 use crate::error::{PoolError, Result};
 
 const VERSION: u8 = 1;
-/// All but the location.
+/// Length of everything except the location.
 const FIXED_LEN: usize = 4 + 12 + 16 + 24 + 32 + TAG_LEN + 2;
 /// Longest record, bytes.
 pub(crate) const RECORD_MAX: usize = FIXED_LEN + KEY_LOCATION_MAX;
 
-/// A wrapped key. It is no secret.
+/// A wrapped key. It is not secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// The pool's guid, which whoever has the record has beside it.
+    /// The pool's guid. It is not part of the encoded record.
     pub(crate) guid: u64,
     pub(super) suite: Suite,
     pub(super) format: KeyFormat,
@@ -27,7 +27,7 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// The suite that the pool is sealed with.
+    /// The suite that seals the pool's blocks.
     pub fn suite(&self) -> Suite {
         self.suite
     }
@@ -37,18 +37,18 @@ impl KeyRecord {
         self.format
     }
 
-    /// Where the user's key comes from, in the words of whoever set it. Until the key was opened by it, anybody who can write
-    /// to the store may have put it there.
+    /// Location of the user's key, as the user wrote it. It is not trusted until the key was unwrapped with that key:
+    /// anybody who can write to the store may have changed it.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// The guid of the pool whose key it is.
+    /// The guid of the pool.
     pub fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// What comes before the nonce.
+    /// The encoded fields before the nonce.
     fn head(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.suite.id(), self.format.id(), 0];
         for word in [self.cost.memory, self.cost.passes, self.cost.lanes] {
@@ -58,7 +58,7 @@ impl KeyRecord {
         out
     }
 
-    /// What the wrapped key is tied to: everything else.
+    /// The data that the wrapped key is bound to: everything else in the record.
     pub(super) fn authenticated(&self) -> Vec<u8> {
         [&self.guid.to_le_bytes(), &self.head()[..], self.location.as_bytes()].concat()
     }
@@ -100,7 +100,7 @@ impl KeyRecord {
 
 #[cfg(test)]
 impl KeyRecord {
-    /// One of fixed bytes, which no key opens.
+    /// A record of fixed bytes that no key unwraps.
     pub(super) fn golden() -> Self {
         KeyRecord {
             guid: 7,

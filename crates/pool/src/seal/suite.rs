@@ -1,4 +1,4 @@
-//! The ciphers a pool can be sealed with.
+//! The ciphers for sealing a pool.
 
 use aes_gcm_siv::Aes256GcmSiv;
 use chacha20poly1305::XChaCha20Poly1305;
@@ -8,12 +8,12 @@ use zeroize::{Zeroize, Zeroizing};
 use super::locked::Locked;
 use crate::ptr::SUITE_SHIFT;
 
-/// Bytes of a tag.
+/// Length of a tag, bytes.
 pub(super) const TAG_LEN: usize = 16;
-/// Bytes of the longest nonce.
+/// Length of the longest nonce, bytes.
 const NONCE_MAX: usize = 24;
 
-/// A cipher with authentication.
+/// An authenticated cipher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Suite {
     /// XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha).
@@ -24,10 +24,10 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// All there are.
+    /// All suites.
     pub const ALL: [Suite; 2] = [Suite::XChaCha20Poly1305, Suite::Aes256GcmSiv];
 
-    /// What a user calls it.
+    /// The user's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Suite::XChaCha20Poly1305 => "xchacha20-poly1305",
@@ -35,7 +35,7 @@ impl Suite {
         }
     }
 
-    /// The suite of this name.
+    /// The suite with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.name() == name)
     }
@@ -51,7 +51,7 @@ impl Suite {
         Self::ALL.into_iter().find(|suite| suite.id() == id)
     }
 
-    /// Its bits in the compression of pointers and headers.
+    /// Its bits in the compression byte of pointers and headers.
     pub(crate) fn bits(self) -> u8 {
         self.id() << SUITE_SHIFT
     }
@@ -63,10 +63,10 @@ impl Suite {
         }
     }
 
-    /// The most of [`overhead`](Self::overhead).
+    /// The maximum of [`overhead`](Self::overhead).
     pub(crate) const OVERHEAD_MAX: u32 = 24 + 16;
 
-    /// Bytes that a sealed block is longer than its payload.
+    /// By how many bytes a sealed block is longer than its payload.
     pub(crate) const fn overhead(self) -> u32 {
         match self {
             Suite::XChaCha20Poly1305 => 24 + 16,
@@ -75,7 +75,7 @@ impl Suite {
     }
 }
 
-/// A suite with a key.
+/// A cipher with its key.
 pub(super) enum Cipher {
     XChaCha(Locked<XChaCha20Poly1305>),
     GcmSiv(Locked<Aes256GcmSiv>),
@@ -89,7 +89,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts in place; the nonce has the suite's length, and data that of a block. `None` otherwise.
+    /// Encrypts in place. Returns `None` if the nonce does not have the suite's length, or the data is too long.
     pub(super) fn seal(&self, nonce: &[u8], ad: &[u8], data: &mut [u8]) -> Option<[u8; TAG_LEN]> {
         match self {
             Self::XChaCha(cipher) => {
@@ -103,7 +103,7 @@ impl Cipher {
         }
     }
 
-    /// Decrypts in place, and says whether it is authentic; what is not is wiped.
+    /// Decrypts in place, and returns whether the data is authentic. Data that is not authentic is erased.
     #[must_use]
     pub(super) fn open(&self, nonce: &[u8], ad: &[u8], data: &mut [u8], tag: &[u8; TAG_LEN]) -> bool {
         let opened = match self {

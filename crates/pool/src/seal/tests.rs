@@ -9,7 +9,7 @@ use crate::block::BlockId;
 
 const ID: BlockId = BlockId { object: 3, blkid: 4 };
 const SEAL: Seal = Seal { class: Class::Data, compression: 15, lsize: 512, birth: 9 };
-/// What makes no test slow.
+/// A low cost that keeps tests fast.
 const CHEAP: PassphraseCost = PassphraseCost { memory: 8, passes: 1, lanes: 1 };
 
 fn wrap(format: KeyFormat, material: &[u8]) -> Wrap<'_> {
@@ -32,7 +32,7 @@ fn blocks_come_back_and_nothing_else_does() {
         let stored = sealed(&sealer, &SEAL, ID, b"payload");
         assert_eq!(stored.len(), 7 + suite.overhead() as usize);
         assert_eq!(sealer.open(&SEAL, stored.clone()).unwrap(), b"payload"[..]);
-        // Whoever holds another reference to the bytes sees them unchanged.
+        // Another reference to the same bytes is not changed.
         assert_eq!(stored, sealed(&sealer, &SEAL, ID, b"payload"));
         for at in 0..stored.len() {
             let mut bad = stored.to_vec();
@@ -85,7 +85,7 @@ fn every_form_of_key_opens_what_it_wrapped() {
         assert!(Sealer::new(&again).open(&SEAL, stored).is_some());
         assert!(matches!(Keys::open(&record, wrong), Err(KeyError::Incorrect)), "{format:?}");
         assert!(matches!(Keys::open(&record, b"short"), Err(KeyError::Form(_))), "{format:?}");
-        // Rewrapped, the key is the same, and the old user's key is none.
+        // After rewrapping, the pool's key is the same, and the old user's key no longer works.
         let anew = keys.rewrap(&wrap(KeyFormat::Raw, &[5; 32])).unwrap();
         let anew = Keys::open(anew.record(), &[5; 32]).unwrap();
         assert_eq!(anew.mac(&[0; 32]), keys.mac(&[0; 32]));
@@ -176,7 +176,7 @@ fn sealed_blocks_are_as_version_1_writes_them() {
     }
 }
 
-// As another implementation of the page has them, with BLAKE3 and HChaCha20 of its own, and the AEADs of OpenSSL.
+// Results of another implementation of the format page, with its own BLAKE3 and HChaCha20, and the AEADs of OpenSSL.
 const GOLDEN_XCHACHA: &str =
     "f3a8cd7399d2ad3d3eb63c2a343fa956e7c93423e28bedb469d2a2b0053e35773c3fa857c6e99fec7ffa12df051a";
 const GOLDEN_GCM_SIV: &str = "209491ef621074149cebee05b627848a69f285827fe671f48c5191eb7d52f6fe9130";

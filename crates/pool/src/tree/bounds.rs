@@ -1,34 +1,35 @@
-//! What the way to a node says of it: its level, and the keys that it may have.
+//! Bounds: what the path to a node says about it, namely its level and the range of its keys.
 //!
-//! Every node that is read is held against that. A node whose keys lie elsewhere is damage, though its hash is right:
-//! two parents could share one node, and a tree of a few blocks could then have more leaves than any machine can read.
+//! Every node is checked against them when it is read. A node whose keys lie outside is damage, even if its hash is
+//! correct: otherwise two parents could share one node, and a tree of few blocks could have more leaves than any
+//! machine can read.
 
 use super::key::Key;
 use super::node::{Child, Inner, Link, Node};
 
-/// The place of a node in its tree. What is `None` is not known, or without bound.
+/// The place of a node in its tree. `None` means unknown or without bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bounds<'a> {
     pub(crate) level: Option<u8>,
-    /// The lowest key it may have; of an inner node, the first that it has.
+    /// The lowest key that it may have; for an inner node, exactly its first key.
     pub(crate) low: Option<&'a Key>,
     /// All its keys are below this one.
     pub(crate) high: Option<&'a Key>,
 }
 
 impl Bounds<'_> {
-    /// Of a node of which only the level is known, if that is.
+    /// For a node of which at most the level is known.
     pub(crate) fn of_level(level: Option<u8>) -> Self {
         Bounds { level, ..Bounds::default() }
     }
 
-    /// Of a root.
+    /// For a root.
     pub(crate) fn of_root() -> Self {
         const EMPTY: &Key = &Key::EMPTY;
         Bounds { low: Some(EMPTY), ..Bounds::default() }
     }
 
-    /// What is wrong with a node at this place, if anything is.
+    /// What is wrong with a node at this place, if anything.
     pub(crate) fn refuse(&self, node: &Node) -> Option<String> {
         if let Some(level) = self.level.filter(|level| *level != node.level()) {
             return Some(format!("a node of level {} where level {level} belongs", node.level()));
@@ -51,7 +52,7 @@ impl Bounds<'_> {
 }
 
 impl Inner {
-    /// The place of the child at `at`, of a node whose upper bound is `high`.
+    /// The bounds of the child at index `at`, for a node whose upper bound is `high`.
     pub(crate) fn bounds_of<'a>(&'a self, at: usize, high: Option<&'a Key>) -> Bounds<'a> {
         Bounds {
             level: self.level.checked_sub(1),
@@ -60,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// The link of the child at `at`, and its place.
+    /// The link of the child at index `at`, and its bounds.
     pub(super) fn child_mut<'a>(
         &'a mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! What changed since a txg, when the old root is gone: the walk behind an incremental stream from a bookmark.
+//! Changes since a txg without the old root: the walk for an incremental stream from a bookmark.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use super::{Entry, View};
 use crate::error::Result;
 use crate::ptr::Txg;
 
-/// One item of a walk over what changed.
+/// One item of a walk over changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A leaf born after the txg is entered; it covers the keys `[low, high)` (`None`: to the end). Any key of this
-    /// range that is not among the entries that follow is absent, and may have been removed since. Outside such ranges
+    /// A leaf born after the txg. It covers the keys `[low, high)`; `None` means to the end. Its entries follow. Keys
+    /// in this range that do not follow are absent, and may have been removed since the txg. Outside such ranges
     /// nothing was removed or changed.
     Leaf {
-        /// Lower bound; empty for the first leaf, or where the walk began.
+        /// Lower bound; empty for the first leaf. If the walk began inside the leaf, the first key of the walk.
         low: Vec<u8>,
         /// Upper bound.
         high: Option<Vec<u8>>,
     },
-    /// An entry of that leaf, new or not: its birth tells.
+    /// An entry of that leaf. Its birth tells whether it is new.
     Entry {
         /// Its key.
         key: Vec<u8>,
@@ -30,7 +30,7 @@ pub enum Change {
     },
 }
 
-/// Walks what changed, in key order. After an error it ends.
+/// Walks the changes in key order. It ends after an error.
 #[derive(Debug)]
 pub struct Changes {
     view: View,
@@ -46,7 +46,7 @@ impl Changes {
         Changes { view, since, from, started: false, stack: Vec::new() }
     }
 
-    /// Enters the node behind a link if it changed; gives the item for a leaf.
+    /// Enters the node behind a link if it changed. Returns the item if it is a leaf.
     fn enter(
         &mut self,
         link: &Link,
@@ -78,7 +78,7 @@ impl Changes {
             self.started = true;
             let item = match self.view.root.clone() {
                 Some(root) => self.enter(&root, None, &[], None)?,
-                // Nothing is left that could tell when it was removed.
+                // In an empty tree, nothing says when keys were removed, so the whole range is reported.
                 None => Some(Change::Leaf { low: self.from.as_slice().to_vec(), high: None }),
             };
             if item.is_some() {

@@ -1,4 +1,4 @@
-//! Nodes on disk. Bytes: `docs/format/pool.md`, "Tree node".
+//! Encodes and decodes nodes. Bytes: `docs/format/pool.md`, "Tree node".
 
 use bytes::Bytes;
 
@@ -11,18 +11,18 @@ use crate::ptr::{StoredPtr, Txg};
 const VERSION: u8 = 1;
 const NODE: &str = "tree node";
 
-/// Largest decoded node, bytes. A node is split above the pool's node size (at most [`NODE_BYTES_MAX`]), which may
-/// overshoot by one largest entry.
+/// Maximal length of a decoded node, bytes. A node is split above the pool's node size (at most [`NODE_BYTES_MAX`]),
+/// and may exceed that by one largest entry.
 pub(crate) const NODE_LSIZE_MAX: u32 = 256 << 10;
-/// Largest node size a pool may be told to use, bytes.
+/// Maximal node size that a pool can be configured to use, bytes.
 pub(crate) const NODE_BYTES_MAX: usize = 128 << 10;
 
 const _: () = assert!(NODE_BYTES_MAX + KEY_MAX + VALUE_MAX + 4096 < NODE_LSIZE_MAX as usize);
 
-/// Encodes a node. Every child must be on disk.
+/// Encodes a node. Every child must already be on disk.
 ///
 /// # Errors
-/// `Misuse` when a child is not.
+/// `Misuse` when a child is not on disk.
 pub(crate) fn encode(node: &Node) -> Result<Vec<u8>> {
     let (first, last) = match node {
         Node::Leaf(leaf) => (leaf.entries.first().map(|e| &e.key), leaf.entries.last().map(|e| &e.key)),
@@ -69,15 +69,15 @@ pub(crate) fn encode(node: &Node) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Lengths of keys and values are bounded on the way in, far below 16 bits.
+/// A length as 16 bits. Lengths of keys and values were checked earlier and are far smaller.
 fn length16(len: usize) -> [u8; 2] {
     u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// Decodes the node that a pointer born in `birth` leads to, and checks all that can be seen from the node alone.
+/// Decodes the node of a pointer born in `birth`, and checks everything that can be checked in the node alone.
 ///
 /// # Errors
-/// `Record` when the bytes are no such node.
+/// `Record` when the bytes are not such a node.
 pub(crate) fn decode(bytes: &Bytes, birth: Txg) -> Result<Node> {
     let mut fields = Fields::new(NODE, bytes);
     let version = fields.u8()?;
@@ -105,7 +105,8 @@ fn decode_leaf(
     count: usize,
     birth: Txg,
 ) -> Result<Node> {
-    // Every entry takes at least its fixed fields, so a false count cannot make us allocate more than the node.
+    // Every entry takes at least its fixed fields, so a wrong count cannot make us allocate more than the node's
+    // length.
     let mut leaf =
         Leaf { entries: Vec::with_capacity(count.min(bytes.len() / super::node::LEAF_OVERHEAD)), bytes: 0 };
     for _ in 0..count {

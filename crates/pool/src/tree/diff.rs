@@ -1,9 +1,9 @@
-//! The differences of two views, skipping what they share.
+//! The differences of two views. Shared subtrees are skipped.
 //!
-//! Both trees are walked at once. Each side stands before an entry, or before a subtree not yet opened, whose lower
-//! bound is known from its parent. Two unopened subtrees with the same pointer hold the same, so both are passed over.
-//! Else the one with the smaller lower bound is opened (the higher one of two with the same), and an entry is settled
-//! when the other side has nothing before it.
+//! Both trees are walked at the same time. Each side is at an entry, or at a subtree that was not opened yet and whose
+//! lower bound is known from its parent. Two such subtrees with the same pointer are equal, so both are skipped.
+//! Otherwise the one with the smaller lower bound is opened; if the bounds are equal, the one with the higher level. An
+//! entry is compared when the other side has nothing before it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,28 +22,28 @@ pub enum Diff {
     Removed {
         /// The key.
         key: Vec<u8>,
-        /// What it had.
+        /// The old entry.
         old: Entry,
     },
     /// The key is only in the new tree.
     Added {
         /// The key.
         key: Vec<u8>,
-        /// What it has.
+        /// The new entry.
         new: Entry,
     },
-    /// The key is in both, with another birth or value.
+    /// The key is in both trees, with another birth or value.
     Changed {
         /// The key.
         key: Vec<u8>,
-        /// What it had.
+        /// The old entry.
         old: Entry,
-        /// What it has.
+        /// The new entry.
         new: Entry,
     },
 }
 
-/// Where one side stands.
+/// The position of one side.
 enum Head {
     Entry(LeafEntry),
     Subtree { low: Key, link: Link, level: Option<u8> },
@@ -58,7 +58,7 @@ struct Side {
 }
 
 impl Side {
-    /// What comes next, without passing it.
+    /// The next entry or subtree. Does not advance.
     fn head(&mut self) -> Option<Head> {
         if !self.started {
             let link = self.view.root.clone()?;
@@ -86,7 +86,7 @@ impl Side {
         None
     }
 
-    /// Passes over the head.
+    /// Skips the head.
     fn skip(&mut self) {
         self.started = true;
         if let Some((_, at)) = self.stack.last_mut() {
@@ -94,10 +94,10 @@ impl Side {
         }
     }
 
-    /// Goes into the subtree at the head.
+    /// Enters the subtree at the head.
     fn open(&mut self, link: &Link, level: Option<u8>) -> Result<()> {
         self.skip();
-        // The nodes on the path stand at the next child each.
+        // The indexes of the nodes on the path already point to the next child.
         let low = match self.stack.last() {
             Some((node, next)) => match &**node {
                 Node::Inner(inner) => inner.entries.get(next.wrapping_sub(1)).map(|child| &child.key),
@@ -115,7 +115,7 @@ impl Side {
     }
 }
 
-/// Walks the differences, in key order. After an error it ends.
+/// Walks the differences in key order. It ends after an error.
 #[derive(Debug)]
 pub struct DiffIter {
     old: Side,
@@ -186,7 +186,7 @@ impl DiffIter {
                         self.new.skip();
                         continue;
                     }
-                    // A root's level is not known before it is read, and is taken for the highest.
+                    // The level of a root is not known before it is read, so it counts as the highest.
                     let order = old_low.cmp(&new_low).then_with(|| {
                         new_level.map_or(u8::MAX, |l| l).cmp(&old_level.map_or(u8::MAX, |l| l))
                     });
@@ -201,7 +201,7 @@ impl DiffIter {
         }
     }
 
-    /// Both sides are at an entry: passes the smaller, or both.
+    /// Both sides are at an entry: takes the smaller one, or both if they have the same key.
     fn settle(&mut self, old: &LeafEntry, new: &LeafEntry) -> Option<Diff> {
         match old.key.cmp(&new.key) {
             Ordering::Less => {

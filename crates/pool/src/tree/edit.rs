@@ -1,9 +1,9 @@
-//! Changing a tree in memory: making a path dirty, inserting with splits, removing with merges.
+//! Edits of a tree in memory: makes a path dirty, inserts with splits, removes with merges.
 //!
-//! The removal invariant, on which incremental streams from bookmarks rest: *every key range in which a key was
-//! removed in txg T is covered, as of T, by a leaf born in T or later.* Removing dirties the leaf; a leaf that
-//! vanishes leaves its range to a neighbour, which is dirtied with the whole path to it (`touch_edge`); a merge dirties
-//! both. When a neighbour cannot be read, the emptied leaf simply stays: it is dirty, so the invariant holds.
+//! The removal invariant, on which incremental streams from bookmarks depend: *every key range in which a key was
+//! removed in txg T is covered, as of T, by a leaf born in T or later.* A removal makes the leaf dirty. When a leaf is
+//! dropped, a neighbour takes its range, and the whole path to the neighbour becomes dirty (`touch_edge`). A merge
+//! makes both leaves dirty. If a neighbour cannot be read, the empty leaf stays: it is dirty, so the invariant holds.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::error::{PoolError, Result};
 use crate::io::Io;
 use crate::ptr::StoredPtr;
 
-/// One change of one tree: what it needs, and what it leaves to be accounted for.
+/// One change of one tree: what it needs, and its results for accounting.
 pub(crate) struct Edit<'a> {
     pub(crate) io: &'a Io,
     pub(crate) meta: bool,
     pub(crate) node_bytes: usize,
     /// Nodes on disk that the tree no longer refers to.
     pub(crate) released: Vec<StoredPtr>,
-    /// Memory newly dirtied, bytes.
+    /// Memory that became dirty, bytes.
     pub(crate) dirtied: usize,
 }
 
 const NO_CHILDREN: PoolError = PoolError::Misuse("an inner node has no children");
 
-/// The right half of a node that was split, and its lower bound.
+/// The right half of a split node, and its lower bound.
 type Split = (Key, Node);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Edit<'_> {
         self.io.node(ptr, bounds, self.meta)
     }
 
-    /// The node behind a link, to be changed; from now on the link is dirty.
+    /// The node behind a link, for changing it. The link becomes dirty.
     fn dirty<'n>(&mut self, link: &'n mut Link, bounds: Bounds<'_>) -> Result<&'n mut Node> {
         if let Link::Disk(ptr) = link {
             let node = self.load(ptr, bounds)?;
@@ -55,7 +55,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Makes dirty every node below `link` whose pointer is picked, with all above it.
+    /// Makes every node below `link` dirty for whose pointer `pick` returns true, and all nodes above it.
     pub(crate) fn rewrite(
         &mut self,
         link: &mut Link,
@@ -65,7 +65,7 @@ impl Edit<'_> {
         if !self.has_picked(link, bounds, pick)? {
             return Ok(());
         }
-        // Taken out and put back, so that the children can be changed while `self` counts.
+        // The children are taken out and put back, so that they can be changed while `self` is also changed.
         let below = match self.dirty(link, bounds)? {
             Node::Leaf(_) => return Ok(()),
             Node::Inner(inner) => inner,
@@ -99,7 +99,7 @@ impl Edit<'_> {
         Ok(false)
     }
 
-    /// Puts an entry into the tree below `root`; gives back the one it replaces.
+    /// Inserts an entry into the tree below `root`, and returns the entry that it replaces.
     pub(crate) fn insert(&mut self, root: &mut Option<Link>, entry: LeafEntry) -> Result<Option<LeafEntry>> {
         let Some(link) = root else {
             self.dirtied += entry.encoded_len() + size_of::<LeafEntry>();
@@ -168,7 +168,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Takes one entry out.
+    /// Removes one entry.
     pub(crate) fn remove(&mut self, root: &mut Option<Link>, key: &[u8]) -> Result<Option<LeafEntry>> {
         let mut taken = Vec::new();
         let pick = Pick { from: key, to: None, only: true };
@@ -176,8 +176,8 @@ impl Edit<'_> {
         Ok(taken.pop())
     }
 
-    /// Takes the entries of `[from, to)` out of the one leaf that covers `from`. Gives that leaf's upper bound, from
-    /// which to go on; `None` at the end of the tree.
+    /// Removes the entries of `[from, to)` from the leaf that covers `from`. Returns that leaf's upper bound, from
+    /// which to continue; `None` at the end of the tree.
     pub(crate) fn remove_in_leaf(
         &mut self,
         root: &mut Option<Link>,
@@ -205,7 +205,7 @@ impl Edit<'_> {
         Ok(high)
     }
 
-    /// Looks, without dirtying anything, whether the leaf that covers `pick.from` has anything to take.
+    /// Checks, without making anything dirty, whether the leaf that covers `pick.from` has entries to remove.
     fn find_leaf(&self, link: &Link, pick: &Pick<'_>) -> Result<(Option<Key>, bool)> {
         let mut high = None;
         let mut node = match link {
@@ -259,18 +259,18 @@ impl Edit<'_> {
         }
     }
 
-    /// Drops or merges the small, dirty child at `at`. Does nothing when a neighbour cannot be read: a small or
-    /// empty node is legal.
+    /// Drops or merges the small, dirty child at index `at`. Does nothing if a neighbour cannot be read: small and
+    /// empty nodes are allowed.
     fn rebalance(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) {
         if parent.entries.len() < 2 {
             return;
         }
         let empty = matches!(&parent.entries[at].link, Link::Dirty(node) if node.is_empty());
-        // An unreadable neighbour makes these fail, and then nothing has been taken away yet.
+        // These fail if a neighbour cannot be read. Nothing has been removed then.
         let _ = if empty { self.drop_child(parent, at, high) } else { self.merge_child(parent, at, high) };
     }
 
-    /// Removes an empty child; a neighbour takes its range over and becomes dirty down to the leaf beside it.
+    /// Removes an empty child. A neighbour takes its range, and becomes dirty down to the leaf beside it.
     fn drop_child(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) -> Result<()> {
         if at > 0 {
             let (link, bounds) = parent.child_mut(at - 1, high).ok_or(NO_CHILDREN)?;
@@ -287,9 +287,10 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Dirties the path to the outermost leaf at `edge`; on the left, `low` becomes the lower bound all the way.
+    /// Makes the path to the outermost leaf at `edge` dirty. On the left edge, `low` becomes the lower bound of every
+    /// node on it.
     ///
-    /// The nodes are read before anything is changed, so that a failure changes no bound.
+    /// All nodes are read before anything is changed, so that an error changes no bound.
     fn touch_edge(&mut self, link: &mut Link, bounds: Bounds<'_>, edge: Edge, low: &Key) -> Result<()> {
         let node = self.dirty(link, bounds)?;
         let Node::Inner(inner) = node else { return Ok(()) };
@@ -303,7 +304,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Merges a small child with a neighbour if the two fit well into one node.
+    /// Merges a small child with a neighbour if both fit well into one node.
     fn merge_child(&mut self, parent: &mut Inner, at: usize, high: Option<&Key>) -> Result<()> {
         let left = at.saturating_sub(1);
         let size = |at: usize| -> Result<usize> {
@@ -340,7 +341,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// A root with a single child gives way to it; an empty one to nothing.
+    /// Replaces a root that has a single child by that child, and removes an empty root.
     fn lower_root(&mut self, root: &mut Option<Link>) {
         loop {
             let Some(Link::Dirty(node)) = root else { return };
@@ -359,11 +360,11 @@ impl Edit<'_> {
     }
 }
 
-/// Which entries of a leaf to take.
+/// Which entries of a leaf to remove.
 struct Pick<'a> {
     from: &'a [u8],
     to: Option<&'a [u8]>,
-    /// Only the entry of `from` itself.
+    /// Only the entry with the key `from`.
     only: bool,
 }
 
@@ -381,8 +382,8 @@ impl Pick<'_> {
     }
 }
 
-/// Where to cut `sizes`: behind all but the last when the node grows at its end (so that ascending inserts fill
-/// nodes), else in the middle.
+/// Where to split a node. If the node grows at its end, before the last entry, so that ascending inserts fill nodes.
+/// Otherwise in the middle.
 fn cut(sizes: impl Iterator<Item = usize>, len: usize, total: usize, appended: bool) -> usize {
     if appended {
         return len - 1;

@@ -1,4 +1,4 @@
-//! Writing dirty nodes, children first.
+//! Writes dirty nodes, children first.
 
 use snowmelt_stream::compress::Compression;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ struct Flush<'a> {
 }
 
 impl Tree {
-    /// Writes all dirty nodes and gives the root. Views are not blocked meanwhile: the nodes are written from a
-    /// second handle on the root, and the new root takes its place at the end. When this fails, nothing has changed.
+    /// Writes all dirty nodes and returns the root. Views are not blocked meanwhile: the nodes are written from a
+    /// second handle on the root, and the new root replaces the old one at the end. After an error nothing has changed.
     pub(crate) fn flush(&self, txg: Txg) -> Result<Option<StoredPtr>> {
         let _write = self.write.lock();
         let dirty = match &self.state.lock().root {
@@ -63,10 +63,10 @@ impl Flush<'_> {
                 Arc::new(Node::Inner(inner))
             }
         };
-        // All nodes are compressed as ZFS compresses its metadata: lz4.
+        // All nodes are compressed with lz4, as ZFS compresses its metadata.
         let mut block = Prepared::compress(codec::encode(&clean)?, Compression::Lz4);
         if block.psize() <= crate::ptr::EMBEDDED_MAX {
-            // Nodes are never embedded, so the hash that `Prepared` leaves out for such is needed here.
+            // Nodes are never embedded, so the hash is needed that `Prepared` omits for small blocks.
             block.hash = *blake3::hash(&block.payload).as_bytes();
         }
         let out = Outgoing {

@@ -1,11 +1,11 @@
-//! Keys in memory: short ones inline, so that a node of small keys is one allocation.
+//! Keys in memory. Short keys are stored inline, so that a node of short keys is one allocation.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Longest legal key, bytes.
+/// Maximal length of a key, bytes.
 pub const KEY_MAX: usize = 1024;
-/// Longest legal value, bytes.
+/// Maximal length of a value, bytes.
 pub const VALUE_MAX: usize = 16 << 10;
 
 const INLINE: usize = 22;
@@ -54,7 +54,7 @@ impl Key {
     }
 }
 
-/// The bytes of a short key as numbers: zeros behind its end, then its length, so that order is that of the bytes.
+/// The bytes of a short key as numbers: padded with zeros, then the length. They compare in the order of the bytes.
 type Words = (u128, u64, u8);
 
 fn words(len: u8, bytes: &[u8; INLINE]) -> Words {
@@ -65,7 +65,7 @@ fn words(len: u8, bytes: &[u8; INLINE]) -> Words {
     (high, u64::from_be_bytes(low), len)
 }
 
-/// A key to be compared with many: short ones as numbers, for a call of `memcmp` costs more than the comparison.
+/// A key that is compared with many others. Short keys are compared as numbers, because a call of `memcmp` costs more.
 pub(crate) struct Probe<'a> {
     bytes: &'a [u8],
     words: Option<Words>,
@@ -81,7 +81,7 @@ impl<'a> Probe<'a> {
         Probe { bytes, words }
     }
 
-    /// How `key` compares to this one.
+    /// How `key` compares with this one.
     pub(crate) fn order(&self, key: &Key) -> Ordering {
         match (key, &self.words) {
             (Key::Inline(len, bytes), Some(mine)) => words(*len, bytes).cmp(mine),
@@ -125,7 +125,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The shortest key above `left` and at most `right` (`left < right`): what a parent keeps between two leaves.
+/// The shortest key above `left` and at most `right` (`left < right`), for the parent of two leaves.
 pub(crate) fn separator(left: &[u8], right: &[u8]) -> Key {
     debug_assert!(left < right);
     let common = common_prefix(left, right);

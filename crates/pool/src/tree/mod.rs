@@ -1,7 +1,7 @@
 //! The copy-on-write B+tree: byte-string keys in order, values with their own birth txg.
 //!
-//! A [`Tree`] is changed under a [`Hold`]; a [`View`] is what a tree was at one moment, or a frozen root, and neither
-//! blocks nor is blocked by changes. Everything above is built of these: the meta tree, objsets, deadlists.
+//! A [`Tree`] is changed under a [`Hold`]. A [`View`] shows a tree as it was at one moment, or a frozen root. Views do
+//! not wait for changes, and changes do not wait for views. The meta tree, objset trees and deadlists are such trees.
 //!
 //! Bytes and invariants: `docs/format/pool.md`, "Tree".
 
@@ -40,7 +40,7 @@ pub use range::{NodesSince, Range};
 pub(crate) use record::TreeRecord;
 pub use view::View;
 
-/// Names a tree for ever: ids are never reused within a pool.
+/// Identifies a tree. Ids are never reused within a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u64);
 
@@ -49,10 +49,10 @@ impl TreeId {
     pub const META: TreeId = TreeId(0);
 }
 
-/// What a tree holds under a key.
+/// The entry of a key in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Txg in which it was last written.
+    /// Txg in which the entry was last written.
     pub birth: Txg,
     /// The value.
     pub value: Bytes,
@@ -64,10 +64,10 @@ impl From<&LeafEntry> for Entry {
     }
 }
 
-/// What a tree refers to: its data blocks ([`Tree::retain`]) and its own nodes as of their last write.
+/// The space that a tree refers to: its data blocks ([`Tree::retain`]) and its own nodes as last written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeStats {
-    /// Bytes taken in segments.
+    /// Bytes in segments.
     pub physical: u64,
     /// Logical bytes.
     pub logical: u64,
@@ -93,7 +93,7 @@ struct State {
     deadlist: Option<TreeId>,
     /// Txg of the last `freeze`.
     frozen: Txg,
-    /// The record in the meta tree is behind.
+    /// The record in the meta tree is out of date.
     dirty: bool,
     destroyed: bool,
     /// See [`Tree::growth`].
@@ -114,17 +114,17 @@ impl State {
     }
 }
 
-/// A tree of the pool, open. All clones of the `Arc` are one tree.
+/// An open tree. All clones of the `Arc` are one tree.
 #[derive(Debug)]
 pub struct Tree {
     id: TreeId,
     io: Arc<Io>,
     me: Weak<Tree>,
-    /// Held through an update, before the others.
+    /// Held during [`Tree::update`]. Taken before the other locks.
     updating: Mutex<()>,
-    /// Held through a change and through a flush, so that what a flush writes stays the truth while it writes.
+    /// Held during a change and during a flush, so that nothing changes while a flush writes.
     write: Mutex<()>,
-    /// Held only while memory is looked at or changed (and while a missing node is read for a change).
+    /// Held while the nodes in memory are read or changed, and while a missing node is read for a change.
     state: Mutex<State>,
 }
 
@@ -169,31 +169,32 @@ impl Tree {
         self.view().get(key)
     }
 
-    /// The tree as it is at this moment. Costs nothing but a lock; what the view sees stays until it is dropped.
+    /// The tree as it is now. Takes only a lock. The nodes and blocks that the view sees are kept until it is dropped.
     pub fn view(&self) -> View {
         let pin = self.io.pin(Txg::MAX);
         View::new(self.io.clone(), self.state.lock().root.clone(), self.meta(), pin)
     }
 
-    /// What the tree refers to. Nodes changed since they were written do not count until they are written again
+    /// The space that the tree refers to. Changed nodes count with their new size only when they are written again
     /// ([`Tree::freeze`], a commit).
     pub fn stats(&self) -> TreeStats {
         self.state.lock().stats
     }
 
-    /// Bytes written for the tree less bytes it freed outright, since it was opened: by how much its dataset has come to use
-    /// more, whatever snapshots hold. What goes into the deadlist is used as before.
+    /// Bytes written for the tree minus bytes that it freed directly, since it was opened. This is how much more space
+    /// its dataset uses, without what snapshots hold. Blocks that were moved to the deadlist count as still used.
     pub fn growth(&self) -> i64 {
         self.state.lock().growth
     }
 
-    /// Txg up to which blocks are shared with a snapshot, and the deadlist that records the tree's releases of them.
+    /// Txg up to which blocks are shared with a snapshot, and the deadlist for those shared blocks that the tree
+    /// releases.
     pub fn sharing(&self) -> (Txg, Option<TreeId>) {
         let state = self.state.lock();
         (state.shared_until, state.deadlist)
     }
 
-    /// Runs one change under both locks, then settles what it let go of.
+    /// Runs one change under both locks, then frees the blocks that the change released.
     fn change<T>(
         &self,
         hold: &Hold<'_>,
@@ -239,7 +240,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Frees a block, or records it in the deadlist when a snapshot has it too.
+    /// Frees a block, or records it in the deadlist if a snapshot shares it.
     fn let_go(
         &self,
         hold: &Hold<'_>,
@@ -256,11 +257,11 @@ impl Tree {
         }
     }
 
-    /// Puts a value under a key; gives back the entry it replaces. The new entry's birth is the hold's txg.
+    /// Inserts a value under a key, and returns the entry that it replaces. The new entry's birth is the hold's txg.
     ///
     /// # Errors
-    /// `Size` for keys not of 1 to [`KEY_MAX`] bytes and values over [`VALUE_MAX`]; `NoSpace`; `Frozen`; when a node
-    /// cannot be read.
+    /// `Size` for a key that is not 1 to [`KEY_MAX`] bytes long, or a value over [`VALUE_MAX`]; `NoSpace`; `Frozen`;
+    /// when a node cannot be read.
     pub fn insert(&self, hold: &Hold<'_>, key: &[u8], value: &[u8]) -> Result<Option<Entry>> {
         check_key(key)?;
         if value.len() > VALUE_MAX {
@@ -277,10 +278,11 @@ impl Tree {
         Ok(old.as_ref().map(Entry::from))
     }
 
-    /// Puts in a key's place what `update` makes of what is there. No other update comes between.
+    /// Replaces a key's value with the result of `update`, which gets the old entry. Updates of a tree run one at a
+    /// time.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert), and what `update` returns.
+    /// As [`insert`](Self::insert); the error of `update`.
     pub(crate) fn update(
         &self,
         hold: &Hold<'_>,
@@ -292,7 +294,7 @@ impl Tree {
         self.insert(hold, key, &value).map(drop)
     }
 
-    /// Takes a key out; gives back its entry.
+    /// Removes a key and returns its entry.
     ///
     /// # Errors
     /// `Frozen`; when a node cannot be read.
@@ -301,11 +303,12 @@ impl Tree {
         Ok(old.as_ref().map(Entry::from))
     }
 
-    /// Takes all keys of `[from, to)` out and gives each to `each`, in order, a leaf's worth at a time. `each` may use
-    /// the tree.
+    /// Removes all keys in `[from, to)` and passes each entry to `each`, in order. This happens leaf by leaf, so `each`
+    /// may use the tree.
     ///
     /// # Errors
-    /// As `remove`, and what `each` returns: keys of the leaf in hand are gone then, later ones are still there.
+    /// As `remove`; the error of `each`. After such an error all keys of the current leaf are removed, later keys are
+    /// not.
     pub fn remove_range(
         &self,
         hold: &Hold<'_>,
@@ -329,7 +332,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Has all nodes written again of which `pick` picks the pointer.
+    /// Marks all nodes to be written again for whose pointers `pick` returns true.
     ///
     /// # Errors
     /// When a node cannot be read.
@@ -339,13 +342,13 @@ impl Tree {
         })
     }
 
-    /// Blocks with a birth up to `shared_until` belong to a snapshot too: when the tree lets go of one, it is recorded
-    /// in `deadlist` instead of being freed. `(0, None)`: nothing is shared.
+    /// Declares that blocks born up to `shared_until` also belong to a snapshot. When the tree releases such a block,
+    /// the block is recorded in `deadlist` instead of being freed. `(0, None)` means that nothing is shared.
     ///
-    /// With `None` for a deadlist, shared blocks are forgotten when let go of.
+    /// Without a deadlist, released shared blocks are neither freed nor recorded.
     ///
     /// # Errors
-    /// `Misuse` when the deadlist is this tree, or this is the meta tree.
+    /// `Misuse` when the deadlist is this tree or the meta tree, or this tree is the meta tree.
     pub fn set_sharing(&self, hold: &Hold<'_>, shared_until: Txg, deadlist: Option<TreeId>) -> Result<()> {
         hold.check(&self.io)?;
         if self.meta() || deadlist == Some(self.id) || deadlist == Some(TreeId::META) {
@@ -357,7 +360,7 @@ impl Tree {
         })
     }
 
-    /// Changes the tree's record only.
+    /// Changes only the tree's record.
     fn alter(&self, hold: &Hold<'_>, alter: impl FnOnce(&mut State)) -> Result<()> {
         let fresh = {
             let _write = self.write.lock();
@@ -375,7 +378,7 @@ impl Tree {
         Ok(())
     }
 
-    /// A data block is referred to from now on.
+    /// Adds a data block to the tree's accounting: the tree refers to it from now on.
     ///
     /// # Errors
     /// `NoTree` when the tree was destroyed.
@@ -384,11 +387,11 @@ impl Tree {
         self.alter(hold, |state| state.take_on(ptr.asize(), ptr.lsize()))
     }
 
-    /// A data block is referred to no more: it is freed if it was born after `shared_until`, else recorded in the
-    /// deadlist. Accounting goes down in either case.
+    /// Removes a data block from the tree's accounting: the tree no longer refers to it. The block is freed if it was
+    /// born after `shared_until`; otherwise it is recorded in the deadlist.
     ///
     /// # Errors
-    /// `Accounting` when the block was not alive; errors of the deadlist.
+    /// `Accounting` when the block was not live; errors of the deadlist.
     pub fn release(&self, hold: &Hold<'_>, ptr: &BlockPtr) -> Result<()> {
         hold.check(&self.io)?;
         let mut sharing = (0, None);
@@ -401,7 +404,7 @@ impl Tree {
         })?;
         match ptr {
             BlockPtr::Stored(ptr) => self.let_go(hold, ptr, sharing.0, sharing.1),
-            // They take no space.
+            // These blocks take no space in segments.
             BlockPtr::Embedded { .. } | BlockPtr::Outside(_) => match sharing {
                 (shared_until, Some(id)) if ptr.birth() <= shared_until => {
                     Deadlist::open(hold.pool(), id)?.add_embedded(hold, ptr.birth(), u64::from(ptr.lsize()))
@@ -411,14 +414,14 @@ impl Tree {
         }
     }
 
-    /// Writes all dirty nodes (no sync) and gives the root as it is now; `None` for an empty tree. A snapshot is this
-    /// pointer, once the txg commits.
+    /// Writes all dirty nodes without a sync, and returns the current root; `None` for an empty tree. Once the txg is
+    /// committed, this pointer is a snapshot of the tree.
     ///
-    /// Nothing may change in the tree for the rest of the txg: changes would carry the snapshot's txg, and an
-    /// incremental from it would miss them. Later changes under this txg fail with `Frozen`.
+    /// The tree must not change for the rest of the txg: changes would have the snapshot's txg as their birth, and an
+    /// incremental stream from the snapshot would miss them. Changes in the same txg fail with `Frozen`.
     ///
     /// # Errors
-    /// `NoSpace`, in which case nothing has changed; `Store`, which suspends the pool.
+    /// `NoSpace`, after which nothing has changed; `Store`, which suspends the pool.
     pub fn freeze(&self, hold: &Hold<'_>) -> Result<Option<StoredPtr>> {
         hold.check(&self.io)?;
         let root = self.flush(hold.txg())?;
@@ -426,8 +429,8 @@ impl Tree {
         Ok(root)
     }
 
-    /// Replaces the content by another root (rollback, a clone of a snapshot). Nothing is freed by this call; nodes
-    /// only in memory are dropped.
+    /// Replaces the content by another root, for a rollback or a clone of a snapshot. This call frees no blocks. Dirty
+    /// nodes in memory are dropped.
     ///
     /// # Errors
     /// `NoTree` when the tree was destroyed.
@@ -452,7 +455,7 @@ impl Tree {
         }
     }
 
-    /// Exchanges content and stats with another tree that shares nothing.
+    /// Exchanges content and stats with another tree. Neither tree may share blocks.
     pub(crate) fn swap(&self, hold: &Hold<'_>, other: &Tree) -> Result<()> {
         let take = |tree: &Tree| {
             let _write = tree.write.lock();
@@ -464,7 +467,7 @@ impl Tree {
         other.alter(hold, |state| (state.root, state.stats) = mine)
     }
 
-    /// The record to be written, if it is behind; the nodes are written first.
+    /// Writes the dirty nodes, and returns the tree's record if it is out of date.
     pub(crate) fn sync_record(&self, txg: Txg) -> Result<Option<TreeRecord>> {
         let root = self.flush(txg)?;
         let mut state = self.state.lock();

@@ -1,10 +1,10 @@
 //! Nodes in memory.
 //!
-//! A node belongs to whoever holds its `Arc`: writers change it through `Arc::make_mut`, which copies it if a view
-//! still holds it. A child is on disk, or changed since it was last written.
+//! The holder of a node's `Arc` owns the node. Writers change it with `Arc::make_mut`, which copies it if a view also
+//! holds it. A child is either on disk, or changed since it was last written.
 //!
-//! Invariants (`docs/format/pool.md`, "Tree"): keys ascend strictly; the first key of an inner node is the lower bound
-//! of the node itself, and equals the key its parent has for it; the root's lower bound is the empty key.
+//! Invariants (`docs/format/pool.md`, "Tree"): keys ascend strictly. The first key of an inner node is the lower bound
+//! of the node itself, and equals the key for it in its parent. The root's lower bound is the empty key.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 use super::key::{Key, Probe};
 use crate::ptr::{StoredPtr, Txg};
 
-/// Deepest legal tree: level of the root at most.
+/// Maximal level of a root.
 pub(crate) const LEVEL_MAX: u8 = 15;
 
-/// Encoded bytes of a leaf entry besides its key and value.
+/// Encoded bytes of a leaf entry without its key and value.
 pub(crate) const LEAF_OVERHEAD: usize = 12;
-/// Encoded bytes of a child besides its key.
+/// Encoded bytes of a child without its key.
 pub(crate) const CHILD_OVERHEAD: usize = 2 + crate::ptr::STORED_LEN;
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl LeafEntry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaf {
     pub(crate) entries: Vec<LeafEntry>,
-    /// Encoded length but for prefix compression and compression.
+    /// Encoded length without key prefix compression and block compression.
     pub(crate) bytes: usize,
 }
 
@@ -67,17 +67,17 @@ pub(crate) enum Node {
     Inner(Inner),
 }
 
-/// The way to a child, or to the root.
+/// The link to a child or to the root.
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
-    /// As it is on disk.
+    /// Unchanged on disk.
     Disk(StoredPtr),
     /// Changed since it was written, or never written.
     Dirty(Arc<Node>),
 }
 
 impl Leaf {
-    /// Index of the entry of `key`, or where it would be.
+    /// Index of the entry of `key`, or where it would be inserted.
     pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let probe = Probe::new(key);
         self.entries.binary_search_by(|entry| probe.order(&entry.key))
@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Encoded length, about.
+    /// Approximate encoded length.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.bytes,
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    /// Memory taken, about.
+    /// Approximate memory use.
     pub(crate) fn memory(&self) -> usize {
         let entry = match self {
             Node::Leaf(_) => size_of::<LeafEntry>(),
@@ -137,7 +137,7 @@ impl Node {
         size_of::<Node>() + self.len() * entry + self.bytes()
     }
 
-    /// Whether nothing is below: a leaf without entries, or a chain of single children down to one.
+    /// Whether it has no entries: a leaf without entries, or a chain of single children down to one.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Node::Leaf(leaf) => leaf.entries.is_empty(),

@@ -1,4 +1,4 @@
-//! Walking a view: entries in order, and node pointers.
+//! Iterators over a view: entries in order, and node pointers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Entry, View};
 use crate::error::Result;
 use crate::ptr::{StoredPtr, Txg};
 
-/// The upper bound of a node by the path to it: of each node on it, the index of the child after the one on the path.
+/// The upper bound of a node from the path to it. For each node on the path, the path has the index of the next child.
 pub(super) fn high_of(path: &[(Arc<Node>, usize)]) -> Option<&Key> {
     path.iter().rev().find_map(|(node, next)| match &**node {
         Node::Inner(inner) => inner.entries.get(*next).map(|child| &child.key),
@@ -17,14 +17,14 @@ pub(super) fn high_of(path: &[(Arc<Node>, usize)]) -> Option<&Key> {
     })
 }
 
-/// Entries of a key range, in order. After an error it ends.
+/// The entries of a key range, in order. The iteration ends after an error.
 #[derive(Debug)]
 pub struct Range {
     view: View,
-    /// Where to begin, until the first entry was asked for.
+    /// Where to begin, until the first entry was requested.
     from: Option<Key>,
     to: Option<Key>,
-    /// The path to the next entry: node, and the index in it that comes next.
+    /// The path to the next entry: node, and the next index in it.
     stack: Vec<(Arc<Node>, usize)>,
 }
 
@@ -79,7 +79,7 @@ impl Range {
         Ok(None)
     }
 
-    /// The child at an index of the last node of the path.
+    /// The child at an index of the last node on the path.
     fn child(&self, index: usize) -> Result<Option<Arc<Node>>> {
         let Some(((node, _), above)) = self.stack.split_last() else { return Ok(None) };
         let Node::Inner(inner) = &**node else { return Ok(None) };
@@ -107,16 +107,16 @@ impl Iterator for Range {
     }
 }
 
-/// Node pointers born after a txg, parents before children. After an error it ends.
+/// Node pointers born after a txg, parents before children. The iteration ends after an error.
 #[derive(Debug)]
 pub struct NodesSince {
     view: View,
     since: Txg,
-    /// Links still to look at.
+    /// Links that still have to be visited.
     pending: Vec<Pending>,
 }
 
-/// A link, and its place: its level where that is known, and its bounds.
+/// A link with its level, if known, and its bounds.
 #[derive(Debug)]
 struct Pending {
     link: Link,

@@ -1,5 +1,5 @@
-//! A tree's record in the meta tree (of the meta tree itself: in the uberblock).
-//! Bytes: `docs/format/pool.md`, "Tree record".
+//! The record of a tree in the meta tree. The record of the meta tree itself is in the uberblock. Bytes:
+//! `docs/format/pool.md`, "Tree record".
 
 use super::{TreeId, TreeStats};
 use crate::bytes_io::Fields;
@@ -9,7 +9,7 @@ use crate::ptr::{StoredPtr, Txg};
 
 const VERSION: u8 = 1;
 
-/// What is recorded of a tree.
+/// The recorded state of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TreeRecord {
     pub(crate) root: Option<StoredPtr>,
@@ -28,7 +28,7 @@ impl TreeRecord {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         out.extend_from_slice(&self.shared_until.to_le_bytes());
-        // 0 is the meta tree, which is no deadlist.
+        // 0 is the meta tree, which cannot be a deadlist, so it means "none".
         out.extend_from_slice(&self.deadlist.map_or(0, |id| id.0).to_le_bytes());
         out.extend_from_slice(&self.stats.physical.to_le_bytes());
         out.extend_from_slice(&self.stats.logical.to_le_bytes());

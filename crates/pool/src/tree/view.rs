@@ -1,4 +1,4 @@
-//! A tree as it was at one moment.
+//! Views: a tree as it was at one moment.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::error::{PoolError, Result};
 use crate::io::{Io, Pin};
 use crate::ptr::{StoredPtr, Txg};
 
-/// A tree as it was at one moment, or a frozen root. Clones are cheap; what is seen stays readable until the last
+/// A tree as it was at one moment, or a frozen root. Clones are cheap. Everything in it stays readable until the last
 /// clone is dropped.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) io: Arc<Io>,
     pub(super) root: Option<Link>,
-    /// Of the meta tree.
+    /// Whether it is a view of the meta tree.
     meta: bool,
     _pin: Arc<Pin>,
 }
@@ -31,12 +31,12 @@ impl View {
     }
 
     pub(crate) fn of_root(io: Arc<Io>, root: Option<StoredPtr>, meta: bool) -> Self {
-        // What a node refers to is no younger than it.
+        // Everything that a node refers to was born no later than the node.
         let pin = io.pin(root.as_ref().map_or(0, |root| root.birth));
         View::new(io, root.map(Link::Disk), meta, pin)
     }
 
-    /// The root's pointer; `None` for an empty tree or a root only in memory.
+    /// The root's pointer; `None` for an empty tree or a root that is only in memory.
     pub(crate) fn root_ptr(&self) -> Option<StoredPtr> {
         match &self.root {
             Some(Link::Disk(ptr)) => Some(ptr.clone()),
@@ -44,17 +44,17 @@ impl View {
         }
     }
 
-    /// The txg in which anything of the tree was last written; 0 for an empty tree or a root only in memory.
+    /// The txg in which the tree was last written; 0 for an empty tree or a root that is only in memory.
     pub fn written_in(&self) -> Txg {
         self.root_ptr().map_or(0, |root| root.birth)
     }
 
-    /// Whether there is nothing in the tree.
+    /// Whether the tree is empty.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// The node behind a link; it must be one that belongs there.
+    /// The node behind a link. It must fit its bounds.
     pub(super) fn node(&self, link: &Link, bounds: Bounds<'_>) -> Result<Arc<Node>> {
         match link {
             Link::Disk(ptr) => self.io.node(ptr, bounds, self.meta),
@@ -89,10 +89,10 @@ impl View {
         }
     }
 
-    /// Whether the node at `place` is on the way to `key`. That node itself is not read.
+    /// Whether the node at `place` is on the path to `key`. That node itself is not read.
     ///
     /// # Errors
-    /// When the store fails. What is damaged above leads nowhere.
+    /// When the store fails. If a node above it is damaged, the answer is no.
     pub fn passes(&self, key: &[u8], place: (SegmentId, u32)) -> Result<bool> {
         let Some(root) = &self.root else { return Ok(false) };
         let (mut link, mut level) = (root.clone(), None);
@@ -116,7 +116,7 @@ impl View {
         }
     }
 
-    /// The entries of `[from, to)`, or to the end, in key order. Reads nothing until asked for the first.
+    /// The entries of `[from, to)`, or to the end, in key order. Nothing is read before the first entry is requested.
     pub fn range(&self, from: &[u8], to: Option<&[u8]>) -> Range {
         Range::new(self.clone(), Key::from(from), to.map(Key::from))
     }
@@ -140,7 +140,7 @@ impl View {
                 Ok(before.map(|entry| (entry.key.as_slice().to_vec(), Entry::from(entry))))
             }
             Node::Inner(inner) => {
-                // The child that covers the key may hold nothing below it; then the one before does, unless it is
+                // The child that covers the key may hold nothing below it. Then the previous child does, unless that is
                 // empty.
                 let to = inner.child_index(key);
                 for (at, child) in inner.entries.iter().enumerate().take(to + 1).rev() {
@@ -154,20 +154,21 @@ impl View {
         }
     }
 
-    /// What changed after txg `since`, from key `from` on: leaves born after it with their key ranges, each followed by
-    /// all its entries. Subtrees born at or before `since` are skipped unread. See [`Change`](super::Change).
+    /// The changes after txg `since`, from key `from` on: leaves born after it with their key ranges, each followed by
+    /// all its entries. Subtrees born at or before `since` are skipped without reading them. See
+    /// [`Change`](super::Change).
     pub fn changes_since(&self, since: Txg, from: &[u8]) -> Changes {
         Changes::new(self.clone(), since, Key::from(from))
     }
 
-    /// The differences from `old` to `new`, from key `from` on, in key order. Subtrees that both share are skipped
-    /// unread.
+    /// The differences from `old` to `new`, from key `from` on, in key order. Shared subtrees are skipped without
+    /// reading them.
     pub fn diff(old: &View, new: &View, from: &[u8]) -> DiffIter {
         DiffIter::new(old.clone(), new.clone(), Key::from(from))
     }
 
-    /// Every node pointer of the tree born after `since`, parents before children. Leaves are not read. Nodes only in
-    /// memory have no pointer and are left out.
+    /// The pointers of all nodes of the tree born after `since`, parents before children. Leaves are not read. Nodes
+    /// that are only in memory have no pointer and are left out.
     pub fn nodes_since(&self, since: Txg) -> NodesSince {
         NodesSince::new(self.clone(), since)
     }
