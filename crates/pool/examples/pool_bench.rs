@@ -1,7 +1,8 @@
-//! How fast the pool's parts are, in memory: `cargo run --release -p snowmelt-pool --example pool_bench [scale]`.
+//! Measures the speed of the pool's parts in memory: `cargo run --release -p snowmelt-pool --example pool_bench
+//! [scale]`.
 //!
-//! Prints one line per workload with its rate by CPU time (so that a busy machine matters less), and the ratio to doing
-//! without the pool where that makes sense. Scale 1 takes a few seconds.
+//! Prints one line per workload with its rate by CPU time, so that a busy machine matters less. Where that makes sense,
+//! also prints the ratio to the same work without the pool. Scale 1 takes a few seconds.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use snowmelt_pool::{BlockId, NewPool, Pool, PoolOptions, Prepared, TreeId, View};
@@ -26,7 +27,7 @@ impl Instant {
 
 fn pool() -> Arc<Pool> {
     let new = NewPool { name: "bench", guid: 1 };
-    // All nodes fit: what is measured is the tree, not the store.
+    // All nodes fit into the cache, so this measures the tree and not the store.
     let options = PoolOptions { node_cache_bytes: 1 << 30, ..PoolOptions::default() };
     Pool::create(Box::new(MemoryStore::new()), &new, options).unwrap()
 }

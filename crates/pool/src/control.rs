@@ -38,8 +38,8 @@ pub enum ControlError {
     },
     /// The process at the other end belongs to another user.
     #[error(
-        "the pool is in use by a process of user {uid}, which is given no files of this user ({}): use 'sudo -u \\#{uid} \
-         snowmelt ...'", path.display()
+        "the pool is in use by a process of user {uid}, which is given no files of this user ({}): \
+         use 'sudo -u \\#{uid} snowmelt ...'", path.display()
     )]
     Stranger {
         /// The socket.
@@ -52,7 +52,8 @@ pub enum ControlError {
     Refused,
     /// The two ends speak different versions of the protocol.
     #[error(
-        "the process that owns the pool is of another version of snowmelt (its protocol is {theirs}, ours is {ours}): end it and try again"
+        "the process that owns the pool is of another version of snowmelt (its protocol is {theirs}, \
+         ours is {ours}): end it and try again"
     )]
     Version {
         /// The version of the other end.

@@ -34,7 +34,7 @@ impl Pool {
     }
 }
 
-/// What the property's value means.
+/// Decodes the value of the property.
 pub(crate) fn decode(value: &Bytes) -> Result<Duration> {
     let wait = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
     wait.filter(|wait| (DEADMAN_MIN..=DEADMAN_MAX).contains(wait))

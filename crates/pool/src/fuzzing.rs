@@ -106,7 +106,10 @@ mod tests {
         }
 
         #[test]
-        fn nearly_right_bytes_neither(tag in 0u8..4, level in 0u8..3, prefix in 0u8..4, count in 0u8..6, rest in prop::collection::vec(0u8..4, 0..300)) {
+        fn nearly_right_bytes_neither(
+            tag in 0u8..4, level in 0u8..3, prefix in 0u8..4, count in 0u8..6,
+            rest in prop::collection::vec(0u8..4, 0..300),
+        ) {
             let mut data = vec![tag, level, prefix, 0, count, 0, 0, 0];
             data.extend(rest);
             decoders(&data);

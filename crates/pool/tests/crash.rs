@@ -1,4 +1,4 @@
-//! Crashes and failing stores: what was committed is there, whole; what was not is there as of some commit.
+//! Crashes and failing stores: everything that was committed is there, and the pool has the state of some commit.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -18,7 +18,7 @@ impl Rng {
     }
 }
 
-/// A few txgs of mixed work. Stops at the first error.
+/// Some txgs with mixed changes. Stops at the first error.
 fn script(mini: &mut Mini, rng: &mut Rng, txgs: u64) -> Result<(), PoolError> {
     for _ in 0..txgs {
         for _ in 0..rng.below(40) {
@@ -49,7 +49,7 @@ fn script(mini: &mut Mini, rng: &mut Rng, txgs: u64) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// Opens what is left and compares; gives the pool's dataset if there was one by then.
+/// Opens a crash image and compares it with the model. Returns the dataset, if it existed in that image.
 fn reopen(
     store: Box<dyn snowmelt_store::Store>,
     committed: &BTreeMap<Txg, Model>,
@@ -65,7 +65,7 @@ fn reopen(
             mini.check().unwrap();
             Some(mini)
         }
-        // Before the dataset was committed there is a bare pool; before that, none.
+        // Before the dataset was committed, there is an empty pool; before that, none.
         Ok(None) => None,
         Err(PoolError::NoUberblock { .. }) => {
             assert_eq!(published, None);
@@ -88,7 +88,7 @@ fn every_crash_leaves_a_committed_state() {
         for image in store.crash_points(.., 3) {
             images += 1;
             let found = reopen(Box::new(image.store.clone()), &committed, image.published);
-            // Some go on working, and crash again.
+            // Some images are changed further, and crash again.
             if let Some(mini) = found
                 && images % 37 == 0
             {
@@ -103,7 +103,7 @@ fn every_crash_leaves_a_committed_state() {
 fn crash_again(seed: u64, image: &MemoryStore, committed: &BTreeMap<Txg, Model>) {
     let store = FaultStore::over(seed, &image.snapshot());
     let mut mini = Mini::open(Box::new(store.clone()), small(), committed).unwrap().unwrap();
-    // Later txgs of the first life never happened here.
+    // Later txgs of the first run do not exist in this image.
     let reached = mini.pool.open_report().txg;
     let claimed = mini.pool.open_txg() - 1;
     mini.committed.retain(|txg, _| *txg <= reached || *txg == claimed);
@@ -129,7 +129,7 @@ fn a_failing_write_suspends_the_pool_and_loses_nothing_committed() {
         let published = mini.pool.committed_txg();
         assert!(matches!(mini.pool.begin(), Err(PoolError::Suspended { .. })));
         assert!(matches!(mini.pool.commit(), Err(PoolError::Suspended { .. })));
-        // What was committed is still readable, though nothing can be written.
+        // Committed data is still readable, although nothing can be written.
         let committed = mini.committed.clone();
         drop(mini);
         store.restart();
@@ -150,7 +150,7 @@ fn a_failing_read_is_an_error_and_no_more() {
         let mut mini = Mini::create(Box::new(store.clone()), options).unwrap();
         script(&mut mini, &mut Rng(7), 3).unwrap();
         store.fail_after(n, FaultKind::Read);
-        // Reads fail in the middle of changes, too; each change is then done or not done, and the tree stays sound.
+        // Reads also fail in the middle of changes. Each change is then either done or not, and the tree stays valid.
         for at in 0..150 {
             let key = key(at);
             let failed = match at % 3 {
@@ -180,7 +180,7 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before_when_asked_to() {
     let last = mini.commit().unwrap();
     let committed = mini.committed.clone();
     drop(mini);
-    // Damage every byte that the last txg added, one segment at a time.
+    // Damages every byte that the last txg added, one segment at a time.
     use snowmelt_store::Store;
     let lens: BTreeMap<_, _> = intact.segments().unwrap().iter().map(|s| (s.id, s.len)).collect();
     let mut rewound = 0;
@@ -203,7 +203,7 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before_when_asked_to() {
             }
             Err(other) => panic!("{other:?}"),
         }
-        // To look at it, nobody has to agree to a loss.
+        // Opening for reading needs no consent to a loss.
         let reading = PoolOptions { read_only: true, ..small() };
         assert_eq!(Pool::open(Box::new(untouched), reading).unwrap().open_report().txg, before);
         let recent = PoolOptions { rewind: Rewind::Recent, ..small() };
@@ -213,7 +213,7 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before_when_asked_to() {
         assert_eq!(report.txg, before);
         assert_eq!(report.passed_over.iter().map(|(txg, _)| *txg).collect::<Vec<_>>(), [last]);
         mini.verify().unwrap();
-        // It goes on with txgs that were never used.
+        // The pool continues with txgs that were never used.
         let mut mini = mini;
         assert!(mini.pool.open_txg() > last);
         mini.put(&key(2), b"after the rewind").unwrap();
@@ -229,13 +229,12 @@ fn a_damaged_newest_txg_gives_way_to_the_one_before_when_asked_to() {
     assert!(rewound > 0);
 }
 
-/// Every txg of the ring that is named is opened as it was, or refused because segments of it are gone, and never in
-/// part.
+/// Every txg of the ring that is requested is either opened completely, or refused because segments are missing.
 #[test]
 fn a_txg_to_go_back_to_is_whole_or_refused() {
     let store = FaultStore::new(7);
     let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
-    // Enough is written and freed for segments to be given back.
+    // Enough is written and freed that segments are deleted.
     let mut rng = Rng(11);
     for _ in 0..24 {
         script(&mut mini, &mut rng, 1).unwrap();
@@ -265,7 +264,7 @@ fn a_txg_to_go_back_to_is_whole_or_refused() {
         mini.put(&key(2), b"after going back").unwrap();
         mini.commit().unwrap();
         mini.check().unwrap();
-        // What came after is gone for good, also for whoever opens the pool next.
+        // Later txgs are gone for good, also for the next open.
         let committed = mini.committed.clone();
         drop(mini);
         let mini = Mini::open(Box::new(image), small(), &committed).unwrap().unwrap();
@@ -276,7 +275,7 @@ fn a_txg_to_go_back_to_is_whole_or_refused() {
     assert!(opened >= 4 && refused > 0, "{opened} opened, {refused} refused");
 }
 
-/// When the last txgs are all damaged, an older one that is whole will do, if asked for.
+/// If all of the last txgs are damaged, an older complete one can be opened on request.
 #[test]
 fn extreme_measures_find_what_is_whole() {
     use snowmelt_store::Store;

@@ -1,5 +1,6 @@
-//! Encrypted pools: nothing readable in what is stored, nothing believed that is not of the key, and all that other pools
-//! survive survived. (With `SNOWMELT_TEST_ENCRYPT=xchacha20-poly1305` the other tests here are of encrypted pools too.)
+//! Encrypted pools: nothing stored is readable, nothing is accepted that was not made with the key, and the tests of
+//! other pools hold too. (With `SNOWMELT_TEST_ENCRYPT=xchacha20-poly1305` the other tests here also use encrypted
+//! pools.)
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,7 +29,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Some txgs of blocks of all kinds: embedded, compressed, not compressible.
+/// Some txgs with all kinds of blocks: embedded, compressed, incompressible.
 fn filled(store: Box<dyn Store>, options: PoolOptions) -> Mini {
     let mut mini = Mini::create(store, options).unwrap();
     for round in 0..4u64 {
@@ -81,7 +82,7 @@ fn open(store: &MemoryStore, options: PoolOptions) -> Result<std::sync::Arc<Pool
     Pool::open(Box::new(store.clone()), options)
 }
 
-/// Everything is as it was, and checks.
+/// Verifies that everything is unchanged, and that `check` finds nothing.
 fn is_whole(store: &MemoryStore, mini_options: PoolOptions, was: &Mini) {
     let again = Mini::open(Box::new(store.clone()), mini_options, &was.committed).unwrap().unwrap();
     assert_eq!(again.model, was.model);
@@ -95,7 +96,7 @@ fn nothing_readable_is_stored() {
         let (plain, sealed) = (MemoryStore::new(), MemoryStore::new());
         for (store, keys) in [(&plain, None), (&sealed, Some(keys(suite)))] {
             let mut mini = Mini::create(Box::new(store.clone()), PoolOptions { keys, ..small() }).unwrap();
-            // As a key, embedded in a pointer, alone in a block, in one that compresses, as a property.
+            // As a key, embedded in a pointer, in an incompressible block, in a compressible one, and as a property.
             mini.put(&[b"key", MARKER].concat(), MARKER).unwrap();
             mini.put(&key(1), &[&noise(1, 700), MARKER, &noise(2, 700)].concat()).unwrap();
             mini.put(&key(2), &[MARKER, &[0; 4000]].concat()).unwrap();
@@ -124,14 +125,14 @@ fn a_pool_opens_with_its_key_alone() {
         let before = bytes_of(&store);
         assert!(matches!(open(&store, small_plain()), Err(PoolError::KeyNeeded { .. })));
         assert!(matches!(Keys::open(&record, &[8; 32]), Err(KeyError::Incorrect)));
-        // A key of another pool that has the same guid is the wrong one for everything.
+        // The key of another pool with the same guid is wrong for everything.
         let other = common::keys(suite);
         let refused = open(&store, options(&other)).unwrap_err();
         assert!(refused.to_string().contains("was not made with the pool's key"), "{refused}");
         assert_eq!(before, bytes_of(&store), "and nothing was touched");
         let again = Keys::open(&record, &RAW_KEY).unwrap();
         is_whole(&store, options(&again), &mini);
-        // One that is not encrypted takes no key.
+        // A pool without encryption has no key.
         let plain = MemoryStore::new();
         filled(Box::new(plain.clone()), small_plain());
         assert!(Pool::key_record_of(&plain).unwrap().is_none());
@@ -150,7 +151,7 @@ fn uberblocks_that_the_key_did_not_make_are_passed_over() {
     let store = MemoryStore::new();
     let mini = filled(Box::new(store.clone()), options(&keys));
     let newest = store.uberblocks().unwrap().pop().unwrap();
-    // What was made by somebody who can count: another txg, a later owner, with a sum that holds.
+    // A forged uberblock with another txg, a later owner, and a correct checksum.
     const TXG_AT: usize = 8 + 4 + 3 * 8 + 8;
     let mut forged = newest.bytes[..newest.bytes.len() - 32].to_vec();
     let txg = newest.txg + 9;
@@ -161,7 +162,7 @@ fn uberblocks_that_the_key_did_not_make_are_passed_over() {
     let pool = open(&store, PoolOptions { rewind: Rewind::Recent, ..options(&keys) }).unwrap();
     assert_eq!(pool.open_report().txg, newest.txg);
     drop(pool);
-    // One that says that nothing is encrypted is no way round.
+    // A forged uberblock that declares the pool as not encrypted does not help.
     let (plain, txg) = (MemoryStore::new(), txg + 9);
     let other = Mini::create(Box::new(plain.clone()), small_plain()).unwrap();
     drop(other);
@@ -198,7 +199,7 @@ fn blocks_that_changed_places_are_refused() {
     for ptr in [&a, &b] {
         assert!(matches!(mini.pool.read(&BlockPtr::Stored(ptr.clone())), Err(PoolError::Corrupt { .. })));
     }
-    // A pointer that was made to fit does not help: the block is tied to its birth and size.
+    // A forged pointer does not help: the block is bound to its birth and size.
     let fitted = StoredPtr { hash: b.hash, birth: a.birth + 1, ..a };
     assert!(mini.pool.read(&BlockPtr::Stored(fitted)).is_err());
     let fitted = StoredPtr { hash: b.hash, ..pointer(&mini, 2) };
@@ -218,7 +219,7 @@ fn damage_is_found_and_mended_without_the_plain_bytes() {
         assert!(mini.pool.read(&BlockPtr::Stored(ptr.clone())).is_err());
         let scrubbed = scrub(&mini);
         assert_eq!((scrubbed.state, scrubbed.errors), (ScrubState::Finished, 1));
-        // Who has the block in the clear, a replica or a stream, can heal it, and only with what it was.
+        // A replica or a stream with the plain block can repair it, but only with the original bytes.
         let mut mending = mini.pool.mending();
         let offer = |seed| Prepared::stored(noise(seed, 1500), 1500, 2);
         assert!(!mending.offer(&ptr, mini.head.id(), ID, &offer(1)).unwrap());
@@ -283,11 +284,11 @@ fn the_largest_block_and_the_smallest_segment() {
     assert!(pool.read_stored(&ptr).unwrap() == data);
     let mut plain = vec![0; data.len()];
     assert!(pool.read_plain(&ptr, &mut plain).unwrap() && plain == data);
-    // What claims to be sealed is no block that anybody may write.
+    // Nobody may write a block that claims to be sealed.
     let hold = pool.begin().unwrap();
     assert!(hold.write(TreeId(1), ID, Prepared::stored(vec![0; 600], 560, 0x42)).is_err());
     drop(hold);
-    // A segment has room for less, since it begins with the key.
+    // A segment has less room for blocks, because it begins with the key frame.
     let store = MemoryStore::new();
     let mini = Mini::create(Box::new(store), common_options(&keys)).unwrap();
     let hold = mini.pool.begin().unwrap();
@@ -318,7 +319,7 @@ fn every_crash_leaves_a_committed_state() {
                     assert!(image.published.is_none_or(|txg| mini.pool.open_report().txg >= txg));
                     mini.verify().unwrap();
                     mini.check().unwrap();
-                    // An offset that is written a second time is read as it was written then.
+                    // An offset that is written a second time is read with its new content.
                     mini.put(&key(200), &noise(77, 900)).unwrap();
                     mini.commit().unwrap();
                     mini.verify().unwrap();
@@ -355,7 +356,8 @@ fn a_changed_key_is_the_old_or_the_new_at_every_crash() {
         assert_eq!(report.errors, 0);
     }
     assert!(old > 0 && new > 0, "{old} with the old key, {new} with the new");
-    // Once it is through, the old one opens none of the txgs that are opened unasked, and not by what segments begin with.
+    // After the change, the old key opens none of the txgs that an ordinary open can choose, and it does not match the
+    // key frames of segments.
     for image in store.crash_points(after.., 1) {
         let mut ring = image.store.uberblocks().unwrap();
         for raw in ring.split_off(ring.len() - 4) {
@@ -367,7 +369,7 @@ fn a_changed_key_is_the_old_or_the_new_at_every_crash() {
     }
     let salvage = Salvage::find(&without_ring(&store.snapshot()), 42, &mut |_, _| true).unwrap().unwrap();
     assert!(Keys::open(salvage.key_record().unwrap(), &NEW).is_ok());
-    // The key of a pool without one is not to be changed.
+    // A pool without encryption has no key to change.
     let plain = Mini::create(Box::new(MemoryStore::new()), small_plain()).unwrap();
     assert!(matches!(plain.pool.change_key(&raw(&NEW)), Err(PoolError::Misuse(_))));
     assert!(matches!(mini.pool.change_key(&raw(b"short")), Err(PoolError::Key(KeyError::Form(_)))));
@@ -428,7 +430,7 @@ fn the_golden_pool_opens() {
     is_golden(&golden::of("encrypted-1.pool"));
 }
 
-/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+/// The content of a golden pool. Another version has another one, and that of version 1 never changes.
 #[test]
 fn a_pool_made_as_the_golden_one_was_is_one() {
     let store = MemoryStore::new();

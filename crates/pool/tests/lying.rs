@@ -1,5 +1,5 @@
-//! A disk that says it has synced, and has not. What it loses cannot be had back from it; what is left is told from what is not, and
-//! nothing is taken for what it is not.
+//! A disk that reports syncs as done but does not do them. The data it loses cannot be restored. The remaining data
+//! must be told apart from the lost data, and no wrong data is returned.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,22 +10,22 @@ use common::{Mini, MiniRoots, Model, key, small};
 use snowmelt_pool::{BlockPtr, CheckOptions, Pool, PoolError, PoolOptions, Rewind, Txg};
 use snowmelt_store::{FaultStore, MemoryStore};
 
-/// What became of a pool.
+/// Results of opening the pool.
 #[derive(Default, Debug)]
 struct Tally {
-    /// As of the newest txg, and whole.
+    /// The newest txg, complete.
     whole: u32,
-    /// As of an older txg, and whole: the disk lost all that was newer, uberblocks too.
+    /// An older txg, complete: the disk lost everything newer, including uberblocks.
     older: u32,
-    /// Opened, and `check` names what is lost.
+    /// Opened, and `check` reports what is lost.
     named: u32,
-    /// Not opened before somebody agreed to lose the newest txgs.
+    /// Opened only with consent to lose the newest txgs.
     rewound: u32,
-    /// No txg can be read.
+    /// No txg is readable.
     unreadable: u32,
 }
 
-/// Opens what is left. Whatever can be read is right, and if not all can be, `check` finds that.
+/// Opens a crash image. Everything readable must be correct. If not everything is readable, `check` must find that.
 fn look(image: &MemoryStore, newest: Txg, committed: &BTreeMap<Txg, Model>, tally: &mut Tally) {
     let open = |rewind| {
         let options = PoolOptions { rewind, ..small() };
@@ -71,7 +71,7 @@ fn is_of_damage(error: &PoolError) -> bool {
     error.is_corruption() || error.to_string().contains("segment")
 }
 
-/// Each read gives what was written, or an error that is one of damage.
+/// Each read returns what was written, or an error that means damage.
 fn read_all(mini: &Mini) -> Result<(), PoolError> {
     let mut first = Ok(());
     for (key, (birth, data)) in &mini.model.live {
@@ -91,7 +91,7 @@ fn read_all(mini: &Mini) -> Result<(), PoolError> {
     first.and_then(|()| mini.verify())
 }
 
-/// Some txgs of changes.
+/// Some txgs with changes.
 fn work(mini: &mut Mini, seed: u64, txgs: u64) {
     let mut state = seed;
     let mut below = |n: u64| {
@@ -128,7 +128,7 @@ fn what_a_lying_disk_loses_is_never_taken_for_something_else() {
         work(&mut mini, seed + 1000, 1 + seed % 7);
         let (committed, newest) = (mini.committed.clone(), mini.pool.committed_txg());
         drop(mini);
-        // The power fails when all that is said to be durable; and somewhat earlier.
+        // The power fails when everything was reported as durable, and also somewhat earlier.
         let end = store.position();
         for point in [end, begin + (end - begin) / 2] {
             for image in store.crash_points(point..=point, 30) {

@@ -1,4 +1,4 @@
-//! A process with a memory budget. It is alone in its process, since a budget is for good.
+//! A process with a memory budget. This test has a process of its own, because a budget cannot be changed.
 #![allow(clippy::unwrap_used)]
 
 use snowmelt_pool::memory::{self, UnderWay};
@@ -21,7 +21,7 @@ fn pools_and_pipelines_share_what_there_is() {
     let sizes = options.data_cache_bytes as u64 + options.node_cache_bytes as u64 + options.dirty_max_bytes;
     assert_eq!(sizes, LIMIT / 4 * 3);
 
-    // What one pool may have is for two, if there are two.
+    // Two pools share the budget of one.
     let first = create(1);
     let alone = first.dirty_max_bytes();
     assert_eq!(alone, LIMIT / 2);
@@ -30,7 +30,7 @@ fn pools_and_pipelines_share_what_there_is() {
     drop(second);
     assert_eq!(first.dirty_max_bytes(), alone);
 
-    // A quarter is for pipelines: the first take all of it, and the last has a little all the same.
+    // A quarter is for pipelines. The first ones take all of it, and the last one still gets a little.
     let mut many: Vec<UnderWay> = (0..3).map(|_| UnderWay::new(32 << 20)).collect();
     let mut taken = 0;
     for under_way in &mut many {

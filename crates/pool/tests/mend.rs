@@ -1,4 +1,4 @@
-//! Damaged blocks are written anew from good copies, and nothing else is.
+//! Damaged blocks are written again from good copies, and nothing else is written.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -76,7 +76,7 @@ fn only_what_is_damaged_and_only_what_it_was() {
     assert_eq!(mending.finish().unwrap(), MendReport { blocks: 2, bytes });
     assert!(mini.pool.is_sound(&third).unwrap() && mini.pool.is_sound(&fresh).unwrap());
     assert_eq!(mini.pool.damage().unwrap().len(), 1);
-    // Freed meanwhile: nobody needs it.
+    // A block that was freed meanwhile is not needed any more.
     let mut mending = pool.mending();
     assert!(mending.offer(&pointer(&mini, 5), tree, ID, &good(&mini, 5)).unwrap());
     mini.remove(&key(5)).unwrap();
@@ -94,7 +94,7 @@ fn only_what_is_damaged_and_only_what_it_was() {
     assert_eq!(mini.pool.scrub(&MiniRoots, &options, &mut |_| {}).unwrap().errors, 0);
 }
 
-/// Whatever a crash leaves, a block is damaged as before or well, and everything else is as it was.
+/// After a crash, a block is either still damaged or repaired, and everything else is unchanged.
 #[test]
 fn a_crash_leaves_either() {
     let store = FaultStore::new(7);

@@ -1,4 +1,4 @@
-//! A pool on a mirror: what is wrong with one copy is read from another, and put right.
+//! A pool on a mirror: a wrong copy is read from another member, and repaired.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -17,7 +17,7 @@ use snowmelt_store::{
     MirrorStore, PoolLabel, SegmentId, SegmentInfo, Store, create_mirror, open,
 };
 
-/// No caches: whatever is read comes from the store.
+/// No caches: every read comes from the store.
 fn uncached() -> PoolOptions {
     PoolOptions { data_cache_bytes: 0, node_cache_bytes: 0, ..small() }
 }
@@ -27,7 +27,7 @@ fn scrub(pool: &Pool) -> ScrubStatus {
     pool.scrub(&MiniRoots, &options, &mut |_| {}).unwrap()
 }
 
-/// What `check` finds: errors and warnings.
+/// The errors and warnings that `check` finds.
 fn findings(pool: &Pool) -> Vec<(Severity, String)> {
     let mut found = Vec::new();
     pool.check(&MiniRoots, CheckOptions { data: true }, &mut |finding| {
@@ -103,7 +103,7 @@ fn wrong_bytes_are_read_from_the_other_copy_and_put_right() {
     assert!(wrong > 0 && wrong <= frames + 10, "{wrong} of {frames}");
     assert_eq!(other, (0, 0, 0));
     assert_eq!(mini.pool.damage().unwrap(), []);
-    // What is wrong in both is damage, and not written over.
+    // Bytes that are wrong in both members are damage, and are not overwritten.
     let frame = scan(&a, a.segments().unwrap()[0]).map(Result::unwrap).find(|f| f.payload.is_some()).unwrap();
     let at = u64::from(frame.offset) + FRAME_HEADER as u64;
     let mut before = [0];
@@ -130,7 +130,7 @@ fn a_copy_that_cannot_be_read_is_read_elsewhere() {
     let found = errors(&mini.pool);
     assert!(found[0].0 >= 20, "{found:?}");
     assert_eq!(findings(&mini.pool), []);
-    // Counts are published, and forgotten when they are cleared.
+    // The counters are published, and reset when they are cleared.
     mini.pool.commit().unwrap();
     let member = |guid: u64, store: &FaultStore| MirrorMember {
         guid,
@@ -145,7 +145,7 @@ fn a_copy_that_cannot_be_read_is_read_elsewhere() {
 fn a_segment_that_one_member_has_lost_comes_back() {
     let (a, b) = (MemoryStore::new(), MemoryStore::new());
     let mini = filled(mirror_of(vec![Box::new(a.clone()), Box::new(b.clone())]), uncached());
-    // An open segment that vanishes is a member that fails.
+    // If an open segment vanished, the member would fail, so only sealed ones are removed.
     let is_sealed = |info: &SegmentInfo| a.append(info.id, info.len, &[]).is_err();
     let sealed = a.segments().unwrap().into_iter().filter(is_sealed).map(|info| info.id);
     let lost: Vec<SegmentId> = sealed.step_by(2).collect();
@@ -158,7 +158,7 @@ fn a_segment_that_one_member_has_lost_comes_back() {
     assert!(lost.iter().all(|id| a.segments().unwrap().iter().any(|info| info.id == *id)));
 }
 
-/// The two members of a pool in the file system, taken apart.
+/// The files of the two members of a pool.
 struct Disks {
     directory: PathBuf,
     file: PathBuf,
@@ -169,7 +169,7 @@ impl Disks {
         [Location::Directory(self.directory.clone()), Location::File(self.file.clone())]
     }
 
-    /// Where the segments are in the file, by its label and slot table (docs/format/store.md).
+    /// The places of the segments in the file, read from its label and slot table (docs/format/store.md).
     fn slots(&self) -> Vec<(SegmentId, u64, u64)> {
         let file = File::open(&self.file).unwrap();
         let number = |at: u64| {
@@ -206,7 +206,7 @@ impl Rng {
     }
 }
 
-/// Closes the pool; what it commits in doing so changes nothing that anybody sees.
+/// Closes the pool. The commit of the close changes no content.
 fn close(mini: Mini) -> BTreeMap<Txg, Model> {
     let Mini { pool, model, mut committed, .. } = mini;
     let open = pool.open_txg();
@@ -215,8 +215,8 @@ fn close(mini: Mini) -> BTreeMap<Txg, Model> {
     committed
 }
 
-/// Bits flip in labels, rings, slot table and segments, each on one member of its place, while the pool is read and
-/// written: no wrong byte is ever returned, everything is put right, and `check` finds nothing afterwards.
+/// Bits flip in labels, rings, slot table and segments while the pool is read and written. Each flip hits only one
+/// member. No wrong byte is ever returned, everything is repaired, and `check` finds nothing afterwards.
 #[test]
 fn a_thousand_flipped_bits_are_healed() {
     let dir = tempfile::tempdir().unwrap();
@@ -234,10 +234,10 @@ fn a_thousand_flipped_bits_are_healed() {
             flips += 1;
             let bit = rng.below(8);
             match (rng.below(10), round % 2) {
-                // Labels: one of the two copies of a member.
+                // Labels: one of the two copies in a member.
                 (0, 0) => flip(&disks.directory.join("label"), rng.below(4096), bit),
                 (0, _) => flip(&disks.file, rng.below(4096), bit),
-                // Rings: the contents of any of the slots.
+                // Rings: the content of any slot.
                 (1, 0) => {
                     flip(&disks.directory.join("uberblocks"), rng.below(64) * 8192 + rng.below(600), bit)
                 }
@@ -253,7 +253,7 @@ fn a_thousand_flipped_bits_are_healed() {
                         continue;
                     }
                     in_segments += 1;
-                    // Of one segment only one member is hit until the next scrub.
+                    // A segment is hit in only one member until the next scrub.
                     match (id.0 + round) % 2 {
                         0 => flip(&disks.segment(id), rng.below(len), bit),
                         _ => flip(&disks.file, data + rng.below(len), bit),
@@ -261,7 +261,7 @@ fn a_thousand_flipped_bits_are_healed() {
                 }
             }
         }
-        // In use: everything is read, some of it written.
+        // Everything is read, and some of it is written.
         for n in 0..6 {
             let at = rng.below(40) as u16;
             mini.put(&key(at), &noise(round * 1000 + n, 500 + rng.below(900) as usize)).unwrap();
@@ -274,7 +274,7 @@ fn a_thousand_flipped_bits_are_healed() {
         assert_eq!(findings(&mini.pool), [], "round {round}");
         mini.verify().unwrap();
         if round % 8 == 7 {
-            // Also those found at the next opening.
+            // Damage is also found at the next open.
             let committed = close(mini);
             if round % 16 == 7 {
                 flip(&disks.file, 100, 1);
@@ -290,7 +290,7 @@ fn a_thousand_flipped_bits_are_healed() {
     assert!(members.iter().all(|m| m.state == MemberState::Online && !m.is_stale && m.checksum_errors > 0));
     assert_eq!(mini.pool.damage().unwrap(), []);
     let committed = close(mini);
-    // Either member alone has it all.
+    // Each member alone is complete.
     for location in disks.locations() {
         let store = open(&location, Access::ReadOnly).unwrap();
         let options = PoolOptions { read_only: true, ..options.clone() };

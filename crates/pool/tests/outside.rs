@@ -1,4 +1,4 @@
-//! Blocks whose bytes the pool does not hold.
+//! External blocks: blocks whose bytes are not in the pool.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -14,7 +14,7 @@ use snowmelt_pool::{
 };
 use snowmelt_store::MemoryStore;
 
-/// Things outside, by number.
+/// External sources, by number.
 #[derive(Default)]
 struct Things(Mutex<Vec<Vec<u8>>>);
 
@@ -43,7 +43,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// Refers to a block of a thing; `key` then leads to it, or to nothing.
+/// Writes an external block of a source under `key`, or removes the key.
 fn refer(mini: &Mini, key: &[u8], thing: &[u8], place: Option<OutsidePlace>) -> Result<()> {
     let hold = mini.pool.begin()?;
     let old = match place {
@@ -97,7 +97,7 @@ fn what_is_outside_takes_no_space_and_is_verified() {
     }
     assert_eq!(findings(&mini.pool, true), Vec::<String>::new());
 
-    // Replaced and removed with a snapshot, whose end frees it all.
+    // Replaced and removed while a snapshot exists. Destroying the snapshot frees everything.
     let taken = mini.pool.open_txg();
     mini.snapshot().unwrap();
     (0..32).for_each(|n| refer(&mini, &key(n as u16), &thing, Some(place(n + 1))).unwrap());
@@ -108,7 +108,7 @@ fn what_is_outside_takes_no_space_and_is_verified() {
     assert_eq!(findings(&mini.pool, true), Vec::<String>::new());
     mini.clean().unwrap();
 
-    // Changed, and gone.
+    // Changed, and removed.
     let moved = ptr(&mini, &key(7));
     things.0.lock()[0][8 * LEN + 5] ^= 1;
     let mut found = findings(&mini.pool, true);
@@ -151,7 +151,7 @@ fn the_pool_remembers_that_it_may_refer_outside() {
     assert!(pool.allows_outside());
     pool.set_outside(Arc::new(Things(Mutex::new(vec![thing.clone()]))));
     assert_eq!(pool.read(&found).unwrap(), thing);
-    // Another pool refuses what this one takes.
+    // A pool that does not allow external blocks refuses the pointer.
     let other = Mini::create(Box::new(MemoryStore::new()), small()).unwrap();
     other.pool.set_outside(Arc::new(Things(Mutex::new(vec![thing]))));
     assert!(matches!(other.pool.read(&found), Err(PoolError::Record { .. })));

@@ -1,4 +1,4 @@
-//! A pool on one store that has parity: what goes bad is mended, and what cannot be is named.
+//! A pool on one store with parity: bad bytes are repaired, and damage that cannot be repaired is reported.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -12,7 +12,7 @@ use snowmelt_pool::{
 };
 use snowmelt_store::{FaultStore, MemoryStore, SegmentId, SegmentInfo, Store};
 
-/// No caches, so that whatever is read comes from the store; segments that take some wide frames.
+/// No caches, so that every read comes from the store. A segment has room for some wide frames.
 fn options() -> PoolOptions {
     PoolOptions {
         segment_bytes: 8 << 20,
@@ -39,7 +39,7 @@ fn below(state: &mut u64, n: u64) -> u64 {
     (*state >> 33) % n
 }
 
-/// 16 MiB in some txgs, large and small, with snapshots.
+/// 16 MiB in some large and small txgs, with snapshots.
 fn filled(store: Box<dyn Store>, percent: u8) -> Mini {
     let mut mini = Mini::create(store, options()).unwrap();
     mini.pool.set_parity(percent).unwrap();
@@ -86,7 +86,7 @@ fn flip(store: &MemoryStore, segments: &[SegmentInfo], flips: usize, seed: u64) 
     }
 }
 
-/// Segments and their bytes.
+/// The bytes of each segment.
 fn contents(store: &MemoryStore) -> BTreeMap<SegmentId, Vec<u8>> {
     let read = |info: SegmentInfo| {
         let mut bytes = vec![0; info.len as usize];
@@ -96,7 +96,7 @@ fn contents(store: &MemoryStore) -> BTreeMap<SegmentId, Vec<u8>> {
     store.segments().unwrap().into_iter().map(read).collect()
 }
 
-/// Where parity frames begin, by their magic.
+/// The places of parity frames, found by their magic.
 fn parity_frames(store: &MemoryStore) -> Vec<(SegmentId, u64)> {
     let mut out = Vec::new();
     for (id, bytes) in contents(store) {
@@ -114,20 +114,20 @@ fn a_hundred_flips_anywhere_are_mended_while_the_pool_is_in_use() {
         assert_eq!(findings(&mini.pool), []);
         let good = contents(&store);
         flip(&store, &store.segments().unwrap(), 100, seed);
-        // Nobody ever sees a wrong byte, ...
+        // No reader gets a wrong byte.
         mini.verify().unwrap();
         mini.put(&key(90), &noise(90, 70_000)).unwrap();
         mini.commit().unwrap();
         mini.verify().unwrap();
         let counters = mini.pool.damage_counters().unwrap();
-        // One that is found has others in its stripe mended, too.
+        // When one damaged block is found, others in the same stripe are repaired too.
         assert!(counters.checksum > 5 && counters.read == 0, "{counters:?}");
-        // ... and afterwards nothing is wrong, parity itself included.
+        // Afterwards nothing is wrong, including parity itself.
         let status = scrub(&mini.pool);
         assert_eq!((status.state, status.errors), (ScrubState::Finished, 0), "seed {seed}");
         assert_eq!(findings(&mini.pool), [], "seed {seed}");
         let now = contents(&store);
-        // All there was, but for what came before there was parity, and for padding behind the last frame.
+        // All bytes, except those from before parity was on, and padding after the last frame.
         for (id, good) in &good {
             let wrong = now[id].iter().zip(good).enumerate().skip(16 << 10);
             let wrong: Vec<_> = wrong.filter(|(_, (now, good))| now != good && **good != 0).collect();
@@ -137,7 +137,7 @@ fn a_hundred_flips_anywhere_are_mended_while_the_pool_is_in_use() {
         mini.verify().unwrap();
         let again = scrub(&mini.pool);
         assert_eq!((again.errors, again.repaired), (0, 0));
-        // Without caches, and past whatever this process knew.
+        // Without caches, in a pool that is opened again.
         drop(mini);
         let pool = Pool::open(Box::new(store.snapshot()), options()).unwrap();
         assert_eq!(pool.open_report().passed_over, []);
@@ -150,7 +150,7 @@ fn without_parity_each_is_named() {
     let store = MemoryStore::new();
     let mini = filled(Box::new(store.clone()), 0);
     assert_eq!(parity_frames(&store), []);
-    // The tail of each segment has the newest nodes, which are needed to name anything.
+    // The tail of each segment holds the newest nodes, which are needed to find anything.
     let blocks = store
         .segments()
         .unwrap()
@@ -190,7 +190,7 @@ fn what_is_more_than_can_be_mended_is_named_and_nothing_is_made_worse() {
     let mini = filled(Box::new(store.clone()), 5);
     let good = contents(&store);
     let data = good.iter().find(|(_, bytes)| bytes.len() > 6 << 20).map(|(id, _)| *id).unwrap();
-    // All but every second piece of half a wide stripe, and then single ones elsewhere.
+    // Every second piece of half a wide stripe is lost, and some single pieces elsewhere.
     store.rewrite(data, 4096, &vec![0; 1 << 20]).unwrap();
     store.corrupt(data, (5 << 20) + 12345, 8).unwrap();
     let status = scrub(&mini.pool);
@@ -199,7 +199,7 @@ fn what_is_more_than_can_be_mended_is_named_and_nothing_is_made_worse() {
     assert_eq!(damage.len() as u64, status.errors);
     assert!(damage.iter().all(|damage| damage.segment == data && damage.offset < (1 << 20) + 8192));
     assert!(findings(&mini.pool).iter().any(|(_, what)| what.contains("more than can be mended")));
-    // What is not zero is what it was.
+    // Bytes that are not zero are unchanged.
     let now = contents(&store);
     let same = |(at, (now, good)): (usize, (&u8, &u8))| {
         now == good || (*now == 0 && (4096..(1 << 20) + 4096).contains(&at))
@@ -214,7 +214,7 @@ fn damage_of_parity_is_found_and_mended() {
     let good = contents(&store);
     let frames = parity_frames(&store);
     assert!(frames.len() > 10);
-    // A head, and a parity piece behind it.
+    // A head, and a parity piece after it.
     for (segment, at) in [frames[0], frames[(frames.len() / 2) & !1]] {
         store.corrupt(segment, at + 9, 1).unwrap();
         store.corrupt(segment, at + 60, 1).unwrap();
@@ -239,7 +239,7 @@ fn the_newest_root_is_mended_when_the_pool_is_opened() {
     let mini = filled(Box::new(store.clone()), 5);
     let txg = mini.pool.committed_txg();
     drop(mini);
-    // The last node written is the root of the meta tree.
+    // The last written node is the root of the meta tree.
     let frames = store
         .segments()
         .unwrap()
@@ -251,7 +251,7 @@ fn the_newest_root_is_mended_when_the_pool_is_opened() {
         .unwrap();
     store.corrupt(root.segment, u64::from(root.offset) + 100, 2).unwrap();
     let before = contents(&store);
-    // Reading only: from parity, and nothing is written.
+    // Opened for reading: it is rebuilt from parity, and nothing is written.
     let read_only = PoolOptions { read_only: true, ..options() };
     let pool = Pool::open(Box::new(store.clone()), read_only).unwrap();
     assert_eq!(pool.open_report().txg, txg);
@@ -298,7 +298,7 @@ fn a_crash_leaves_no_wrong_parity() {
                 findings(&mini.pool).into_iter().filter(|(_, what)| what.contains("parity")).collect();
             assert_eq!(wrong, [], "seed {seed}, image {images}");
             if images % 9 == 0 {
-                // Going on behind what was torn, and mending there.
+                // Appends after the torn bytes, and repairs there.
                 let mut mini = mini;
                 mini.put(&key(101), &noise(seed, 5000)).unwrap();
                 mini.commit().unwrap();
@@ -350,7 +350,7 @@ fn it_is_turned_on_and_off_and_told_by_a_feature() {
     mini.pool.set_parity(0).unwrap();
     mini.put(&key(3), &noise(3, 50_000)).unwrap();
     mini.commit().unwrap();
-    // What has parity keeps it, so who knows nothing of it is kept out for good.
+    // Existing parity stays, so older builds are refused for good.
     assert_eq!((ro_compat(&store), mini.pool.parity(), parity_frames(&store).len()), (1, 0, with));
     let (id, at) = parity_frames(&store)[0];
     store.corrupt(id, at - 1000, 1).unwrap();
@@ -367,7 +367,7 @@ fn parity_is_not_cleaned_for_ever_and_goes_with_its_segment() {
         mini.put(&key(n), &noise(n.into(), 100_000)).unwrap();
     }
     mini.commit().unwrap();
-    // Two thirds of each segment are data; nothing is dead.
+    // Two thirds of each segment are data, and nothing is dead.
     assert!(!mini.pool.is_worth_cleaning(&CleanOptions::default()).unwrap());
     let space = mini.pool.space().unwrap();
     assert!(space.occupied > space.allocated + space.allocated / 3, "{space:?}");
@@ -396,7 +396,7 @@ fn a_full_store_with_parity_can_be_emptied() {
     };
     assert!(matches!(refused, PoolError::NoSpace { .. }), "{refused:?}");
     mini.commit().unwrap();
-    // 64 MiB less the reserve and parity.
+    // 64 MiB minus the reserve and parity.
     assert!(n > 350, "{n} blocks");
     mini.verify().unwrap();
     assert_eq!(findings(&mini.pool), []);
@@ -410,7 +410,7 @@ fn a_full_store_with_parity_can_be_emptied() {
     assert!(mini.pool.space().unwrap().allocated < 1 << 20);
 }
 
-/// A small pool with 20 % parity, and what is in it.
+/// A small pool with 20 % parity, and its content.
 fn small_with_parity(store: Box<dyn Store>) -> Mini {
     let mut mini = Mini::create(store, options()).unwrap();
     mini.pool.set_parity(20).unwrap();
@@ -422,7 +422,7 @@ fn small_with_parity(store: Box<dyn Store>) -> Mini {
     mini
 }
 
-/// It has what it was made with, and mends each of its blocks, one after the other.
+/// Verifies the content, and repairs each block, one after the other.
 fn is_golden(stored: &MemoryStore) {
     let made = small_with_parity(Box::new(MemoryStore::new()));
     let pool = Pool::open(Box::new(stored.snapshot()), options()).unwrap();
@@ -455,7 +455,7 @@ fn the_golden_pool_opens_and_mends_itself() {
     is_golden(&golden::of("parity-1.pool"));
 }
 
-/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+/// The content of a golden pool. Another version has another one, and that of version 1 never changes.
 #[test]
 fn a_pool_made_as_the_golden_one_was_is_one() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! Blocks, txgs, views, space: the pool's promises one by one.
+//! Blocks, txgs, views, space: one test for each guarantee of the pool.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,7 +28,7 @@ fn pool(store: &MemoryStore) -> Arc<Pool> {
     Pool::create(Box::new(store.clone()), &NewPool { name: "tank", guid: 42 }, small()).unwrap()
 }
 
-/// What is buffered goes out in whole sectors, wherever a block ends.
+/// Buffered bytes are passed to the store in whole sectors, wherever a block ends.
 #[test]
 fn blocks_read_back_that_are_half_in_the_store() {
     let store = MemoryStore::new();
@@ -89,14 +89,14 @@ fn blocks_read_back_from_buffer_store_cache_and_pointer() {
         }
     };
     verify();
-    // A record of a compressed stream passes through as it is.
+    // A record of a compressed stream is stored unchanged.
     let packed = pool.read_stored(&ptrs[3]).unwrap();
     let again = hold.write(TreeId(1), ID, Prepared::stored(packed.to_vec(), 128 << 10, 15)).unwrap();
     assert_eq!(pool.read(&again).unwrap(), contents[3][..]);
     drop(hold);
     pool.commit().unwrap();
     verify();
-    // Every frame is found again with no tree.
+    // Every frame is found without a tree.
     let data = match &ptrs[4] {
         BlockPtr::Stored(ptr) => ptr.clone(),
         _ => unreachable!(),
@@ -107,7 +107,7 @@ fn blocks_read_back_from_buffer_store_cache_and_pointer() {
     assert_eq!(frame.payload.as_deref(), Some(&contents[4][..]));
     assert_eq!((frame.header.object, frame.header.blkid, frame.header.pool), (7, 9, 42));
     assert!(frames.iter().all(|frame| frame.payload.is_some()));
-    // A damaged block is named, and the scan goes on behind it.
+    // A damaged block is reported, and the scan continues after it.
     store.corrupt(data.segment, u64::from(data.offset) + 1000, 4).unwrap();
     match pool.read(&ptrs[4]) {
         Err(PoolError::Corrupt { segment, offset, .. }) => {
@@ -139,7 +139,7 @@ fn illegal_blocks_keys_and_values_are_refused() {
     assert!(tree.insert(&hold, &[1; 1025], b"v").is_err());
     assert!(tree.insert(&hold, b"k", &[0; (16 << 10) + 1]).is_err());
     drop(hold);
-    // The largest legal ones, many of them.
+    // Many keys and values of the maximal length.
     let roomy = PoolOptions { node_bytes: 32 << 10, ..PoolOptions::default() };
     let store = MemoryStore::new();
     let pool = Pool::create(Box::new(store.clone()), &NewPool { name: "t", guid: 1 }, roomy.clone()).unwrap();
@@ -266,13 +266,13 @@ fn reading_what_changed_costs_the_changes() {
     };
     let (small_diff, small_changes) = reads(20_000);
     let (large_diff, large_changes) = reads(320_000);
-    // At most one more inner node per change when the tree is one level deeper.
+    // At most one more inner node per change if the tree has one more level.
     assert!(large_diff <= small_diff + 2 * 110, "{small_diff} and {large_diff} node reads");
     assert!(large_changes <= small_changes + 110, "{small_changes} and {large_changes} node reads");
     drop(store);
 }
 
-/// What is written back and what is removed lets go of blocks of one birth at the same time.
+/// Write-back and removals release blocks of the same birth at the same time.
 #[test]
 fn many_threads_add_to_one_sum_of_a_deadlist() {
     const THREADS: u32 = 4;
@@ -315,7 +315,7 @@ fn many_threads_share_txgs_and_commits() {
                 for n in 0..300u32 {
                     let hold = pool.begin().unwrap();
                     tree.insert(&hold, &n.to_be_bytes(), &[t as u8; 30]).unwrap();
-                    // Both trees of a pair change in one txg or in none.
+                    // Both trees of a pair change in the same txg.
                     trees_pair(tree, &hold, n);
                     drop(hold);
                     if n % 10 == 0 {
@@ -369,11 +369,11 @@ fn a_full_pool_refuses_writes_and_takes_frees() {
     assert!(matches!(refused, PoolError::NoSpace { .. }), "{refused:?}");
     let space = mini.pool.space().unwrap();
     assert!(space.allocated > 4 << 20, "{space:?}");
-    // The txg is sound and commits; what was there is there.
+    // The txg is valid and can be committed, and existing data is still there.
     mini.commit().unwrap();
     mini.verify().unwrap();
     mini.check().unwrap();
-    // Room is made with the reserve, and can be used again.
+    // Deleting uses the reserve, and the freed space can be used again.
     let hold = mini.pool.begin_free().unwrap();
     for n in 0..written / 2 {
         let old = mini.head.remove(&hold, &key(n)).unwrap().unwrap();
@@ -405,7 +405,7 @@ fn check_finds_what_is_wrong() {
         mini.pool.check(&MiniRoots, CheckOptions { data }, &mut |f| found.push(f.what)).unwrap();
         found
     };
-    // A leak: a block nobody refers to.
+    // A leak: a block that nothing refers to.
     let hold = mini.pool.begin().unwrap();
     let leaked = hold.write(TreeId(1), ID, Prepared::stored(noise(400, 1), 400, 2)).unwrap();
     drop(hold);
@@ -421,7 +421,7 @@ fn check_finds_what_is_wrong() {
     mini.pool.free(&hold, leaked.segment, leaked.offset, leaked.asize()).unwrap();
     drop(hold);
     assert!(errors(&mini, false)[0].contains("are reachable"));
-    // A damaged data block is found when data is read, and only then.
+    // A damaged data block is found only if data is read.
     let entry = mini.head.get(&key(50)).unwrap().unwrap();
     let BlockPtr::Stored(ptr) = BlockPtr::decode(&mut &entry.value[..]).unwrap() else { unreachable!() };
     let before = errors(&mini, true).len();
@@ -484,7 +484,7 @@ fn a_failed_sync_task_commits_nothing_of_its_own() {
     assert_eq!(pool.committed_txg(), txg);
 }
 
-/// A small pool, and what is in it.
+/// A small pool, and its content.
 fn small_pool(store: Box<dyn Store>) -> Mini {
     let mut mini = Mini::create(store, small()).unwrap();
     for n in 0..12u16 {
@@ -510,7 +510,7 @@ fn the_golden_pool_opens() {
     is_golden(golden::of("plain-1.pool"));
 }
 
-/// What a golden pool is made of: another version has another one, and that of version 1 stays for ever.
+/// The content of a golden pool. Another version has another one, and that of version 1 never changes.
 #[test]
 fn a_pool_made_as_the_golden_one_was_is_one() {
     let store = MemoryStore::new();

@@ -26,7 +26,7 @@ fn made(path: &Path, size: Option<u64>) -> (Location, Mini) {
     (location, mini)
 }
 
-/// Several sessions, some closed well and some not; each finds all that was committed before.
+/// Several sessions, some without a close. Each finds everything that was committed before.
 fn sessions(path: &Path, size: Option<u64>) {
     let (location, mut mini) = made(path, size);
     for session in 0..8u64 {
@@ -41,7 +41,7 @@ fn sessions(path: &Path, size: Option<u64>) {
         mini.verify().unwrap();
         mini.check().unwrap();
         if session % 2 == 0 {
-            // Never committed: gone with the session.
+            // Never committed, so lost with the session.
             let lost = mini.model.clone();
             mini.put(&key(99), b"lost").unwrap();
             mini.model = lost;
@@ -70,13 +70,13 @@ fn sessions_in_a_file() {
     sessions(&dir.path().join("tank.img"), Some(64 << 20));
 }
 
-/// A command opens the pool, changes little, and closes it again: a file has slots for few segments.
+/// Each command opens the pool, changes little, and closes it again. A file has slots for only a few segments.
 #[test]
 fn short_sessions_share_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (location, mut mini) = made(&dir.path().join("tank.img"), Some(64 << 20));
     for session in 0..60u16 {
-        // Data and nodes, or a property alone: then the segment of data is not written to.
+        // Data and nodes, or only a property: then no data segment is written.
         if session % 3 == 0 {
             mini.put(&key(session), &noise(3000, session.into())).unwrap();
         } else {
@@ -98,7 +98,7 @@ fn short_sessions_share_segments() {
     mini.check().unwrap();
 }
 
-/// Removes everything and gives its segments back.
+/// Removes everything, and deletes the segments.
 fn empty(mini: &mut Mini) {
     {
         let hold = mini.pool.begin_free().unwrap();
@@ -136,7 +136,7 @@ fn a_file_fills_up_and_empties_again() {
             }
         };
         assert!(matches!(full, PoolError::NoSpace { .. }), "{full:?}");
-        // At least half of the file is for the user, though slots, slop and reserve take their part.
+        // At least half of the file is for the user, beside slots and the reserve.
         assert!(n > 256, "only {n} blocks of 128 KiB in round {round}");
         mini.commit().unwrap();
         mini.verify().unwrap();
@@ -169,7 +169,7 @@ fn what_is_free_is_given_to_the_host_at_once_or_when_told() {
     empty(&mut mini);
     assert!(taken() + 16 < full, "{} of {full} MiB", taken());
 
-    // Without it nothing is, neither in this session nor in the next.
+    // Without autotrim nothing is trimmed, neither in this session nor in the next.
     mini.pool.set_autotrim(false).unwrap();
     fill(&mut mini);
     let full = taken();

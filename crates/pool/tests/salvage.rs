@@ -1,5 +1,5 @@
-//! Pools without uberblocks: the states that are found in their segments are those that were committed, or are seen not
-//! to be whole.
+//! Pools without uberblocks: the states found in their segments are either committed states, or recognized as
+//! incomplete.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -21,7 +21,7 @@ impl Rng {
     }
 }
 
-/// Work of many txgs, snapshots, destroys and the cleaner's included.
+/// Changes in many txgs, with snapshots, destroys and cleaning.
 fn worked(seed: u64) -> (MemoryStore, BTreeMap<Txg, Model>) {
     let store = MemoryStore::new();
     let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
@@ -51,7 +51,7 @@ fn worked(seed: u64) -> (MemoryStore, BTreeMap<Txg, Model>) {
     (store, mini.committed)
 }
 
-/// The same segments on a store whose ring is empty.
+/// The same segments on a store with an empty ring.
 fn without_ring(store: &MemoryStore) -> MemoryStore {
     let bare = MemoryStore::new();
     for info in store.segments().unwrap() {
@@ -90,13 +90,13 @@ fn without_a_ring_the_newest_txg_is_found() {
         let salvage = find(&bare);
         let newest = committed.values().next_back().unwrap();
         let found = newest_whole(&bare, &salvage).unwrap();
-        // A txg in which nothing changed is that before it.
+        // A txg without changes is equal to the one before it.
         assert_eq!(committed.get(&found), Some(newest), "seed {seed}");
 
         let mut mini = Mini::of(open(&bare, &salvage, found), &committed).unwrap().unwrap();
         mini.verify().unwrap();
         mini.check().unwrap();
-        // From the first txg on it is a pool as any other.
+        // After its first txg it is an ordinary pool.
         mini.put(&key(3), b"after the salvage").unwrap();
         mini.commit().unwrap();
         let committed = mini.committed.clone();
@@ -115,7 +115,7 @@ fn damage_to_the_newest_meta_trees_costs_only_their_txgs() {
         let (store, committed) = worked(seed);
         let bare = without_ring(&store);
         let (newest, mut rng) = (*committed.keys().next_back().unwrap(), Rng(seed));
-        // Nodes of the meta tree of the last txgs, some of them: roots, inner nodes, leaves.
+        // Some nodes of the meta tree of the last txgs: roots, inner nodes, leaves.
         let frames = bare
             .segments()
             .unwrap()

@@ -1,5 +1,5 @@
-//! Scrubs: every class of damage is found, each block is read once, whatever goes on meanwhile, and a scrub that ended
-//! anyhow goes on where it was.
+//! Scrubs: every kind of damage is found, each block is read once, other work can continue, and an interrupted scrub
+//! continues where it stopped.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -40,7 +40,7 @@ impl Rng {
     }
 }
 
-/// A few snapshots, and a head on top that differs from all.
+/// A few snapshots, and a head that differs from all of them.
 fn filled(store: &MemoryStore, rng: &mut Rng) -> Mini {
     let mut mini = Mini::create(Box::new(store.clone()), small()).unwrap();
     for round in 0..5 {
@@ -58,7 +58,7 @@ fn filled(store: &MemoryStore, rng: &mut Rng) -> Mini {
     mini
 }
 
-/// The frames that anything refers to: `check` counts them, and what it does not know is dead.
+/// The frames of live blocks. `check` counts them; blocks that it does not know are dead.
 fn frames(store: &MemoryStore) -> Vec<(SegmentId, u32, Kind, TreeId, u32)> {
     let mut out = Vec::new();
     for info in store.segments().unwrap() {
@@ -84,13 +84,13 @@ fn a_sound_pool_is_read_once_and_nothing_is_found() {
     let status = scrub(&mini.pool);
     assert_eq!((status.state, status.errors, status.repaired), (ScrubState::Finished, 0, 0));
     assert_eq!(status.total, total);
-    // The nodes of the meta tree are written again with every batch, and some come up so.
+    // The nodes of the meta tree are written again with every batch, so some of them are read in addition.
     let slack = total / 20 + (64 << 10);
     assert!(status.issued.abs_diff(total) < slack, "{} of {total} bytes read", status.issued);
     assert!(mini.pool.damage().unwrap().is_empty());
     assert!(!status.is_running);
     mini.check().unwrap();
-    // In one piece every block is read exactly once.
+    // In a single batch every block is read exactly once.
     let whole = ScrubOptions { batch_bytes: u64::MAX, ..bits() };
     let status = mini.pool.scrub(&MiniRoots, &whole, &mut |_| {}).unwrap();
     let report = mini.pool.check(&MiniRoots, CheckOptions::default(), &mut |_| {}).unwrap();
@@ -106,7 +106,7 @@ fn damage_to_any_frame_is_found_exactly_where_it_is() {
     let mut kinds = BTreeSet::new();
     let all = frames(&store);
     for (at, (segment, offset, kind, owner, psize)) in all.iter().enumerate() {
-        // One in a few: each is a scrub and a check.
+        // Only every eleventh frame, because each needs a scrub and a check.
         if at % 11 != 0 && *owner != TreeId::META {
             continue;
         }
@@ -116,7 +116,7 @@ fn damage_to_any_frame_is_found_exactly_where_it_is() {
         let options = PoolOptions { node_cache_bytes: 0, data_cache_bytes: 0, ..small() };
         let Ok(pool) = Pool::open(Box::new(store.clone()), options) else { continue };
         if !pool.open_report().passed_over.is_empty() {
-            // Damage to the newest meta tree's inner nodes is met by opening.
+            // Damage in the newest meta tree's inner nodes is found when the pool is opened.
             continue;
         }
         let known_to_check = errors_of_check(&pool) > 0;
@@ -125,7 +125,7 @@ fn damage_to_any_frame_is_found_exactly_where_it_is() {
         assert_eq!(status.state, ScrubState::Finished);
         let found = pool.damage().unwrap();
         if *owner == TreeId::META {
-            // A leaf of the meta tree may have been written again, or died, with the commits between.
+            // A leaf of the meta tree may have been written again or freed by commits meanwhile.
             assert!(found.len() <= 1 && found.iter().all(|d| d.owner == DamageOwner::Pool));
             continue;
         }
@@ -138,7 +138,7 @@ fn damage_to_any_frame_is_found_exactly_where_it_is() {
         let damage = &found[0];
         assert_eq!((damage.segment, damage.offset, damage.kind), (*segment, *offset, *kind));
         kinds.insert(format!("{kind:?} {}", matches!(damage.owner, DamageOwner::Pool)));
-        // Nothing was mended by looking: the next scrub finds the same.
+        // The scrub repaired nothing: the next one finds the same.
         assert_eq!(scrub(&pool).errors, 1);
         assert_eq!(pool.damage().unwrap().len(), 1);
     }
@@ -172,8 +172,8 @@ fn torn_headers_are_written_anew() {
     assert_eq!(scrub(&mini.pool).repaired, 0);
 }
 
-/// Everything that goes on in a pool goes on between the batches of a scrub. What was damaged before it began, and is still
-/// referred to when it ends, is found, whatever it was moved to.
+/// All kinds of changes happen between the batches of a scrub. A block that was damaged before the scrub and is still
+/// in use after it is found, wherever it was moved to.
 #[test]
 fn nothing_that_stays_is_missed_beside_work() {
     for seed in 0..12 {
@@ -263,9 +263,9 @@ fn a_scrub_that_died_goes_on_where_it_was() {
             break;
         }
         assert_eq!(status.state, ScrubState::Scanning);
-        // Dropped, not closed: as if the process had died.
+        // Dropped without a close, as if the process had died.
         if lives % 2 == 0 {
-            // By itself it goes no further.
+            // It does not continue by itself.
             assert_eq!(pool.scrub_status().unwrap().unwrap().issued, done);
         }
         left.set(10_000);
@@ -307,7 +307,7 @@ fn pausing_stopping_and_clearing() {
     let status = pool.scrub(&MiniRoots, &options, &mut resumed).unwrap();
     assert_eq!(status.state, ScrubState::Canceled);
     assert_eq!(refused(pool.stop_scrub()), ScrubRefused::NotRunning);
-    // A new one begins at the beginning.
+    // A new scrub starts at the beginning.
     let status = pool.scrub(&MiniRoots, &bits(), &mut |now| assert_eq!(now.issued, 0)).unwrap();
     assert_eq!(status.state, ScrubState::Finished);
 }
@@ -332,7 +332,7 @@ fn what_readers_meet_is_logged_and_what_is_well_again_forgotten() {
     }
     let owner = DamageOwner::Written { tree: mini.head.id(), object: 1, blkid: 2 };
     let known = || pool.damage().unwrap();
-    // At once, and after the commit that writes it down.
+    // At once, and also after the commit that logs it.
     for _ in 0..2 {
         assert_eq!(known().len(), 1);
         assert_eq!((known()[0].segment, known()[0].offset), (stored.segment, stored.offset));
@@ -342,18 +342,18 @@ fn what_readers_meet_is_logged_and_what_is_well_again_forgotten() {
     }
     let reopened = Pool::open(Box::new(store.snapshot()), small()).unwrap();
     assert_eq!(reopened.damage().unwrap(), known());
-    // A scrub knows better whose it is.
+    // A scrub knows the owner more precisely.
     assert_eq!(scrub(&pool).errors, 1);
     assert!(
         matches!(&known()[..], [one] if matches!(&one.owner, DamageOwner::Root { owner: 1, txg: 0, .. }))
     );
-    // Well again: it stays until a scrub has not found it.
+    // Intact again: the entry stays until a scrub does not find the damage.
     flip();
     assert_eq!(known().len(), 1);
     assert_eq!(scrub(&pool).errors, 0);
     assert!(known().is_empty());
     assert!(pool.damage_counters().unwrap().checksum > 0);
-    // Freed: the same.
+    // The same for a freed block.
     flip();
     assert_eq!(scrub(&pool).errors, 1);
     mini.remove(&key(4)).unwrap();

@@ -1,5 +1,5 @@
-//! The tree against `BTreeMap`: any sequence of changes, commits, snapshots, destroys and reopenings, with differences
-//! found both ways and the checker at the end.
+//! Compares the tree with a `BTreeMap`: any sequence of changes, commits, snapshots, destroys and reopens. Differences
+//! are found with both kinds of walks, and `check` runs at the end.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn data(n: u8) -> Vec<u8> {
-    // From embedded to several hundred bytes, compressible and not.
+    // From embedded blocks to several hundred bytes, compressible and incompressible.
     let mut state = u32::from(n).wrapping_mul(2_654_435_761).wrapping_add(1);
     (0..usize::from(n) * 3 + 1)
         .map(|at| {
@@ -70,7 +70,7 @@ fn run(ops: &[Op], cache: usize) {
                 let committed = std::mem::take(&mut mini.committed);
                 drop(mini);
                 mini = Mini::open(Box::new(store.snapshot()), options.clone(), &committed).unwrap().unwrap();
-                // The snapshot of the store is what goes on from here.
+                // The test continues on the snapshot of the store.
                 let pool = mini.pool.clone();
                 assert!(pool.open_report().passed_over.is_empty());
             }
@@ -85,7 +85,7 @@ fn run(ops: &[Op], cache: usize) {
     mini.verify().unwrap();
     mini.verify_differences(&[]).unwrap();
     mini.check().unwrap();
-    // Everything can be given back.
+    // All space can be freed.
     while !mini.model.snapshots.is_empty() {
         mini.destroy_snapshot(0).unwrap();
         mini.commit().unwrap();
@@ -97,7 +97,7 @@ fn run(ops: &[Op], cache: usize) {
     mini.check().unwrap();
     mini.pool.drain_frees().unwrap();
     let space = mini.pool.space().unwrap();
-    // At most the open segments, and those that hold the last nodes of the meta tree.
+    // At most the open segments, and those with the last nodes of the meta tree.
     assert!(space.occupied <= 5 * (64 << 10), "{space:?} after everything was freed");
     mini.check().unwrap();
 }
@@ -106,7 +106,10 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_is_as_the_model(ops in prop::collection::vec(op(), 1..70), cache in prop_oneof![Just(0usize), Just(1 << 20)]) {
+    fn any_history_is_as_the_model(
+        ops in prop::collection::vec(op(), 1..70),
+        cache in prop_oneof![Just(0usize), Just(1 << 20)],
+    ) {
         run(&ops, cache);
     }
 }

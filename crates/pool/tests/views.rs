@@ -1,4 +1,4 @@
-//! Views: what they see stays, whatever is freed, cleaned and committed meanwhile; and no more than that.
+//! Views: their content stays readable, whatever is freed, cleaned and committed meanwhile, and nothing else is kept.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -16,9 +16,9 @@ enum Op {
     Snapshot,
     Destroy(usize),
     Clean,
-    /// Looks at the head.
+    /// Takes a view of the head.
     Look,
-    /// Looks at a snapshot.
+    /// Takes a view of a snapshot.
     LookBack(usize),
     Forget(usize),
 }
@@ -38,7 +38,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn options() -> PoolOptions {
-    // What is gone shall not be read from memory.
+    // Freed blocks must not be read from memory.
     PoolOptions { data_cache_bytes: 0, node_cache_bytes: 0, ..small() }
 }
 
@@ -98,7 +98,7 @@ proptest! {
     }
 }
 
-/// A snapshot that is read for days keeps what it has, and not what comes and goes meanwhile.
+/// A view of a snapshot that is open for days keeps the snapshot's blocks, and not blocks that come and go meanwhile.
 #[test]
 fn a_snapshot_in_use_holds_nothing_newer() {
     let mut mini = Mini::create(Box::new(MemoryStore::new()), options()).unwrap();

@@ -208,7 +208,9 @@ proptest! {
     ) {
         let target = Target { percent, ..TARGET };
         let (mut cover, mut bytes) = (Cover::new(0, 64 << 20), Vec::new());
-        let push = |bytes: &mut Vec<u8>, frames: Vec<bytes::Bytes>| frames.iter().for_each(|frame| bytes.extend_from_slice(frame));
+        let push = |bytes: &mut Vec<u8>, frames: Vec<bytes::Bytes>| {
+            frames.iter().for_each(|frame| bytes.extend_from_slice(frame));
+        };
         for (seed, (len, then)) in steps.into_iter().enumerate() {
             let more = noise(seed as u64, len.next_multiple_of(8));
             let reserve = cover.reserve(more.len() as u64, percent);
@@ -228,10 +230,16 @@ proptest! {
         store.create_segment(TARGET.segment).unwrap();
         store.append(TARGET.segment, 0, &bytes).unwrap();
         let len = bytes.len();
-        let covered = |at: usize, heads: &[Head]| heads.iter().any(|head| head.covers(at as u64, 1) || (u64::from(head.at) <= at as u64 && (at as u64) < head.end()));
+        let covered = |at: usize, heads: &[Head]| {
+            let at = at as u64;
+            heads.iter().any(|head| head.covers(at, 1) || (u64::from(head.at) <= at && at < head.end()))
+        };
         let heads = found(&store, len);
         prop_assert!((0..len).step_by(8).all(|at| covered(at, &heads)));
-        let is_in = |head: &Head, copy, at: u64| (head.copy_at(copy).into()..u64::from(head.copy_at(copy) + head.head_len())).contains(&at);
+        let is_in = |head: &Head, copy, at: u64| {
+            let begin = head.copy_at(copy);
+            (u64::from(begin)..u64::from(begin + head.head_len())).contains(&at)
+        };
         // If both copies of its head are wrong, a frame is lost, but the bytes that it covers are intact.
         prop_assume!(!heads.iter().any(|head| {
             (0..2).all(|copy| flips.iter().any(|flip| is_in(head, copy, flip.index(len) as u64)))

@@ -1,4 +1,4 @@
-//! Pools as files: every segment and uberblock. Those in `tests/golden` are of a version each, and open for ever.
+//! Pools as files with every segment and uberblock. Those in `tests/golden` have fixed versions and must always open.
 
 use std::path::Path;
 

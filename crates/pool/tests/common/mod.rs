@@ -1,4 +1,4 @@
-//! A dataset in miniature over the pool, with its model: values are block pointers, snapshots have deadlists as in ZFS
+//! A small dataset on a pool, with its model. Its values are block pointers, and its snapshots have deadlists as in ZFS
 //! (`dsl_dataset_snapshot_sync_impl` and `dsl_destroy_snapshot_sync_impl` of OpenZFS).
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -19,10 +19,10 @@ use snowmelt_stream::compress::Compression;
 pub(crate) const HEAD: u8 = 0x20;
 pub(crate) const SNAPSHOT: u8 = 0x21;
 
-/// Key → birth and content.
+/// Key to birth and content.
 pub(crate) type Content = BTreeMap<Vec<u8>, (Txg, Vec<u8>)>;
 
-/// What a pool should hold.
+/// The expected content of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) live: Content,
@@ -79,7 +79,7 @@ pub(crate) fn small() -> PoolOptions {
     }
 }
 
-/// Set to the name of a suite, all these tests are of encrypted pools.
+/// If the variable is set to the name of a suite, these tests use encrypted pools.
 fn always_encrypted() -> Option<Keys> {
     static KEYS: OnceLock<Option<Keys>> = OnceLock::new();
     let keys =
@@ -124,7 +124,7 @@ impl Mini {
         Ok(mini)
     }
 
-    /// Opens; the model is that of the txg found, out of `committed`.
+    /// Opens the pool. The model is the one in `committed` for the opened txg.
     pub(crate) fn open(
         store: Box<dyn Store>,
         options: PoolOptions,
@@ -133,7 +133,7 @@ impl Mini {
         Self::of(Pool::open(store, options)?, committed)
     }
 
-    /// A pool that is open.
+    /// The dataset of an open pool.
     pub(crate) fn of(pool: Arc<Pool>, committed: &BTreeMap<Txg, Model>) -> Result<Option<Self>> {
         let txg = pool.open_report().txg;
         let Some(entry) = pool.meta().get(&[HEAD])? else {
@@ -144,7 +144,7 @@ impl Mini {
         let head = pool.tree(TreeId(id))?;
         let model = committed.get(&txg).unwrap_or_else(|| panic!("txg {txg} was never committed"));
         let mut committed = committed.clone();
-        // The state is published again, under the last txg before the open one, when the pool is first written to.
+        // The first write publishes the state again, with the txg before the open one.
         committed.insert(pool.open_txg() - 1, model.clone());
         Ok(Some(Mini { pool, head, model: model.clone(), committed }))
     }
@@ -196,7 +196,7 @@ impl Mini {
     }
 
     pub(crate) fn commit(&mut self) -> Result<Txg> {
-        // Known before it is known whether it succeeds: a crash may leave either.
+        // Inserted before the commit, because after a crash the pool may have either state.
         let txg = self.pool.open_txg();
         self.committed.insert(txg, self.model.clone());
         self.pool.commit()
@@ -253,7 +253,7 @@ impl Mini {
         Ok(())
     }
 
-    /// Cleans, which changes nothing that anybody sees, in several txgs.
+    /// Cleans in several txgs. This changes no content.
     pub(crate) fn clean(&mut self) -> Result<CleanReport> {
         const TXGS_MAX: u64 = 32;
         let first = self.pool.open_txg();
@@ -272,7 +272,7 @@ impl Mini {
         Ok(self.pool.view(SnapshotRecord::decode(&record.value).root))
     }
 
-    /// Everything is as the model says.
+    /// Verifies that everything matches the model.
     pub(crate) fn verify(&self) -> Result<()> {
         verify_view(&self.pool, &self.head.view(), &self.model.live)?;
         let snapshots = self.pool.meta().view().range(&[SNAPSHOT], Some(&[SNAPSHOT + 1]));
@@ -285,7 +285,7 @@ impl Mini {
         Ok(())
     }
 
-    /// Every pair of states differs as the models do, both ways of finding out.
+    /// Verifies that every pair of states differs like the models, with both kinds of walks.
     pub(crate) fn verify_differences(&self, from: &[u8]) -> Result<()> {
         let mut states = Vec::new();
         for (txg, content) in &self.model.snapshots {
@@ -304,7 +304,7 @@ impl Mini {
         Ok(())
     }
 
-    /// `check` finds nothing.
+    /// Verifies that `check` finds nothing.
     pub(crate) fn check(&self) -> Result<()> {
         let mut findings = Vec::new();
         let report = self.pool.check(&MiniRoots, CheckOptions { data: true }, &mut |finding| {
@@ -425,7 +425,8 @@ fn verify_diff(
     Ok(())
 }
 
-/// The changes since a snapshot, applied to it, give the new state: what an incremental from a bookmark relies on.
+/// Applies the changes since a snapshot to it. The result must be the new state, as an incremental stream from a
+/// bookmark requires.
 fn verify_changes(since: Txg, old: &Content, new: &View, new_content: &Content, from: &[u8]) -> Result<()> {
     let mut patched = old.clone();
     let mut reach = from.to_vec();
