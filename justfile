@@ -13,6 +13,10 @@ setup:
 fmt:
     .ci/run fmt
 
+# Cycles between the modules of a crate.
+structure:
+    .ci/run structure
+
 clippy:
     .ci/run clippy
 

@@ -4,6 +4,7 @@
 use snowmelt_stream::NvList;
 
 use crate::error::KeyError;
+use crate::key_format::KeyFormat;
 use crate::suite::{IV_LEN, MAC_LEN, MAX_KEY_LEN, Suite};
 
 /// Length of the key of HMACs (`SHA512_HMAC_KEYLEN`), in bytes.
@@ -16,37 +17,6 @@ pub const MAX_ITERATIONS: u32 = 1 << 28;
 pub(crate) const VERSION: u64 = 1;
 /// Size of a block of dnodes, in bytes (`DNODE_BLOCK_SHIFT`): that of all blocks of the metadnode.
 pub const DNODE_BLOCK: u64 = 16 << 10;
-
-/// What a wrapping key is given as: the property `keyformat` (`zfs_keyformat_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyFormat {
-    /// 32 bytes.
-    Raw,
-    /// 64 hexadecimal digits.
-    Hex,
-    /// A line, from which PBKDF2 makes the key.
-    Passphrase,
-}
-
-impl KeyFormat {
-    /// Its name as a property value.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Hex => "hex",
-            Self::Passphrase => "passphrase",
-        }
-    }
-
-    pub(crate) const fn capitalized(self) -> &'static str {
-        match self {
-            Self::Raw => "Raw",
-            Self::Hex => "Hex",
-            Self::Passphrase => "Passphrase",
-        }
-    }
-}
 
 /// Shape of the metadnode: that of the tree of dnode blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,7 +6,8 @@ use zeroize::Zeroizing;
 
 use crate::decrypt::Decryptor;
 use crate::error::KeyError;
-use crate::keydata::{KeyFormat, Keydata};
+use crate::key_format::KeyFormat;
+use crate::keydata::Keydata;
 use crate::keys::{Keys, WrappingKey};
 
 /// Most opened and derived keys that are remembered.

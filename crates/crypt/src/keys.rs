@@ -12,7 +12,8 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::{BlockError, KeyError};
-use crate::keydata::{HMAC_KEY_LEN, KeyFormat, Keydata};
+use crate::key_format::KeyFormat;
+use crate::keydata::{HMAC_KEY_LEN, Keydata};
 use crate::suite::{Cipher, MAC_LEN, MAX_KEY_LEN, Suite};
 
 /// Length of the salt that a block's key is derived with (`ZIO_DATA_SALT_LEN`), in bytes.

@@ -28,6 +28,7 @@ mod dnode;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod key_format;
 mod keydata;
 mod keyring;
 mod keys;
@@ -42,7 +43,8 @@ pub use auth::{BlockAuth, block_order, is_encrypted};
 pub use decrypt::Decryptor;
 pub use dnode::Dnode;
 pub use error::{BlockError, KeyError, TreeError};
-pub use keydata::{KeyFormat, Keydata, MAX_ITERATIONS, Metadnode};
+pub use key_format::KeyFormat;
+pub use keydata::{Keydata, MAX_ITERATIONS, Metadnode};
 pub use keyring::Keyring;
 pub use keys::{Keys, WrappingKey};
 pub use suite::Suite;

@@ -9,10 +9,12 @@
 
 mod directory;
 mod node;
+mod remove;
 
 pub(crate) use directory::names;
 pub use directory::{Directory, Place};
 pub(crate) use node::{change_mode, check_unchanged, open_node, open_regular, path_of_descriptor};
+pub(crate) use remove::{open_directory, open_up, remove_all, remove_one, unlock, unlocked};
 
 use crate::paths::is_safe_name;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};

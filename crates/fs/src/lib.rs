@@ -5,6 +5,7 @@
 //! replayed into memory. Names and trees are taken to be hostile.
 
 mod ahead;
+mod alike;
 pub mod beneath;
 pub mod diff;
 mod error;
@@ -17,6 +18,7 @@ mod names;
 mod objects;
 mod paths;
 mod read;
+mod reserved;
 pub mod restore;
 pub mod shadow;
 pub mod vfs;

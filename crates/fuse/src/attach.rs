@@ -75,7 +75,7 @@ impl Attach<'_> {
             mounted => mounted?,
         };
         if let Err(error) = agree(&device, wants) {
-            let _ = crate::mount::unmount_at(dir, true);
+            let _ = crate::unmount::unmount_at(dir, true);
             return Err(error);
         }
         Ok(device)

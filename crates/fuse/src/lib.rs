@@ -23,6 +23,7 @@ mod notify;
 mod server;
 mod table;
 mod told;
+mod unmount;
 mod volumes;
 mod wire;
 

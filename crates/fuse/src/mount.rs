@@ -1,16 +1,14 @@
 //! One mount, from mounting to whatever unmounts it.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount_remount, unmount};
+use rustix::mount::{MountFlags, mount_remount};
 use snowmelt_fs::vfs::{Atime, Vfs, VfsError, VfsOptions};
 
 use crate::attach::Attach;
@@ -20,6 +18,7 @@ use crate::kernel::{self, Complain};
 use crate::notify::Notifier;
 use crate::server;
 use crate::told::NamesTold;
+use crate::unmount::unmount_at;
 
 /// How to mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -321,38 +320,6 @@ impl Mount {
     fn is_replaced(&self) -> bool {
         let epoch = self.vfs.epoch();
         self.epoch.swap(epoch, Ordering::AcqRel) != epoch
-    }
-}
-
-/// Unmounts what is at `dir`.
-///
-/// # Errors
-/// [`MountError::Busy`] while it is in use, unless forced: then it goes as soon as it is not.
-pub(crate) fn unmount_at(dir: &Path, force: bool) -> Result<(), MountError> {
-    let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match unmount(dir, flags) {
-        Ok(()) => Ok(()),
-        Err(Errno::PERM) => unmount_with_helper(dir, force),
-        Err(Errno::BUSY) => Err(MountError::Busy { dir: dir.to_owned() }),
-        // Somebody was faster.
-        Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(error) => Err(MountError::Unmount { dir: dir.to_owned(), source: error.into() }),
-    }
-}
-
-/// Only root may unmount, and those for whom `fusermount3` does it.
-fn unmount_with_helper(dir: &Path, force: bool) -> Result<(), MountError> {
-    let failed = |source| MountError::Unmount { dir: dir.to_owned(), source };
-    let mut command = Command::new("fusermount3");
-    command.arg(if force { "-uz" } else { "-u" }).arg("--").arg(dir).stdin(Stdio::null());
-    let output = command.output().map_err(failed)?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    match said.contains("busy") {
-        true => Err(MountError::Busy { dir: dir.to_owned() }),
-        false => Err(failed(io::Error::other(said))),
     }
 }
 

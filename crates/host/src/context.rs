@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use snowmelt_dataset::property::TextStyle;
 
 use crate::journal::{self, Level, ServerLog};
+use crate::key_source::KnownKeys;
 use crate::lines::{Heard, PassOn};
-use crate::pools::keys::KnownKeys;
 use crate::program::Program;
 
 /// Variables of the environment that commands look at, and that go along when another process runs them.

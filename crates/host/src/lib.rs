@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`context`] | what a command may touch of the outside: files, directory, environment, words |
 //! | [`pools`] | the list of known pools, their keys, the process that owns one, shadows and stream indexes |
+//! | [`key_source`] | where a pool's key comes from, and the keys that a command has opened |
 //! | [`listing`], [`properties`] | rows of `list` and `get`: datasets, values, sources |
 //! | [`request`], [`facts`] | what can be asked about a pool, and the answers |
 //! | [`report`], [`error`], [`exit`] | errors in the words of `zfs`, and exit statuses |
@@ -18,6 +19,7 @@ pub mod error;
 pub mod exit;
 pub mod facts;
 pub mod journal;
+pub mod key_source;
 pub mod lines;
 pub mod listing;
 pub mod pools;

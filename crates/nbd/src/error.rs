@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::listener::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// What stops a server, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]

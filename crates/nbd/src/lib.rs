@@ -21,6 +21,7 @@
 
 mod budget;
 mod connection;
+mod endpoint;
 mod errno;
 mod error;
 mod event;
@@ -40,11 +41,12 @@ mod transmission;
 mod wire;
 mod workers;
 
+pub use endpoint::Endpoint;
 pub use error::{ServeError, TlsError};
 pub use event::{Client, Event, Log};
 pub use export::{Export, Exports, Extent, OpenError};
 pub use identity::{Certificate, Identity};
-pub use listener::{Endpoint, Listener};
+pub use listener::Listener;
 pub use options::{MAX_PAYLOAD, Options};
 pub use server::Server;
 pub use shutdown::Shutdown;

@@ -1,10 +1,8 @@
 //! Where clients connect: TCP and Unix sockets.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,53 +10,11 @@ use std::time::Duration;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 
+use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 128;
-
-/// An address that a server listens on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// TCP, with the port that was bound.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-impl Endpoint {
-    /// The NBD URI of an export. Over TCP it asks for TLS if `tls`.
-    pub fn uri(&self, export: &str, tls: bool) -> String {
-        let export = escaped(export.as_bytes());
-        match self {
-            Self::Tcp(address) => format!("nbd{}://{address}/{export}", if tls { "s" } else { "" }),
-            Self::Unix(path) => {
-                format!("nbd+unix:///{export}?socket={}", escaped(path.as_os_str().as_bytes()))
-            }
-        }
-    }
-}
-
-/// Bytes as a URI has them (RFC 3986), slashes as they are.
-fn escaped(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'@' | b':' => {
-                text.push(char::from(byte))
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
-}
-
-impl fmt::Display for Endpoint {
-    /// As an NBD URI without its export.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.uri("", false))
-    }
-}
 
 /// A socket that takes connections from now on; they are answered when a server gets it.
 #[derive(Debug)]

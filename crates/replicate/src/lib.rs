@@ -24,6 +24,7 @@ pub mod request;
 pub mod serve;
 pub mod sync;
 pub mod target;
+pub mod watcher;
 pub mod wire;
 
 pub use error::{Failure, FailureKind};

@@ -16,12 +16,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{Read, Write};
 
+use crate::byte_order::ByteOrder;
 use crate::compress::CompressError;
 use crate::error::StreamError;
 use crate::features::Features;
 use crate::reader::{Limits, Positioned, Reader};
 use crate::record::Record;
-use crate::wire::ByteOrder;
 use crate::writer::Writer;
 
 pub use decompress::Decompress;

@@ -12,7 +12,7 @@ mod simd;
 #[cfg(test)]
 mod tests;
 
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 
 /// Below this many bytes the scalar loop wins over setting up and combining lanes.
 const SIMD_MIN: usize = 512;

@@ -34,6 +34,7 @@
 //! The crate does no I/O of its own, starts no threads, logs nothing, and trusts no byte it is given. The format's
 //! source is OpenZFS (read as a specification): `include/sys/zfs_ioctl.h`, `module/zfs/dmu_send.c`, `dmu_recv.c`.
 
+pub mod byte_order;
 pub mod compress;
 pub mod dump;
 pub mod error;
@@ -50,6 +51,7 @@ pub mod verify;
 pub mod wire;
 pub mod writer;
 
+pub use byte_order::ByteOrder;
 pub use compress::{CompressError, Compression, compress, decompress};
 pub use error::{ChecksumKind, StreamError, Violation};
 pub use features::Features;
@@ -63,5 +65,4 @@ pub use record::{
 pub use token::{ResumeToken, TokenError};
 pub use validate::{BeginContext, validate};
 pub use verify::{Summary, verify};
-pub use wire::ByteOrder;
 pub use writer::Writer;

@@ -12,7 +12,7 @@ mod xdr;
 #[cfg(test)]
 mod tests;
 
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 pub use print::Indented;
 
 /// Deepest nesting that is unpacked; ZFS's own lists have four levels.

@@ -11,18 +11,17 @@ mod tests;
 
 use std::io::Read;
 
+use crate::byte_order::ByteOrder;
 use crate::compress;
 use crate::error::{StreamError, Violation};
 use crate::features::Features;
 use crate::grammar::{EndKind, Grammar};
 use crate::nvlist::NvList;
 use crate::record::{RECORD_LEN, Record};
-use crate::wire::{ByteOrder, HeaderBytes};
+use crate::validate::MAX_BEGIN_PAYLOAD;
+use crate::wire::HeaderBytes;
 use buffer::Source;
 use checksum::Running;
-
-/// Longest BEGIN payload that is believed, in bytes. A package of 100,000 snapshots needs about 10 MiB.
-pub const MAX_BEGIN_PAYLOAD: u32 = 64 << 20;
 
 /// What a reader allows and how it reads.
 #[derive(Clone, Copy, Debug)]

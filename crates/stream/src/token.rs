@@ -11,9 +11,9 @@ use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
+use crate::byte_order::ByteOrder;
 use crate::fletcher::Fletcher4;
 use crate::nvlist::{NvList, NvValue};
-use crate::wire::ByteOrder;
 
 const VERSION: u64 = 1;
 /// Longest token that is looked at, in bytes. With 10,000 redaction snapshots it is about 160 kB.

@@ -15,6 +15,8 @@ use crate::record::{
     WriteEmbedded,
 };
 
+/// Longest BEGIN payload that is accepted, in bytes. A package of 100,000 snapshots needs about 10 MiB.
+pub const MAX_BEGIN_PAYLOAD: u32 = 64 << 20;
 /// Smallest block, and the unit of all block sizes (`SPA_MINBLOCKSIZE`).
 pub const MIN_BLOCK: u64 = 512;
 /// Largest block without LARGE_BLOCKS (`SPA_OLD_MAXBLOCKSIZE`).
@@ -118,7 +120,7 @@ fn begin(r: &Begin) -> Result<(), Violation> {
         HeaderType::Substream => range("object set type", u64::from(r.objset_type), 2, 4)?,
         HeaderType::Compound => {}
     }
-    range("payload length", u64::from(r.payload_len), 0, u64::from(crate::reader::MAX_BEGIN_PAYLOAD))?;
+    range("payload length", u64::from(r.payload_len), 0, u64::from(MAX_BEGIN_PAYLOAD))?;
     aligned("payload length", u64::from(r.payload_len), 4)
 }
 

@@ -3,6 +3,7 @@
 //! Offsets are those of `dmu_replay_record_t` as every OpenZFS platform lays it out (`include/sys/zfs_ioctl.h`).
 //! Integers are in the sender's byte order; byte arrays (names, salts, IVs, MACs) are the same in both.
 
+use crate::byte_order::ByteOrder;
 use crate::error::Violation;
 use crate::features::Features;
 use crate::record::{
@@ -20,15 +21,6 @@ const OFF_PAYLOAD_LEN: usize = 4;
 const OFF_MAGIC: usize = 8;
 const OFF_TO_NAME: usize = 56;
 const _: () = assert!(OFF_TO_NAME + ToName::MAX_LEN + 1 == RECORD_LEN);
-
-/// Byte order of a stream's integers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ByteOrder {
-    /// Least significant byte first (x86, most others).
-    Little,
-    /// Most significant byte first (SPARC, s390x).
-    Big,
-}
 
 /// A header's bytes, read in one byte order. All offsets are constants within [`RECORD_LEN`].
 pub(crate) struct HeaderBytes<'a> {

@@ -8,11 +8,12 @@ mod tests;
 
 use std::io::{IoSlice, Write as IoWrite};
 
+use crate::byte_order::ByteOrder;
 use crate::error::{StreamError, Violation};
 use crate::fletcher::Fletcher4;
 use crate::grammar::{EndKind, Grammar};
 use crate::record::{End, RECORD_LEN, Record};
-use crate::wire::{ByteOrder, HeaderMut, OFF_CHECKSUM};
+use crate::wire::{HeaderMut, OFF_CHECKSUM};
 
 /// Headers and small payloads are collected up to this many bytes.
 const BUFFER_LEN: usize = 128 << 10;

@@ -3,13 +3,13 @@
 //! Each step can be done again from its beginning after an interruption: whatever was done is found done, and content that
 //! may not have reached the disk is written again.
 
-use super::local::is_like;
 use super::plan::{Entry, Known, Plan};
-use super::record::{Phase, Stamp, boot};
-use super::tree::{self, Path, is_missing, remove_one, stat_at, unlocked};
+use super::record::{Phase, boot};
+use super::tree::{self, Path, is_missing, stat_at};
 use super::{Between, Changes, Mirror, MirrorError, MirrorOptions};
 use crate::ahead::{self, ahead, pieces, ranges};
-use crate::beneath::{self, Directory, Mounts};
+use crate::alike::{Stamp, ctime, is_kind, is_like};
+use crate::beneath::{self, Directory, Mounts, remove_one, unlocked};
 use crate::error::FsError;
 use crate::restore::{Failure, Observer, Restore, Summary};
 use crate::walk::Node;
@@ -158,12 +158,12 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         let directory = directory.as_fd();
         let Some(stat) = stat_at(directory, &entry.name).map_err(local("look at it"))? else { return Ok(()) };
         let is_directory = attributes.kind() == FileKind::Directory;
-        if self.plan.moved.contains(&entry.object) && super::local::is_kind(&stat, &attributes) {
+        if self.plan.moved.contains(&entry.object) && is_kind(&stat, &attributes) {
             let staged = Self::staged(entry.object, &attributes);
             if stat_at(self.staging.as_fd(), &staged).map_err(local("look at it"))?.is_none() {
                 if is_directory && !rustix::process::geteuid().is_root() {
                     // To be moved it must let its ".." be changed.
-                    tree::open_up(directory, &entry.name).map_err(local("open the directory"))?;
+                    beneath::open_up(directory, &entry.name).map_err(local("open the directory"))?;
                 }
                 let moved = unlocked(directory, &entry.name, || {
                     rustix::fs::renameat(directory, entry.name.as_slice(), &self.staging, staged.as_slice())
@@ -272,7 +272,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         }
         let there = stat_at(place, &entry.name).map_err(local("look at it"))?;
         if attributes.kind() == FileKind::Directory {
-            if there.is_some_and(|stat| super::local::is_kind(&stat, &attributes)) {
+            if there.is_some_and(|stat| is_kind(&stat, &attributes)) {
                 return Ok(());
             }
             if is_moved {
@@ -288,7 +288,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         let is_done = there.is_some_and(|stat| {
             self.resumes
                 && (is_moved || is_like(&stat, &attributes))
-                && self.distrusted.is_none_or(|begun| super::local::ctime(&stat) < begun)
+                && self.distrusted.is_none_or(|begun| ctime(&stat) < begun)
         });
         if is_done {
             return Ok(());
@@ -386,7 +386,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         let Some(stat) = stat_at(directory.as_fd(), name).map_err(local("look at it"))? else {
             return self.make(&directory, above, name, node);
         };
-        if !super::local::is_kind(&stat, new) {
+        if !is_kind(&stat, new) {
             return Err(local("change it")(io::Error::other("it was replaced by something else meanwhile")));
         }
         self.restore.summary_mut().changed += 1;
@@ -402,7 +402,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         }
         let open = |access| open_up_file(directory.as_fd(), name, access);
         let file = open(OFlags::RDONLY).map_err(local("open the file"))?;
-        tree::unlock(file.as_fd()).map_err(local("open the file"))?;
+        beneath::unlock(file.as_fd()).map_err(local("open the file"))?;
         if has_changed {
             let out = open(OFlags::WRONLY).map_err(local("open the file for writing"))?;
             // Both have to be the file that was looked at.
@@ -468,7 +468,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         let result = attributes.map_err(Failure::from).and_then(|attributes| {
             let opened = self.mirror.tree.directory(path);
             let directory = opened.map_err(Self::failed(path, b"", "open the directory"))?;
-            tree::unlock(directory.as_fd()).map_err(Self::failed(path, b"", "open the directory"))?;
+            beneath::unlock(directory.as_fd()).map_err(Self::failed(path, b"", "open the directory"))?;
             self.restore.dress(&Node { path: shown, object, attributes }, directory.as_fd());
             Ok(())
         });
@@ -500,7 +500,7 @@ fn is_replaced(new: &Attributes) -> bool {
 fn open_up_file(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     match beneath::open_regular(directory, name, access) {
         Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
-            tree::open_up(directory, name)?;
+            beneath::open_up(directory, name)?;
             beneath::open_regular(directory, name, access)
         }
         opened => opened,

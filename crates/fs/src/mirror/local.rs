@@ -4,13 +4,13 @@
 //! the snapshot and its ctime is not after the record was written.
 
 use super::plan::{Plan, Planner, entries, join};
-use super::record::Stamp;
 use super::tree::{self, Path};
 use super::{Between, Mirror, MirrorError};
+use crate::alike::{ctime, is_like};
 use crate::error::FsError;
 use crate::restore::Privileges;
 use rustix::fs::Stat;
-use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects, Timestamp};
+use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
@@ -48,31 +48,6 @@ impl From<Conflicts> for MirrorError {
     fn from(conflicts: Conflicts) -> Self {
         Self::Conflicts { some: conflicts.some, count: conflicts.count }
     }
-}
-
-pub(super) fn mtime(stat: &Stat) -> Timestamp {
-    #[allow(clippy::unnecessary_cast)]
-    Timestamp { seconds: stat.st_mtime as i64, nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0) }
-}
-
-pub(super) fn ctime(stat: &Stat) -> Stamp {
-    i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
-}
-
-pub(super) fn is_kind(stat: &Stat, attributes: &Attributes) -> bool {
-    stat.st_mode & 0o170_000 == attributes.kind().mode_bits()
-}
-
-/// Whether something has the type, size and mtime of a file in a snapshot.
-pub(super) fn is_like(stat: &Stat, attributes: &Attributes) -> bool {
-    let is_sized = attributes.kind() != FileKind::File || u64::try_from(stat.st_size) == Ok(attributes.size);
-    let is_timed = attributes.kind() == FileKind::Directory || mtime(stat) == attributes.mtime;
-    is_kind(stat, attributes) && is_sized && is_timed
-}
-
-/// As [`is_like`], and certain to be on disk as far as it was written before `distrusted`.
-pub(crate) fn holds(stat: &Stat, attributes: &Attributes, distrusted: Option<Stamp>) -> bool {
-    is_like(stat, attributes) && distrusted.is_none_or(|begun| ctime(stat) < begun)
 }
 
 /// What stands in the way of a plan.

@@ -44,12 +44,14 @@ pub use moves::{Kept, Move};
 pub use record::Held;
 pub use volume::{Image, ImageChange};
 
-use crate::beneath::{Directory, Mounts, Place};
+pub use crate::reserved::{RECORD_DIRECTORY, is_reserved};
+
+use crate::alike::Stamp;
+use crate::beneath::{self, Directory, Mounts, Place};
 use crate::error::FsError;
 use crate::restore::{Observer, Owners, Privileges, Summary};
-pub(crate) use local::holds;
-pub(crate) use nested::Nested;
-use record::{Phase, Progress, Record, Stamp};
+use nested::Nested;
+use record::{Phase, Progress, Record};
 use rustix::fs::{FlockOperation, Mode};
 use snowmelt_zpl::{Filesystem, Objects, SourceError};
 use std::io;
@@ -57,50 +59,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tree::Tree;
-pub(crate) use tree::{open_up, remove_all, unlock};
 
-/// The directory in the target that the record is in.
-pub const RECORD_DIRECTORY: &str = ".snowmelt-sync";
 const RECORD: &[u8] = b"record";
 /// Where what moves waits, and new files are made.
 const STAGING: &[u8] = b"staging";
-
-/// Whether a name is, on some filesystem, that of the record's directory. Upper and lower case may be the same there (ext4 and
-/// f2fs with `casefold`, FAT), characters that nobody sees may not count (`casefold`), and neither may dots and blanks at the
-/// end (FAT). A snapshot cannot bring such a name.
-pub fn is_reserved(name: &[u8]) -> bool {
-    let is_long_enough = name.len() >= RECORD_DIRECTORY.len();
-    let folded = || {
-        let name = String::from_utf8_lossy(name);
-        let seen = name.trim_end_matches(['.', ' ']).chars().filter(|letter| !is_invisible(*letter));
-        seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).eq(RECORD_DIRECTORY.chars())
-    };
-    is_long_enough && folded()
-}
-
-/// Unicode's property `Default_Ignorable_Code_Point`.
-fn is_invisible(letter: char) -> bool {
-    matches!(
-        letter,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fff8}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
-}
 
 /// Opens the copy of a dataset below another. It may be a mount point, a disk of its own, if the copy's record is there.
 ///
@@ -521,7 +483,7 @@ impl Mirror {
 
     /// Notes what the directory holds now, if everything was done that can be.
     fn end(&mut self, summary: &Summary) -> Result<(), MirrorError> {
-        let cleared = tree::remove_all(self.own.as_fd(), STAGING);
+        let cleared = beneath::remove_all(self.own.as_fd(), STAGING);
         cleared.map_err(MirrorError::local(&self.path, "clear what waited"))?;
         if summary.failures > summary.unset {
             return Ok(());
@@ -554,30 +516,4 @@ fn new_id(inode: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = blake3::hash(format!("{inode} {} {}", now.as_nanos(), std::process::id()).as_bytes());
     format!("d{}", hash.to_hex().get(..8).unwrap_or("00000000"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_the_record_is_reserved_however_it_is_written() {
-        for name in [
-            ".snowmelt-sync",
-            ".Snowmelt-SYNC",
-            ".\u{17f}nowmelt-sync",
-            ".snow\u{ad}melt-sync",
-            ".snowmelt-SYNC\u{fe0f}\u{e0041}",
-            "\u{200d}.snowmelt-sync",
-            ".snowmelt-sync.",
-            ".snowmelt-sync. .",
-        ] {
-            assert!(is_reserved(name.as_bytes()), "{name}");
-        }
-        for name in
-            ["", ".snowmelt", ".snowmelt-sync2", "snowmelt-sync", ".disk.snowmelt-sync", ".snow melt-sync"]
-        {
-            assert!(!is_reserved(name.as_bytes()), "{name}");
-        }
-    }
 }

@@ -348,7 +348,7 @@ fn prepare(top: &Directory, place: &[String]) -> Result<(), MirrorError> {
 fn clear(own: &Directory) {
     let waiting = own.child(WAITING.as_bytes()).and_then(|waiting| waiting.names());
     if waiting.is_ok_and(|names| names.iter().all(|name| name.starts_with(b"."))) {
-        let _ = super::remove_all(own.as_fd(), WAITING.as_bytes());
+        let _ = crate::beneath::remove_all(own.as_fd(), WAITING.as_bytes());
     }
 }
 

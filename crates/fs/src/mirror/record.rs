@@ -3,6 +3,7 @@
 //! A few lines of text in a file of its own, replaced at one stroke. It is on disk before whatever it announces is begun.
 
 use super::MirrorError;
+use crate::alike::Stamp;
 use crate::beneath::Place;
 use rustix::fs::OFlags;
 use std::fmt::Write as _;
@@ -44,9 +45,6 @@ pub(super) struct Progress {
     /// When it was begun, by the clock of the target's filesystem.
     pub(super) begun: Stamp,
 }
-
-/// A time of the target's filesystem, in nanoseconds since 1970.
-pub(super) type Stamp = i128;
 
 /// The record of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]

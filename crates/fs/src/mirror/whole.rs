@@ -1,8 +1,9 @@
 //! The whole directory compared with a snapshot: the first time, when the snapshot it held is gone, and with `force`.
 
-use super::local::{Conflicts, ctime, is_like};
+use super::local::Conflicts;
 use super::tree;
 use super::{Mirror, MirrorError, MirrorOptions};
+use crate::alike::{ctime, is_like};
 use crate::beneath::names;
 use crate::restore::{Failure, Observer, Refill, Summary, refill};
 use crate::walk::{Event, Node, Walk};
@@ -21,7 +22,9 @@ pub(super) fn fill<B: Objects>(
     observer: &mut dyn Observer,
 ) -> Result<Summary, MirrorError> {
     let MirrorOptions { owners, privileges, cancelled, .. } = *options;
-    let how = Refill { owners, privileges, distrusted, nested: &mirror.nested, cancelled };
+    let nested = mirror.nested.clone();
+    let is_others = move |name: &[u8]| nested.reserves(name);
+    let how = Refill { owners, privileges, distrusted, is_others: &is_others, cancelled };
     let filled = refill(new, mirror.tree.top(), how, observer);
     match filled {
         Ok((summary, true)) => Ok(summary),

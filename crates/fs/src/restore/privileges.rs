@@ -29,7 +29,7 @@ pub struct LeftOut {
     pub capabilities: u64,
     /// Names of device nodes.
     pub devices: u64,
-    /// Names that only records of syncs have ([`crate::mirror::RECORD_DIRECTORY`]).
+    /// Names that only records of syncs have ([`crate::reserved::RECORD_DIRECTORY`]).
     pub records: u64,
 }
 

@@ -4,9 +4,10 @@
 use super::attributes;
 use super::target::Target;
 use super::{Existing, Failure, Observer, Owners, Privileges, Restore, RestoreOptions, Summary};
-use crate::beneath::{self, Directory, Mounts, open_node, open_regular};
+use crate::alike::holds;
+use crate::beneath::{self, Directory, Mounts, open_node, open_regular, remove_all};
 use crate::error::FsError;
-use crate::mirror::{Nested, holds, is_reserved, remove_all};
+use crate::reserved::is_reserved;
 use crate::walk::{Node, Walk};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
@@ -16,12 +17,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Whether a name at the top of a directory belongs to others: it is neither restored nor removed.
+pub(crate) type IsOthers = dyn Fn(&[u8]) -> bool;
+
 /// A directory being filled is to hold nothing else in the end.
 pub(super) struct Update<'r> {
     top: &'r Directory,
     /// Files changed since then, in nanoseconds since 1970, may not be on disk.
     distrusted: Option<i128>,
-    nested: &'r Nested,
+    is_others: &'r IsOthers,
     cancelled: &'r AtomicBool,
     /// Of each directory on the way down, its names in the snapshot.
     levels: Vec<Level>,
@@ -41,8 +45,8 @@ pub(crate) struct Refill<'r> {
     pub(crate) privileges: Privileges,
     /// Files changed since then, in nanoseconds since 1970, may not be on disk.
     pub(crate) distrusted: Option<i128>,
-    /// What is kept in it by others.
-    pub(crate) nested: &'r Nested,
+    /// Names at the top of the directory that others keep there.
+    pub(crate) is_others: &'r IsOthers,
     pub(crate) cancelled: &'r AtomicBool,
 }
 
@@ -59,9 +63,9 @@ pub(crate) fn refill<'r, O: Objects>(
         let path = top.path().as_os_str().as_bytes().to_vec();
         Failure::Local { path, step: "open the target directory", source }
     })?;
-    let Refill { owners, privileges, distrusted, nested, cancelled } = how;
+    let Refill { owners, privileges, distrusted, is_others, cancelled } = how;
     let mut restore = Restore::new(fs, target, options(owners, privileges), observer);
-    restore.update = Some(Update { top, distrusted, nested, cancelled, levels: Vec::new() });
+    restore.update = Some(Update { top, distrusted, is_others, cancelled, levels: Vec::new() });
     restore.run(walk, b"");
     Ok((restore.summary, !cancelled.load(Ordering::Relaxed)))
 }
@@ -232,7 +236,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
         let mut file = open_regular(here, name, OFlags::RDONLY);
         if file.is_err() {
-            crate::mirror::open_up(here, name).map_err(failed("open the file"))?;
+            beneath::open_up(here, name).map_err(failed("open the file"))?;
             file = open_regular(here, name, OFlags::RDONLY);
         }
         let file = file.map_err(failed("open the file"))?;
@@ -253,7 +257,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
         let is_open = Mode::from_raw_mode(stat.st_mode).contains(Mode::RWXU);
         if !is_open && !rustix::process::geteuid().is_root() {
-            crate::mirror::open_up(here, name).map_err(failed("open the directory"))?;
+            beneath::open_up(here, name).map_err(failed("open the directory"))?;
         }
         Ok(())
     }
@@ -262,7 +266,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
     /// reserved in every directory: any of them may become a target.
     pub(super) fn is_reserved(&self, node: &Node) -> bool {
         is_reserved(super::last_name(&node.path))
-            || self.update.as_ref().is_some_and(|update| update.nested.reserves(&node.path))
+            || self.update.as_ref().is_some_and(|update| (update.is_others)(&node.path))
     }
 
     /// Removes what is not in the snapshot from the directory we are in.
@@ -271,12 +275,12 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         if level.is_partial {
             return;
         }
-        let nested = self.update.as_ref().map(|update| update.nested).filter(|_| node.path == b".");
+        let is_others = self.update.as_ref().map(|update| update.is_others).filter(|_| node.path == b".");
         let result = (|| {
             let here = self.target.here()?;
-            crate::mirror::unlock(here)?;
+            beneath::unlock(here)?;
             for name in beneath::names(here)? {
-                let is_reserved = nested.is_some_and(|nested| nested.reserves(&name));
+                let is_reserved = is_others.is_some_and(|is_others| is_others(&name));
                 if !is_reserved && !level.names.contains(&name) {
                     remove_all(here, &name)?;
                     self.summary.removed += 1;

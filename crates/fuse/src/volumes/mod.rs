@@ -13,8 +13,8 @@ use snowmelt_dataset::{DatasetError, Datasets};
 use crate::attach::Attach;
 use crate::error::MountError;
 use crate::kernel;
-use crate::mount::unmount_at;
 use crate::server;
+use crate::unmount::unmount_at;
 use adapter::Adapter;
 use tree::Tree;
 

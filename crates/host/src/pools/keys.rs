@@ -9,9 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::termios::isatty;
 use snowmelt_pool::{KeyError, KeyFormat, KeyRecord, Keys, PassphraseCost, Pool, PoolError, Suite, Wrap};
@@ -22,23 +20,13 @@ use super::Places;
 use super::registry::{create_private, make_config_dir};
 use crate::context::Context;
 use crate::error::{CliError, Result};
+pub use crate::key_source::{KeySource, KnownKeys};
 use crate::secrets::{self, Terminal};
 
 /// How often a passphrase is asked for (`MAX_KEY_PROMPT_ATTEMPTS` of `lib/libzfs/libzfs_crypto.c`).
 const ATTEMPTS: usize = 3;
 /// Longer words are not ours.
 const WORD_MAX: u64 = 64 << 10;
-
-/// Where a key comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySource {
-    /// Whoever sits at the terminal.
-    Prompt,
-    /// A file.
-    File(PathBuf),
-    /// What this command of the shell prints.
-    Command(String),
-}
 
 /// Whether a key may be read from standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,43 +38,6 @@ pub enum Stdin {
 }
 
 impl KeySource {
-    /// What the pool's record says.
-    ///
-    /// # Errors
-    /// When a path is no text.
-    fn recorded(&self) -> Result<String> {
-        match self {
-            Self::Prompt => Ok("prompt".to_owned()),
-            Self::File(path) => match path.to_str() {
-                Some(path) => Ok(format!("file://{path}")),
-                None => Err(CliError::Failed(format!("the path {} is no text", path.display()))),
-            },
-            Self::Command(_) => Ok("command".to_owned()),
-        }
-    }
-
-    /// What this machine is told.
-    fn told(&self) -> Result<String> {
-        match self {
-            Self::Command(command) => Ok(format!("command:{command}")),
-            other => other.recorded(),
-        }
-    }
-
-    /// Of a word that the record or this machine has; `None` if it is no such, as the record's `command`.
-    fn parse(word: &str) -> Option<Self> {
-        match word {
-            "prompt" => Some(Self::Prompt),
-            word => match word.strip_prefix("command:") {
-                Some(command) => Some(Self::Command(command.to_owned())),
-                None => word
-                    .strip_prefix("file://")
-                    .filter(|path| path.starts_with('/'))
-                    .map(|it| Self::File(it.into())),
-            },
-        }
-    }
-
     /// The key material.
     fn read(&self, context: &Context, question: &str, stdin: Stdin) -> Result<Zeroizing<Vec<u8>>> {
         secrets::protect_process();
@@ -121,31 +72,6 @@ fn key_file(path: &Path) -> std::io::Result<fs::File> {
     let file = fs::File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     regular(file.metadata()?)?;
     Ok(file)
-}
-
-/// The keys that a command has opened, and what it was told about others. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct KnownKeys(Arc<Mutex<Known>>);
-
-#[derive(Debug, Default)]
-struct Known {
-    opened: Vec<Keys>,
-    sources: Vec<(u64, KeySource)>,
-}
-
-impl KnownKeys {
-    /// The key of the pool with this guid comes from nowhere else.
-    pub fn only(&self, guid: u64, source: KeySource) {
-        self.0.lock().sources.push((guid, source));
-    }
-
-    fn source(&self, guid: u64) -> Option<KeySource> {
-        self.0.lock().sources.iter().find(|(of, _)| *of == guid).map(|(_, source)| source.clone())
-    }
-
-    fn opened(&self, record: &KeyRecord) -> Option<Keys> {
-        self.0.lock().opened.iter().find(|keys| keys.record() == record).cloned()
-    }
 }
 
 /// What this machine was told about the key of a pool.
@@ -265,7 +191,7 @@ pub fn of_record(context: &Context, record: &KeyRecord, location: &Location, std
         match open(context, record, &source, &name, stdin) {
             Ok(keys) => {
                 Told::of(context, record.guid()).settle(&source);
-                context.keys.0.lock().opened.push(keys.clone());
+                context.keys.remember(keys.clone());
                 return Ok(keys);
             }
             Err(_) if context.is_cancelled() => return Err(CliError::Failed("interrupted".to_owned())),

@@ -7,7 +7,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use super::RemoteSnapshot;
 use super::query::{Query, invalid, write_answer};
 use crate::error::Failure;
-use crate::target::Watcher;
+use crate::watcher::Watcher;
 use crate::wire::{Channel, WireError};
 
 /// Queries passed on without an answer yet.

@@ -26,6 +26,7 @@ use crate::end::Source;
 use crate::error::Failure;
 use crate::objects::RemoteSnapshot;
 use crate::request::{Bring, Brought, OpenTarget, Relocation, TargetState};
+pub use crate::watcher::Watcher;
 
 /// A directory, an image or device, or a file with a stream; or a tree of such.
 pub trait Target {
@@ -70,25 +71,4 @@ pub enum Material {
     },
     /// A stream of the snapshot.
     Stream(Box<dyn Source>),
-}
-
-/// Hears of what goes on.
-pub trait Watcher {
-    /// One name has been dealt with.
-    fn item(&mut self) {}
-
-    /// So many bytes there are in all.
-    fn expect(&mut self, _bytes: u64) {}
-
-    /// So far it has come, in bytes.
-    fn at(&mut self, _bytes: u64) {}
-
-    /// So many bytes have come, or are to go, over: they may be held up.
-    fn pass(&mut self, _bytes: usize) {}
-
-    /// Something could not be done, or was left out on purpose; the rest goes on.
-    fn failure(&mut self, what: &str);
-
-    /// Whether it is to stop.
-    fn is_cancelled(&self) -> bool;
 }

@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::io::Read;
 
 use super::{Disposition, Filter, FilterError, Notice};
+use crate::byte_order::ByteOrder;
 use crate::features::Features;
 use crate::reader::{Positioned, Reader};
 use crate::record::{RECORD_LEN, Record, Write, WriteByRef};
-use crate::wire::{ByteOrder, HeaderBytes};
+use crate::wire::HeaderBytes;
 
 /// Most different blocks that a stream may refer to: a table of them takes about 1 GiB.
 pub const MAX_REFERENCES: usize = 16 << 20;

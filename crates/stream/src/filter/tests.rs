@@ -1,8 +1,8 @@
 use super::*;
+use crate::byte_order::ByteOrder;
 use crate::compress::{Compression, ZSTD_LEVEL_DEFAULT, compress, decompress, pad_to_sector};
 use crate::record::Write;
 use crate::record::*;
-use crate::wire::ByteOrder;
 use crate::{NvList, verify};
 
 const GUID: u64 = 0x1234_5678_9abc_def0;

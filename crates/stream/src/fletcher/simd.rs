@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Fletcher4;
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 
 /// The sums from zero of a prefix of `bytes`, and that prefix's length; `None` when there is no SIMD to use.
 #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,7 @@
 //! Taking bounded pieces from packed bytes.
 
 use super::{MAX_DEPTH, MAX_PAIRS, NvError};
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],

@@ -6,7 +6,7 @@
 
 use super::cursor::{Cursor, deeper};
 use super::{NvError, NvList, NvValue, pair_memory_len, string};
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 
 /// `sizeof (nvpair_t)`.
 const PAIR_LEN: usize = 16;

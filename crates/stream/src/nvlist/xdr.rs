@@ -6,7 +6,7 @@
 
 use super::cursor::{Cursor, deeper};
 use super::{NvError, NvList, NvValue, pair_memory_len, string};
-use crate::wire::ByteOrder;
+use crate::byte_order::ByteOrder;
 
 pub(super) fn unpack(body: &[u8]) -> Result<NvList, NvError> {
     list(&mut Cursor::new(body, ByteOrder::Big), 0)

@@ -11,11 +11,12 @@
 //! the sum of the last substream, and the filters of `zstream` (OpenZFS 2.0 to 2.4) start a new sum there, so that it is
 //! the sum of this END alone. `zfs receive` does not look at it.
 
+use crate::byte_order::ByteOrder;
 use crate::error::ChecksumKind;
 use crate::fletcher::Fletcher4;
 use crate::grammar::EndKind;
 use crate::record::{End, RECORD_LEN};
-use crate::wire::{ByteOrder, HeaderBytes, OFF_CHECKSUM};
+use crate::wire::{HeaderBytes, OFF_CHECKSUM};
 
 const ZERO: [u64; 4] = [0; 4];
 /// `DRR_END`.

@@ -1,0 +1,32 @@
+//! The forms in which a user gives a wrapping key.
+
+/// What a wrapping key is given as: the property `keyformat` (`zfs_keyformat_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyFormat {
+    /// 32 bytes.
+    Raw,
+    /// 64 hexadecimal digits.
+    Hex,
+    /// A line, from which PBKDF2 makes the key.
+    Passphrase,
+}
+
+impl KeyFormat {
+    /// Its name as a property value.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Hex => "hex",
+            Self::Passphrase => "passphrase",
+        }
+    }
+
+    pub(crate) const fn capitalized(self) -> &'static str {
+        match self {
+            Self::Raw => "Raw",
+            Self::Hex => "Hex",
+            Self::Passphrase => "Passphrase",
+        }
+    }
+}
