@@ -1,26 +1,27 @@
-//! Asking ahead of time for what will be read soon, so that a source that is far away is waited for once and not for every file.
+//! Prefetching: data that will be read soon is requested early, so that a source with high latency causes one delay
+//! instead of one for each file.
 
 use snowmelt_zpl::{Attributes, FileKind, Objects};
 use std::collections::VecDeque;
 use std::iter::Fuse;
 
-/// Things asked for ahead of the one that is at hand.
+/// Maximum number of items that are prefetched.
 const ITEMS_MAX: usize = 512;
-/// Bytes asked for ahead.
+/// Maximum number of bytes that are prefetched.
 const BYTES_MAX: u64 = 8 << 20;
-/// Files up to this size are asked for whole.
+/// Files up to this size are prefetched in full.
 const SMALL: u64 = 256 << 10;
 
-/// Things, each of which is asked for some time before it comes.
+/// An iterator that prefetches its items some time before it returns them.
 pub(crate) struct Ahead<I: Iterator, F> {
     inner: Fuse<I>,
-    /// Asks for a thing, and gives the bytes that will come.
+    /// Prefetches an item, and returns the number of bytes.
     ask: F,
     waiting: VecDeque<(I::Item, u64)>,
     bytes: u64,
 }
 
-/// Calls `ask` for each of `things` some time before it comes.
+/// Iterates over `things`, and calls `ask` for each item some time before it is returned.
 pub(crate) fn ahead<I: IntoIterator, F: FnMut(&I::Item) -> u64>(things: I, ask: F) -> Ahead<I::IntoIter, F> {
     Ahead { inner: things.into_iter().fuse(), ask, waiting: VecDeque::new(), bytes: 0 }
 }
@@ -41,7 +42,7 @@ impl<I: Iterator, F: FnMut(&I::Item) -> u64> Iterator for Ahead<I, F> {
     }
 }
 
-/// Asks for the content of a file, if it is one and small.
+/// Prefetches the content of a small file. Returns its size, or 0 for anything else.
 pub(crate) fn content<O: Objects>(objects: &O, attributes: &Attributes) -> u64 {
     if attributes.kind() != FileKind::File || attributes.size > SMALL {
         return 0;
@@ -50,7 +51,8 @@ pub(crate) fn content<O: Objects>(objects: &O, attributes: &Attributes) -> u64 {
     attributes.size
 }
 
-/// Pieces of at most `len` bytes (offset, length), each of which is asked for some time before it comes.
+/// Divides a range into pieces of at most `len` bytes (offset, length). Each is prefetched some time before it is
+/// returned.
 pub(crate) fn pieces<'a, O: Objects>(
     objects: &'a O,
     object: u64,
@@ -64,7 +66,7 @@ pub(crate) fn pieces<'a, O: Objects>(
     })
 }
 
-/// Ranges (offset, length), of which the beginnings are asked for some time before they come.
+/// Iterates over ranges (offset, length). The beginning of each is prefetched some time before it is returned.
 pub(crate) fn ranges<'a, O: Objects>(
     objects: &'a O,
     object: u64,

@@ -1,11 +1,11 @@
-//! Access to what is below a directory, through open descriptors and never by a path.
+//! Access to files below a directory through open descriptors, never by a full path.
 //!
-//! A directory that others can write to may change at any moment: what was a file when it was looked at can be a symbolic link
-//! when it is opened. So nothing below such a directory is reached by its path. Each name is looked up in a directory that is
-//! held open, a symbolic link is an error, and what kind of file it is gets checked on the descriptor.
+//! A directory that others can write to may change at any time. A file that was checked may be a symbolic link when it
+//! is opened. So nothing below such a directory is accessed by its path. Each name is looked up in a directory that is
+//! held open. A symbolic link is an error. The type of a file is checked on its descriptor.
 //!
-//! The kernel is told so with `openat2` (Linux 5.6). Where that is missing, or forbidden by a sandbox, names are opened one by
-//! one with `O_NOFOLLOW`, and the mount of each descriptor is compared.
+//! `openat2` (Linux 5.6) makes the kernel enforce this. If `openat2` is missing, or forbidden by a sandbox, names are
+//! opened one by one with `O_NOFOLLOW`, and the mounts of the descriptors are compared.
 
 mod directory;
 mod node;
@@ -23,28 +23,28 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Whether a path may lead to another mount.
+/// Whether a path may enter another mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounts {
-    /// It may.
+    /// Mount points are entered.
     Cross,
-    /// A mount point on the way is an error of kind [`io::ErrorKind::CrossesDevices`].
+    /// A mount point is an error of kind [`io::ErrorKind::CrossesDevices`].
     Refuse,
 }
 
-/// Flags with which directories are opened for reading.
+/// Flags for opening directories for reading.
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Opens what `path`, names joined by slashes, leads to from `at`. None of the names may be ".." or a symbolic link; with
-/// `O_PATH`, the last one may be a link, which is opened itself.
+/// Opens `path` relative to `at`. `path` consists of names joined by slashes. None of the names may be ".." or a
+/// symbolic link. With `O_PATH`, the last one may be a link, which is opened itself.
 ///
 /// # Errors
-/// As `open`; [`io::ErrorKind::CrossesDevices`] for a mount point that is not to be entered.
+/// Like `open`, and [`io::ErrorKind::CrossesDevices`] for a mount point that must not be entered.
 pub(crate) fn open(at: BorrowedFd<'_>, path: &[u8], flags: OFlags, mounts: Mounts) -> io::Result<OwnedFd> {
     open_or_create(at, path, flags, Mode::empty(), mounts)
 }
 
-/// As [`open`], with the mode of what `O_CREAT` makes.
+/// Like [`open`], with the mode of a file created by `O_CREAT`.
 pub(crate) fn open_or_create(
     at: BorrowedFd<'_>,
     path: &[u8],
@@ -61,10 +61,10 @@ pub(crate) fn open_or_create(
     }
 }
 
-/// What is at a path below `at`, as `lstat` reports it.
+/// The `lstat` data of a path below `at`.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub(crate) fn stat(at: BorrowedFd<'_>, path: &[u8], mounts: Mounts) -> io::Result<Stat> {
     Ok(rustix::fs::fstat(open(at, path, OFlags::PATH, mounts)?)?)
 }
@@ -112,7 +112,7 @@ fn is_mounted() -> io::Error {
     io::Error::new(io::ErrorKind::CrossesDevices, "something else is mounted there")
 }
 
-/// Whether the kernel, and the sandbox if there is one, know `openat2`.
+/// Whether `openat2` is available. An old kernel or a sandbox may not allow it.
 fn has_openat2() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -122,7 +122,7 @@ fn has_openat2() -> bool {
     })
 }
 
-/// Tells mounts apart: by the kernel's number of the mount, or by the device where `/proc` does not tell that.
+/// Identifies the mount of a file: by the kernel's mount ID, or by the device if `/proc` does not show the ID.
 fn mount_of(file: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap_or_default();
     let number = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
@@ -176,7 +176,7 @@ mod tests {
         for opened in both(&top, "a/b/file", OFlags::RDONLY, Mounts::Refuse) {
             opened.unwrap();
         }
-        // The link itself, and nothing that it leads to.
+        // Opens the link itself, not its target.
         for opened in both(&top, "link", OFlags::PATH, Mounts::Refuse) {
             let mode = rustix::fs::fstat(opened.unwrap()).unwrap().st_mode;
             assert!(rustix::fs::FileType::from_raw_mode(mode).is_symlink());
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn neither_way_of_opening_enters_a_mount_unless_asked() {
-        // Every Linux machine that runs tests has this one mounted.
+        // /proc is mounted on every Linux machine that runs tests.
         let top = top(std::path::Path::new("/"));
         for opened in both(&top, "proc", DIRECTORY, Mounts::Refuse) {
             assert_eq!(opened.unwrap_err(), Some(io::ErrorKind::CrossesDevices));

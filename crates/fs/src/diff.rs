@@ -1,23 +1,23 @@
-//! What differs between two snapshots, as `zfs diff` tells it.
+//! The differences between two snapshots, in the form of `zfs diff`.
 //!
-//! Whoever knows the trees of objects tells which objects changed; what became of each follows from its attributes and
-//! path in both snapshots. The rules and the text are those of `lib/libzfs/libzfs_diff.c`; paths are found through each
-//! file's parent, as `zfs_obj_to_path` of `module/zfs/zfs_znode.c` does.
+//! The caller finds the changed objects by comparing the trees. The kind of change follows from an object's attributes
+//! and path in both snapshots. The rules and the text are those of `lib/libzfs/libzfs_diff.c`. A path is found through
+//! the parent of each file, like in `zfs_obj_to_path` of `module/zfs/zfs_znode.c`.
 
 use crate::error::FsError;
 use crate::names::Names;
 use snowmelt_zpl::{DMU_OT_SA, DMU_OT_ZNODE, FileKind, Filesystem, Objects, Timestamp, ZplError};
 use std::io::{self, Write};
 
-/// What became of a file.
+/// The kind of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// "+": it is new.
+    /// "+": the file is new.
     Added {
         /// Its path.
         path: Vec<u8>,
     },
-    /// "-": it is gone.
+    /// "-": the file was removed.
     Removed {
         /// Its path in the older snapshot.
         path: Vec<u8>,
@@ -31,10 +31,10 @@ pub enum Change {
     Linked {
         /// One of its paths.
         path: Vec<u8>,
-        /// How many more names it has than before.
+        /// Number of added names, negative for removed ones.
         delta: i64,
     },
-    /// "R": it has another name.
+    /// "R": it was renamed.
     Renamed {
         /// Its path in the older snapshot.
         from: Vec<u8>,
@@ -43,46 +43,46 @@ pub enum Change {
     },
 }
 
-/// A change, with what `zfs diff -F -t` tells besides.
+/// A change, with the further information of `zfs diff -F -t`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Object number.
     pub object: u64,
-    /// What became of it.
+    /// The change.
     pub change: Change,
     /// The file's type.
     pub kind: FileKind,
-    /// Its time of change: in the older snapshot for removed files.
+    /// Its time of change, which is that of the older snapshot for a removed file.
     pub ctime: Timestamp,
 }
 
-/// How differences are written.
+/// The output format.
 #[derive(Debug, Clone, Default)]
 pub struct Format {
-    /// Put before every path: the mount point, in `zfs diff`.
+    /// Prefix of every path. In `zfs diff` it is the mount point.
     pub prefix: Vec<u8>,
-    /// `-H`: a tab, not an arrow, between the names of a rename.
+    /// `-H`: a tab instead of an arrow between the names of a rename.
     pub scripted: bool,
-    /// `-F`: a character for the type.
+    /// `-F`: a character for the file type.
     pub classify: bool,
     /// `-t`: the time of change first.
     pub timestamps: bool,
-    /// `-h`: names as they are, not escaped.
+    /// `-h`: names are not escaped.
     pub no_mangle: bool,
 }
 
-/// What a snapshot has of one object.
+/// The state of an object in one snapshot.
 struct State {
     kind: FileKind,
     generation: u64,
     links: u64,
     ctime: Timestamp,
     path: Vec<u8>,
-    /// Removed, but still open when the snapshot was taken.
+    /// Whether it was removed but still open when the snapshot was taken.
     deleted: bool,
 }
 
-/// `zfs diff` says so of files removed but still open.
+/// What `zfs diff` prints for files that were removed but still open.
 const ON_DELETE_QUEUE: &[u8] = b"(on_delete_queue)";
 
 /// Compares two snapshots of one filesystem (or of a clone and its origin).
@@ -92,15 +92,15 @@ pub struct Differ<'f, A, B> {
 }
 
 impl<'f, A: Objects, B: Objects> Differ<'f, A, B> {
-    /// A comparison of `from` with the later `to`.
+    /// A comparison of `from` with the later snapshot `to`.
     pub fn new(from: &'f Filesystem<A>, to: &'f Filesystem<B>) -> Self {
         Self { from: Names::new(from), to: Names::new(to) }
     }
 
-    /// What became of `object`, one that changed: none, one or two differences (replaced by another file).
+    /// The differences of a changed object: none, one, or two if it was replaced by another file.
     ///
     /// # Errors
-    /// When the object cannot be read in one of the snapshots.
+    /// If the object cannot be read in one of the snapshots.
     pub fn object(&mut self, object: u64) -> Result<Vec<Difference>, FsError> {
         if self.from.fs.shares() == Some(object) || self.to.fs.shares() == Some(object) {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl<'f, A: Objects, B: Objects> Differ<'f, A, B> {
         Ok(match (from, to) {
             (None, None) => Vec::new(),
             (None, Some(to)) => vec![difference(object, &to, Change::Added { path: to.path.clone() })],
-            // Of an object that is wholly gone: it was deleted already in the older snapshot.
+            // The object no longer exists, and was already deleted in the older snapshot.
             (Some(from), None) if from.deleted && !exists => Vec::new(),
             (Some(from), None) => {
                 vec![difference(object, &from, Change::Removed { path: from.path.clone() })]
@@ -122,10 +122,10 @@ impl<'f, A: Objects, B: Objects> Differ<'f, A, B> {
         })
     }
 
-    /// Writes what became of each of the `changed` objects, which come in order.
+    /// Writes the differences of the `changed` objects, which are in ascending order.
     ///
     /// # Errors
-    /// When an object cannot be read, `changed` fails or `out` cannot be written.
+    /// If an object cannot be read, `changed` fails or `out` cannot be written.
     pub fn write<E>(
         &mut self,
         changed: impl IntoIterator<Item = Result<u64, E>>,
@@ -148,7 +148,7 @@ fn difference(object: u64, state: &State, change: Change) -> Difference {
     Difference { object, change, kind: state.kind, ctime: state.ctime }
 }
 
-/// `None` where the object is no file, or is nowhere to be found.
+/// `None` if the object is not a file or has no path.
 fn state<O: Objects>(names: &mut Names<&Filesystem<O>>, object: u64) -> Result<Option<State>, ZplError> {
     let dnode = names.fs.objects().dnode(object).map_err(|source| ZplError::Source { object, source })?;
     if !dnode.is_some_and(|dnode| matches!(dnode.bonus_type, DMU_OT_SA | DMU_OT_ZNODE)) {
@@ -171,7 +171,8 @@ fn state<O: Objects>(names: &mut Names<&Filesystem<O>>, object: u64) -> Result<O
 }
 
 fn compare(object: u64, from: &State, to: &State) -> Vec<Difference> {
-    // An object may be used again for another file; of another type it is another file, whatever its generation.
+    // An object may be used again for another file. If the type differs, it is another file even if the generation is
+    // the same.
     if from.generation != to.generation || from.kind != to.kind {
         return vec![
             difference(object, from, Change::Removed { path: from.path.clone() }),
@@ -231,7 +232,7 @@ impl Difference {
     /// Writes the line that `zfs diff` prints.
     ///
     /// # Errors
-    /// When `out` cannot be written.
+    /// If `out` cannot be written.
     pub fn write(&self, format: &Format, out: &mut impl Write) -> io::Result<()> {
         if format.timestamps {
             write!(out, "{:10}.{:09}\t", self.ctime.seconds, self.ctime.nanoseconds)?;

@@ -1,38 +1,38 @@
-//! What can go wrong with file operations.
+//! The errors of file operations.
 
 use snowmelt_zpl::ZplError;
 
-/// A failure, with the path it happened at. Paths are relative to the dataset's root.
+/// A failure and the path where it happened. Paths are relative to the dataset's root.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// The filesystem cannot be read here.
+    /// The filesystem cannot be read at this path.
     #[error("{}: {source}", show(path))]
     Zpl {
-        /// Where.
+        /// The path.
         path: Vec<u8>,
-        /// What is wrong with it.
+        /// The error.
         source: ZplError,
     },
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("{}: no such file or directory", show(path))]
     NotFound {
-        /// As far as the path leads, with the name that is missing.
+        /// The path up to and including the missing name.
         path: Vec<u8>,
     },
-    /// The path goes through something that is no directory; symbolic links are not followed.
+    /// A part of the path is not a directory. Symbolic links are not followed.
     #[error("{}: not a directory", show(path))]
     NotADirectory {
-        /// What is none.
+        /// The path that is not a directory.
         path: Vec<u8>,
     },
-    /// A regular file was needed.
+    /// The path is not a regular file.
     #[error("{}: not a regular file", show(path))]
     NotAFile {
-        /// What is none.
+        /// The path that is not a file.
         path: Vec<u8>,
     },
-    /// A name that no operating system would let be: "", ".", "..", or one with "/" or NUL in it.
+    /// A name that no operating system allows: "", ".", "..", or one with "/" or NUL in it.
     #[error("{}: the directory holds the impossible name {:?}", show(path), show(name))]
     BadName {
         /// The directory.
@@ -40,10 +40,10 @@ pub enum FsError {
         /// The name in it.
         name: Vec<u8>,
     },
-    /// A directory is found at a second place, perhaps below itself.
+    /// A directory has a second path, perhaps below itself.
     #[error("{}: directory {object} is also at another place", show(path))]
     DirectoryTwice {
-        /// The second place.
+        /// The second path.
         path: Vec<u8>,
         /// Object number.
         object: u64,
@@ -53,7 +53,7 @@ pub enum FsError {
     Output(#[from] std::io::Error),
 }
 
-/// A path for people.
+/// Formats a path for messages.
 pub(crate) fn show(path: &[u8]) -> String {
     snowmelt_dataset::text::visible_name(path)
 }

@@ -1,4 +1,4 @@
-//! Inode flags and project ids, which the kernel tells and takes by ioctl (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` of
+//! Inode flags and project IDs, which the kernel reads and sets by ioctl (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` of
 //! `include/uapi/linux/fs.h`).
 #![allow(unsafe_code)]
 
@@ -24,26 +24,26 @@ const _: () = assert!(size_of::<FsXattr>() == 28);
 const GET: Opcode = opcode::read::<FsXattr>(b'X', 31);
 const SET: Opcode = opcode::write::<FsXattr>(b'X', 32);
 
-/// `FS_XFLAG_PROJINHERIT`: what is made in the directory gets its project.
+/// `FS_XFLAG_PROJINHERIT`: new files in the directory inherit its project.
 const INHERIT: u32 = 0x200;
 
-/// Flags as `FS_IOC_SETFLAGS` has them, and as `struct fsxattr` has them: immutable, append-only, no dump, project
-/// inheritance.
+/// Pairs of flags in the form of `FS_IOC_SETFLAGS` and in the form of `struct fsxattr`: immutable, append-only, no
+/// dump, project inheritance.
 const FLAGS: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, INHERIT)];
 
-/// What a file or directory has.
+/// The flags and project of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InodeFlags {
-    /// As `FS_IOC_GETFLAGS` tells them, those that ZFS knows.
+    /// Flags in the form of `FS_IOC_GETFLAGS`. Only those that ZFS knows are included.
     pub(crate) flags: u32,
     pub(crate) project_id: u32,
 }
 
 impl InodeFlags {
-    /// Those of `file`; `None` where its filesystem has none.
+    /// Reads the flags of `file`. `None` if its filesystem has none.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn of(file: impl AsFd) -> std::io::Result<Option<Self>> {
         // SAFETY: as in `Project::set`.
         match unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) } {
@@ -58,38 +58,38 @@ impl InodeFlags {
     }
 }
 
-/// What a file or directory is to belong to.
+/// The project to set on a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Project {
     pub(crate) id: u32,
-    /// Children inherit it.
+    /// Whether children inherit the project.
     pub(crate) inherits: bool,
 }
 
 impl Project {
-    /// Gives `file` this project.
+    /// Sets the project of `file`.
     ///
     /// # Errors
-    /// What the kernel says; see [`is_unsupported`].
+    /// The kernel's error; see [`is_unsupported`].
     pub(crate) fn set(self, file: impl AsFd) -> rustix::io::Result<()> {
-        // SAFETY: `GET` is defined to fill in a `struct fsxattr`, which `FsXattr` is laid out as, and any bytes are one.
+        // SAFETY: `GET` fills in a `struct fsxattr`. `FsXattr` has its layout, and all byte values are valid for it.
         let mut attributes = unsafe { ioctl(file.as_fd(), Getter::<GET, FsXattr>::new()) }?;
         attributes.projid = self.id;
         attributes.xflags =
             if self.inherits { attributes.xflags | INHERIT } else { attributes.xflags & !INHERIT };
-        // SAFETY: `SET` is defined to read a `struct fsxattr`, which `FsXattr` is laid out as.
+        // SAFETY: `SET` reads a `struct fsxattr`. `FsXattr` has its layout.
         unsafe { ioctl(file.as_fd(), Setter::<SET, FsXattr>::new(attributes)) }
     }
 }
 
-/// Whether the filesystem has no projects at all, so that there is no use in trying again.
+/// Whether the error means that the filesystem has no projects, so that another attempt is useless.
 pub(crate) fn is_unsupported(error: &std::io::Error) -> bool {
     [Errno::NOTTY, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Calls with a larger buffer until it is large enough.
+/// Repeats a call with larger buffers until the result fits.
 pub(crate) fn grown(
     mut call: impl FnMut(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Vec<u8>> {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn ioctls_are_the_kernels() {
-        // As `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` expand on most machines.
+        // The values of `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR` on most machines.
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         assert_eq!((GET, SET), (0x801c_581f, 0x401c_5820));
     }

@@ -1,9 +1,9 @@
-//! JSON as Python's `json.dumps(…, ensure_ascii=True, separators=(',', ':'))` writes it, which is the form of a
-//! manifest, and the base64 in it.
+//! JSON in the form that Python's `json.dumps(…, ensure_ascii=True, separators=(',', ':'))` writes, and base64.
+//! Manifests have this form.
 
 use std::fmt::Write;
 
-/// One JSON object on one line, its keys in the order of the calls.
+/// A JSON object on one line. The keys are in the order of the calls.
 pub(crate) struct Object {
     text: String,
 }
@@ -31,12 +31,12 @@ impl Object {
         let _ = write!(self.key(key), "{value}");
     }
 
-    /// Already JSON.
+    /// Adds a value that is already JSON.
     pub(crate) fn raw(&mut self, key: &str, value: &str) {
         self.key(key).push_str(value);
     }
 
-    /// Bytes as a string, or as base64 under `key` with `_b64` where they are not UTF-8.
+    /// Adds bytes as a string. Bytes that are not UTF-8 are added as base64 under `key` with the suffix `_b64`.
     pub(crate) fn bytes(&mut self, key: &str, value: &[u8]) {
         match std::str::from_utf8(value) {
             Ok(value) => self.str(key, value),

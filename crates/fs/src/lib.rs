@@ -1,8 +1,8 @@
-//! What people do with a filesystem dataset once they have it: walk it, read it, list it, restore it to local disk,
-//! compare two snapshots of it, keep a directory equal to it, and write down all that it holds.
+//! Operations on a filesystem dataset: walking, reading, listing, importing a directory, restoring to local disk,
+//! comparing two snapshots, keeping a directory equal to it, and writing a manifest of its content.
 //!
-//! Everything works on [`snowmelt_zpl::Filesystem`], so over any source of objects: a snapshot in a pool, a stream
-//! replayed into memory. Names and trees are taken to be hostile.
+//! Everything works on [`snowmelt_zpl::Filesystem`], so on any source of objects: a snapshot in a pool, or a stream
+//! replayed into memory. Names and trees are treated as hostile.
 
 mod ahead;
 mod alike;

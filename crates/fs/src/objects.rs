@@ -1,4 +1,4 @@
-//! Paths of objects in a filesystem of which parts may be damaged.
+//! Finding the paths of objects in a filesystem that may be partly damaged.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -7,10 +7,10 @@ use snowmelt_zpl::{FileKind, Filesystem, Objects};
 
 use crate::names::Names;
 
-/// Names looked at in search of objects whose own records cannot be read.
+/// Maximum number of names that are searched for unreadable objects.
 const NAMES_MAX: usize = 1_000_000;
 
-/// The path of an object, with a leading "/"; `None` where it has none, or what leads there cannot be read.
+/// The path of an object, with a leading "/". `None` if it has no path or its path cannot be read.
 pub fn path_of<O: Objects>(fs: &Filesystem<O>, object: u64) -> Option<Vec<u8>> {
     match fs.attributes(object) {
         Ok(attributes) => Names::new(fs).path(&attributes).ok().flatten(),
@@ -18,8 +18,8 @@ pub fn path_of<O: Objects>(fs: &Filesystem<O>, object: u64) -> Option<Vec<u8>> {
     }
 }
 
-/// The paths that lead to some objects, found from the root down without asking the objects themselves. Directories that
-/// cannot be read are passed over.
+/// The paths of all objects in a range. They are found from the root down, so the objects themselves need not be
+/// readable. Directories that cannot be read are skipped.
 pub fn paths_within<O: Objects>(fs: &Filesystem<O>, objects: RangeInclusive<u64>) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     if objects.contains(&fs.root()) {

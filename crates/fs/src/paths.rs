@@ -1,21 +1,21 @@
-//! Paths within a dataset, and listing directories.
+//! Resolving paths within a dataset, and listing directories.
 
 use crate::error::FsError;
 use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects};
 
-/// A name that a real directory could hold.
+/// Whether a real directory could contain this name.
 pub fn is_safe_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
 
-/// The object at `path`, relative to the root directory; a leading "/", "." and ".." are understood.
+/// The object at `path`, relative to the root directory. A leading "/", "." and ".." are supported.
 ///
-/// Symbolic links are never followed: a link as the last name is the link itself.
+/// Symbolic links are never followed. If the last name is a link, the link itself is returned.
 ///
 /// # Errors
-/// When there is nothing there, or it cannot be read.
+/// If the path does not exist or cannot be read.
 pub fn resolve<O: Objects>(fs: &Filesystem<O>, path: &[u8]) -> Result<u64, FsError> {
-    // The directories on the way, for "..", with how much of the path led there.
+    // The directories on the path so far, for "..".
     let mut way: Vec<u64> = Vec::new();
     let mut here = fs.root();
     let mut done = 0;
@@ -45,7 +45,7 @@ pub fn resolve<O: Objects>(fs: &Filesystem<O>, path: &[u8]) -> Result<u64, FsErr
     Ok(here)
 }
 
-/// What `ls -l` tells of one name.
+/// One line of `ls -l`.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The name.
@@ -59,7 +59,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Type and permissions as `ls -l` writes them: `drwxr-xr-x`.
+    /// Type and permissions in the form of `ls -l`: `drwxr-xr-x`.
     pub fn mode_string(&self) -> String {
         let mode = self.attributes.mode;
         let kind = match self.attributes.kind() {
@@ -90,22 +90,22 @@ impl Listed {
     }
 }
 
-/// A directory, or a single object.
+/// The listing of a directory or a single object.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// What could be read, sorted by name.
+    /// The entries that could be read, sorted by name.
     pub entries: Vec<Listed>,
-    /// Why other entries could not be, each with its path. If the directory itself is damaged, entries may be missing.
+    /// Errors of the other entries, each with its path. If the directory itself is damaged, entries may be missing.
     pub failures: Vec<FsError>,
 }
 
-/// Lists a directory, or the one object if it is no directory (under the name it is asked for by). Entries that cannot be read
-/// do not keep the others from being listed.
+/// Lists a directory, or a single object if it is not a directory. Entries that cannot be read do not prevent the
+/// listing of the others.
 ///
-/// `path` is told in errors, and is the name of a single object.
+/// `path` is used in errors, and as the name of a single object.
 ///
 /// # Errors
-/// When the directory or the single object cannot be read at all.
+/// If the directory or the single object cannot be read at all.
 pub fn list<O: Objects>(fs: &Filesystem<O>, path: &[u8], object: u64) -> Result<Listing, FsError> {
     let listed = |name: &[u8], object| {
         let attributes = fs.attributes(object)?;
@@ -126,7 +126,7 @@ pub fn list<O: Objects>(fs: &Filesystem<O>, path: &[u8], object: u64) -> Result<
             Ok(entry) => entry,
             Err(error) => {
                 listing.failures.push(FsError::zpl(path)(error));
-                // A damaged directory need not have an end.
+                // The listing of a damaged directory may be endless.
                 break;
             }
         };

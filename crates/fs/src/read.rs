@@ -1,18 +1,18 @@
-//! Reading content: of a file, of a volume, as a stream of bytes.
+//! Reading the content of a file or volume as a stream of bytes.
 
 use crate::error::FsError;
 use snowmelt_zpl::zap::Zap;
 use snowmelt_zpl::{FileKind, Filesystem, Objects, ZplError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// `ZVOL_OBJ`: the object holding a volume's data.
+/// `ZVOL_OBJ`: the object that holds a volume's data.
 const VOLUME_DATA: u64 = 1;
-/// `ZVOL_ZAP_OBJ`: the ZAP holding a volume's size.
+/// `ZVOL_ZAP_OBJ`: the ZAP that holds a volume's size.
 const VOLUME_ZAP: u64 = 2;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// Reads the data of one object, up to a size; holes are zeros.
+/// Reads the data of one object up to a given size. Holes are zeros.
 pub struct ObjectReader<'o, O> {
     objects: &'o O,
     object: u64,
@@ -52,10 +52,10 @@ impl<O> Seek for ObjectReader<'_, O> {
 /// A regular file's content.
 pub type FileReader<'f, O> = ObjectReader<'f, O>;
 
-/// Writes the content of a regular file to `out`; returns the number of bytes.
+/// Writes the content of a regular file to `out`. Returns the number of bytes.
 ///
 /// # Errors
-/// When `object` is no regular file, a block cannot be read, or `out` cannot be written.
+/// If `object` is not a regular file, a block cannot be read, or `out` cannot be written.
 pub fn cat<O: Objects>(
     fs: &Filesystem<O>,
     path: &[u8],
@@ -78,7 +78,7 @@ pub fn cat<O: Objects>(
     }
 }
 
-/// What is known of a volume from its own objects.
+/// The properties of a volume that its objset contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeInfo {
     /// `volsize`, bytes.
@@ -92,7 +92,7 @@ pub struct VolumeInfo {
 /// Reads a volume's size from its objset (`module/zfs/zvol.c`).
 ///
 /// # Errors
-/// When the objset is no volume's.
+/// If the objset is not that of a volume.
 pub fn volume_info<O: Objects>(objects: &O) -> Result<VolumeInfo, ZplError> {
     let size = Zap::open(objects, VOLUME_ZAP)?.lookup_u64("size")?;
     let size = size.ok_or(ZplError::NoObject { object: VOLUME_ZAP })?;

@@ -1,15 +1,16 @@
-//! Restoring files to local disk: a whole tree, a part of it, one file, or a volume to an image or device.
+//! Restoring files to local disk: a tree, a part of it, one file, or a volume to an image or device.
 //!
-//! A snapshot may be a stranger's. What would give rights on this machine is left out unless it is asked for: setuid and setgid
-//! bits of files, file capabilities, device nodes ([`Privileges`]). So are records of syncs ([`crate::mirror`]), which are about
-//! the directory that they were made in.
+//! A snapshot may come from an untrusted source. Everything that grants rights on this machine is left out unless the
+//! caller asks for it: setuid and setgid bits of files, file capabilities, device nodes ([`Privileges`]). The records
+//! of targets ([`crate::mirror`]) are left out too, because they apply only to the directory in which they were
+//! written.
 //!
-//! What is restored: owners (as root, or when told to), modes, times to the nanosecond, extended attributes, POSIX
-//! ACLs, hard links, holes, symbolic links, devices, fifos, sockets, inode flags and project ids.
+//! Restored are owners (as root, or on request), modes, times to the nanosecond, extended attributes, POSIX ACLs, hard
+//! links, holes, symbolic links, devices, fifos, sockets, inode flags and project IDs.
 //!
-//! The tree is hostile and so may be the target: every name is checked, every step is taken relative to an open
-//! directory and never through a symbolic link, so nothing is ever written outside the target. A file comes into being
-//! under its name whole: it is made under another name and renamed. What fails is told and the rest goes on.
+//! Both the snapshot and the target may be hostile. Every name is checked. Every step is relative to an open directory
+//! and never follows a symbolic link, so nothing is written outside the target. A file is written under a temporary
+//! name and then renamed, so that it appears in full. Failures are reported, and the restore continues.
 
 mod attributes;
 mod file;
@@ -37,106 +38,106 @@ use update::Update;
 /// Whether owners and groups are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Owners {
-    /// As root only.
+    /// Only as root.
     #[default]
     Auto,
-    /// Always; failing to is reported for each path.
+    /// Always. A failure is reported for each path.
     Always,
-    /// Never: everything belongs to whoever restores.
+    /// Never. Everything belongs to the user who restores.
     Never,
 }
 
-/// What happens to a file that is already where one is to be restored. Directories are always filled up, never
-/// replaced.
+/// What happens if a file to be restored already exists. Existing directories are never replaced; files are added to
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Existing {
-    /// It stays, and is reported as a failure.
+    /// The existing file stays, and a failure is reported.
     #[default]
     Keep,
-    /// It is replaced, at one stroke.
+    /// The file is replaced atomically.
     Replace,
 }
 
-/// How to restore.
+/// The options of a restore.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestoreOptions {
     /// Whether owners and groups are set.
     pub owners: Owners,
-    /// What happens to files already there.
+    /// What happens to existing files.
     pub existing: Existing,
-    /// Each file is synced to disk before it gets its name.
+    /// Whether each file is synced to disk before it gets its name.
     pub sync: bool,
-    /// What is restored that gives rights on this machine.
+    /// Which rights on this machine are restored.
     pub privileges: Privileges,
 }
 
-/// What was restored.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Directories made or filled up.
+    /// Directories that were created or filled.
     pub directories: u64,
     /// Regular files.
     pub files: u64,
-    /// Bytes of data in them, holes not counted.
+    /// Bytes of data in files, without holes.
     pub bytes: u64,
-    /// Further names of files already restored.
+    /// Further names of files that were already restored.
     pub hardlinks: u64,
     /// Symbolic links.
     pub symlinks: u64,
     /// Devices, fifos and sockets.
     pub specials: u64,
-    /// Names that went, since they are not in the snapshot.
+    /// Names that were removed because they are not in the snapshot.
     pub removed: u64,
-    /// Files and directories that only got another name or place.
+    /// Files and directories that were only renamed or moved.
     pub moved: u64,
-    /// Files and links that were there and were changed.
+    /// Existing files and links that were changed.
     pub changed: u64,
-    /// Files and links that were there already.
+    /// Existing files and links that did not need a change.
     pub kept: u64,
-    /// Failures reported.
+    /// Number of reported failures.
     pub failures: u64,
-    /// Those of them that are only an attribute which could not be set.
+    /// Number of failures to set an attribute, which are included in `failures`.
     pub unset: u64,
     /// What was left out on purpose.
     pub left_out: LeftOut,
 }
 
-/// Something that could not be restored.
+/// A failure to restore something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The snapshot cannot be read there, or holds what must not be restored.
+    /// The snapshot cannot be read, or contains something that must not be restored.
     #[error(transparent)]
     Source(#[from] FsError),
-    /// The local system refused.
+    /// An operation on the local system failed.
     #[error("{}: cannot {step}: {source}", crate::error::show(path))]
     Local {
         /// Path below the target.
         path: Vec<u8>,
-        /// What was tried.
+        /// The operation.
         step: &'static str,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// Hears of what goes on during a restore.
+/// Receives events during a restore.
 pub trait Observer {
-    /// A path has been dealt with, successfully or not.
+    /// A path has been processed, with or without success.
     fn progress(&mut self, path: &[u8], so_far: &Summary) {
         let _ = (path, so_far);
     }
 
-    /// So many bytes of data are written by now, those of an unfinished file included.
+    /// The number of bytes written so far, including those of an unfinished file.
     fn bytes(&mut self, so_far: u64) {
         let _ = so_far;
     }
 
-    /// Something could not be restored; the rest goes on.
+    /// Something could not be restored. The restore continues.
     fn failure(&mut self, failure: Failure);
 }
 
-/// Restores one file or tree.
+/// The state of a restore of one file or tree.
 pub(crate) struct Restore<'r, 'f, O> {
     fs: &'f Filesystem<O>,
     options: RestoreOptions,
@@ -145,22 +146,22 @@ pub(crate) struct Restore<'r, 'f, O> {
     links: Links,
     observer: &'r mut dyn Observer,
     summary: Summary,
-    /// That the target has no project ids was told.
+    /// Whether it was reported that the target has no project IDs.
     told_of_projects: bool,
-    /// While inside a directory that could not be made, how many directories deep.
+    /// Inside a directory that could not be created: the depth below it.
     skipping: usize,
-    /// The target is to hold nothing else.
+    /// Set if the target must contain nothing except the snapshot's files.
     update: Option<Update<'r>>,
-    /// Inode flags are set later, by the caller.
+    /// Whether the caller sets inode flags later.
     defers_flags: bool,
 }
 
-/// Restores the directory `object` into the directory `target`, which is made if need be and then gets the
-/// directory's own attributes; or any other `object` as `name` in the directory `target`.
+/// Restores the directory `object` into the directory `target`. The target is created if needed, and gets the
+/// attributes of the directory. Any other `object` is restored as `name` in the directory `target`.
 ///
 /// # Errors
-/// Only when nothing can be begun: `object` cannot be read or `target` not opened. All else goes to `observer` and
-/// is counted in the summary.
+/// Only if `object` cannot be read or `target` cannot be opened. Other failures are reported to `observer` and counted
+/// in the summary.
 pub fn restore<O: Objects>(
     fs: &Filesystem<O>,
     object: u64,
@@ -245,7 +246,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         self.observer.failure(failure);
     }
 
-    /// Reports a failure of the local system; tells whether there was none.
+    /// Reports a failure of the local system. Returns whether the operation succeeded.
     fn local(&mut self, path: &[u8], step: &'static str, result: io::Result<()>) -> bool {
         if let Err(source) = result {
             self.report(Failure::Local { path: path.to_vec(), step, source });
@@ -254,7 +255,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         true
     }
 
-    /// Reports what a node could not be given. That the target has no project ids is said once: it would be said of
+    /// Reports attributes that could not be set on a node. A target without project IDs is reported only once, not for
     /// every file.
     fn report_steps(&mut self, node: &Node, steps: Vec<Step>) {
         for (step, source) in steps {
@@ -272,7 +273,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// Everything but the start of a tree, which is the target itself.
+    /// Restores a node, except the root of a tree, which is the target itself.
     fn node(&mut self, node: &Node, name: &[u8]) {
         if self.skipping > 0 {
             return;
@@ -283,7 +284,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
         let name = if node.path == b"." { name } else { last_name(&node.path) };
         if self.is_reserved(node) {
-            // At the top of a target of syncs it is documented.
+            // At the top of a sync's target, the record is expected.
             let is_expected = self.update.is_some() && !node.path.contains(&b'/');
             self.summary.left_out.records += u64::from(!is_expected);
             return;
@@ -315,7 +316,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         self.observer.progress(&node.path, &self.summary);
     }
 
-    /// A file, link or special node: made under a temporary name, dressed, then renamed.
+    /// Restores a file, link or special node: creates it under a temporary name, sets its attributes, then renames it.
     fn leaf(&mut self, node: &Node, name: &[u8]) {
         let linked = node.attributes.links > 1;
         if linked {
@@ -368,7 +369,8 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// A directory gets its attributes last: what is made in it would change its times, and its mode may forbid it.
+    /// Finishes a directory. Its attributes are set last, because new entries change its times, and its mode may forbid
+    /// them.
     fn leave(&mut self, node: &Node) {
         if self.skipping > 0 {
             self.skipping -= 1;
@@ -380,7 +382,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         if node.path != b"." {
             let result = self.target.leave();
             if !self.local(&node.path, "go back up", result) {
-                // Whatever is above is not where it was; nothing more can be put there.
+                // The parent directory is not where it was, so nothing more can be restored.
                 self.skipping = usize::MAX / 2;
             }
         }

@@ -1,9 +1,9 @@
-//! Reading what a shadow refers to: the files of a directory, or an image.
+//! Reading the external blocks of a shadow: from the files of its directory, or from its image.
 //!
-//! A shadow is a dataset of which the pool has everything but the data of files (or of the volume); the data is where it was
-//! read from. A pointer names the object and the offset in it; which file that is, its path in the dataset as it is now tells,
-//! for imports follow what is renamed. What cannot be found, or is not what it was, is noted in a file, so that the next import
-//! reads it although it looks unchanged, and keeps what differs.
+//! A shadow is a dataset whose file data (or volume data) is not in the pool, but in the directory or image that was
+//! imported. A block pointer contains the object and the offset in it. The file of an object is found by the object's
+//! current path in the dataset, because imports follow renames. A file that is missing or changed is recorded in a list
+//! of suspects. The next import reads it even if it looks unchanged, and stores the differences.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -22,52 +22,52 @@ use snowmelt_zpl::{FileKind, Filesystem, ZplError};
 use crate::import::{Filter, Scan, open_file};
 use crate::names::Names;
 
-/// Files kept open.
+/// Number of files that are kept open.
 const OPEN_MAX: usize = 16;
 
-/// Files of which it is remembered that they are elsewhere; about 200 bytes each. Others are kept in the pool when they are
-/// looked for in vain.
+/// Maximum number of files with another parent than recorded whose paths are kept in memory, with about 200 bytes each.
+/// Other such files count as lost, so that the next import stores their data in the pool.
 const STRAYS_MAX: usize = 500_000;
 
-/// What is said of an object in the list of suspects.
+/// The reasons for an object in the list of suspects.
 const LOST: &str = "lost";
 const CHANGED: &str = "changed";
 
-/// Most objects that are noted in a list of suspects, and taken from one. What is not noted is met again.
+/// Maximum number of objects that are written to a list of suspects, or read from it. Others are found again later.
 const SUSPECTS_MAX: usize = 1 << 20;
-/// Bytes of such a list: a line of at most 28 bytes each.
+/// Maximum size of such a list in bytes. A line has at most 28 bytes.
 const LIST_MAX: u64 = 28 * SUSPECTS_MAX as u64;
 
-/// Where the data of a shadow is.
+/// Supplies the data of a shadow.
 pub struct ShadowSource {
     path: PathBuf,
     suspects: PathBuf,
-    /// The pool has this, so it must not hold the pool.
+    /// A weak reference, because the pool owns this source.
     datasets: Weak<Datasets>,
     state: Mutex<State>,
     noted: Mutex<BTreeSet<Suspect>>,
 }
 
-/// It holds a view of the pool: see [`snowmelt_pool::Pool::clear_outside`].
+/// The state holds a view of the pool; see [`snowmelt_pool::Pool::clear_outside`].
 #[derive(Default)]
 struct State {
     directory: Option<Box<Directory>>,
     image: Option<Arc<File>>,
 }
 
-/// An open source, as the newest import has it.
+/// An open source directory, with the dataset of the newest import.
 struct Directory {
     scan: Scan,
     names: Names<Box<Filesystem<Objset>>>,
-    /// Paths of files that say they are in another directory, once one was asked for.
+    /// Paths of files whose recorded parent is wrong. Built when it is first needed.
     strays: Option<HashMap<u64, Vec<u8>>>,
-    /// Used last, last.
+    /// Open files, the most recently used last.
     open: Vec<(u64, Arc<File>)>,
 }
 
 impl ShadowSource {
-    /// Of the shadow in the pool of `datasets`, which was made of the directory or image at `path`. `suspects` is the file
-    /// in which it is noted what has changed.
+    /// The source of the shadow in the pool of `datasets`. The shadow was imported from the directory or image at
+    /// `path`. `suspects` is the file with the list of suspects.
     pub fn new(path: PathBuf, suspects: PathBuf, datasets: &Arc<Datasets>) -> Self {
         let datasets = Arc::downgrade(datasets);
         Self { path, suspects, datasets, state: Mutex::default(), noted: Mutex::default() }
@@ -76,7 +76,7 @@ impl ShadowSource {
     fn note(&self, suspect: Suspect) {
         let mut noted = self.noted.lock();
         if !self.suspects.exists() {
-            // They were dealt with.
+            // An import has processed and removed the list.
             noted.clear();
         }
         if noted.len() >= SUSPECTS_MAX || !noted.insert(suspect) {
@@ -87,7 +87,7 @@ impl ShadowSource {
         let _ = list.and_then(|mut file| file.write_all(format!("{} {why}\n", suspect.object).as_bytes()));
     }
 
-    /// The file that an object is of.
+    /// The file of an object. `afresh` drops all cached state first.
     fn file(&self, object: u64, afresh: bool) -> io::Result<Arc<File>> {
         let mut state = self.state.lock();
         if afresh {
@@ -134,7 +134,8 @@ fn open(datasets: &Datasets, path: &Path) -> io::Result<Opened> {
     Ok(Opened::Directory(Box::new(Directory { scan, names, strays: None, open: Vec::new() })))
 }
 
-/// Opens a disk image or a disk. What has that name by now may be anything else, which opening must not wait for or set off.
+/// Opens a disk image or a disk. The name may have been replaced by a file of any type, so opening must not block or
+/// have side effects.
 fn open_image(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::NOFOLLOW;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -151,7 +152,7 @@ impl Directory {
         if let Some(path) = self.names.path(&attributes).map_err(io::Error::other)? {
             return Ok(path.strip_prefix(b"/").unwrap_or(&path).to_vec());
         }
-        // A file of several names that lost the one it got last says for ever that it is where that was.
+        // A file with several names keeps the parent of its newest name, even after that name was removed.
         if self.strays.is_none() {
             self.strays = Some(strays(&self.names.fs).map_err(io::Error::other)?);
         }
@@ -177,7 +178,7 @@ impl Directory {
     }
 }
 
-/// Files that are in another directory than they say, with their paths from the root, up to [`STRAYS_MAX`].
+/// Files whose recorded parent is wrong, with their paths from the root, up to [`STRAYS_MAX`].
 fn strays(fs: &Filesystem<Objset>) -> Result<HashMap<u64, Vec<u8>>, ZplError> {
     let mut found = HashMap::new();
     let mut directories = vec![(fs.root(), Vec::new())];
@@ -199,7 +200,7 @@ fn strays(fs: &Filesystem<Objset>) -> Result<HashMap<u64, Vec<u8>>, ZplError> {
     Ok(found)
 }
 
-/// Reads what there is; beyond the end are zeros.
+/// Reads bytes at an offset. Bytes past the end of the file are zeros.
 fn fill(file: &File, buf: &mut [u8], at: u64) -> io::Result<()> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -218,7 +219,7 @@ fn fill(file: &File, buf: &mut [u8], at: u64) -> io::Result<()> {
 
 impl Outside for ShadowSource {
     fn read(&self, ptr: &OutsidePtr, buf: &mut [u8], again: bool) -> io::Result<()> {
-        // A file may have been replaced under its name, and the dataset by a newer import, since it was looked for.
+        // The file may have been replaced since it was opened, and the dataset by a newer import.
         fill(&*self.file(ptr.place.source, again)?, buf, ptr.place.offset)
     }
 
@@ -245,19 +246,19 @@ impl Outside for ShadowSource {
     }
 }
 
-/// An object of which something was not as it should be.
+/// An object with a missing or changed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Suspect {
-    /// Its number.
+    /// Its object number.
     pub object: u64,
-    /// Its file could not be found or read, as opposed to having changed.
+    /// Whether its file could not be found or read. Otherwise the file has changed.
     pub is_lost: bool,
 }
 
-/// The objects that are noted in a list of suspects.
+/// The objects in a list of suspects.
 ///
 /// # Errors
-/// When it is there and cannot be read.
+/// If the list exists and cannot be read.
 pub fn suspects(list: &Path) -> io::Result<BTreeSet<Suspect>> {
     let file = match File::open(list) {
         Ok(file) => file,

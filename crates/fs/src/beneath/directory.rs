@@ -1,4 +1,4 @@
-//! A directory that is held open, and names in it.
+//! A directory that is held open, and access to names in it.
 
 use super::node::{open_again, open_named, open_regular};
 use super::{DIRECTORY, Mounts, open, open_or_create};
@@ -12,17 +12,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A block device is opened for its user alone.
+/// Block devices are opened exclusively.
 const DEVICE: OFlags = OFlags::RDWR.union(OFlags::EXCL);
 
-/// A directory that is held open. Its path is for messages only: it may have changed by now.
+/// A directory that is held open. Its path is used only in messages, because it may have changed.
 #[derive(Debug, Clone)]
 pub struct Directory {
     fd: Arc<OwnedFd>,
     path: Arc<Path>,
 }
 
-/// A name in a directory that is held open. Nothing needs to be there.
+/// A name in a directory that is held open. It need not exist.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The directory.
@@ -32,15 +32,15 @@ pub struct Place {
 }
 
 impl Place {
-    /// Its path, for messages.
+    /// The path, for messages.
     pub fn path(&self) -> PathBuf {
         self.directory.path_of(&self.name)
     }
 
-    /// What is there, if anything is.
+    /// The `lstat` data of the name, or `None` if it does not exist.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// Like `lstat`.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         self.directory.stat(&self.name)
     }
@@ -53,14 +53,14 @@ impl AsFd for Directory {
 }
 
 impl Directory {
-    /// Opens a directory that the user has named. Symbolic links to it are followed, unless root works and a link is another
-    /// user's.
+    /// Opens a directory that the user has named. Symbolic links to it are followed. As an exception, root does not
+    /// follow a link of another user.
     ///
     /// # Errors
-    /// As `open`.
+    /// Like `open`.
     pub fn named(path: &Path) -> io::Result<Self> {
         let node = open_named(path)?.ok_or(io::ErrorKind::NotFound)?;
-        // As `O_DIRECTORY` would: also a device or fifo is not opened.
+        // The type is checked first, like `O_DIRECTORY` does, so that a device or fifo is never opened.
         let fd = match FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode) {
             FileType::Directory => {
                 rustix::fs::openat(&node, ".", DIRECTORY | OFlags::CLOEXEC, Mode::empty())?
@@ -70,10 +70,10 @@ impl Directory {
         Ok(Self { fd: Arc::new(fd), path: path.into() })
     }
 
-    /// As [`Directory::named`]; it is made if nothing is there.
+    /// Like [`Directory::named`], but creates the directory if it does not exist.
     ///
     /// # Errors
-    /// As `mkdir` and `open`.
+    /// Like `mkdir` and `open`.
     pub fn made(path: &Path, mode: Mode) -> io::Result<Self> {
         if let Ok(place) = Self::around(path) {
             match rustix::fs::mkdirat(&place.directory, place.name.as_slice(), mode) {
@@ -84,11 +84,11 @@ impl Directory {
         Self::named(path)
     }
 
-    /// The directory in which something is that the user has named, and its name there. Links on the way are followed as those
-    /// of [`Directory::named`]; what has the name is not.
+    /// The parent directory and the last name of a path that the user has named. Links to the parent are followed like
+    /// those of [`Directory::named`]. The last name is not followed.
     ///
     /// # Errors
-    /// When the path ends in no name, or the directory cannot be opened.
+    /// If the path does not end in a name, or the parent cannot be opened.
     pub fn around(path: &Path) -> io::Result<Place> {
         let name = path.file_name().ok_or_else(|| io::Error::other("the path ends in no name"))?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -100,11 +100,11 @@ impl Directory {
         Ok(Place { directory, name: name.as_bytes().to_vec() })
     }
 
-    /// Opens what the user has named, a regular file or a block device, for reading and writing: `None` if nothing is there.
-    /// Of a device, that says too that nothing of it is mounted.
+    /// Opens a regular file or block device that the user has named, for reading and writing. `None` if it does not
+    /// exist. A successful open of a device also proves that it is not mounted.
     ///
     /// # Errors
-    /// As `open`; when it is something else.
+    /// Like `open`, and if it has another type.
     pub fn open_named_image(path: &Path) -> io::Result<Option<File>> {
         let Some(node) = open_named(path)? else { return Ok(None) };
         let access = match FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode) {
@@ -115,10 +115,11 @@ impl Directory {
         open_again(node.as_fd(), access).map(|file| Some(file.into()))
     }
 
-    /// The same of a block device alone: `None` if there is something else, which is not opened, or nothing.
+    /// Like [`Directory::open_named_image`], for block devices only. `None` if the path does not exist or has another
+    /// type, which is not opened.
     ///
     /// # Errors
-    /// As `open`.
+    /// Like `open`.
     pub fn open_named_device(path: &Path) -> io::Result<Option<File>> {
         let Some(node) = open_named(path)? else { return Ok(None) };
         match FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode) {
@@ -127,25 +128,25 @@ impl Directory {
         }
     }
 
-    /// Its path, for messages.
+    /// The path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a name in it, for messages.
+    /// The path of a name in the directory, for messages.
     pub fn path_of(&self, name: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(name))
     }
 
-    /// A name in it.
+    /// A name in the directory.
     pub fn place(&self, name: &[u8]) -> Place {
         Place { directory: self.clone(), name: name.to_vec() }
     }
 
-    /// Opens a directory in it.
+    /// Opens a directory in this one.
     ///
     /// # Errors
-    /// As `open`: also for a symbolic link, and for a mount point ([`io::ErrorKind::CrossesDevices`]).
+    /// Like `open`. A symbolic link is an error, and so is a mount point ([`io::ErrorKind::CrossesDevices`]).
     pub fn child(&self, name: &[u8]) -> io::Result<Self> {
         self.enter(name, Mounts::Refuse)
     }
@@ -155,10 +156,10 @@ impl Directory {
         Ok(Self { fd, path: self.path_of(name).into() })
     }
 
-    /// Makes a directory in it, for its owner only, if nothing has that name.
+    /// Creates a directory that only its owner can access, unless the name exists.
     ///
     /// # Errors
-    /// As `mkdir`.
+    /// Like `mkdir`.
     pub fn make(&self, name: &[u8]) -> io::Result<()> {
         match rustix::fs::mkdirat(&self.fd, name, Mode::RWXU) {
             Err(Errno::EXIST) => Ok(()),
@@ -166,10 +167,10 @@ impl Directory {
         }
     }
 
-    /// What has a name in it, if anything has.
+    /// The `lstat` data of a name, or `None` if it does not exist.
     ///
     /// # Errors
-    /// As `lstat`.
+    /// Like `lstat`.
     pub fn stat(&self, name: &[u8]) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -178,18 +179,18 @@ impl Directory {
         }
     }
 
-    /// The names in it.
+    /// The names in the directory.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If the directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         names(self.as_fd())
     }
 
-    /// Opens a regular file in it; `None` if nothing has that name.
+    /// Opens a regular file. `None` if the name does not exist.
     ///
     /// # Errors
-    /// As `open`; [`io::ErrorKind::Unsupported`] for what is no regular file, which is not opened.
+    /// Like `open`, and [`io::ErrorKind::Unsupported`] for any other type, which is not opened.
     pub fn open_file(&self, name: &[u8], access: OFlags) -> io::Result<Option<File>> {
         match open_regular(self.as_fd(), name, access) {
             Ok(file) => Ok(Some(file.into())),
@@ -198,54 +199,55 @@ impl Directory {
         }
     }
 
-    /// Makes a file in it, for its owner only. Nothing may have that name.
+    /// Creates a file that only its owner can access. The name must not exist.
     ///
     /// # Errors
-    /// As `open`.
+    /// Like `open`.
     pub fn create_file(&self, name: &[u8]) -> io::Result<File> {
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(open_or_create(self.as_fd(), name, how, mode, Mounts::Refuse)?.into())
     }
 
-    /// Renames within it; what has the new name is replaced.
+    /// Renames within the directory. An existing target is replaced.
     ///
     /// # Errors
-    /// As `rename`.
+    /// Like `rename`.
     pub fn rename(&self, old: &[u8], new: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::renameat(&self.fd, old, &self.fd, new)?)
     }
 
-    /// Gives what has a name in it another one too. Nothing may have that.
+    /// Creates a hard link. The new name must not exist.
     ///
     /// # Errors
-    /// As `link`.
+    /// Like `link`.
     pub fn link(&self, old: &[u8], new: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::linkat(&self.fd, old, &self.fd, new, AtFlags::empty())?)
     }
 
-    /// Removes a name that is no directory's.
+    /// Removes a name that is not a directory.
     ///
     /// # Errors
-    /// As `unlink`.
+    /// Like `unlink`.
     pub fn unlink(&self, name: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// Waits until its names are on disk.
+    /// Waits until the names in the directory are durable.
     ///
     /// # Errors
-    /// As `fsync`.
+    /// Like `fsync`.
     pub fn sync(&self) -> io::Result<()> {
         let how = DIRECTORY | OFlags::CLOEXEC;
         Ok(rustix::fs::fsync(rustix::fs::openat(&self.fd, ".", how, Mode::empty())?)?)
     }
 
-    /// Whether what is in it was made by whoever runs this. Some filesystems say of everything that it is another user's
-    /// (without Unix owners, or with root mapped to nobody): then it has to be the one that a new file gets.
+    /// Whether a file in the directory was made by the user who runs this process. Some filesystems report another
+    /// owner for all files (without Unix owners, or with root mapped to nobody). There, the owner must be the same as
+    /// that of a new file.
     ///
     /// # Errors
-    /// When no file can be made to find that out.
+    /// If the new file for the comparison cannot be created.
     pub(crate) fn is_ours(&self, stat: &Stat) -> io::Result<bool> {
         if stat.st_uid == rustix::process::geteuid().as_raw() {
             return Ok(true);
@@ -288,7 +290,7 @@ mod tests {
         assert!(top.open_file(b"file", OFlags::RDWR).unwrap().is_some());
         assert!(top.open_file(b"nothing", OFlags::RDWR).unwrap().is_none());
         for name in [&b"link"[..], b"fifo", b"socket"] {
-            // To open a fifo for reading would wait for a writer.
+            // Opening a fifo for reading would wait for a writer.
             let error = top.open_file(name, OFlags::RDONLY).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::Unsupported, "{error}");
         }

@@ -1,4 +1,4 @@
-//! Single files: opened only if they are what they are expected to be.
+//! Opening single files after a check of their type.
 
 use super::{Mounts, open};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
@@ -6,11 +6,11 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Opens the file `name` in `directory` as `access` says, if it is a regular one. Device nodes, fifos and sockets are never
-/// opened, not even for a moment: the descriptor that is looked at names the inode only.
+/// Opens the file `name` in `directory` with `access`, if it is a regular file. Device nodes, fifos and sockets are
+/// never opened, because the type is checked on an `O_PATH` descriptor.
 ///
 /// # Errors
-/// As `open`; [`io::ErrorKind::Unsupported`] for what is no regular file.
+/// Like `open`, and [`io::ErrorKind::Unsupported`] if it is not a regular file.
 pub(crate) fn open_regular(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     let node = open(directory, name, OFlags::PATH, Mounts::Refuse)?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&node)?.st_mode);
@@ -29,7 +29,7 @@ fn reopen(
     access: OFlags,
 ) -> io::Result<OwnedFd> {
     match rustix::fs::open(path_of_descriptor(node), access | OFlags::CLOEXEC, Mode::empty()) {
-        // Without /proc: by its name, and it has to be the same.
+        // Without /proc, the file is opened by its name. It must still be the same inode.
         Err(Errno::NOENT) => {
             let opened = open(directory, name, access | OFlags::NONBLOCK, Mounts::Refuse)?;
             check_unchanged(&rustix::fs::fstat(node)?, &rustix::fs::fstat(&opened)?)?;
@@ -39,35 +39,36 @@ fn reopen(
     }
 }
 
-/// A descriptor of the node `name` in `directory`, whatever it is, for changing its attributes. Nothing is followed or opened.
+/// A descriptor of the node `name` in `directory`, of any type, for changing its attributes. Symbolic links are not
+/// followed, and devices are not opened.
 ///
 /// # Errors
-/// As `open`.
+/// Like `open`.
 pub(crate) fn open_node(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     open(directory, name, OFlags::PATH, Mounts::Cross)
 }
 
-/// Changes the mode of what a descriptor of any kind is of.
+/// Changes the mode of the node of a descriptor.
 ///
 /// # Errors
-/// What the kernel says; symbolic links have no mode.
+/// The kernel's error. Symbolic links have no mode.
 pub(crate) fn change_mode(node: BorrowedFd<'_>, mode: Mode) -> rustix::io::Result<()> {
     match rustix::fs::fchmod(node, mode) {
-        // Of a descriptor that only names the inode.
+        // The descriptor is an `O_PATH` one.
         Err(Errno::BADF) => rustix::fs::chmod(path_of_descriptor(node), mode),
         done => done,
     }
 }
 
-/// A path that leads to what a descriptor is of, whatever has happened to its name.
+/// A path to the node of a descriptor, which stays valid if the node is renamed.
 pub(crate) fn path_of_descriptor(node: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }
 
-/// Checks that two descriptors are of one inode.
+/// Checks that two descriptors refer to the same inode.
 ///
 /// # Errors
-/// When it was replaced meanwhile.
+/// If the inode was replaced.
 pub(crate) fn check_unchanged(before: &Stat, now: &Stat) -> io::Result<()> {
     match (before.st_dev, before.st_ino) == (now.st_dev, now.st_ino) {
         true => Ok(()),
@@ -75,7 +76,7 @@ pub(crate) fn check_unchanged(before: &Stat, now: &Stat) -> io::Result<()> {
     }
 }
 
-/// A kind of file, for people.
+/// The name of a file type, for messages.
 fn called(kind: FileType) -> &'static str {
     match kind {
         FileType::Directory => "a directory",
@@ -88,8 +89,8 @@ fn called(kind: FileType) -> &'static str {
     }
 }
 
-/// What is at a path that the user has named: `None` if there is nothing. Symbolic links are followed, unless root works and a
-/// link is another user's, who could change it at any moment.
+/// Opens the node at a path that the user has named. `None` if it does not exist. Symbolic links are followed. As an
+/// exception, root does not follow a link of another user, who could change it at any time.
 pub(super) fn open_named(path: &std::path::Path) -> io::Result<Option<OwnedFd>> {
     match snowmelt_store::open_named(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -103,7 +104,7 @@ pub(super) fn open_named(path: &std::path::Path) -> io::Result<Option<OwnedFd>> 
     }
 }
 
-/// As [`open_regular`] for what [`open_named`] has found.
+/// Opens a node that [`open_named`] has returned.
 pub(super) fn open_again(node: BorrowedFd<'_>, access: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path_of_descriptor(node), access | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,4 +1,4 @@
-//! Reading what a source's files hold: data, holes, extended attributes.
+//! Reading the content of a source's files: data, holes, extended attributes.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -20,25 +20,25 @@ pub(super) const CHUNK: usize = 4 << 20;
 /// Extended attributes by their full names.
 pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Where the data of a file goes.
+/// The destination of a file's data.
 pub(super) trait Sink {
-    /// Why it does not.
+    /// The error of a failed write.
     type Error;
 
-    /// `data` lies at `offset`.
+    /// Receives the data at `offset`.
     fn data(&mut self, offset: u64, data: &[u8]) -> Result<(), Self::Error>;
 
-    /// There are zeros from `from` to `to`.
+    /// Receives a range of zeros.
     fn hole(&mut self, from: u64, to: u64) -> Result<(), Self::Error>;
 }
 
-/// Why a file was not copied: the source failed, or the sink.
+/// Why a file was not copied: the source or the sink failed.
 pub(super) enum CopyError<E> {
     Source(io::Error),
     Sink(E),
 }
 
-/// Opens a regular file of the source, without touching its access time where that is allowed.
+/// Opens a regular file of the source. Its access time is not changed, if that is allowed.
 pub(crate) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, SourceStat)> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK;
     let file = match scan.open_at(path, flags | OFlags::NOATIME) {
@@ -54,10 +54,10 @@ pub(crate) fn open_file(scan: &Scan, path: &[u8]) -> io::Result<(OwnedFd, Source
     Ok((file, stat))
 }
 
-/// Gives what a file of `size` bytes holds, in order. Holes are found by `SEEK_HOLE` and not read. Where `whole` is not 0,
-/// data begins and ends at its multiples, or at the file's end.
+/// Copies the content of a file of `size` bytes to `sink` in order. Holes are found by `SEEK_HOLE` and not read. If
+/// `whole` is not 0, data begins and ends at its multiples, or at the end of the file.
 ///
-/// Gives how many bytes were read.
+/// Returns the number of bytes read.
 pub(super) fn copy<S: Sink>(
     file: &OwnedFd,
     size: u64,
@@ -86,7 +86,7 @@ pub(super) fn copy<S: Sink>(
                 read += len as u64;
             }
             if len < want {
-                // Cut off meanwhile: the rest is zeros until somebody looks at its size again.
+                // The file was truncated meanwhile. The rest is zeros until its size is checked again.
                 sink.hole(at, size).map_err(CopyError::Sink)?;
                 return Ok(read);
             }
@@ -95,7 +95,7 @@ pub(super) fn copy<S: Sink>(
     Ok(read)
 }
 
-/// How many bytes [`copy`] would read of a file of `size` bytes.
+/// The number of bytes that [`copy`] would read from a file of `size` bytes.
 pub(super) fn data_len(file: &OwnedFd, size: u64) -> io::Result<u64> {
     let (mut at, mut found) = (0, 0);
     while at < size {
@@ -106,7 +106,7 @@ pub(super) fn data_len(file: &OwnedFd, size: u64) -> io::Result<u64> {
     Ok(found)
 }
 
-/// Fills `buf` with what is at `at`, as far as there is anything.
+/// Reads into `buf` from offset `at`, until `buf` is full or the file ends.
 fn read_full(file: &OwnedFd, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -120,12 +120,12 @@ fn read_full(file: &OwnedFd, buf: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(done)
 }
 
-/// The next data at or after `at`, and where it ends.
+/// The next data at or after `at`, as start and end.
 fn extent(file: &OwnedFd, at: u64, size: u64) -> io::Result<(u64, u64)> {
     let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(data) => data.min(size),
         Err(Errno::NXIO) => return Ok((size, size)),
-        // A filesystem that knows nothing of holes: all of it is data.
+        // The filesystem does not report holes, so everything counts as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((at, size)),
         Err(errno) => return Err(errno.into()),
     };
@@ -136,8 +136,8 @@ fn extent(file: &OwnedFd, at: u64, size: u64) -> io::Result<(u64, u64)> {
     }
 }
 
-/// Inode flags and project of a file or directory. None where it cannot have any, or cannot be opened: then other things of
-/// it cannot be read either, which is told.
+/// Inode flags and project of a file or directory. `None` if they are not supported or it cannot be opened. In the
+/// latter case, reading the content fails too and is reported.
 pub(super) fn inode_flags(scan: &Scan, path: &[u8], kind: FileKind) -> io::Result<Option<InodeFlags>> {
     let flags = match kind {
         FileKind::File => OFlags::RDONLY | OFlags::NONBLOCK,
@@ -150,7 +150,7 @@ pub(super) fn inode_flags(scan: &Scan, path: &[u8], kind: FileKind) -> io::Resul
     }
 }
 
-/// What a symbolic link says.
+/// The target of a symbolic link.
 pub(super) fn read_link(scan: &Scan, path: &[u8]) -> io::Result<Vec<u8>> {
     let (directory, name) = parent(scan, path)?;
     Ok(rustix::fs::readlinkat(&directory, name, Vec::new())?.into_bytes())
@@ -162,7 +162,7 @@ fn parent<'p>(scan: &Scan, path: &'p [u8]) -> io::Result<(OwnedFd, &'p OsStr)> {
     Ok((scan.open_at(above, OFlags::PATH | OFlags::DIRECTORY)?, OsStr::from_bytes(name)))
 }
 
-/// The extended attributes of whatever is at `path`, POSIX ACLs among them. None where the filesystem has none.
+/// The extended attributes of the node at `path`, including POSIX ACLs. Empty if the filesystem has none.
 pub(super) fn xattrs(scan: &Scan, path: &[u8]) -> io::Result<Xattrs> {
     let below = |directory: &OwnedFd, name: &OsStr| {
         PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name)
@@ -184,7 +184,7 @@ fn xattrs_at(place: &Path) -> io::Result<Xattrs> {
         let c_name = CString::new(name)?;
         match grown(|buf| rustix::fs::lgetxattr(place, &c_name, buf)) {
             Ok(value) => drop(found.insert(name.to_vec(), value)),
-            // Gone since, or not for us to see.
+            // The attribute was removed meanwhile, or must not be read by this user.
             Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -1,27 +1,27 @@
-//! Digests of directories of a source: equal only if nothing in them has changed, as far as `stat` tells.
+//! Digests of the directories of a source. They are equal only if `stat` shows no change in the directory.
 
 use super::scan::{SourceEntry, SourceStat};
 
-/// Of a directory, or of what its entries say.
+/// A digest of a directory or of its entries.
 pub(super) type Digest = [u8; 32];
 
-/// Bytes of a [`SourceStat`] in a digest.
+/// Size of an encoded [`SourceStat`] in bytes.
 const STAT_LEN: usize = 76;
 
-/// Digests what names lead to, in the order they have; `device` is that of the source's root, which may be another after
-/// a reboot.
+/// The digest of a list of entries, in their order. `device` is the device of the source's root, whose number may
+/// change at a reboot.
 pub(super) fn of_entries(entries: &[SourceEntry], device: u64) -> Digest {
     let mut said = Vec::with_capacity(entries.iter().map(|entry| entry.name.len() + STAT_LEN + 1).sum());
     for SourceEntry { name, stat } in entries {
         put_stat(&mut said, stat, device);
-        // No name has a zero byte.
+        // Names contain no zero byte.
         said.extend_from_slice(name);
         said.push(0);
     }
     *blake3::hash(&said).as_bytes()
 }
 
-/// Digests a directory of which the entries have the digest `entries`.
+/// The digest of a directory whose entries have the digest `entries`.
 pub(super) fn of_directory(stat: &SourceStat, entries: &Digest, device: u64) -> Digest {
     let mut said = Vec::with_capacity(STAT_LEN + entries.len());
     put_stat(&mut said, stat, device);
@@ -29,7 +29,7 @@ pub(super) fn of_directory(stat: &SourceStat, entries: &Digest, device: u64) -> 
     *blake3::hash(&said).as_bytes()
 }
 
-/// All but the time of the last read, which changes nothing and is not taken for itself.
+/// Encodes all fields except the time of the last read, which is not imported on its own.
 fn put_stat(out: &mut Vec<u8>, stat: &SourceStat, root_device: u64) {
     let device = if stat.device == root_device { 0 } else { stat.device };
     let mode = stat.kind.mode_bits() | stat.mode;

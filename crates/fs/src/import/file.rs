@@ -1,4 +1,4 @@
-//! Making an object what a file of the source is: content, attributes, extended attributes.
+//! Importing one file: content, attributes, extended attributes.
 
 use std::io;
 
@@ -12,16 +12,16 @@ use super::scan::{SourcePath, SourceStat};
 use super::tree::{Arrival, is_unchanged};
 use super::{ImportError, ImportEvent, Importer};
 
-/// Times a file that changes while it is read is read.
+/// Maximum number of attempts to read a file that changes meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// What reading a file came to.
+/// The result of reading a file.
 enum Content {
-    /// It is in the dataset, as it was at one moment.
+    /// The content is in the dataset, as it was at one moment.
     Steady(SourceStat),
-    /// It is in the dataset, and changed while it was read.
+    /// The content is in the dataset, but it changed while it was read.
     Unsteady(SourceStat),
-    /// It could not be read.
+    /// The content could not be read.
     Failed(io::Error),
 }
 
@@ -54,7 +54,7 @@ impl<O: ObjectsMut> Sink for Target<'_, O> {
 }
 
 impl<O: ObjectsMut> Importer<'_, O> {
-    /// Makes `object`, which was as `before` says, what the source has under `path`, and claims it.
+    /// Updates `object` from the source's file at `path`, and claims it. `before` is the object's previous state.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn update(
         &mut self,
@@ -82,18 +82,18 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 Content::Failed(error) => {
                     self.fail(path, &error);
                     let gone = error.kind() == io::ErrorKind::NotFound;
-                    // Of a suspect there is nothing that could be read.
+                    // For a suspect, the dataset has no readable content to keep.
                     if arrival == Arrival::New || gone || self.hints.is_suspect(object) {
                         return self.take_back(directory, name, &stat);
                     }
-                    // What the dataset has of it stays, with the times it has: the next import tries again.
+                    // The dataset keeps the old content and times. The next import tries again.
                     let now = self.fs.attributes(object)?;
                     return self.claim(&stat, object, now.generation);
                 }
             }
         }
         self.is_as_listed &= stat.is_unchanged(listed);
-        // The attributes of a directory are set when its entries are as they should be.
+        // The attributes of a directory are set after its entries.
         let changed = match stat.kind {
             FileKind::Directory => false,
             _ => self.attributes(path, object, &stat, before.filter(|_| arrival == Arrival::Same))?,
@@ -120,8 +120,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.claim(&stat, object, generation)
     }
 
-    /// Whether a file's content may differ. Being renamed changes a file's ctime, and nothing else: one that was moved is
-    /// read only if it cannot be told from another to which its inode number was given since.
+    /// Whether a file's content may differ. Renaming changes only the ctime of a file. So a moved file is read only if
+    /// it may be another file to which the inode number was given.
     fn must_read(&self, before: Option<&Attributes>, stat: &SourceStat, arrival: Arrival) -> bool {
         let Some(before) = before else { return true };
         let same = before.size == stat.size && before.mtime == stat.mtime;
@@ -153,7 +153,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             let mut target = Target { fs: self.fs, object, caller: Self::caller(&before) };
             let whole = self.options.whole_blocks;
             if whole != 0 && self.fs.attributes(object)?.size > before.size {
-                // Afterwards its last block could not be cut without being known.
+                // A partial last block could not be truncated later without reading it.
                 self.fs.truncate(object, before.size, &Self::caller(&before))?;
             }
             let copied = content::copy(&file, before.size, whole, &mut self.buf, &mut target);
@@ -181,10 +181,11 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(Content::Unsteady(last))
     }
 
-    /// Makes an object's attributes those of a file of the source, extended attributes included. What it was as `before` all
-    /// that was done to it tells whether they can differ: writing to it has changed its times. `None`: they may.
+    /// Copies the attributes of the source's file to an object, including extended attributes. `before` is the object's
+    /// state before the import, which shows whether they can differ. (Writing the content has changed the times since.)
+    /// With `None`, they may differ.
     ///
-    /// Gives whether it was anything else before.
+    /// Returns whether anything was changed.
     pub(super) fn attributes(
         &mut self,
         path: &[u8],
@@ -198,7 +199,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             return Ok(false);
         }
         self.unlock(object)?;
-        // What it had, unless the source says something else.
+        // The old flags stay, unless the source has others.
         let (mut fs_ioc_flags, mut project_id) = (before.map(|before| before.flags.fs_ioc_flags()), None);
         if !was_same && (object == self.fs.root() || !path.is_empty()) {
             self.xattrs(path, object, stat)?;
@@ -227,7 +228,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(!was_same)
     }
 
-    /// Takes away flags that forbid what is left to do: they are set again with the other attributes.
+    /// Clears flags that forbid further changes. They are set again with the other attributes.
     pub(super) fn unlock(&mut self, object: u64) -> Result<(), ImportError> {
         if self.unlocked == Some(object) {
             return Ok(());
@@ -261,7 +262,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 continue;
             }
             match self.fs.set_xattr(object, name, value, SetXattr::Any, &caller) {
-                // Attributes of other kinds of filesystem, such as those that Linux keeps to itself.
+                // Attributes of other kinds of filesystem, such as those that Linux uses internally.
                 Err(error @ (ZplError::Unsupported { .. } | ZplError::Invalid { .. })) => {
                     self.fail(path, &io::Error::other(error));
                 }

@@ -1,4 +1,4 @@
-//! What is left out of an import: patterns with the syntax of `.gitignore`.
+//! Patterns of files that an import leaves out, in the syntax of `.gitignore`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// A pattern or a file of patterns that cannot be used.
+/// The error for an invalid pattern or an unreadable file of patterns.
 #[derive(Debug, thiserror::Error)]
 #[error("--exclude: {0}")]
 pub struct FilterError(#[from] ignore::Error);
 
-/// Patterns; the last that matches decides, and `!` takes back.
+/// A list of patterns. The last match decides, and `!` negates a pattern.
 #[derive(Debug, Clone)]
 pub struct Filter(Gitignore);
 
@@ -22,10 +22,10 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// From single patterns, then those of files, in the order given.
+    /// Builds a filter from single patterns, then from files of patterns, in the given order.
     ///
     /// # Errors
-    /// When a pattern is malformed or a file cannot be read.
+    /// If a pattern is malformed or a file cannot be read.
     pub fn new(patterns: &[String], files: &[std::path::PathBuf]) -> Result<Self, FilterError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in patterns {
@@ -39,7 +39,7 @@ impl Filter {
         Ok(Self(builder.build()?))
     }
 
-    /// Whether `name` in the directory at `path` is left out. What is below a directory left out is never asked for.
+    /// Whether `name` in the directory at `path` is left out. Entries below an excluded directory are never checked.
     pub fn excludes(&self, path: &[u8], name: &[u8], is_directory: bool) -> bool {
         if self.0.is_empty() {
             return false;

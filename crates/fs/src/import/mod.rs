@@ -1,14 +1,14 @@
-//! Taking a directory into a filesystem dataset, as it is now.
+//! Importing the current content of a directory into a filesystem dataset.
 //!
-//! Source and dataset are gone through together, directory by directory from the top. A directory of which the listing is
-//! as the last import found it is passed over whole; elsewhere what did not change is not read;
-//! what was renamed or moved is known by its inode and keeps its object, so it costs no data; of what changed all is
-//! read and, by the layers below, only the blocks that differ are written. What the source has no more is gone at the
-//! end.
+//! Source and dataset are compared directory by directory from the top. A directory is skipped if its listing is the
+//! same as at the last import. Elsewhere, unchanged files are not read. A renamed or moved file is recognised by its
+//! inode and keeps its object, so it costs no data. A changed file is read in full, but the lower layers write only the
+//! blocks that differ. At the end, everything that the source no longer has is removed.
 //!
-//! Names that are in the way are first put aside, into a hidden directory: what they name may turn up at another
-//! place. A file that has replaced another under its name (as editors do) is looked at last, when it is known whether
-//! the old one lives on elsewhere; if not, the new one becomes a change of the old.
+//! Entries whose names are needed for others are first moved into a hidden directory, because the source may have them
+//! in another place. A file that has replaced another one under its name (as editors do) is imported last. By then it
+//! is known whether the old file still exists elsewhere. If it does not, the new file is imported as a change of the
+//! old one.
 
 mod content;
 mod digest;
@@ -30,72 +30,72 @@ pub use scan::{Listing, Scan, SourceEntry, SourcePath, SourceStat};
 
 use unchanged::Skipped;
 
-/// How to import.
+/// The options of an import.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions {
-    /// A file whose size and modification time are as they were is taken to be unchanged, whatever its ctime says.
+    /// A file whose size and modification time are the same counts as unchanged, even if its ctime differs.
     pub ignore_ctime: bool,
-    /// Contents are not read: only for finding out what would be done.
+    /// Content is not read. Used to find out what an import would do.
     pub dry_run: bool,
-    /// Bytes: all that lies between two multiples of this in a file is given to the dataset at once, and what was there before is
-    /// never needed for it. 0 for no such care.
+    /// If this is not 0, all data between two multiples of this number of bytes is written at once, so that the old
+    /// content of the block is never needed.
     pub whole_blocks: u32,
 }
 
-/// What was done.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Files, directories and all else that the source has.
+    /// Files, directories and other nodes of the source.
     pub entries: u64,
-    /// Of these, those that are new.
+    /// New ones.
     pub created: u64,
-    /// Those whose content or attributes changed.
+    /// Those with changed content or attributes.
     pub changed: u64,
-    /// Those that have another name or place.
+    /// Those that were renamed or moved.
     pub renamed: u64,
-    /// Names that the source has no more.
+    /// Names that the source no longer has.
     pub removed: u64,
     /// Files whose content was read.
     pub files_read: u64,
     /// Bytes read.
     pub bytes_read: u64,
-    /// What could not be read, or changed while it was.
+    /// Files that could not be read, or changed while they were read.
     pub failures: u64,
 }
 
-/// What happened to a path.
+/// An event for a path.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ImportEvent<'a> {
-    /// It is new.
+    /// The path is new.
     Created,
     /// Its content or attributes changed.
     Changed,
-    /// It had another name.
+    /// It was renamed or moved.
     Renamed,
-    /// It is there no more.
+    /// It was removed.
     Removed,
-    /// It could not be read: the dataset keeps what it had.
+    /// It could not be read. The dataset keeps the old state.
     Unreadable(&'a io::Error),
-    /// It changed while it was read, each time.
+    /// It changed during every attempt to read it.
     Unsteady,
-    /// It went away while the source was read.
+    /// It disappeared while the source was read.
     Vanished,
 }
 
-/// Hears what happens, and may end it.
+/// Receives the events of an import, and may stop it.
 pub trait ImportObserver {
-    /// Something happened to a path.
+    /// Reports an event for a path.
     fn event(&mut self, path: &[u8], event: ImportEvent<'_>);
 
-    /// So much has been gone over.
+    /// Reports the progress so far.
     fn progress(&mut self, summary: &Summary);
 
     /// Whether to stop.
     fn is_cancelled(&self) -> bool;
 }
 
-/// A file where it comes from: device (0 for that of the source's root) and inode number.
+/// The identity of a file in the source: device (0 for the device of the source's root) and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SourceId {
     /// Device.
@@ -104,48 +104,48 @@ pub struct SourceId {
     pub inode: u64,
 }
 
-/// Any failure of whoever keeps the hints.
+/// Any error of the store of hints.
 pub type HintError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Remembers from one import to the next.
+/// Stores hints from one import for the next.
 ///
-/// Which object a file became is a hint: a wrong answer does no harm, since the generation is compared. What a directory
-/// looked like must be answered only while the dataset is as the import left it that noted it.
+/// The object of a file is only a hint. A wrong answer does no harm, since the generation is compared. The digest of a
+/// directory may be returned only while the dataset is exactly as the import that noted it has left it.
 pub trait Hints {
-    /// The object, and its generation.
+    /// The object of a file, and its generation.
     ///
     /// # Errors
-    /// Any.
+    /// Any error.
     fn object_of(&mut self, file: SourceId) -> Result<Option<(u64, u64)>, HintError>;
 
-    /// A file became an object of such a generation.
+    /// Notes the object of a file, and its generation.
     ///
     /// # Errors
-    /// Any.
+    /// Any error.
     fn note(&mut self, file: SourceId, object: u64, generation: u64) -> Result<(), HintError>;
 
-    /// The digest of the source's directory that became this object, and of what was in it.
+    /// The digest of the source's directory that was imported to this object, and of its entries.
     ///
     /// # Errors
-    /// Any.
+    /// Any error.
     fn listing(&mut self, directory: u64) -> Result<Option<[u8; 32]>, HintError>;
 
-    /// What is in this directory is what has this digest; `None`: it is not.
+    /// Notes that the content of this directory has this digest. `None` removes the digest.
     ///
     /// # Errors
-    /// Any.
+    /// Any error.
     fn note_listing(&mut self, directory: u64, digest: Option<[u8; 32]>) -> Result<(), HintError>;
 
-    /// Whether the file that became this object has to be read though it looks unchanged.
+    /// Whether the file of this object must be read although it looks unchanged.
     fn is_suspect(&self, _object: u64) -> bool {
         false
     }
 
-    /// The content of a file will be read, and written to this object, which is new or was something before.
+    /// The content of a file will be read and written to this object. `is_new` is set if the object is new.
     fn reading(&mut self, _object: u64, _stat: &SourceStat, _is_new: bool) {}
 }
 
-/// Why an import came to nothing. What concerns one file only is told to the observer instead.
+/// Why an import failed. Failures of single files are reported to the observer instead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
@@ -166,15 +166,15 @@ pub enum ImportError {
     /// The hints cannot be read or written.
     #[error(transparent)]
     Hints(HintError),
-    /// Asked to stop.
+    /// The import was stopped.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Makes the filesystem `fs` hold what the source holds.
+/// Makes the filesystem `fs` equal to the source.
 ///
 /// # Errors
-/// [`ImportError`]; the filesystem is then half changed, and of no use.
+/// [`ImportError`]. Then the filesystem is partly changed and must be dropped.
 pub fn import<O: ObjectsMut>(
     scan: &Scan,
     fs: &FilesystemMut<O>,
@@ -202,7 +202,7 @@ pub fn import<O: ObjectsMut>(
     Ok(importer.summary)
 }
 
-/// An import under way.
+/// The state of an import.
 struct Importer<'a, O> {
     scan: &'a Scan,
     fs: &'a FilesystemMut<O>,
@@ -210,19 +210,19 @@ struct Importer<'a, O> {
     observer: &'a mut dyn ImportObserver,
     options: ImportOptions,
     summary: Summary,
-    /// Objects that are what a file of the source is.
+    /// Objects that already belong to a file of the source.
     claimed: ObjectSet,
-    /// Files of several names of which not all have been seen: their objects, and how many are left.
+    /// Files with several names that are not all found yet: their objects, and the number of missing names.
     links: HashMap<SourceId, (u64, u64)>,
-    /// The hidden directory for what is put aside: its object and its name in the root.
+    /// The hidden directory for entries that were moved aside: its object, and its name in the root.
     aside: Option<(u64, Vec<u8>)>,
-    /// Files under a name that another had.
+    /// Files that have replaced another one under its name.
     later: Vec<tree::Replaced>,
-    /// Directories in which nothing has changed.
+    /// Unchanged directories that were skipped.
     skipped: Skipped,
-    /// What was taken of the directory in hand is what its listing says.
+    /// Whether the imported entries of the current directory are the same as in its listing.
     is_as_listed: bool,
-    /// What was last seen to be no object that must not be changed: mostly the directory in hand.
+    /// An object that has no flags that forbid changes; usually the current directory.
     unlocked: Option<u64>,
     buf: Vec<u8>,
 }

@@ -1,8 +1,8 @@
-//! Reading the directories of a source: names and `stat`, by several threads ahead of whoever uses them.
+//! Reading the directories of a source: names and `stat` data, read ahead by several threads.
 //!
-//! Whoever uses them asks for one directory after another, in any order in which parents come before children. A
-//! directory that no thread has begun is read by the asker itself, so nothing can wait for ever; threads that are too far
-//! ahead rest.
+//! The user asks for one directory after another, in any order in which parents come before children. If no thread has
+//! begun with a directory, the user's thread reads it, so nothing can block forever. Threads that are too far ahead
+//! pause.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
@@ -18,19 +18,19 @@ use super::filter::Filter;
 use crate::beneath::{self, Mounts};
 use snowmelt_zpl::{FileKind, Timestamp};
 
-/// Entries read ahead, over all directories.
+/// Maximum number of entries read ahead, over all directories.
 const AHEAD_MAX: usize = 200_000;
 
 /// Threads that read ahead.
 const THREADS: usize = 4;
 
-/// Bytes of a directory read at a time.
+/// Size of the buffer for reading a directory, in bytes.
 const DIRECTORY_BUFFER: usize = 64 << 10;
 
-/// Most bytes of a path given to one system call.
+/// Maximum length of a path in one system call, in bytes.
 const PATH_PIECE: usize = 2000;
 
-/// What `stat` says of a file.
+/// The `stat` data of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceStat {
     /// Type of the file.
@@ -41,33 +41,33 @@ pub struct SourceStat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Names.
+    /// Number of hard links.
     pub links: u64,
-    /// Device it is on.
+    /// Device that contains the file.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// Device it is, if it is one: major, minor.
+    /// Major and minor number, if the file is a device.
     pub rdev: (u32, u32),
-    /// Last read.
+    /// Time of the last read.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
-    /// Last change of anything.
+    /// Time of the last change of the content or attributes.
     pub ctime: Timestamp,
-    /// When it was created, where the filesystem tells. An inode number that is used again comes with another time.
+    /// Time of creation, if the filesystem stores it. An inode number that is used again has another time.
     pub born: Option<Timestamp>,
 }
 
 impl SourceStat {
-    /// Of an open file.
+    /// The data of an open file.
     pub(super) fn of(file: impl AsFd) -> io::Result<Self> {
         Self::at(file, c"", AtFlags::EMPTY_PATH)
     }
 
-    /// Of what a name leads to; symbolic links are not followed.
+    /// The data of a name in a directory. Symbolic links are not followed.
     pub(super) fn at(directory: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<Self> {
         let flags = flags | AtFlags::SYMLINK_NOFOLLOW;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
@@ -107,27 +107,27 @@ impl SourceStat {
 pub struct SourceEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// What it names.
+    /// Data of the named file.
     pub stat: SourceStat,
 }
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Sorted by name.
+    /// Entries, sorted by name.
     pub entries: Vec<SourceEntry>,
-    /// Names that could not be looked at, and why.
+    /// Names whose data could not be read, with the errors.
     pub failures: Vec<(Vec<u8>, io::Error)>,
-    /// Of all that the entries say but when they were last read.
+    /// Digest of the entries, without the times of the last read.
     pub(super) digest: Digest,
 }
 
-/// A path below the source's root: its names, joined by slashes; empty for the root.
+/// A path below the source's root: names joined by slashes. Empty for the root.
 pub type SourcePath = Arc<[u8]>;
 
 #[derive(Default)]
 struct State {
-    /// Directories known and not begun; the newest last.
+    /// Known directories that no thread has begun with; the newest last.
     waiting: Vec<SourcePath>,
     begun: HashSet<SourcePath>,
     done: HashMap<SourcePath, io::Result<Listing>>,
@@ -135,7 +135,7 @@ struct State {
     closed: bool,
 }
 
-/// The directories of a source.
+/// Reads the directories of a source.
 pub struct Scan {
     root: OwnedFd,
     root_stat: SourceStat,
@@ -149,7 +149,7 @@ impl Scan {
     /// Opens the source's root directory.
     ///
     /// # Errors
-    /// When it is none, or cannot be opened.
+    /// If it is not a directory or cannot be opened.
     pub fn open(root: &std::path::Path, filter: Filter, one_filesystem: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(root, flags, Mode::empty())?;
@@ -158,7 +158,7 @@ impl Scan {
         Ok(Self { root, root_stat, filter, one_filesystem, state, changed })
     }
 
-    /// What `stat` says of the root.
+    /// The `stat` data of the root.
     pub fn root_stat(&self) -> &SourceStat {
         &self.root_stat
     }
@@ -203,7 +203,7 @@ impl Scan {
         }
     }
 
-    /// The first child is asked for first, so it comes last.
+    /// Adds the subdirectories in reverse order, because the first one is needed first.
     fn expect_children(&self, state: &mut State, path: &SourcePath, listing: &io::Result<Listing>) {
         let Ok(listing) = listing else { return };
         for entry in listing.entries.iter().rev() {
@@ -218,10 +218,10 @@ impl Scan {
         !self.one_filesystem || stat.device == self.root_stat.device
     }
 
-    /// What the directory at `path` holds.
+    /// The content of the directory at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, for instance because it is there no more.
+    /// If it cannot be read, for example because it no longer exists.
     pub fn listing(&self, path: &SourcePath) -> io::Result<Listing> {
         let mut state = self.state();
         loop {
@@ -257,7 +257,7 @@ impl Scan {
                 names.push((entry.ino(), name.to_owned()));
             }
         }
-        // As inodes lie on the disk, if they have to be read from there.
+        // In the order of inodes, which is fast if they must be read from disk.
         names.sort_unstable_by_key(|(inode, _)| *inode);
         let mut listing = Listing { entries: Vec::with_capacity(names.len()), ..Listing::default() };
         for (_, name) in names {
@@ -271,7 +271,7 @@ impl Scan {
     fn look(&self, directory: &OwnedFd, path: &SourcePath, name: CString, listing: &mut Listing) {
         let stat = match SourceStat::at(directory, &name, AtFlags::empty()) {
             Ok(stat) => stat,
-            // Gone since the directory was read: as if it had gone before.
+            // The file was removed after the directory was read. It counts as missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
                 listing.failures.push((name.into_bytes(), error));
@@ -284,10 +284,10 @@ impl Scan {
         }
     }
 
-    /// Opens what is at `path` below the root, through no symbolic link. Long paths are gone in pieces.
+    /// Opens `path` below the root without following symbolic links. Long paths are opened in pieces.
     ///
     /// # Errors
-    /// As `open`.
+    /// Like `open`.
     pub fn open_at(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if path.is_empty() {
@@ -307,17 +307,17 @@ impl Scan {
 
     fn open_beneath(&self, at: Option<&OwnedFd>, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let at = at.map_or(self.root.as_fd(), AsFd::as_fd);
-        // What is mounted below belongs to the source, unless it was asked for without.
+        // Mounts below the root are part of the source, unless `one_filesystem` is set.
         beneath::open(at, path, flags, Mounts::Cross)
     }
 
-    /// The root, for what is done relative to it.
+    /// The descriptor of the root.
     pub fn root(&self) -> &OwnedFd {
         &self.root
     }
 }
 
-/// Sends the readers home.
+/// Stops the reading threads when it is dropped.
 struct Close<'s>(&'s Scan);
 
 impl Drop for Close<'_> {
@@ -327,7 +327,7 @@ impl Drop for Close<'_> {
     }
 }
 
-/// A path and a name in it.
+/// Joins a path and a name.
 pub fn join(path: &[u8], name: &[u8]) -> SourcePath {
     if path.is_empty() {
         return name.into();

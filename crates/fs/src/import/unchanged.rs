@@ -1,10 +1,10 @@
-//! Directories in which nothing has changed, which cost one comparison of digests.
+//! Skipping directories that have not changed, for the cost of one comparison of digests.
 //!
-//! A digest noted for a directory says that the dataset has just what the source's listing said then: so if the listing is
-//! the same, every entry is what it was. Which objects these are need not be known, unless somebody else may lay claim to
-//! one: a name elsewhere that leads to the same file, or a hint that is wrong (inode numbers are used again). So names of
-//! files that have several are gone through in any case; and once a hint would bring an object from another place, all
-//! objects are claimed, of the directories passed over before and of those that are to come.
+//! The digest noted for a directory shows that the dataset has exactly the entries of the source's listing. If the
+//! listing is the same now, every entry is unchanged. Its objects need not be known, unless something else may claim
+//! one of them: another name of the same file, or a wrong hint (inode numbers are used again). So files with several
+//! names are always processed. As soon as a hint would move an object from another place, all objects of skipped
+//! directories are claimed, also of those that are skipped later.
 
 use snowmelt_zpl::{FileKind, ObjectsMut, ZplError};
 
@@ -14,22 +14,22 @@ use super::tree::Pending;
 use super::{ImportError, Importer};
 use snowmelt_dataset::objset::ObjectSet;
 
-/// Directories that were passed over.
+/// The directories that were skipped.
 #[derive(Debug, Default)]
 pub(super) struct Skipped {
-    /// Their objects, while what is in them is not claimed.
+    /// Their objects, as long as the objects of their entries are not claimed.
     unclaimed: Vec<u64>,
-    /// What is in them has to be claimed.
+    /// Whether the objects of their entries must be claimed.
     claims: bool,
 }
 
-/// A directory below, or a file of several names: what has to be looked at even if it is as it was.
+/// Whether an entry must be processed even if it is unchanged: a directory, or a file with several names.
 fn needs_object(entry: &SourceEntry) -> bool {
     entry.stat.kind == FileKind::Directory || entry.stat.links > 1
 }
 
 impl<O: ObjectsMut> Importer<'_, O> {
-    /// Passes over a directory if nothing has changed in it, and gives the directories below to `children`.
+    /// Skips a directory if nothing in it has changed, and adds its subdirectories to `children`.
     pub(super) fn skip(
         &mut self,
         directory: &Pending,
@@ -59,7 +59,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         digest::of_directory(&directory.stat, &listing.digest, self.scan.root_stat().device)
     }
 
-    /// Claims what is in a directory, as far as it has to be; `false` when something in it is another's already.
+    /// Claims the objects of a directory's entries. `false` if one of them is already claimed by another file.
     fn claim_entries(
         &mut self,
         directory: &Pending,
@@ -100,7 +100,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(true)
     }
 
-    /// From now on objects come from other places than they were at: what is in directories passed over is claimed.
+    /// Claims the entries of all skipped directories. To be called before objects are moved from other places.
     pub(super) fn claim_skipped(&mut self) -> Result<(), ImportError> {
         self.skipped.claims = true;
         for directory in std::mem::take(&mut self.skipped.unclaimed) {
@@ -111,13 +111,13 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(())
     }
 
-    /// Notes what a directory looks like, now that all of it is in the dataset.
+    /// Notes the digest of a directory after all its entries are in the dataset.
     pub(super) fn note_listing(&mut self, directory: &Pending, listing: &Listing) -> Result<(), ImportError> {
         let digest = self.is_as_listed.then(|| self.digest(directory, listing));
         self.put_listing(directory.object, digest)
     }
 
-    /// Of what is in the dataset below `object` nothing is known: the source could not be read there.
+    /// Removes the digests of all directories below `object`, because the source could not be read there.
     pub(super) fn forget_listings(&mut self, object: u64) -> Result<(), ImportError> {
         let (mut pending, mut seen) = (vec![object], ObjectSet::default());
         while let Some(object) = pending.pop() {
@@ -126,7 +126,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 Err(ZplError::NoObject { .. } | ZplError::Corrupt { .. }) => false,
                 Err(error) => return Err(error.into()),
             };
-            // A dataset that was received may have directories within themselves.
+            // In a received dataset, a directory may be contained in itself.
             if !is_directory || seen.contains(object) {
                 continue;
             }
