@@ -19,14 +19,14 @@ pub(crate) fn is_kind(stat: &Stat, attributes: &Attributes) -> bool {
     stat.st_mode & 0o170_000 == attributes.kind().mode_bits()
 }
 
-/// Whether something has the type, size and mtime of a file in a snapshot.
+/// Whether a file has the type, size and mtime of a file in a snapshot.
 pub(crate) fn is_like(stat: &Stat, attributes: &Attributes) -> bool {
     let is_sized = attributes.kind() != FileKind::File || u64::try_from(stat.st_size) == Ok(attributes.size);
     let is_timed = attributes.kind() == FileKind::Directory || mtime(stat) == attributes.mtime;
     is_kind(stat, attributes) && is_sized && is_timed
 }
 
-/// As [`is_like`], and certain to be on disk as far as it was written before `distrusted`.
+/// Like [`is_like`]. In addition, the file must have been written before `distrusted`, so that it is certainly on disk.
 pub(crate) fn holds(stat: &Stat, attributes: &Attributes, distrusted: Option<Stamp>) -> bool {
     is_like(stat, attributes) && distrusted.is_none_or(|begun| ctime(stat) < begun)
 }

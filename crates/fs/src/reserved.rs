@@ -1,11 +1,11 @@
 //! The name of the directory in which a sync keeps its record.
 
-/// The directory in the target that the record is in.
+/// The directory in the target that contains the record.
 pub const RECORD_DIRECTORY: &str = ".snowmelt-sync";
 
-/// Whether a name is, on some filesystem, that of the record's directory. Upper and lower case may be the same there (ext4 and
-/// f2fs with `casefold`, FAT), characters that nobody sees may not count (`casefold`), and neither may dots and blanks at the
-/// end (FAT). A snapshot cannot bring such a name.
+/// Whether some filesystem treats a name as that of the record's directory. There, case may not matter (ext4 and f2fs
+/// with `casefold`, FAT), invisible characters may be ignored (`casefold`), and so may dots and blanks at the end
+/// (FAT). Such names of a snapshot are not restored.
 pub fn is_reserved(name: &[u8]) -> bool {
     let is_long_enough = name.len() >= RECORD_DIRECTORY.len();
     let folded = || {

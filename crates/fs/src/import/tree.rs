@@ -1,4 +1,4 @@
-//! Going through source and dataset together: which object each name leads to.
+//! Comparing the trees of source and dataset, and choosing the object of each name.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,46 +11,47 @@ use super::content::read_link;
 use super::scan::{Listing, SourceEntry, SourcePath, SourceStat, join};
 use super::{ImportError, ImportEvent, Importer, SourceId};
 
-/// Entries of a directory of the dataset read at a time.
+/// Number of directory entries of the dataset that are read at a time.
 const ENTRIES: usize = 4096;
 
-/// A file of the source under a name that another file had.
+/// A file of the source that has replaced another file under its name.
 pub(super) struct Replaced {
     directory: u64,
-    /// What `stat` says of the directory: its times are set again.
+    /// The `stat` data of the directory, whose times are set again later.
     directory_stat: SourceStat,
     path: SourcePath,
     name: Vec<u8>,
     stat: SourceStat,
-    /// What the name leads to.
+    /// The object that has the name in the dataset.
     old: u64,
 }
 
-/// How an entry came to its object.
+/// How a name of the source got its object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It was there.
+    /// The object already had the name.
     Same,
-    /// From another place.
+    /// The object was moved from another place.
     Moved,
-    /// It is new.
+    /// The object is new.
     New,
 }
 
-/// A directory of which the content is still to be gone through.
+/// A directory whose entries are not imported yet.
 pub(super) struct Pending {
     pub(super) path: SourcePath,
     pub(super) object: u64,
     pub(super) stat: SourceStat,
-    /// It was made just now.
+    /// Whether the directory was just created.
     pub(super) is_new: bool,
-    /// No hint leads to it, so none may lead to what is in it: it has come here by other ways than by an import.
+    /// Whether there is no hint for the directory. Then there may be none for its entries, because it was not created
+    /// by an import.
     pub(super) is_strange: bool,
-    /// It has the name and the place that it had.
+    /// Whether the directory has the same name and place as before.
     pub(super) was_here: bool,
 }
 
-/// Nobody has a file of a staged dataset open.
+/// For `in_use` arguments: no file of a staged dataset is open.
 fn unused(_: u64) -> bool {
     false
 }
@@ -78,7 +79,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.remove_aside()
     }
 
-    /// Who acts; times are set from the source afterwards.
+    /// The user and time for changes. The times are set from the source afterwards.
     pub(super) fn caller(stat: &SourceStat) -> Caller {
         Caller { uid: stat.uid, gid: stat.gid, umask: 0, now: stat.ctime }
     }
@@ -96,7 +97,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             match self.scan.listing(path) {
                 Ok(listing) => listing,
                 Err(error) if path.is_empty() => return Err(ImportError::Root(error)),
-                // Its content is not known, so what the dataset has of it stays.
+                // The content of the directory is not known, so the dataset keeps its old content.
                 Err(error) => {
                     self.fail(path, &error);
                     return self.forget_listings(*object);
@@ -108,7 +109,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         if self.skip(directory, &listing, children)? {
             return Ok(());
         }
-        // Of a new one nothing is as it should be, whatever its times say: it has no birth time yet.
+        // For a new directory, all attributes must be set, even if its times are the same. It has no birth time yet.
         let before = if *is_new { None } else { Some(self.fs.attributes(*object)?) };
         let mut have = self.entries(*object)?;
         for (name, error) in &listing.failures {
@@ -136,7 +137,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             self.summary.removed += 1;
             self.observer.event(&full, ImportEvent::Removed);
         }
-        // Only now: every change of its entries has changed its times.
+        // This is done last, because changes of entries have changed the times.
         let changed = self.attributes(path, *object, stat, before.as_ref())?;
         if changed && !is_new && !path.is_empty() {
             self.summary.changed += 1;
@@ -156,7 +157,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
     }
 
-    /// Gives a name of the source its object. `None`: it has none, or will have it later.
+    /// Finds the object for a name of the source. `None` if there is none, or if it is decided later.
     fn entry(
         &mut self,
         directory: &Pending,
@@ -180,7 +181,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             Some(object) => Some(self.fs.attributes(object)?),
             None => None,
         };
-        // As most are, most times: it is where it was, as it was. Nothing more has to be looked up.
+        // The usual case: an unchanged entry at the same place. No further lookups are needed.
         if let Some(found) = &found
             && !directory.is_strange
             && found.kind() == stat.kind
@@ -242,7 +243,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(Some((object, arrival)))
     }
 
-    /// What a file became last time, if it is still there and nobody has taken it. Its name leads to `existing`.
+    /// The object that the file had at the last import, if it still exists and is not claimed. Its name now leads to
+    /// `existing`.
     fn known(
         &mut self,
         id: SourceId,
@@ -260,18 +262,18 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
         match self.fs.attributes(object) {
             Ok(found) => {
-                // An inode number may have been given to another file since.
+                // The inode number may have been given to another file since.
                 let same_birth = stat.born.is_none_or(|born| born == found.crtime);
                 let is_it = found.generation == generation && found.links > 0 && same_birth;
                 Ok((is_it && self.can_become(&found, path, stat)?).then_some(found))
             }
-            // Freed since, or it is no file any more.
+            // The object was freed, or is not a file any more.
             Err(ZplError::NoObject { .. } | ZplError::Corrupt { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// One more of a file's names has been seen.
+    /// Counts one more name of a file with several names.
     pub(super) fn count_link(&mut self, stat: &SourceStat, object: u64, left: u64) {
         match left {
             0 | 1 => drop(self.links.remove(&self.id(stat))),
@@ -279,7 +281,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
     }
 
-    /// As [`claim`](Self::claim), of one for which there is a hint already.
+    /// Like [`claim`](Self::claim), for an object that already has a hint.
     pub(super) fn claim_known(&mut self, stat: &SourceStat, object: u64) {
         self.claimed.insert(object);
         if stat.kind != FileKind::Directory && stat.links > 1 {
@@ -292,7 +294,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(hint.is_some_and(|(hinted, _)| hinted == object))
     }
 
-    /// Whether an object can be made what the source has: links and devices cannot be changed.
+    /// Whether an object can be changed to be equal to the source's file. Symbolic links and devices cannot be changed.
     fn can_become(
         &self,
         found: &Attributes,
@@ -312,7 +314,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             })
     }
 
-    /// Notes that an object is what a file of the source is.
+    /// Notes that an object belongs to a file of the source.
     pub(super) fn claim(
         &mut self,
         stat: &SourceStat,
@@ -328,7 +330,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(())
     }
 
-    /// Another name of a file that has its object.
+    /// Adds a further name to a file that already has its object.
     fn further_name(
         &mut self,
         directory: &Pending,
@@ -352,7 +354,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(())
     }
 
-    /// Makes what is new. `None`: it could not be read.
+    /// Creates a new object. `None` if its file could not be read.
     fn create(
         &mut self,
         directory: u64,
@@ -390,7 +392,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
                 self.unlocked = Some(directory).filter(|_| stat.kind != FileKind::Directory);
                 Ok(Some(made.object))
             }
-            // Two names of the source are one in a dataset that does not tell their cases apart.
+            // Two names of the source are equal in a case-insensitive dataset.
             Err(
                 error @ (ZplError::Exists { .. } | ZplError::NotUtf8 { .. } | ZplError::NameTooLong { .. }),
             ) => {
@@ -401,7 +403,8 @@ impl<O: ObjectsMut> Importer<'_, O> {
         }
     }
 
-    /// Files under a name that another had: the old object is theirs, unless it lives on elsewhere.
+    /// Imports the files that have replaced others. Such a file gets the old object, unless the old file still exists
+    /// elsewhere.
     fn replaced(&mut self) -> Result<(), ImportError> {
         let mut touched = BTreeMap::new();
         for file in std::mem::take(&mut self.later) {
@@ -411,7 +414,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
             let Replaced { directory, directory_stat, path, name, stat, old } = file;
             touched.insert(directory, (path.clone(), directory_stat));
             if let Some((object, left)) = self.links.get(&self.id(&stat)).copied() {
-                // One of several names, and another was first.
+                // The file has several names, and another one was imported first.
                 self.put_aside(directory, &name, old, &directory_stat)?;
                 self.unlock(object)?;
                 self.fs.link(object, directory, &name, &Self::caller(&stat))?;
@@ -437,10 +440,10 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(())
     }
 
-    // ---- moving things about ------------------------------------------------------------------------------------
+    // ---- moving objects -----------------------------------------------------------------------------------------
 
-    /// Gives a known object its name here. A directory leaves its old place, of which this gives the name; a file's old
-    /// name goes when its directory is gone through, or with what is put aside.
+    /// Gives a known object its new name. A directory is moved, and its old name is returned. A file keeps its old name
+    /// for now. It is removed when its directory is processed, or with the entries that were moved aside.
     fn bring(
         &mut self,
         known: &Attributes,
@@ -472,7 +475,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(Some(old))
     }
 
-    /// Takes a name away. What it names is gone in the end, unless it turns up elsewhere.
+    /// Removes a name. Its object is removed at the end, unless the source has it elsewhere.
     fn put_aside(
         &mut self,
         directory: u64,
@@ -486,7 +489,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.unlock(object)?;
         self.unlock(directory)?;
         if before.links > 1 && before.kind() != FileKind::Directory {
-            // It is not lost with this name; and it goes on to say where it was linked last.
+            // The object has other names, so it is not lost. Its recorded parent stays that of its newest name.
             self.fs.unlink(directory, name, &caller, unused)?;
         } else {
             let mode = RenameMode::NoReplace;
@@ -495,7 +498,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.keep_ctime(&before)
     }
 
-    /// A file that goes on under another name has the times that it was given; losing this one has changed its ctime.
+    /// Restores the ctime of a file that has other names. Removing a name has changed it.
     fn keep_ctime(&mut self, before: &Attributes) -> Result<(), ImportError> {
         if before.links > 1 && self.claimed.contains(before.object) {
             let (ctime, flags) = (Some(before.ctime), Some(before.flags.fs_ioc_flags()));
@@ -506,7 +509,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         Ok(())
     }
 
-    /// The hidden directory, in the root.
+    /// The hidden directory in the root for entries that were moved aside.
     fn aside(&mut self, stat: &SourceStat) -> Result<u64, ImportError> {
         if let Some((object, _)) = &self.aside {
             return Ok(*object);
@@ -525,7 +528,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         unreachable!("a name is free")
     }
 
-    /// Removes what was put aside, with all that is below it.
+    /// Removes the hidden directory with everything below it.
     fn remove_aside(&mut self) -> Result<(), ImportError> {
         let Some((aside, name)) = self.aside.take() else { return Ok(()) };
         let caller = Caller { now: self.scan.root_stat().ctime, ..Caller::default() };
@@ -568,7 +571,7 @@ impl<O: ObjectsMut> Importer<'_, O> {
         self.summary.failures += 1;
     }
 
-    /// Takes away a name that was given to something that could not be read.
+    /// Removes a name that was created for a file that could not be read.
     pub(super) fn take_back(
         &mut self,
         directory: u64,
@@ -580,17 +583,17 @@ impl<O: ObjectsMut> Importer<'_, O> {
     }
 }
 
-/// What an object is called among what is put aside.
+/// The name of an object in the hidden directory.
 fn aside_name(object: u64) -> Vec<u8> {
     format!("{object:x}").into_bytes()
 }
 
-/// Whether an object is as the file, as far as `stat` tells.
+/// Whether the size and times of an object are equal to those of the file.
 fn same_file(found: &Attributes, stat: &SourceStat) -> bool {
     found.size == stat.size && same_times(found, stat)
 }
 
-/// Whether nothing of what `stat` tells of an object, its size and kind aside, is other than it was.
+/// Whether the attributes of an object are equal to the `stat` data, except size and type.
 pub(super) fn is_unchanged(found: &Attributes, stat: &SourceStat) -> bool {
     found.permissions() == stat.mode
         && (found.uid_fuid, found.gid_fuid) == (stat.uid.into(), stat.gid.into())

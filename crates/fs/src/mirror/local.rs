@@ -1,6 +1,6 @@
-//! What was changed in the directory by others since it was brought up to date.
+//! Finding changes that others have made in the directory since the last sync.
 //!
-//! Only what is about to be changed is looked at. A file is as it was left if its type, size and mtime are those of
+//! Only files that are about to be changed are checked. A file is unchanged if its type, size and mtime are those of
 //! the snapshot and its ctime is not after the record was written.
 
 use super::plan::{Plan, Planner, entries, join};
@@ -14,24 +14,24 @@ use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
-/// Conflicts that are told one by one.
+/// Maximum number of conflicts that are listed.
 const TOLD_MAX: usize = 100;
 
-/// Something that others have changed.
+/// A file that others have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// Path below the target.
     pub path: Vec<u8>,
-    /// What is the matter with it.
+    /// What was changed.
     pub what: &'static str,
 }
 
-/// All of that.
+/// All conflicts.
 #[derive(Debug, Clone, Default)]
 pub struct Conflicts {
-    /// The first of them.
+    /// The first conflicts.
     pub some: Vec<Conflict>,
-    /// How many there are.
+    /// Number of conflicts.
     pub count: u64,
 }
 
@@ -50,7 +50,7 @@ impl From<Conflicts> for MirrorError {
     }
 }
 
-/// What stands in the way of a plan.
+/// The conflicts with a plan.
 pub(super) fn conflicts<A: Objects, B: Objects>(
     mirror: &Mirror,
     between: &Between<'_, A, B>,
@@ -73,9 +73,9 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
             };
             let told = || tree::shown(&listing.path, &entry.name);
             match look(&listing.path, &entry.name)? {
-                // Where a dataset below was mounted before it was renamed.
+                // A descendant dataset was mounted here before it was renamed.
                 None if !plan.moved.contains(&entry.object) && is_empty(old, entry.object, &attributes)? => {}
-                // It never was there.
+                // It was left out when the old snapshot was restored.
                 None if privileges.leave_out(&attributes) => {}
                 None => found.add(told(), "it is gone"),
                 Some(stat) if is_changed(mirror, &stat, &attributes) => found.add(told(), "it was changed"),
@@ -99,7 +99,7 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
     }
     for listing in &plan.added {
         let directory = plan.known.get(&listing.directory);
-        // Where the directory is now; in one that is yet to be made nothing can be in the way.
+        // The directory as it is now. A directory that does not exist yet contains no obstacles.
         let Some(before) = directory.filter(|known| known.stays()).and_then(|known| known.old.as_ref())
         else {
             continue;
@@ -127,7 +127,7 @@ pub(super) fn conflicts<A: Objects, B: Objects>(
     Ok(found)
 }
 
-/// Whether it is a directory with nothing in it, which nobody misses.
+/// Whether it is an empty directory, whose loss does not matter.
 fn is_empty<A: Objects>(
     old: &Filesystem<A>,
     object: u64,

@@ -1,33 +1,35 @@
-//! Keeping a directory, or an image, equal to snapshots: the first time it is filled, then only what changed between the
-//! snapshot it holds and a newer one is done to it.
+//! Keeping a directory or image equal to snapshots. The first sync fills it. Later ones apply only the changes between
+//! the snapshot that it holds and a newer one.
 //!
-//! - `record`: what the target holds, and how far a change of it has come
-//! - `plan`: from two snapshots to what has to change in a directory
-//! - `local`: what was changed in the directory meanwhile by others
-//! - `apply`: carries a plan out
-//! - `whole`: compares the whole directory with a snapshot instead
-//! - `tree`: the directory, as a tree of paths
-//! - `nested`: what is kept in it by syncs of their own
-//! - `moves`: renaming that
-//! - `volume`: the same for images and block devices
+//! - `record`: the record of a target: what it holds, and the progress of a sync
+//! - `plan`: the changes of a directory that follow from two snapshots
+//! - `local`: changes that others have made in the directory
+//! - `apply`: carries out a plan
+//! - `whole`: compares the whole directory with a snapshot
+//! - `tree`: the directory as a tree of paths
+//! - `nested`: names in the directory that belong to other syncs
+//! - `moves`: renaming the copies of descendant datasets
+//! - `volume`: images and block devices
 //!
-//! # What an interruption leaves
+//! # Interruptions
 //!
-//! The record says that a change to a certain snapshot has begun before anything is touched. Then, in this order, each on disk
-//! before the next: *detach* takes names away (what only moves waits in the record's directory, under its object number),
-//! *attach* puts names, content and attributes where the newer snapshot has them, and the record says that the target
-//! holds that snapshot. Both steps can be done again from their beginning: what was done is found done. If the older
-//! snapshot is gone by then, the whole directory is compared with a newer one.
+//! Before anything is changed, the record notes that a change to a certain snapshot has begun. Then there are three
+//! steps. Each is on disk before the next one begins. *Detach* removes names; objects that are moved wait in the
+//! record's directory under their object numbers. *Attach* creates names, content and attributes as in the newer
+//! snapshot. Finally, the record notes that the target holds that snapshot. *Detach* and *attach* can be repeated from
+//! their beginning, because finished parts are recognised. If the older snapshot no longer exists by then, the whole
+//! directory is compared with a newer one.
 //!
-//! # What can be reached
+//! # Untrusted content
 //!
-//! The directory may hold whatever a peer sends, and another user may change it meanwhile. So all of it, and the record, is
-//! reached through descriptors ([`crate::beneath`]): no symbolic link is followed, no device or fifo opened, and no mount
-//! entered. Only the copy of a dataset below may be a mount point, if it has a record already ([`enter_copy`]). The name of the
-//! record's directory is reserved at every depth, and a record that another user has written is refused.
+//! The directory may contain anything that a peer sends, and another user may change it at the same time. So the
+//! directory and the record are accessed through descriptors ([`crate::beneath`]). No symbolic link is followed, no
+//! device or fifo is opened, and no mount is entered. Only the copy of a descendant dataset may be a mount point, if it
+//! already has a record ([`enter_copy`]). The name of the record's directory is reserved at every depth. A record that
+//! another user has written is refused.
 //!
-//! Whoever reads the directory meanwhile sees a mixture of both snapshots; small files change at one stroke, large ones
-//! in place.
+//! During a sync, readers of the directory see a mixture of both snapshots. Small files are replaced atomically. Large
+//! files are changed in place.
 
 mod apply;
 mod local;
@@ -61,13 +63,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tree::Tree;
 
 const RECORD: &[u8] = b"record";
-/// Where what moves waits, and new files are made.
+/// The directory for waiting objects and new files.
 const STAGING: &[u8] = b"staging";
 
-/// Opens the copy of a dataset below another. It may be a mount point, a disk of its own, if the copy's record is there.
+/// Opens the copy of a descendant dataset. It may be a mount point (a separate disk) if it contains the copy's record.
 ///
 /// # Errors
-/// As [`Directory::child`].
+/// Like [`Directory::child`].
 pub fn enter_copy(above: &Directory, name: &[u8]) -> io::Result<Directory> {
     let refused = match above.child(name) {
         Err(error) if error.kind() == io::ErrorKind::CrossesDevices => error,
@@ -84,7 +86,7 @@ pub fn enter_copy(above: &Directory, name: &[u8]) -> io::Result<Directory> {
     }
 }
 
-/// Checks that a file of a record, which is in `directory`, was written by whoever runs this.
+/// Checks that a file of a record in `directory` was written by the user of this process.
 fn check_owner(directory: &Directory, path: &Path, file: impl AsFd) -> Result<(), MirrorError> {
     let look = || -> io::Result<(bool, u32)> {
         let stat = rustix::fs::fstat(file)?;
@@ -96,7 +98,7 @@ fn check_owner(directory: &Directory, path: &Path, file: impl AsFd) -> Result<()
     }
 }
 
-/// Opens the directory of a record that is in `directory`.
+/// Opens the record's directory in `directory`.
 fn own_of(directory: &Directory) -> Result<Directory, MirrorError> {
     let path = directory.path_of(RECORD_DIRECTORY.as_bytes());
     let own = directory.child(RECORD_DIRECTORY.as_bytes());
@@ -105,119 +107,120 @@ fn own_of(directory: &Directory) -> Result<Directory, MirrorError> {
     Ok(own)
 }
 
-/// Says what differs between two snapshots.
+/// Lists the differences between two snapshots.
 pub trait Changes {
-    /// Numbers of objects that differ, ascending, from `from` on: as many as come in one piece; none when there are no more.
+    /// Numbers of objects that differ, in ascending order, beginning with `from`. A call returns one batch. An empty
+    /// batch means that there are no more.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the differences cannot be read.
     fn objects(&self, from: u64) -> Result<Vec<u64>, SourceError>;
 
-    /// Ranges of bytes (offset, length) in which an object differs, ascending, from the offset `from` on: as many as come
-    /// in one piece; none when there are no more.
+    /// Ranges of bytes (offset, length) in which an object differs, in ascending order, beginning at the offset `from`.
+    /// A call returns one batch. An empty batch means that there are no more.
     ///
     /// # Errors
-    /// When that cannot be found out.
+    /// If the differences cannot be read.
     fn blocks(&self, object: u64, from: u64) -> Result<Vec<(u64, u64)>, SourceError>;
 
-    /// Says that it will soon be asked in which bytes an object differs, as of [`Objects::prefetch`].
+    /// Hints that [`Changes::blocks`] will soon be called for an object, like [`Objects::prefetch`].
     fn prefetch_blocks(&self, object: u64) {
         let _ = object;
     }
 }
 
-/// Two snapshots of one filesystem, and what differs between them.
+/// Two snapshots of one filesystem, and their differences.
 pub struct Between<'f, A, B> {
-    /// The older one.
+    /// The older snapshot.
     pub old: &'f Filesystem<A>,
-    /// The newer one.
+    /// The newer snapshot.
     pub new: &'f Filesystem<B>,
-    /// What differs.
+    /// The differences.
     pub changes: &'f dyn Changes,
 }
 
-/// Why a target cannot be brought up to date.
+/// Why a target cannot be synced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
     /// The snapshots cannot be read.
     #[error(transparent)]
     Source(#[from] FsError),
-    /// The local system refused.
+    /// An operation on the local system failed.
     #[error("{}: cannot {step}: {source}", path.display())]
     Local {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What was tried.
+        /// The operation.
         step: &'static str,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
-    /// There is something at the target, and no sync has put it there.
+    /// The target is not empty, and was not created by a sync.
     #[error("'{}' is not empty, and not from a sync", path.display())]
     Foreign {
         /// The target.
         path: PathBuf,
     },
-    /// The target is a copy of something else.
+    /// The target is a copy of another source.
     #[error("'{}' holds a copy of '{holds}', not of '{source_name}'", path.display())]
     OtherSource {
         /// The target.
         path: PathBuf,
-        /// What it is a copy of.
+        /// Its source.
         holds: String,
-        /// What it was to be a copy of.
+        /// The requested source.
         source_name: String,
     },
-    /// The record of the target cannot be understood.
+    /// The record of the target is damaged.
     #[error("{}: the record of what is there is damaged, or of a later version", path.display())]
     Record {
         /// The record.
         path: PathBuf,
     },
-    /// The record was written by another user, who can change it at any moment.
+    /// The record was written by another user, who could change it at any time.
     #[error("{}: it belongs to user {owner}", path.display())]
     NotOurs {
         /// The record, or its directory.
         path: PathBuf,
-        /// Whose it is.
+        /// The other user.
         owner: u32,
     },
-    /// Another process is at work on the target.
+    /// Another process is syncing the target.
     #[error("'{}' is being synced into by another process", path.display())]
     Busy {
         /// The target.
         path: PathBuf,
     },
-    /// What would be overwritten or removed was changed by others.
+    /// Others have changed files that would be overwritten or removed.
     #[error("{count} names were changed there since the last sync")]
     Conflicts {
-        /// Some of them.
+        /// The first conflicts.
         some: Vec<Conflict>,
-        /// How many there are.
+        /// Number of conflicts.
         count: u64,
     },
-    /// The snapshot has something where a dataset below it is kept.
+    /// The snapshot has a name that is needed for the copy of a descendant dataset.
     #[error("it has something of its own at '{name}', where a dataset below it goes")]
     Nested {
         /// The name at the top of the directory.
         name: String,
     },
-    /// A copy cannot be renamed as its dataset was: something is at that place, and is not to be moved.
+    /// A copy cannot be renamed like its dataset, because its new place is occupied.
     #[error("'{}' is in the way, where '{}' is to go", path.display(), of.display())]
     InTheWay {
-        /// What is in the way.
+        /// The obstacle.
         path: PathBuf,
-        /// What was to be renamed.
+        /// The copy.
         of: PathBuf,
     },
-    /// What was to be renamed is no copy of a dataset.
+    /// A path to be renamed is not a copy of a dataset.
     #[error("no copy of a dataset is at '{}'", path.display())]
     NotKept {
-        /// Where none is.
+        /// The path.
         path: PathBuf,
     },
-    /// It was asked to stop.
+    /// The sync was stopped.
     #[error("interrupted")]
     Interrupted,
 }
@@ -229,18 +232,18 @@ impl MirrorError {
     }
 }
 
-/// How to bring a directory up to date.
+/// The options of a sync into a directory.
 #[derive(Clone, Copy)]
 pub struct MirrorOptions<'a> {
-    /// What was changed there by others is overwritten and removed.
+    /// Whether changes by others are overwritten and removed.
     pub force: bool,
     /// Whether owners are set.
     pub owners: Owners,
-    /// What is restored that gives rights on this machine.
+    /// Which rights on this machine are restored.
     pub privileges: Privileges,
-    /// Last parts of the names of datasets below, which are kept under these names at the top of the directory.
+    /// Last parts of the names of child datasets. Their copies have these names at the top of the directory.
     pub children: &'a [String],
-    /// Set from anywhere to stop.
+    /// Set by any thread to stop the sync.
     pub cancelled: &'a AtomicBool,
 }
 
@@ -252,34 +255,34 @@ impl MirrorOptions<'_> {
 
 /// A directory that is kept equal to snapshots.
 pub struct Mirror {
-    /// For messages.
+    /// The path, for messages.
     path: PathBuf,
     tree: Tree,
-    /// The directory that the record is in.
+    /// The directory that contains the record.
     own: Directory,
     record: Record,
-    /// When the record was written last: what changed later was changed by others.
+    /// When the record was written. Later changes were made by others.
     stamp: Option<Stamp>,
-    /// Nothing was in the directory.
+    /// Whether the directory was empty.
     is_new: bool,
     nested: Nested,
 }
 
 impl Mirror {
-    /// Opens, or makes, a directory that is a copy of `source`, as the user calls it, or is to become one.
+    /// Opens or creates a directory that is or will be a copy of `source`, as the user names it.
     ///
     /// # Errors
-    /// When it holds something else, unless `force` is set; when it is in use or cannot be opened.
+    /// If the target is something else and `force` is not set, or if it is in use or cannot be opened.
     pub fn open(path: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
         let local = |step| MirrorError::local(path, step);
         let top = Directory::made(path, Mode::from_raw_mode(0o777)).map_err(local("open the directory"))?;
         Self::of(top, source, force)
     }
 
-    /// The same for a directory below another copy.
+    /// Like [`Mirror::open`], for a directory below another copy.
     ///
     /// # Errors
-    /// As [`Mirror::open`]; when the directory is a symbolic link, or a mount point without a record.
+    /// Like [`Mirror::open`], and if the directory is a symbolic link, or a mount point without a record.
     pub fn open_at(place: &Place, source: &str, force: bool) -> Result<Self, MirrorError> {
         let path = place.path();
         let local = |step| MirrorError::local(&path, step);
@@ -300,7 +303,7 @@ impl Mirror {
             }
             false => (None, Nested::default()),
         };
-        // What is kept in it by others is nothing of its own.
+        // Names that belong to other syncs do not count.
         let is_new = names.iter().all(|name| nested.reserves(name));
         if found.is_none() && !is_new && !force {
             return Err(MirrorError::Foreign { path });
@@ -310,7 +313,7 @@ impl Mirror {
         if rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(MirrorError::Busy { path });
         }
-        // Again, now that nobody changes it.
+        // The record is read again under the lock.
         let found = Record::load(&own.place(RECORD))?;
         let inode = rustix::fs::fstat(&own).map_err(|error| local("read the record")(error.into()))?.st_ino;
         let (record, stamp) = match found {
@@ -319,7 +322,7 @@ impl Mirror {
                     let (holds, source_name) = (record.source, source.to_owned());
                     return Err(MirrorError::OtherSource { path, holds, source_name });
                 }
-                // Times of change in a copy say when it was copied.
+                // In a copy, ctimes show when it was copied.
                 let stamp = (record.inode == inode).then_some(stamp);
                 (Record { inode, source: source.to_owned(), ..record }, stamp)
             }
@@ -328,41 +331,41 @@ impl Mirror {
         Ok(Self { path, tree: Tree::new(top), own, record, stamp, is_new, nested })
     }
 
-    /// From now on leaves alone what is kept at its top by syncs of datasets below, of which these are the last parts of the
-    /// names. One in whose place there is something yet is left to this directory for now.
+    /// From now on, the copies of child datasets at the top are left alone. `children` are the last parts of their
+    /// names. If there is still something else at such a name, it remains part of this directory for now.
     ///
     /// # Errors
-    /// When that cannot be noted.
+    /// If this cannot be written to disk.
     pub fn nest(&mut self, children: &[String]) -> Result<(), MirrorError> {
         self.nested.renew(&self.tree, &self.own, children)
     }
 
-    /// Tells this target from others, in the names of snapshots: a letter and eight letters or digits.
+    /// The ID of this target in the names of snapshots: a letter and eight letters or digits.
     pub fn id(&self) -> &str {
         &self.record.id
     }
 
-    /// The snapshot that the directory holds, but for changes that have begun.
+    /// The snapshot that the directory holds, apart from changes that have begun.
     pub fn held(&self) -> Option<&Held> {
         self.record.held.as_ref()
     }
 
-    /// The snapshot to which a change has begun and not ended.
+    /// The target snapshot of a change that has begun and is not finished.
     pub fn unfinished(&self) -> Option<&Held> {
         self.record.progress.as_ref().map(|progress| &progress.to)
     }
 
-    /// Whether what has begun goes on from the snapshot that the directory held.
+    /// Whether the unfinished change is an update from the snapshot that the directory held.
     pub fn resumes_update(&self) -> bool {
         self.record.held.is_some()
             && self.record.progress.as_ref().is_some_and(|progress| progress.phase != Phase::Whole)
     }
 
-    /// What the directory has that a change to another snapshot would overwrite or remove though others have changed it; and how
-    /// many names would go, come, and change.
+    /// The result that [`Mirror::update`] would have: the conflicts with changes by others, and the numbers of names
+    /// that would be removed, created and changed.
     ///
     /// # Errors
-    /// When the snapshots or the directory cannot be read.
+    /// If the snapshots or the directory cannot be read.
     pub fn preview<A: Objects, B: Objects>(
         &self,
         between: &Between<'_, A, B>,
@@ -381,12 +384,13 @@ impl Mirror {
         })
     }
 
-    /// Brings the directory from the snapshot it holds to the newer one, which is `to`.
+    /// Updates the directory from the snapshot that it holds to the newer one, which is `to`.
     ///
-    /// What cannot be done is told to `observer`; the next time goes on there.
+    /// Failures of single files are reported to `observer`. The next sync tries them again.
     ///
     /// # Errors
-    /// [`MirrorError::Conflicts`] or [`MirrorError::Nested`], before anything is touched; when a snapshot cannot be read or the record not be written.
+    /// [`MirrorError::Conflicts`] or [`MirrorError::Nested`] before anything is changed, or if a snapshot cannot be
+    /// read or the record cannot be written.
     pub fn update<A: Objects, B: Objects>(
         &mut self,
         between: &Between<'_, A, B>,
@@ -412,11 +416,11 @@ impl Mirror {
         Ok(summary)
     }
 
-    /// Makes the whole directory equal to `new`, which is `to`. Files with the size and mtime that they have in the snapshot
-    /// are taken to be equal.
+    /// Makes the whole directory equal to `new`, which is `to`. Files with the size and mtime of the snapshot count as
+    /// equal.
     ///
     /// # Errors
-    /// As [`Mirror::update`]; without `force`, [`MirrorError::Conflicts`] also for what is not in the snapshot.
+    /// Like [`Mirror::update`]. Without `force`, names that are not in the snapshot are [`MirrorError::Conflicts`] too.
     pub fn fill<B: Objects>(
         &mut self,
         new: &Filesystem<B>,
@@ -454,7 +458,7 @@ impl Mirror {
         self.record.store(&self.own.place(RECORD))
     }
 
-    /// The directory in which what moves waits, made if it is not there.
+    /// The directory for waiting objects, which is created if needed.
     fn staging(&self) -> Result<Directory, MirrorError> {
         let made = self.own.make(STAGING).and_then(|()| self.own.child(STAGING));
         made.map_err(MirrorError::local(&self.own.path_of(STAGING), "open it"))
@@ -462,7 +466,7 @@ impl Mirror {
 
     fn begin(&mut self, to: &Held, phase: Phase) -> Result<(), MirrorError> {
         let begun = match &self.record.progress {
-            // What an earlier one did is not on disk for certain either.
+            // The changes of an earlier attempt may not be on disk either.
             Some(progress) => progress.begun,
             None => self.store()?,
         };
@@ -471,7 +475,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// All of the old names are out of the way, and that is on disk.
+    /// Notes that all old names are removed, after a sync to disk.
     fn detached(&mut self) -> Result<(), MirrorError> {
         self.tree.sync().map_err(MirrorError::local(&self.path, "sync"))?;
         if let Some(progress) = &mut self.record.progress {
@@ -481,7 +485,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Notes what the directory holds now, if everything was done that can be.
+    /// Notes the snapshot that the directory holds now, unless there were failures.
     fn end(&mut self, summary: &Summary) -> Result<(), MirrorError> {
         let cleared = beneath::remove_all(self.own.as_fd(), STAGING);
         cleared.map_err(MirrorError::local(&self.path, "clear what waited"))?;
@@ -498,20 +502,20 @@ impl Mirror {
     }
 }
 
-/// What bringing a directory up to date would do.
+/// The result that an update would have.
 #[derive(Debug, Clone, Default)]
 pub struct Preview {
-    /// What others have changed.
+    /// The conflicts with changes by others.
     pub conflicts: Conflicts,
-    /// Names that would go.
+    /// Number of names that would be removed.
     pub gone: u64,
-    /// Names that would come.
+    /// Number of names that would be created.
     pub new: u64,
-    /// Files and links that would change in themselves.
+    /// Number of files and links whose content or attributes would change.
     pub changed: u64,
 }
 
-/// Not for security: two targets of one source need different ones.
+/// A new ID. It need not be secret, only different for two targets of one source.
 fn new_id(inode: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = blake3::hash(format!("{inode} {} {}", now.as_nanos(), std::process::id()).as_bytes());

@@ -1,8 +1,8 @@
-//! Copies of datasets below the one that a directory is a copy of: which there are, and renaming them as their datasets were.
+//! Finding the copies of descendant datasets below a directory, and renaming them like their datasets.
 //!
-//! What is renamed waits for a moment in the record's directory of the top, so that names can be swapped, then goes to its new
-//! place. If that is cut off, it is found where it waits, and goes on from there. Nothing is ever overwritten but an empty
-//! directory, which is what a mount of the dataset hides.
+//! A copy that is renamed first waits in the record's directory of the top, so that names can be swapped. Then it moves
+//! to its new place. After an interruption it is found where it waits, and the move continues from there. Nothing is
+//! overwritten except an empty directory, which a mount of the dataset hides.
 
 use super::nested::{Nested, record_of_image};
 use super::record::{Held, Record};
@@ -16,54 +16,55 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-/// The directory, beside the record of the top, in which copies wait for their new place.
+/// The directory in which copies wait for their new place, next to the record of the top.
 const WAITING: &str = "moving";
-/// Deeper than datasets can be below one another.
+/// Maximum depth. Datasets cannot be nested as deeply.
 const DEPTH_MAX: usize = 256;
 
-/// A place below the top, name by name. Where a copy waits is below [`RECORD_DIRECTORY`].
+/// A place below the top, as a list of names. The place of a waiting copy is below [`RECORD_DIRECTORY`].
 type Place = Vec<String>;
 
-/// The copy of a dataset below.
+/// The copy of a descendant dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Where it is.
+    /// The place of the copy.
     pub below: Place,
-    /// It is an image; else a directory.
+    /// Whether it is an image. Otherwise it is a directory.
     pub is_image: bool,
-    /// What it is a copy of, in the user's words.
+    /// The source of the copy, as the user named it.
     pub source: String,
-    /// The snapshot that it holds, but for changes that have begun.
+    /// The snapshot that it holds, apart from changes that have begun.
     pub held: Option<Held>,
-    /// The snapshot to which a change has begun and not ended.
+    /// The target snapshot of a change that has begun and is not finished.
     pub unfinished: Option<Held>,
 }
 
-/// A copy that is to be elsewhere, or to be known as one of something else.
+/// A new place or a new source for a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// Where it is, as [`Kept`] tells it.
+    /// The current place, as in [`Kept`].
     pub from: Place,
-    /// Where it is to be.
+    /// The new place.
     pub to: Place,
-    /// What it is a copy of from then on, in the user's words.
+    /// The new source, as the user names it.
     pub source: String,
 }
 
 impl Mirror {
-    /// All copies below this directory, those above before those below them; also those that wait, since a move was cut off.
+    /// All copies below this directory, parents before children. Copies that still wait after an interrupted move are
+    /// included.
     ///
     /// # Errors
-    /// When directories cannot be read.
+    /// If directories cannot be read.
     pub fn kept(&self) -> Result<Vec<Kept>, MirrorError> {
         kept(self.tree.top())
     }
 
-    /// Moves copies to other places below this directory, in any order, also into one another's; makes the directories above
-    /// them. Each is moved or not by itself: in the order of `moves`, why one was not.
+    /// Moves copies to other places below this directory, in any order, and creates the directories above them. Places
+    /// may be swapped. Each move succeeds or fails on its own. The results are in the order of `moves`.
     ///
     /// # Errors
-    /// When directories cannot be read.
+    /// If directories cannot be read.
     pub fn relocate(&mut self, moves: &[Move]) -> Result<Vec<Result<(), MirrorError>>, MirrorError> {
         let top = self.tree.top();
         let there = kept(top)?;
@@ -100,7 +101,8 @@ fn kept(top: &Directory) -> Result<Vec<Kept>, MirrorError> {
     Ok(found)
 }
 
-/// The copy at a place, if there is one. What a damaged record is of shows when it is opened.
+/// The copy at a place, if there is one. A copy with a damaged record is skipped; the damage is reported when the copy
+/// is opened.
 fn look(top: &Directory, below: Place) -> Result<Option<Kept>, MirrorError> {
     let Some(spot) = spot(top, &below)? else { return Ok(None) };
     let Some(found) = stat(&spot)? else { return Ok(None) };
@@ -114,16 +116,16 @@ fn look(top: &Directory, below: Place) -> Result<Option<Kept>, MirrorError> {
     Ok(Some(Kept { below, is_image, source: record.source, held: record.held, unfinished }))
 }
 
-/// Moves that are under way.
+/// The state of moves.
 struct Work<'a> {
     top: &'a Directory,
     moves: &'a [Move],
-    /// Whether each is of an image.
+    /// For each move, whether the copy is an image.
     is_image: Vec<bool>,
-    /// Whether each is to be taken from where it is.
+    /// For each move, whether the copy leaves its place.
     goes: Vec<bool>,
     outcomes: Vec<Result<(), MirrorError>>,
-    /// Where each is now.
+    /// For each move, the current place of the copy.
     at: Vec<Place>,
 }
 
@@ -149,13 +151,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The moves that are still to be made, by what `of` says of them.
+    /// The moves that are still to be done, indexed by the place that `of` returns.
     fn going(&self, of: impl Fn(&'a Move) -> &'a Place) -> HashMap<&'a [String], usize> {
         let numbers = (0..self.moves.len()).filter(|at| self.goes[*at] && self.outcomes[*at].is_ok());
         numbers.map(|at| (&of(&self.moves[at])[..], at)).collect()
     }
 
-    /// Finds what is in the way of moves, and of what is in the way because of that.
+    /// Finds obstacles for the moves, also those that arise because another move is not possible.
     fn check(&mut self) -> Result<(), MirrorError> {
         loop {
             let refused = (0..self.moves.len()).filter(|at| self.goes[*at] && self.outcomes[*at].is_err());
@@ -180,8 +182,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Takes everything to where it waits, what is below before what is above. If one cannot be moved, all goes back, and it is
-    /// to be planned anew: false.
+    /// Moves all copies to where they wait, children before parents. If one of them cannot be moved, the others move
+    /// back and `false` is returned. Then the moves must be checked again.
     fn take_away(&mut self) -> Result<bool, MirrorError> {
         let mut order: Vec<usize> = self.going(|one| &one.from).into_values().collect();
         order.sort_by_key(|at| std::cmp::Reverse(self.moves[*at].from.len()));
@@ -206,7 +208,7 @@ impl<'a> Work<'a> {
             if let Err(error) = moved {
                 self.outcomes[*at] = Err(error);
                 for at in order[..done].iter().rev() {
-                    // What cannot go back waits, and is found there.
+                    // A copy that cannot move back waits, and is found there later.
                     let _ = self.shift(*at, self.moves[*at].from.clone());
                 }
                 return Ok(false);
@@ -215,7 +217,7 @@ impl<'a> Work<'a> {
         Ok(true)
     }
 
-    /// Puts everything where it is to be, what is above before what is below, and says what it is a copy of.
+    /// Moves all copies to their new places, parents before children, and notes their new sources.
     fn put(&mut self) {
         let mut order: Vec<usize> = (0..self.moves.len()).filter(|at| self.outcomes[*at].is_ok()).collect();
         order.sort_by_key(|at| self.moves[*at].to.len());
@@ -230,7 +232,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Moves one, with its record, unless somebody is at work on it.
+    /// Moves one copy with its record, unless another process has locked it.
     fn shift(&mut self, at: usize, to: Place) -> Result<(), MirrorError> {
         if self.at[at] == to {
             return Ok(());
@@ -240,7 +242,7 @@ impl<'a> Work<'a> {
         let _lock = lock(&old, is_image)?;
         let times = [&old, &new].map(|spot| Times::of(&spot.directory));
         match is_image {
-            // Its record is in both places for a moment: it counts only where the image is.
+            // For a moment the record is in both places. It is valid only where the image is.
             true => {
                 let records = [record_of(&old, true)?, record_of(&new, true)?];
                 let copied = Record::copy(&records[0], &records[1]);
@@ -256,16 +258,16 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Where things come from and go to.
+/// The old and new places of all moves.
 struct Plan<'a> {
     from: HashMap<&'a [String], usize>,
     to: HashMap<&'a [String], usize>,
-    /// Where something cannot go: nothing goes below that either.
+    /// Places that a copy cannot reach. Nothing may be moved below them either.
     refused: HashSet<&'a [String]>,
 }
 
 impl Plan<'_> {
-    /// Where that is now which, if nothing were put there, would be at a place when everything else has been moved.
+    /// The current place of the node that would be at `place` after all other moves, if nothing were moved there.
     fn now(&self, moves: &[Move], place: &[String]) -> Option<Place> {
         let carried = (1..place.len()).rev().find_map(|len| {
             let at = self.to.get(&place[..len])?;
@@ -277,7 +279,7 @@ impl Plan<'_> {
         (!has_left).then_some(place)
     }
 
-    /// What keeps a copy from being put at a place.
+    /// The obstacle that prevents moving a copy to a place.
     fn in_the_way(
         &self,
         top: &Directory,
@@ -320,7 +322,7 @@ impl Plan<'_> {
     }
 }
 
-/// Makes the directories above a place, and notes in each that the next one is kept by itself.
+/// Creates the directories above a place, and notes in each that the next one is a copy of its own.
 fn prepare(top: &Directory, place: &[String]) -> Result<(), MirrorError> {
     let mut directory = top.clone();
     for (len, name) in place.iter().enumerate() {
@@ -334,7 +336,7 @@ fn prepare(top: &Directory, place: &[String]) -> Result<(), MirrorError> {
         let own = own_of(&directory)?;
         Nested::load(&own)?.note(&own, name.as_bytes())?;
     }
-    // For an image; a directory could take its place.
+    // An image cannot replace an empty directory, so it is removed. A directory can.
     let Some(name) = place.last() else { return Ok(()) };
     match rustix::fs::unlinkat(&directory, name.as_str(), AtFlags::REMOVEDIR).map_err(io::Error::from) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -344,7 +346,7 @@ fn prepare(top: &Directory, place: &[String]) -> Result<(), MirrorError> {
     }
 }
 
-/// Removes where things waited, with records whose images have gone on.
+/// Removes the waiting directory, with the records of images that have moved on.
 fn clear(own: &Directory) {
     let waiting = own.child(WAITING.as_bytes()).and_then(|waiting| waiting.names());
     if waiting.is_ok_and(|names| names.iter().all(|name| name.starts_with(b"."))) {
@@ -352,12 +354,12 @@ fn clear(own: &Directory) {
     }
 }
 
-/// Renames; nothing that is there is replaced.
+/// Renames without replacing anything.
 fn rename(old: &Spot, new: &Spot) -> Result<(), MirrorError> {
     let (from, to) = (&old.directory, &new.directory);
     let (old_name, new_name) = (old.name.as_slice(), new.name.as_slice());
     let renamed = match rustix::fs::renameat_with(from, old_name, to, new_name, RenameFlags::NOREPLACE) {
-        // Not every filesystem can promise that; it was looked at before.
+        // Not every filesystem supports this. The target was checked before.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             rustix::fs::renameat(from, old_name, to, new_name)
         }
@@ -371,7 +373,7 @@ fn rename(old: &Spot, new: &Spot) -> Result<(), MirrorError> {
     Ok(())
 }
 
-/// Locks a copy, as whoever brings it up to date does.
+/// Locks a copy in the same way as a sync does.
 fn lock(copy: &Spot, is_image: bool) -> Result<OwnedFd, MirrorError> {
     let path = copy.path();
     let local = |step| MirrorError::local(&path, step);
@@ -392,7 +394,7 @@ fn lock(copy: &Spot, is_image: bool) -> Result<OwnedFd, MirrorError> {
     }
 }
 
-/// When a directory was changed last: that what is kept in it moves is no change of it.
+/// The mtime of a directory. Moving copies does not count as a change, so it is restored.
 struct Times {
     directory: Directory,
     mtime: Timespec,
@@ -409,7 +411,7 @@ impl Times {
     fn put_back(self) {
         let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let times = Timestamps { last_access: omitted, last_modification: self.mtime };
-        // The next change of the directory sets it anyway.
+        // If this fails, the next change of the directory sets the time anyway.
         let _ = rustix::fs::futimens(&self.directory, &times);
     }
 }
@@ -419,7 +421,7 @@ fn path_of(top: &Directory, below: &[String]) -> PathBuf {
     below.iter().fold(top.path().to_owned(), |path, name| path.join(name))
 }
 
-/// Opens the directory at a place; `None` if there is none. The record's directory of the top leads to what waits.
+/// Opens the directory at a place. `None` if there is none. Waiting copies are below the record's directory of the top.
 fn open(top: &Directory, place: &[String]) -> Result<Option<Directory>, MirrorError> {
     let mut directory = top.clone();
     for (len, name) in place.iter().enumerate() {
@@ -430,7 +432,7 @@ fn open(top: &Directory, place: &[String]) -> Result<Option<Directory>, MirrorEr
         directory = match opened {
             Ok(opened) => opened,
             Err(error) if super::tree::is_missing(&error) => return Ok(None),
-            // A disk of its own without a copy is not entered.
+            // A separate disk without a copy is not entered.
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => return Ok(None),
             Err(error) => return Err(MirrorError::local(&path_of(top, place), "open the directory")(error)),
         };
@@ -438,18 +440,18 @@ fn open(top: &Directory, place: &[String]) -> Result<Option<Directory>, MirrorEr
     Ok(Some(directory))
 }
 
-/// A place, by the directory that it is in; `None` if that is not there.
+/// The place in its open parent directory. `None` if the parent does not exist.
 fn spot(top: &Directory, place: &[String]) -> Result<Option<Spot>, MirrorError> {
     let Some((name, above)) = place.split_last() else { return Ok(None) };
     Ok(open(top, above)?.map(|directory| directory.place(name.as_bytes())))
 }
 
-/// As [`spot`], where the directory has to be there.
+/// Like [`spot`], but the parent must exist.
 fn there(top: &Directory, place: &[String]) -> Result<Spot, MirrorError> {
     spot(top, place)?.ok_or_else(|| MirrorError::NotKept { path: path_of(top, place) })
 }
 
-/// Where the record of a copy is.
+/// The place of a copy's record.
 fn record_of(copy: &Spot, is_image: bool) -> Result<Spot, MirrorError> {
     if is_image {
         return Ok(copy.directory.place(&record_of_image(&copy.name)));
@@ -459,7 +461,7 @@ fn record_of(copy: &Spot, is_image: bool) -> Result<Spot, MirrorError> {
     Ok(own_of(&directory)?.place(RECORD))
 }
 
-/// What is noted in a directory of copies below it; nothing if it has no record.
+/// The copies below a directory that its record names. Empty if it has no record.
 fn noted_in(directory: &Directory) -> Result<Nested, MirrorError> {
     let found = stat(&directory.place(RECORD_DIRECTORY.as_bytes()))?;
     match found.is_some_and(|found| is_directory(&found)) {
@@ -472,7 +474,7 @@ fn is_directory(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode).is_dir()
 }
 
-/// What is there, itself and not what a link leads to.
+/// The `lstat` data of a place.
 fn stat(spot: &Spot) -> Result<Option<Stat>, MirrorError> {
     spot.stat().map_err(MirrorError::local(&spot.path(), "look at what is there"))
 }
@@ -482,13 +484,13 @@ fn make(directory: &Directory, name: &str) -> Result<(), MirrorError> {
     made.map_err(MirrorError::local(&directory.path_of(name.as_bytes()), "make the directory"))
 }
 
-/// The names in a directory.
+/// The names in the directory at a place.
 fn enter(spot: &Spot) -> Result<Vec<Vec<u8>>, MirrorError> {
     let names = enter_copy(&spot.directory, &spot.name).and_then(|directory| directory.names());
     names.map_err(MirrorError::local(&spot.path(), "read the directory"))
 }
 
-/// What waits: not the records of images.
+/// The waiting copies, without the records of images.
 fn waiting_in(top: &Directory) -> Result<Vec<String>, MirrorError> {
     let own = own_of(top)?;
     let waiting = own.place(WAITING.as_bytes());

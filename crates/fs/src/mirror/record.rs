@@ -1,6 +1,7 @@
-//! What a directory or an image holds, and how far a sync into it has come.
+//! The record of a target: the snapshot that a directory or image holds, and the progress of a sync into it.
 //!
-//! A few lines of text in a file of its own, replaced at one stroke. It is on disk before whatever it announces is begun.
+//! A record is a few lines of text in its own file, which is replaced atomically. It is on disk before the steps that
+//! it announces begin.
 
 use super::MirrorError;
 use crate::alike::Stamp;
@@ -12,60 +13,61 @@ use std::io::{self, Read, Write as _};
 use std::os::unix::fs::MetadataExt;
 
 const HEADER: &str = "snowmelt mirror 1";
-/// Larger than any record.
+/// Maximum length of a record.
 const LEN_MAX: u64 = 64 * 1024;
 
-/// A snapshot, as both sides know it.
+/// A snapshot that a target holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The same in every copy of it.
+    /// The guid, which is the same in all copies.
     pub guid: u64,
-    /// Its full name, for people.
+    /// The full name, for messages.
     pub name: String,
 }
 
-/// How far changes have come.
+/// The progress of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Everything is compared with the snapshot.
+    /// The whole target is compared with the snapshot.
     Whole,
-    /// What is gone or moved is taken from its old place.
+    /// Files that are removed or moved are taken from their old places.
     Detach,
-    /// All that is gone or moved is out of the way.
+    /// All files that are removed or moved have left their old places.
     Attach,
 }
 
-/// A sync that has begun and not ended.
+/// A sync that has begun and is not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) to: Held,
     pub(super) phase: Phase,
-    /// The boot of this machine in which it was begun: what has not reached the disk is lost with it.
+    /// The boot ID of this machine when the sync began. After another boot, data that was not synced to disk is lost.
     pub(super) boot: String,
-    /// When it was begun, by the clock of the target's filesystem.
+    /// When the sync began, by the clock of the target's filesystem.
     pub(super) begun: Stamp,
 }
 
 /// The record of one target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What it is a copy of, in the user's words.
+    /// The source, as the user named it.
     pub(super) source: String,
-    /// Tells this target from others, in the names of snapshots.
+    /// The ID of this target, which is part of the names of snapshots.
     pub(super) id: String,
-    /// The inode that was written: of the directory of the record, or of the image. Another one is a copy.
+    /// Inode of the record's directory or of the image. If it differs, the target is a copy of the original one.
     pub(super) inode: u64,
-    /// When it was written, where only its source has changed since: in the file alone.
+    /// The time of the last write in which more than the source changed. Only stored if later writes changed only the
+    /// source.
     pub(super) stamp: Option<Stamp>,
-    /// Size and mtime of an image as it was left.
+    /// Size and mtime of an image after the last sync.
     pub(super) image: Option<(u64, Stamp)>,
-    /// What it holds as a whole.
+    /// The snapshot that the target holds.
     pub(super) held: Option<Held>,
     pub(super) progress: Option<Progress>,
 }
 
 impl Record {
-    /// Of a target at which no sync has been.
+    /// The record of a new target.
     pub(super) fn new(source: String, id: String, inode: u64) -> Self {
         Self { source, id, inode, stamp: None, image: None, held: None, progress: None }
     }
@@ -89,14 +91,14 @@ impl Record {
                 }
                 "held" => record.held = Some(held(value)?),
                 "progress" => record.progress = Some(progress(value)?),
-                // What a later version notes besides.
+                // Lines of later versions are ignored.
                 _ => {}
             }
         }
         (record.is_sound() && !record.source.is_empty()).then_some(record)
     }
 
-    /// Whether all texts in it can stand in a line.
+    /// Whether all texts fit in one line.
     fn is_sound(&self) -> bool {
         let is_id = self.id.len() == 9 && self.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let names = self.held.iter().chain(self.progress.iter().map(|progress| &progress.to));
@@ -127,10 +129,10 @@ impl Record {
         text
     }
 
-    /// The record in the file `path`, if there is one, and the time of its last change, but for that of its source.
+    /// The record in a file, if it exists, and the time of its last change, apart from changes of the source.
     ///
     /// # Errors
-    /// [`MirrorError::NotOurs`] when another user has written it; when it is damaged or cannot be read.
+    /// [`MirrorError::NotOurs`] if another user has written it, or if it is damaged or cannot be read.
     pub(super) fn load(place: &Place) -> Result<Option<(Self, Stamp)>, MirrorError> {
         let path = place.path();
         let local = |step| MirrorError::local(&path, step);
@@ -145,8 +147,8 @@ impl Record {
         Ok(Some((record, stamp)))
     }
 
-    /// Notes in the record at `path` what its target is a copy of, and nothing else: what others change is told by the time
-    /// that it had before.
+    /// Changes only the source in a record. The old time is kept in the record, because changes by others are detected
+    /// by it.
     pub(super) fn rename(place: &Place, source: &str) -> Result<(), MirrorError> {
         let Some((mut record, stamp)) = Self::load(place)? else { return Ok(()) };
         if record.source != source {
@@ -157,7 +159,7 @@ impl Record {
         Ok(())
     }
 
-    /// Puts a record at another place too.
+    /// Copies a record to another place.
     pub(super) fn copy(from: &Place, to: &Place) -> Result<(), MirrorError> {
         let Some((mut record, stamp)) = Self::load(from)? else {
             return Err(MirrorError::Record { path: from.path() });
@@ -166,10 +168,10 @@ impl Record {
         record.store(to).map(drop)
     }
 
-    /// Puts the record on disk, and gives the time of that.
+    /// Writes the record to disk, and returns its time.
     ///
     /// # Errors
-    /// When a text in it has control characters, so that it would be read as something else; when it cannot be written.
+    /// If a text contains control characters, which would change the meaning of the record, or if it cannot be written.
     pub(super) fn store(&self, place: &Place) -> Result<Stamp, MirrorError> {
         let put = || -> io::Result<Stamp> {
             if !self.is_sound() {
@@ -195,7 +197,7 @@ fn stamp(file: &File) -> io::Result<Stamp> {
     Ok(i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec()))
 }
 
-/// Whether a text can stand in a line of a record.
+/// Whether a text fits in one line of a record.
 fn is_line(text: &str) -> bool {
     !text.contains(char::is_control)
 }
@@ -218,7 +220,7 @@ fn progress(text: &str) -> Option<Progress> {
     Some(Progress { to: held(words.next()?)?, phase, boot, begun })
 }
 
-/// What tells one boot of this machine from the next.
+/// The boot ID of this machine.
 pub(super) fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     match id.trim() {
@@ -290,7 +292,7 @@ mod tests {
         record.store(&elsewhere).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
         assert!(Record::load(&at(&path)).is_err());
-        // It takes the place of the link, and of one where it is written first.
+        // The record replaces the link. A link at its temporary name is replaced too.
         std::fs::write(scratch.path().join("victim"), "mine").unwrap();
         std::os::unix::fs::symlink("victim", scratch.path().join("record.new")).unwrap();
         Record { inode: 2, ..record }.store(&at(&path)).unwrap();

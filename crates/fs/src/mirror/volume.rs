@@ -1,8 +1,8 @@
-//! An image file or block device kept equal to snapshots of a volume.
+//! Keeping an image file or block device equal to snapshots of a volume.
 //!
-//! Changed blocks are written in place. If the change is cut off, the record tells to which snapshot it went: whatever differs
-//! between the one held before and that, or a later one, is written again. Without a snapshot to compare with, the image is
-//! read and compared with the volume.
+//! Changed blocks are written in place. The record contains the target snapshot of an interrupted change. Then all
+//! differences between the snapshot held before and that snapshot, or a later one, are written again. Without a
+//! snapshot for comparison, the image is read and compared with the volume.
 
 use super::apply::punch;
 use super::nested::record_of_image;
@@ -22,16 +22,16 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes read and compared at once.
+/// Number of bytes that are read and compared at a time.
 const CHUNK: u64 = 1 << 20;
-/// What differs is written in pieces of this size.
+/// Size in bytes of the pieces in which differences are written.
 const PIECE: usize = 4096;
 
-/// An image or block device.
+/// An image or block device that is kept equal to a volume.
 pub struct Image {
-    /// For messages.
+    /// The path, for messages.
     path: PathBuf,
-    /// Where the record is.
+    /// The place of the record.
     place: Place,
     record: Record,
     file: File,
@@ -39,21 +39,21 @@ pub struct Image {
     is_new: bool,
 }
 
-/// What is to be written.
+/// Which parts of the image are written.
 #[derive(Clone, Copy)]
 pub enum ImageChange<'a> {
-    /// Whatever is not as in the snapshot.
+    /// All parts that differ from the snapshot.
     Whole,
-    /// What changed since the snapshot that the image holds.
+    /// The changes since the snapshot that the image holds.
     Since(&'a dyn Changes),
 }
 
 impl Image {
-    /// Opens, or makes, an image that is a copy of `source`, as the user calls it, or is to become one; or opens a block device,
-    /// whose record is in the directory `devices`.
+    /// Opens or creates an image that is or will be a copy of `source`, as the user names it. A block device is opened,
+    /// and its record is in the directory `devices`.
     ///
     /// # Errors
-    /// When it holds something else, or was changed by others, unless `force` is set; when it cannot be opened.
+    /// If the target is something else or was changed by others and `force` is not set, or if it cannot be opened.
     pub fn open(path: &Path, devices: &Path, source: &str, force: bool) -> Result<Self, MirrorError> {
         let local = |step| MirrorError::local(path, step);
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
@@ -75,10 +75,10 @@ impl Image {
         Self::of(path.to_owned(), (file, is_there), record, source, force)
     }
 
-    /// Opens, or makes, an image below a directory that is a copy. Block devices are never opened there.
+    /// Opens or creates an image below a directory that is a copy. Block devices are never opened there.
     ///
     /// # Errors
-    /// As [`Image::open`]; when it is no regular file, whatever a symbolic link leads to.
+    /// Like [`Image::open`], and if it is not a regular file. Symbolic links are not followed.
     pub fn open_at(place: &Place, source: &str, force: bool) -> Result<Self, MirrorError> {
         let path = place.path();
         let local = |step| MirrorError::local(&path, step);
@@ -121,7 +121,7 @@ impl Image {
                         let path = path.as_os_str().as_encoded_bytes().to_vec();
                         return Err(MirrorError::Conflicts { some: vec![Conflict { path, what }], count: 1 });
                     }
-                    // Then only all of it can be compared.
+                    // Without `held`, the whole image is compared.
                     Record { held: None, source: source.to_owned(), ..found }
                 } else {
                     Record { source: source.to_owned(), ..found }
@@ -133,27 +133,28 @@ impl Image {
         Ok(Self { path, place: record, record: record_of, file, is_device, is_new })
     }
 
-    /// As of [`super::Mirror::id`].
+    /// Like [`super::Mirror::id`].
     pub fn id(&self) -> &str {
         &self.record.id
     }
 
-    /// As of [`super::Mirror::held`].
+    /// Like [`super::Mirror::held`].
     pub fn held(&self) -> Option<&Held> {
         self.record.held.as_ref()
     }
 
-    /// As of [`super::Mirror::unfinished`].
+    /// Like [`super::Mirror::unfinished`].
     pub fn unfinished(&self) -> Option<&Held> {
         self.record.progress.as_ref().map(|progress| &progress.to)
     }
 
-    /// Makes the image hold the volume in `objects`, which is the snapshot `to`. Gives the bytes written.
+    /// Makes the image equal to the volume in `objects`, which is the snapshot `to`. Returns the number of bytes
+    /// written.
     ///
-    /// `progress` is told how far in the volume it is, in bytes.
+    /// `progress` is called with the position in the volume, in bytes.
     ///
     /// # Errors
-    /// When the volume cannot be read, the device is too small, or something cannot be written.
+    /// If the volume cannot be read, the device is too small, or something cannot be written.
     pub fn write<O: Objects>(
         &mut self,
         (objects, volume): (&O, VolumeInfo),
@@ -206,12 +207,12 @@ impl Image {
     }
 }
 
-/// Where the record of an image is.
+/// The place of an image's record.
 fn beside(image: &Place) -> Place {
     image.directory.place(&record_of_image(&image.name))
 }
 
-/// Where the record of a device is: with what this machine keeps for its user, under the device's path.
+/// The place of a device's record. It is in the user's state directory `devices`, under the device's path.
 fn record_of_device(path: &Path, devices: &Path) -> Result<Place, MirrorError> {
     let local = |step| MirrorError::local(path, step);
     std::fs::create_dir_all(devices).map_err(local("make the directory of its record"))?;
@@ -238,8 +239,8 @@ struct Writer<'a, O, L> {
     cancelled: &'a AtomicBool,
     progress: &'a mut dyn FnMut(u64),
     written: u64,
-    /// Up to here, from the last data that was looked for on, there is no hole: finding that out can take as long as the
-    /// volume is large.
+    /// The end of the current data: up to here there is no hole. It is remembered because finding the next hole can be
+    /// slow in a large volume.
     hole: u64,
     local: &'a L,
 }
@@ -249,7 +250,7 @@ where
     L: Fn(&'static str) -> F,
     F: FnOnce(io::Error) -> MirrorError,
 {
-    /// Makes the bytes from `at` to `to` those of the volume.
+    /// Makes the bytes from `at` to `to` equal to those of the volume.
     fn range(&mut self, mut at: u64, to: u64) -> Result<(), MirrorError> {
         let (volume, object) = (self.volume, self.volume.object);
         let source = |source| unreadable(volume, source);
@@ -312,7 +313,7 @@ where
         Ok(())
     }
 
-    /// A part that reads as zeros.
+    /// Makes a range zero.
     fn hole(&mut self, mut at: u64, end: u64) -> Result<(), MirrorError> {
         if self.image.is_new && !self.image.is_device {
             return Ok(());
@@ -321,7 +322,7 @@ where
         while at < end {
             self.check(at)?;
             if !self.image.is_device {
-                // Where the image has a hole there is nothing to be read.
+                // A hole in the image need not be read.
                 match rustix::fs::seek(&self.image.file, rustix::fs::SeekFrom::Data(at)) {
                     Ok(data) => at = data.clamp(at, end),
                     Err(rustix::io::Errno::NXIO) => return Ok(()),

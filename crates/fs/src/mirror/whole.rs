@@ -1,4 +1,5 @@
-//! The whole directory compared with a snapshot: the first time, when the snapshot it held is gone, and with `force`.
+//! Comparing the whole directory with a snapshot. Used for the first sync, with `force`, and if the held snapshot is
+//! gone.
 
 use super::local::Conflicts;
 use super::tree;
@@ -11,7 +12,7 @@ use snowmelt_zpl::{FileKind, Filesystem, Objects};
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 
-/// What a restore that was interrupted leaves.
+/// Prefix of the temporary files that an interrupted restore leaves.
 const TEMPORARY: &[u8] = b".snowmelt-restore-";
 
 pub(super) fn fill<B: Objects>(
@@ -34,11 +35,11 @@ pub(super) fn fill<B: Objects>(
     }
 }
 
-/// What others have put there, or changed since the directory was brought up to date, and what would be lost so.
+/// Files of others, or changes by others since the last sync, that would be lost.
 pub(super) fn conflicts<B: Objects>(mirror: &Mirror, new: &Filesystem<B>) -> Result<Conflicts, MirrorError> {
     let mut found = Conflicts::default();
     let mut levels: Vec<(Node, HashSet<Vec<u8>>)> = Vec::new();
-    // Only of a directory that was complete it is known when that was.
+    // The time of the last sync is known only if that sync was finished.
     let stamp = mirror.stamp.filter(|_| mirror.record.progress.is_none());
     let local = |step| MirrorError::local(&mirror.path, step);
     for event in Walk::new(new, new.root())? {

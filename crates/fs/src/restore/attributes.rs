@@ -1,4 +1,4 @@
-//! What a restored node is to look like besides its content.
+//! Setting the attributes of restored nodes.
 
 use super::{Privileges, Restore};
 use crate::beneath::{change_mode, path_of_descriptor};
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Something tried, and how it failed.
+/// A failed step and its error.
 pub(super) type Step = (&'static str, io::Error);
 
-/// The step of project ids.
+/// The step that sets the project ID.
 pub(super) const SET_PROJECT: &str = "set the project id";
 
-/// The attributes to be given to one node.
+/// The attributes to set on one node.
 pub(super) struct Wanted {
     attributes: Attributes,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -27,7 +27,7 @@ pub(super) struct Wanted {
 }
 
 impl<O: Objects> Restore<'_, '_, O> {
-    /// Reads what `node` is to look like, and counts what it is not given.
+    /// Reads the attributes of `node`, and counts those that are left out.
     pub(super) fn wanted(&mut self, node: &Node) -> Result<Wanted, FsError> {
         let mut xattrs = self.fs.xattrs(node.object).map_err(FsError::zpl(&node.path))?;
         let (privileges, all) = (self.options.privileges, xattrs.len());
@@ -48,24 +48,25 @@ impl Wanted {
     }
 
     fn owner(&self) -> (Option<Uid>, Option<Gid>) {
-        // All ones would mean "leave it", and is no ID that a file can have.
+        // An ID with all bits set would mean "do not change". No file can have it.
         let uid = Some(self.attributes.uid).filter(|id| *id != u32::MAX).map(Uid::from_raw);
         (uid, Some(self.attributes.gid).filter(|id| *id != u32::MAX).map(Gid::from_raw))
     }
 
-    /// Setuid and setgid only go with the right owner: else whoever restores would lend their rights.
+    /// The mode to set. Setuid and setgid bits are set only with the right owner. Otherwise they would grant the rights
+    /// of the user who restores.
     fn mode(&self, right_owner: bool) -> Mode {
         let mode = self.privileges.mode(&self.attributes);
         if right_owner { mode } else { mode - Mode::SUID - Mode::SGID }
     }
 
-    /// Whoever restores is the owner, so the owner is right without being set.
+    /// Whether the node's owner and group are those of this process. Then the owner is right without being set.
     fn is_mine(&self) -> bool {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         self.attributes.uid == uid.as_raw() && self.attributes.gid == gid.as_raw()
     }
 
-    /// Dresses an open file or directory, all but its inode flags, which may forbid what is left to do.
+    /// Sets the attributes of an open file or directory, except its inode flags, which may forbid further changes.
     pub(super) fn apply_but_flags(&self, file: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = Vec::new();
         let mut note = |step, result: rustix::io::Result<()>| {
@@ -81,7 +82,7 @@ impl Wanted {
             }
             false => self.is_mine(),
         };
-        // Before the mode, which might forbid it.
+        // This is done before the mode is set, which might forbid it.
         for (name, value) in &self.xattrs {
             let result = rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty());
             note("set an extended attribute", result);
@@ -94,7 +95,7 @@ impl Wanted {
         failed
     }
 
-    /// The project to be set; those of links and special nodes the kernel gives no way to set.
+    /// The project to set. The kernel cannot set projects of links and special nodes.
     fn project(&self) -> Option<Project> {
         let Attributes { project_id, flags, .. } = &self.attributes;
         let inherits = flags.contains(ZfsFlags::PROJINHERIT);
@@ -102,12 +103,12 @@ impl Wanted {
         (id != 0 || inherits).then_some(Project { id, inherits })
     }
 
-    /// Sets the inode flags, where there are any.
+    /// Sets the inode flags, if there are any.
     pub(super) fn apply_flags(&self, file: BorrowedFd<'_>) -> Vec<Step> {
         apply_flags(&self.attributes, file)
     }
 
-    /// Takes from an open file or directory what it has and is not to have: flags that forbid changes, extended attributes, a
+    /// Removes unwanted attributes of an open file or directory: flags that forbid changes, extended attributes, a
     /// project.
     pub(super) fn strip(&self, file: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = Vec::new();
@@ -134,15 +135,15 @@ impl Wanted {
         failed
     }
 
-    /// Dresses an open directory.
+    /// Sets the attributes of an open directory.
     pub(super) fn apply(&self, directory: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = self.apply_but_flags(directory);
         failed.extend(self.apply_flags(directory));
         failed
     }
 
-    /// Dresses what cannot be opened, a link or special node, by a descriptor that only names its inode (`O_PATH`). Nothing
-    /// else is touched, whatever its name leads to by now.
+    /// Sets the attributes of a link or special node, which cannot be opened, through an `O_PATH` descriptor. No other
+    /// inode is changed, even if the name was replaced.
     pub(super) fn apply_to_node(&self, node: BorrowedFd<'_>) -> Vec<Step> {
         let mut failed = Vec::new();
         let mut note = |step, result: rustix::io::Result<()>| {
@@ -159,7 +160,7 @@ impl Wanted {
             false => self.is_mine(),
         };
         for (name, value) in &self.xattrs {
-            // The path leads to the inode itself, also where that is a link.
+            // The path leads to the inode itself, even if it is a link.
             let path = path_of_descriptor(node);
             let result = rustix::fs::setxattr(path, name.as_slice(), value, XattrFlags::empty());
             note("set an extended attribute", result);
@@ -171,7 +172,7 @@ impl Wanted {
         failed
     }
 
-    /// Checks that a descriptor is of a node of the right kind, which has no other name if it was `just_made`.
+    /// Checks that a descriptor refers to a node of the right type. If it was `just_made`, it must have no other name.
     pub(super) fn check_node(&self, node: BorrowedFd<'_>, just_made: bool) -> io::Result<()> {
         let stat = rustix::fs::fstat(node)?;
         let is_kind = stat.st_mode & 0o170_000 == self.attributes.kind().mode_bits();
@@ -182,10 +183,10 @@ impl Wanted {
     }
 }
 
-/// Sets the times of what a descriptor is of that only names it.
+/// Sets the times of the node of an `O_PATH` descriptor.
 fn set_times(node: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()> {
     match rustix::fs::utimensat(node, "", times, AtFlags::EMPTY_PATH) {
-        // Linux before 5.8.
+        // Linux before 5.8 returns these errors.
         Err(Errno::INVAL | Errno::NOENT) => {
             rustix::fs::utimensat(CWD, path_of_descriptor(node), times, AtFlags::empty())
         }
@@ -193,7 +194,7 @@ fn set_times(node: BorrowedFd<'_>, times: &Timestamps) -> rustix::io::Result<()>
     }
 }
 
-/// Sets the inode flags of a file that has them in the snapshot.
+/// Sets the inode flags of a file, if the snapshot has any.
 pub(super) fn apply_flags(attributes: &Attributes, file: BorrowedFd<'_>) -> Vec<Step> {
     let wanted = IFlags::from_bits_truncate(attributes.flags.fs_ioc_flags() & 0x70);
     if wanted.is_empty() {
@@ -206,13 +207,13 @@ pub(super) fn apply_flags(attributes: &Attributes, file: BorrowedFd<'_>) -> Vec<
     set().err().map(|error| ("set the inode flags", error.into())).into_iter().collect()
 }
 
-/// Names of the extended attributes of an open file; none where it has none or they cannot be told.
+/// Names of the extended attributes of an open file. Empty if there are none or they cannot be listed.
 fn xattr_names(file: BorrowedFd<'_>) -> Vec<Vec<u8>> {
     let names = crate::fsxattr::grown(|buf| rustix::fs::flistxattr(file, buf)).unwrap_or_default();
     names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// Whether an extended attribute is the file's own, and not the system's, as labels of security modules are.
+/// Whether an extended attribute belongs to the file, unlike those of the system, such as labels of security modules.
 fn is_restored(name: &[u8]) -> bool {
     name.starts_with(b"user.")
         || name.starts_with(b"trusted.")

@@ -1,4 +1,4 @@
-//! Making files, symbolic links, devices, fifos and sockets.
+//! Creating files, symbolic links, devices, fifos and sockets.
 
 use super::{Failure, Restore};
 use crate::ahead::pieces;
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-/// Bytes copied at once.
+/// Number of bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
 impl<O: Objects> Restore<'_, '_, O> {
@@ -21,7 +21,7 @@ impl<O: Objects> Restore<'_, '_, O> {
         move |source| Failure::Local { path, step, source }
     }
 
-    /// Takes away what was made under a temporary name.
+    /// Removes a temporary name.
     fn discard(&self, temporary: &[u8]) {
         if let Ok(here) = self.target.here() {
             let _ = rustix::fs::unlinkat(here, temporary, AtFlags::empty());
@@ -62,7 +62,7 @@ impl<O: Objects> Restore<'_, '_, O> {
         Ok(())
     }
 
-    /// Copies the extents that hold data; returns how many bytes they are.
+    /// Copies the extents that contain data. Returns their total size in bytes.
     fn content(&mut self, node: &Node, file: &File) -> Result<u64, Failure> {
         let fs = self.fs;
         let size = node.attributes.size;

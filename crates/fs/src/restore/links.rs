@@ -1,4 +1,4 @@
-//! Hard links: which objects have been restored already, and where.
+//! Hard links: the objects that were already restored, and their places.
 
 use super::Existing;
 use super::target::{Identity, Target};
@@ -10,22 +10,22 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 struct Restored {
-    /// Names of the directories that lead to it from the target.
+    /// Names of the directories from the target to the file.
     way: Vec<Vec<u8>>,
     name: Vec<u8>,
     identity: Identity,
-    /// Names yet to come.
+    /// Number of names that are not restored yet.
     left: u64,
 }
 
-/// Objects with more than one name, from the first name restored until the last.
+/// Objects with more than one name. An object is kept from its first restored name to its last.
 #[derive(Default)]
 pub(super) struct Links {
     restored: HashMap<u64, Restored>,
 }
 
 impl Links {
-    /// Remembers that `node` is restored as `name` here.
+    /// Notes that `node` was restored as `name` in the current directory.
     pub(super) fn remember(&mut self, target: &mut Target, node: &Node, name: &[u8]) -> io::Result<()> {
         let stat = rustix::fs::statat(target.here()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let restored = Restored {
@@ -38,7 +38,7 @@ impl Links {
         Ok(())
     }
 
-    /// Links `name` here to where `object` was restored; `None` where it has not been.
+    /// Creates `name` in the current directory as a link to the restored `object`. `None` if it was not restored yet.
     pub(super) fn link(
         &mut self,
         target: &mut Target,
@@ -70,7 +70,7 @@ fn link(target: &mut Target, restored: &Restored, name: &[u8], existing: Existin
     made
 }
 
-/// Takes away the flags that forbid further names, if those are what stands in the way; gives the file and its flags.
+/// Clears the flags that forbid further names. Returns the file and its flags if any were set.
 fn unlock(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<(OwnedFd, IFlags)>> {
     let file = crate::beneath::open_regular(directory.as_fd(), name, OFlags::RDONLY)?;
     let flags = rustix::fs::ioctl_getflags(&file)?;
@@ -98,7 +98,7 @@ fn make(
         return Err(io::Error::other("its first name is another file by now"));
     }
     target.publish(&temporary, name, existing)?;
-    // Renaming one name of an inode over another does nothing, and leaves both.
+    // Renaming one name of an inode to another name of the same inode does nothing and leaves both.
     let _ = rustix::fs::unlinkat(target.here()?, temporary.as_slice(), AtFlags::empty());
     Ok(())
 }

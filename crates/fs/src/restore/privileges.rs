@@ -1,4 +1,4 @@
-//! What of a snapshot gives rights on the machine that it is restored on.
+//! Parts of a snapshot that grant rights on the machine where it is restored.
 
 use super::Restore;
 use rustix::fs::Mode;
@@ -7,34 +7,35 @@ use std::fmt;
 
 /// The extended attribute that holds file capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
-/// Setuid and setgid.
+/// The setuid and setgid bits.
 const LENDING: u32 = 0o6000;
 
-/// What is restored of that which gives rights on this machine. By default nothing is: a snapshot that was received is what
-/// somebody else made of it.
+/// Which parts that grant rights on this machine are restored. By default none are, because a received snapshot may
+/// come from an untrusted source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Privileges {
     /// Setuid and setgid bits of files, and file capabilities (`security.capability`).
     pub setuid: bool,
-    /// Block and character devices. (0, 0) is no device but a mark of overlay filesystems, and always restored.
+    /// Block and character devices. The character device (0, 0) is a marker of overlay filesystems, and always
+    /// restored.
     pub devices: bool,
 }
 
-/// What was left out, and of how many files.
+/// Numbers of files for which something was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeftOut {
     /// Files whose setuid or setgid bit was left out.
     pub setuid: u64,
     /// Files whose capabilities were left out.
     pub capabilities: u64,
-    /// Names of device nodes.
+    /// Device nodes that were left out.
     pub devices: u64,
-    /// Names that only records of syncs have ([`crate::reserved::RECORD_DIRECTORY`]).
+    /// Names that are reserved for records of syncs ([`crate::reserved::RECORD_DIRECTORY`]).
     pub records: u64,
 }
 
 impl Privileges {
-    /// A snapshot whose content is trusted is restored completely.
+    /// Everything is restored, for a snapshot whose content is trusted.
     pub const ALL: Self = Self { setuid: true, devices: true };
 
     /// Whether a node is a device that is left out.
@@ -45,7 +46,7 @@ impl Privileges {
         is_device && !is_mark && !self.devices
     }
 
-    /// The permission bits that a node gets; those of a directory lend nothing.
+    /// The mode that a node gets. The setgid bit of a directory grants no rights and is kept.
     pub(super) fn mode(self, attributes: &Attributes) -> Mode {
         let bits = attributes.permissions();
         let keeps = self.setuid || attributes.kind() == FileKind::Directory;
@@ -59,7 +60,7 @@ impl Privileges {
 }
 
 impl LeftOut {
-    /// What was left out of one node that is restored.
+    /// Counts what was left out of one restored node.
     pub(super) fn note(&mut self, privileges: Privileges, attributes: &Attributes, lost_capability: bool) {
         let is_lowered = privileges.mode(attributes) != Mode::from_raw_mode(attributes.permissions());
         self.setuid += u64::from(is_lowered);
@@ -67,7 +68,7 @@ impl LeftOut {
     }
 }
 
-/// In one line, with the flags that restore it; nothing if nothing was left out.
+/// Formats the numbers in one line, with the flags that restore these parts. Empty if nothing was left out.
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { setuid, capabilities, devices, records } = *self;
@@ -88,7 +89,7 @@ impl fmt::Display for LeftOut {
 }
 
 impl<O: Objects> Restore<'_, '_, O> {
-    /// Whether a node is a device that is left out, which is counted.
+    /// Whether a node is a device that is left out. If so, it is counted.
     pub(crate) fn leaves_out(&mut self, attributes: &Attributes) -> bool {
         let is_left_out = self.options.privileges.leave_out(attributes);
         self.summary.left_out.devices += u64::from(is_left_out);

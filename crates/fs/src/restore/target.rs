@@ -1,4 +1,4 @@
-//! The directory being restored into: a stack of open directories, moved through one name at a time.
+//! The directory into which files are restored: a stack of open directories, with moves by one name at a time.
 
 use super::Existing;
 use crate::beneath::{self, Directory, Mounts};
@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Directories held open at once; deeper trees open those above again on the way back.
+/// Maximum number of directories that are held open. In deeper trees, the upper ones are opened again on the way back.
 const OPEN_MAX: usize = 64;
 
-/// What tells one inode from another.
+/// The identity of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
@@ -27,28 +27,28 @@ impl From<Stat> for Identity {
 
 struct Level {
     name: Vec<u8>,
-    /// Closed where too many are open.
+    /// `None` if it was closed because too many are open.
     directory: Option<OwnedFd>,
     identity: Identity,
 }
 
-/// Where in the target we are. Level 0 is the target itself and stays open.
+/// The current position in the target. Level 0 is the target itself and stays open.
 pub(super) struct Target {
     levels: Vec<Level>,
-    /// Numbers temporary names.
+    /// Counter for temporary names.
     temporary: u64,
-    /// Whether directories that are mount points are restored into.
+    /// Whether mount points are entered.
     mounts: Mounts,
 }
 
 impl Target {
-    /// Opens `path`, making the directory where there is none. Its own name, being the user's, may be a link.
+    /// Opens `path`, and creates the directory if needed. The path is the user's, so it may be a symbolic link.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        // A machine's tree is restored with its filesystems mounted.
+        // Mounts are entered, because the tree of a machine is restored with its filesystems mounted.
         Self::at(&Directory::made(path, Mode::RWXU)?, Mounts::Cross)
     }
 
-    /// Into a directory that is open.
+    /// A target in an open directory.
     pub(super) fn at(directory: &Directory, mounts: Mounts) -> io::Result<Self> {
         let directory = directory.as_fd().try_clone_to_owned()?;
         let identity = rustix::fs::fstat(&directory)?.into();
@@ -56,18 +56,19 @@ impl Target {
         Ok(Self { levels: vec![top], temporary: 0, mounts })
     }
 
-    /// The directory we are in.
+    /// The current directory.
     pub(super) fn here(&self) -> io::Result<BorrowedFd<'_>> {
         let level = self.levels.last().and_then(|level| level.directory.as_ref());
         level.map(AsFd::as_fd).ok_or_else(|| io::Error::other("the directory is closed"))
     }
 
-    /// The names that lead here from the target.
+    /// The names from the target to the current directory.
     pub(super) fn way(&self) -> Vec<Vec<u8>> {
         self.levels[1..].iter().map(|level| level.name.clone()).collect()
     }
 
-    /// Makes a directory here, only for us until it is dressed. One that is there is taken over.
+    /// Creates a directory here. Only its owner can access it until its attributes are set. An existing directory is
+    /// used.
     pub(super) fn make_directory(&self, name: &[u8], existing: Existing) -> io::Result<()> {
         let here = self.here()?;
         match rustix::fs::mkdirat(here, name, Mode::RWXU) {
@@ -85,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Goes down into a directory here.
+    /// Enters a directory of the current one.
     pub(super) fn enter(&mut self, name: &[u8]) -> io::Result<()> {
         let directory = beneath::open(self.here()?, name, beneath::DIRECTORY, self.mounts)?;
         let identity = rustix::fs::fstat(&directory)?.into();
@@ -96,7 +97,8 @@ impl Target {
         Ok(())
     }
 
-    /// Goes back up. A directory closed meanwhile is opened again through "..", and must be the one it was.
+    /// Returns to the parent directory. If it was closed, it is opened again through "..", and must be the same
+    /// directory.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         if self.levels.len() < 2 {
             return Err(io::Error::other("there is nothing above the target"));
@@ -116,7 +118,7 @@ impl Target {
         Ok(())
     }
 
-    /// Opens a directory by the names that lead to it from the target, none of them a link.
+    /// Opens a directory by its names from the target. None of them may be a link.
     pub(super) fn find(&self, way: &[Vec<u8>]) -> io::Result<OwnedFd> {
         let top = self.levels.first().and_then(|level| level.directory.as_ref());
         let top = top.ok_or_else(|| io::Error::other("the target is closed"))?;
@@ -127,13 +129,13 @@ impl Target {
         Ok(directory)
     }
 
-    /// A name that nothing here has yet, in all likelihood; whoever uses it must insist on making it anew.
+    /// A name that probably does not exist here yet. The user of the name must create it exclusively.
     pub(super) fn temporary_name(&mut self) -> Vec<u8> {
         self.temporary += 1;
         format!(".snowmelt-restore-{}-{}", std::process::id(), self.temporary).into_bytes()
     }
 
-    /// Gives what was made as `temporary` its name, and takes it away where that fails.
+    /// Renames `temporary` to its final name. If that fails, `temporary` is removed.
     pub(super) fn publish(&self, temporary: &[u8], name: &[u8], existing: Existing) -> io::Result<()> {
         let here = self.here()?;
         let result = match existing {
@@ -147,7 +149,7 @@ impl Target {
     }
 }
 
-/// Renames without replacing anything; where the filesystem cannot, by linking.
+/// Renames without replacing anything. If the filesystem does not support this, a hard link is used.
 fn rename_new(here: BorrowedFd<'_>, temporary: &[u8], name: &[u8]) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(here, temporary, here, name, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => {

@@ -1,5 +1,5 @@
-//! Restoring into a directory that holds something already, for [`crate::mirror`]: what is as in the snapshot stays, what is not in
-//! it goes, and single files are made elsewhere.
+//! Restoring into a directory that is not empty, for [`crate::mirror`]. Files that are as in the snapshot stay, files
+//! that are not in it are removed, and single files are created in a staging directory.
 
 use super::attributes;
 use super::target::Target;
@@ -20,38 +20,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether a name at the top of a directory belongs to others: it is neither restored nor removed.
 pub(crate) type IsOthers = dyn Fn(&[u8]) -> bool;
 
-/// A directory being filled is to hold nothing else in the end.
+/// The state of a directory that must contain nothing except the snapshot's files at the end.
 pub(super) struct Update<'r> {
     top: &'r Directory,
-    /// Files changed since then, in nanoseconds since 1970, may not be on disk.
+    /// Files changed after this time may not be on disk. In nanoseconds since 1970.
     distrusted: Option<i128>,
     is_others: &'r IsOthers,
     cancelled: &'r AtomicBool,
-    /// Of each directory on the way down, its names in the snapshot.
+    /// For each directory on the current path, its names in the snapshot.
     levels: Vec<Level>,
 }
 
 #[derive(Default)]
 struct Level {
     names: HashSet<Vec<u8>>,
-    /// Not all of its names could be read.
+    /// Whether some of its names could not be read.
     is_partial: bool,
 }
 
-/// How a directory is filled that holds something.
+/// How a directory that is not empty is filled.
 #[derive(Clone, Copy)]
 pub(crate) struct Refill<'r> {
     pub(crate) owners: Owners,
     pub(crate) privileges: Privileges,
-    /// Files changed since then, in nanoseconds since 1970, may not be on disk.
+    /// Files changed after this time may not be on disk. In nanoseconds since 1970.
     pub(crate) distrusted: Option<i128>,
     /// Names at the top of the directory that others keep there.
     pub(crate) is_others: &'r IsOthers,
     pub(crate) cancelled: &'r AtomicBool,
 }
 
-/// Makes the directory `top` hold the root directory of `fs`, and nothing else but the record of syncs and what is kept there by
-/// others. `false` says that it was cancelled.
+/// Makes the directory `top` equal to the root directory of `fs`, except for the record and the names that other syncs
+/// keep there. Returns `false` if it was cancelled.
 pub(crate) fn refill<'r, O: Objects>(
     fs: &Filesystem<O>,
     top: &'r Directory,
@@ -74,14 +74,14 @@ fn options(owners: Owners, privileges: Privileges) -> RestoreOptions {
     RestoreOptions { owners, existing: Existing::Replace, sync: false, privileges }
 }
 
-/// Tells what has to be made from what is there already.
+/// Decides which files must be created.
 pub(super) struct Wants<'r> {
     top: &'r Directory,
     distrusted: Option<i128>,
 }
 
 impl Wants<'_> {
-    /// Whether a file is probably not there yet: for asking ahead of time.
+    /// Whether a file probably does not exist yet. Used for prefetching.
     pub(super) fn has_to_be_made(&self, node: &Node) -> bool {
         let found = beneath::stat(self.top.as_fd(), &node.path, Mounts::Refuse);
         found.map_or(true, |stat| !holds(&stat, &node.attributes, self.distrusted))
@@ -107,7 +107,7 @@ impl<'r> Update<'r> {
         self.levels.push(Level::default());
     }
 
-    /// Something could not be read; of which directory it was is not known.
+    /// Notes that something could not be read, in an unknown directory.
     pub(super) fn failed(&mut self) {
         for level in &mut self.levels {
             level.is_partial = true;
@@ -116,7 +116,7 @@ impl<'r> Update<'r> {
 }
 
 impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
-    /// For making single files in the directory `staging`, without the inode flags that would keep them there.
+    /// Creates single files in the directory `staging`, without the inode flags that would prevent moving them.
     pub(crate) fn staging(
         fs: &'f Filesystem<O>,
         staging: &Directory,
@@ -141,7 +141,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         self.observer.progress(path, &self.summary);
     }
 
-    /// Makes a file, link or special node under this name.
+    /// Creates a file, link or special node with this name.
     pub(crate) fn make(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
         match node.attributes.kind() {
             FileKind::File => self.file(node, name),
@@ -150,7 +150,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// Gives a file that has its place now the inode flags that keep it there.
+    /// Sets the inode flags of a file after it was moved to its place.
     pub(crate) fn lock_up(&mut self, node: &Node, directory: BorrowedFd<'_>, name: &[u8]) {
         if node.attributes.kind() != FileKind::File || node.attributes.flags.fs_ioc_flags() == 0 {
             return;
@@ -162,7 +162,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         self.report_steps(node, steps);
     }
 
-    /// Makes an open file or directory look as `node` does, whatever it looked like.
+    /// Sets the attributes of an open file or directory to those of `node`, and removes others.
     pub(crate) fn dress(&mut self, node: &Node, file: BorrowedFd<'_>) {
         match self.wanted(node) {
             Ok(wanted) => {
@@ -174,7 +174,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// The same for what cannot be opened.
+    /// Like [`Self::dress`], for a node that cannot be opened.
     pub(crate) fn dress_at(&mut self, node: &Node, directory: BorrowedFd<'_>, name: &[u8]) {
         let found = self.wanted(node).map(|wanted| {
             let found = open_node(directory, name).and_then(|found| {
@@ -192,8 +192,8 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// Whether what is called so can stay as it is but for its attributes, which it gets. What cannot is made way of, if it is a
-    /// directory.
+    /// Whether an existing name can stay. If so, its attributes are set. Otherwise it is removed if the new file cannot
+    /// replace it.
     pub(super) fn keeps(&mut self, node: &Node, name: &[u8]) -> Result<bool, Failure> {
         let Some(update) = &self.update else { return Ok(false) };
         let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
@@ -244,7 +244,7 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         Ok(())
     }
 
-    /// Makes way for a directory, and for what is to change in it.
+    /// Removes anything that is not a directory at this name, or makes an existing directory accessible for changes.
     pub(super) fn make_way(&mut self, node: &Node, name: &[u8]) -> Result<(), Failure> {
         if self.update.is_none() {
             return Ok(());
@@ -262,14 +262,14 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         Ok(())
     }
 
-    /// Whether a node is not the snapshot's to be restored, since the record of syncs is there, or another target. Records are
-    /// reserved in every directory: any of them may become a target.
+    /// Whether a node is not restored because its name is reserved for a record, or for another target. Names of
+    /// records are reserved in every directory, because any directory may become a target.
     pub(super) fn is_reserved(&self, node: &Node) -> bool {
         is_reserved(super::last_name(&node.path))
             || self.update.as_ref().is_some_and(|update| (update.is_others)(&node.path))
     }
 
-    /// Removes what is not in the snapshot from the directory we are in.
+    /// Removes names that are not in the snapshot from the current directory.
     pub(super) fn sweep(&mut self, node: &Node) {
         let Some(level) = self.update.as_mut().and_then(|update| update.levels.pop()) else { return };
         if level.is_partial {

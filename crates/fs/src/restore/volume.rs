@@ -11,23 +11,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes copied at once.
+/// Number of bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// How to restore a volume.
+/// The options for restoring a volume.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VolumeOptions {
-    /// Whether an image that is there is replaced. A block device is always written over.
+    /// Whether an existing image is replaced. A block device is always overwritten.
     pub existing: Existing,
 }
 
-/// Writes a volume to `path`: over a block device, holes as zeros; else to a sparse image file, which gets its name
-/// when it is whole and on disk. Returns the bytes of data written, holes not counted.
+/// Writes a volume to `path`. On a block device, holes are written as zeros. Otherwise a sparse image file is created,
+/// which gets its name when it is complete and on disk. Returns the number of bytes of data written, without holes.
 ///
-/// `progress` is told how far in the volume the restore is, in bytes.
+/// `progress` is called with the position in the volume, in bytes.
 ///
 /// # Errors
-/// When the volume cannot be read, the device is too small, or something cannot be written.
+/// If the volume cannot be read, the device is too small, or something cannot be written.
 pub fn restore_volume<O: Objects>(
     objects: &O,
     volume: VolumeInfo,
@@ -49,7 +49,7 @@ pub fn restore_volume<O: Objects>(
         device.sync_all().map_err(local("sync the device"))?;
         return Ok(written);
     }
-    // All is done in the directory that is opened here, whatever its path leads to later.
+    // All steps are relative to the directory that is opened here, even if its path changes later.
     let place = Directory::around(path).map_err(local("open the directory"))?;
     let is_there = place.stat().map_err(local("look at what is there"))?.is_some();
     if is_there && options.existing == Existing::Keep {
@@ -64,7 +64,7 @@ pub fn restore_volume<O: Objects>(
         image.sync_all().map_err(local("sync the image"))?;
         match options.existing {
             Existing::Replace => directory.rename(&temporary, name),
-            // As a rename, but never over what came meanwhile.
+            // Like a rename, but it never replaces a file that was created meanwhile.
             Existing::Keep => directory.link(&temporary, name).and_then(|()| directory.unlink(&temporary)),
         }
         .map_err(local("give the image its name"))?;
@@ -77,7 +77,7 @@ pub fn restore_volume<O: Objects>(
     result
 }
 
-/// A name in the same directory.
+/// A temporary name in the same directory.
 fn beside(name: &[u8]) -> Vec<u8> {
     [name, format!(".snowmelt-restore-{}", std::process::id()).as_bytes()].concat()
 }
