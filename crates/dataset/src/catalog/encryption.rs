@@ -1,8 +1,8 @@
-//! Encryption roots: whose key opens an encrypted dataset.
+//! Encryption roots: the datasets whose keys open encrypted datasets.
 //!
-//! Each encrypted dataset has keys of its own, which are wrapped by the key of its *encryption root*: of itself, or of
-//! the dataset it inherits from (`DSL_CRYPTO_KEY_ROOT_DDOBJ`, `module/zfs/dsl_crypt.c`). Streams do not say which; a
-//! package says which datasets are roots, and the receiver works out the rest.
+//! Each encrypted dataset has its own keys. They are wrapped by the key of its *encryption root*, which is the dataset
+//! itself or the dataset that it inherits from (`DSL_CRYPTO_KEY_ROOT_DDOBJ`, `module/zfs/dsl_crypt.c`). A stream does
+//! not contain the encryption root. A package says which datasets are roots, and the receiver derives the rest.
 
 use super::{Catalog, DatasetId, PropertyKind, keys};
 use crate::codec::Fields;
@@ -27,14 +27,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<DatasetId, DatasetError> {
 }
 
 impl Catalog {
-    /// The dataset whose key opens an encrypted dataset: itself unless it inherits its key. Means nothing for datasets
-    /// that are not encrypted.
+    /// The dataset whose key opens an encrypted dataset: the dataset itself, unless it inherits its key. Has no meaning
+    /// for datasets without encryption.
     ///
     /// # Errors
     /// When the pool cannot be read.
     pub fn encryption_root(&self, id: DatasetId) -> Result<DatasetId, DatasetError> {
         let mut root = id;
-        // A root may come to inherit from another later.
+        // A root may later become a dataset that inherits from another one.
         for _ in 0..=NESTING_MAX {
             match self.meta.get(&keys::key_root(root))? {
                 Some(entry) => root = decode(&entry.value)?,
@@ -44,7 +44,7 @@ impl Catalog {
         Err(DatasetError::corrupt(format!("dataset {}", id.0), "its encryption roots go round in a circle"))
     }
 
-    /// Where the key of an encryption root is found, as `keylocation` says: `prompt` unless something else was set.
+    /// The location of an encryption root's key, from the property `keylocation`; `prompt` if it is not set.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -61,7 +61,8 @@ impl Catalog {
 }
 
 impl Change<'_> {
-    /// Makes an encrypted dataset inherit its key from `root`; or, when that is itself, an encryption root.
+    /// Makes an encrypted dataset inherit its key from `root`. If that is the dataset itself, it becomes an encryption
+    /// root.
     pub(crate) fn set_encryption_root(&self, id: DatasetId, root: DatasetId) -> Result<(), DatasetError> {
         if id == root {
             return self.delete(&keys::key_root(id));
@@ -69,8 +70,8 @@ impl Change<'_> {
         self.put(&keys::key_root(id), &encode(root))
     }
 
-    /// All that inherited from `old` inherits from `new` (`dsl_dataset_promote_crypt_sync`): `new` is a clone that takes
-    /// the place of `old`, with all it has.
+    /// Makes everything that inherited its key from `old` inherit from `new` (`dsl_dataset_promote_crypt_sync`). `new`
+    /// is a clone that replaces `old` as the root, including for `old` itself.
     pub(crate) fn move_encryption_root(&self, old: DatasetId, new: DatasetId) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let inherits = |id| Ok::<_, DatasetError>(id != old && catalog.encryption_root(id)? == old);
@@ -90,7 +91,7 @@ impl Change<'_> {
         self.move_key_location(old, new)
     }
 
-    /// The location goes along, since only roots have one.
+    /// Moves the key location, because only roots have one.
     fn move_key_location(&self, old: DatasetId, new: DatasetId) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         for kind in [PropertyKind::Local, PropertyKind::Received] {

@@ -1,5 +1,5 @@
-//! Keys of this layer in the pool's meta tree (docs/format/dataset.md). All numbers big-endian, so
-//! that key order is id order, and snapshots of a dataset lie in txg order.
+//! Keys of this layer in the pool's meta tree (docs/format/dataset.md). All numbers are big-endian. Thus keys are
+//! ordered by id, and the snapshots of a dataset by txg.
 
 use snowmelt_pool::Txg;
 
@@ -76,7 +76,7 @@ pub(crate) fn guid(guid: u64, id: DatasetId, txg: Txg) -> Vec<u8> {
     Key::new(GUID).u64(guid).id(id).u64(txg).done()
 }
 
-/// `txg` 0 is the dataset itself, others its snapshots.
+/// `txg` 0 means the dataset itself, others mean its snapshots.
 pub(crate) fn property(id: DatasetId, txg: Txg, kind: u8, name: &str) -> Vec<u8> {
     Key::new(PROPERTY).id(id).u64(txg).u8(kind).text(name).done()
 }
@@ -105,12 +105,12 @@ pub(crate) fn counter(name: &str) -> Vec<u8> {
     Key::new(COUNTER).text(name).done()
 }
 
-/// `txg` 0 is the dataset's head.
+/// `txg` 0 means the dataset's head.
 pub(crate) fn key_data(id: DatasetId, txg: Txg) -> Vec<u8> {
     Key::new(KEY_DATA).id(id).u64(txg).done()
 }
 
-/// Of an encrypted dataset that is no encryption root.
+/// Only for encrypted datasets that are not encryption roots.
 pub(crate) fn key_root(id: DatasetId) -> Vec<u8> {
     Key::new(KEY_ROOT).id(id).done()
 }
@@ -119,12 +119,12 @@ pub(crate) fn source(id: DatasetId, device: u64, inode: u64) -> Vec<u8> {
     Key::new(SOURCE).id(id).u64(device).u64(inode).done()
 }
 
-/// Object 0 is the content that the others tell of.
+/// Object 0 is the record of the content that the other entries describe.
 pub(crate) fn listing(id: DatasetId, directory: u64) -> Vec<u8> {
     Key::new(LISTING).id(id).u64(directory).done()
 }
 
-/// Whether a key says nothing of datasets, snapshots or properties: a line of the history, or a counter.
+/// Whether the entry of a key does not describe a dataset, snapshot or property: a line of the history, or a counter.
 pub(crate) fn is_bookkeeping(key: &[u8]) -> bool {
     matches!(key.first(), Some(&(HISTORY | COUNTER)))
 }

@@ -1,7 +1,7 @@
-//! The names, records and relations of all datasets of a pool, as of one moment.
+//! The catalog: names, records and relations of all datasets of a pool at one moment.
 //!
-//! A [`Catalog`] is a frozen view of the meta tree: whoever lists or plans works on one, undisturbed by
-//! writers, and sees no operation half done.
+//! A [`Catalog`] is a frozen view of the meta tree. Listings and plans use one: writers do not change it, and it never
+//! contains a half-finished operation.
 
 pub(crate) mod encryption;
 pub(crate) mod keys;
@@ -24,34 +24,34 @@ use crate::error::DatasetError;
 use crate::name::{NESTING_MAX, Name, Subtree, Suffix};
 use crate::objset::Objset;
 
-/// Names a dataset within its pool for ever, whatever it is called.
+/// Identifies a dataset in its pool for good, also after a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DatasetId(pub u64);
 
 /// The pool's root dataset.
 pub const ROOT: DatasetId = DatasetId(1);
 
-/// A filesystem or volume, found.
+/// A filesystem or volume.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     /// Its id.
     pub id: DatasetId,
     /// Its full name.
     pub name: String,
-    /// Everything else.
+    /// Its record, with all other facts.
     pub record: DatasetRecord,
 }
 
-/// A snapshot, found.
+/// A snapshot.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Where it is.
+    /// Its dataset and txg.
     pub id: SnapshotId,
     /// Its dataset's full name.
     pub dataset: String,
     /// Its dataset's kind.
     pub kind: Kind,
-    /// Everything else.
+    /// Its record, with all other facts.
     pub record: SnapshotRecord,
 }
 
@@ -62,16 +62,16 @@ impl Snapshot {
     }
 }
 
-/// A bookmark, found.
+/// A bookmark.
 #[derive(Debug, Clone)]
 pub struct Bookmark {
     /// The dataset it belongs to.
     pub dataset_id: DatasetId,
     /// That dataset's full name.
     pub dataset: String,
-    /// What stands after the `#`.
+    /// The part of its name after the `#`.
     pub name: String,
-    /// Everything else.
+    /// Its record, with all other facts.
     pub record: BookmarkRecord,
 }
 
@@ -82,7 +82,7 @@ impl Bookmark {
     }
 }
 
-/// What a full name led to.
+/// The result of looking up a full name.
 #[derive(Debug, Clone)]
 pub enum Found {
     /// A filesystem or volume.
@@ -93,7 +93,7 @@ pub enum Found {
     Bookmark(Bookmark),
 }
 
-/// All datasets of a pool, as of one moment. Cheap to clone.
+/// All datasets of a pool at one moment. Cheap to clone.
 #[derive(Clone)]
 pub struct Catalog {
     pool: Arc<Pool>,
@@ -107,12 +107,12 @@ impl Catalog {
         Self { pool, meta, pool_name }
     }
 
-    /// The pool's name: the first component of every dataset's.
+    /// The pool's name: the first component of the names of all datasets.
     pub fn pool_name(&self) -> &str {
         &self.pool_name
     }
 
-    /// The pool it is of.
+    /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -121,10 +121,10 @@ impl Catalog {
         &self.meta
     }
 
-    /// Finds whatever `name` names.
+    /// Finds the dataset, snapshot or bookmark that `name` means.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`] and [`DatasetError::NoBookmark`], quoting the whole name.
+    /// [`DatasetError::NotFound`] and [`DatasetError::NoBookmark`], with the whole name.
     pub fn find(&self, name: &Name) -> Result<Found, DatasetError> {
         match name.suffix() {
             Suffix::None => Ok(Found::Dataset(self.dataset(name.dataset())?)),
@@ -179,7 +179,7 @@ impl Catalog {
         self.meta.get(&keys::dataset(id))?.map(|entry| DatasetRecord::decode(&entry.value)).transpose()
     }
 
-    /// The datasets directly below `parent`, by name.
+    /// The direct children of `parent`, sorted by name.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -193,7 +193,7 @@ impl Catalog {
             let name = format!("{}/{short}", parent.name);
             let corrupt = |what| DatasetError::corrupt(format!("dataset {name}"), what);
             let record = self.record(id)?.ok_or_else(|| corrupt("it has a name but no record"))?;
-            // A name that leads back up would have no end of datasets below it.
+            // A name that leads back to a parent would create an endless tree.
             if id == ROOT || record.parent != parent.id || record.name != short {
                 return Err(corrupt("its name leads to a dataset that is called otherwise"));
             }
@@ -256,7 +256,7 @@ impl Catalog {
         })
     }
 
-    /// A dataset's newest snapshot taken before `txg`; [`Txg::MAX`] gives its newest.
+    /// A dataset's newest snapshot before `txg`; [`Txg::MAX`] returns the newest of all.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -311,7 +311,7 @@ impl Catalog {
         })
     }
 
-    /// Finds a snapshot by its place.
+    /// Finds a snapshot by its id.
     ///
     /// # Errors
     /// [`DatasetError::NotFound`], [`DatasetError::Corrupt`].
@@ -320,7 +320,7 @@ impl Catalog {
         self.snapshot_at(&dataset, id.txg)
     }
 
-    /// All snapshots of the pool with this guid: copies may exist in several datasets.
+    /// All snapshots of the pool with this guid. Copies of a snapshot may exist in several datasets.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -335,7 +335,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// As [`Self::snapshots_by_guid`], of datasets in `subtree` only; without one, of all.
+    /// As [`Self::snapshots_by_guid`], but only in the datasets of `subtree`, if given.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -389,7 +389,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Tags that hold a snapshot, and when each was set (seconds since 1970).
+    /// The tags that hold a snapshot, and when each was set (seconds since 1970).
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -417,7 +417,7 @@ impl Catalog {
         Ok(found)
     }
 
-    /// The state of a receive into the dataset, under way or cut off.
+    /// The state of a receive into the dataset that is under way or was interrupted.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -425,13 +425,14 @@ impl Catalog {
         self.meta.get(&keys::receive(id))?.map(|entry| ReceiveState::decode(&entry.value)).transpose()
     }
 
-    /// Whether what was received so far of some stream, to be gone on with, shares blocks with this snapshot. As of a clone
-    /// of it (ZFS has a hidden one, `%recv`), so it can neither go nor change owners meanwhile.
+    /// Whether an unfinished receive is based on this snapshot and shares blocks with it. Such a receive is like a
+    /// clone of the snapshot (in ZFS, the hidden dataset `%recv`). Meanwhile the snapshot can neither be destroyed nor
+    /// move to another dataset.
     pub(crate) fn is_receive_base(&self, id: SnapshotId) -> Result<bool, DatasetError> {
         self.is_received_on(id.dataset, id)
     }
 
-    /// The clone of this snapshot, if there is one, of which the same is true: one that has no snapshots of its own yet.
+    /// The clone of this snapshot for which the same is true, if any: a clone that has no snapshots of its own yet.
     pub(crate) fn clone_received_on(&self, id: SnapshotId) -> Result<Option<Dataset>, DatasetError> {
         for clone in self.clones(id)? {
             if self.is_received_on(clone.id, id)? {
@@ -445,7 +446,7 @@ impl Catalog {
         Ok(self.receive_state(into)?.and_then(|state| state.base) == Some(base))
     }
 
-    /// The datasets that a dataset was cloned from, the nearest first: the dataset itself, the one of its origin, and so on.
+    /// The dataset itself, the dataset of its origin, and so on.
     pub fn lineage(&self, dataset: Dataset) -> impl Iterator<Item = Result<Dataset, DatasetError>> + '_ {
         let (mut next, mut seen) = (Some(Ok(dataset)), BTreeSet::new());
         std::iter::from_fn(move || {
@@ -473,7 +474,7 @@ impl Catalog {
         self.tell_key(objset, snapshot.id.dataset)
     }
 
-    /// The content of a dataset as it is now.
+    /// The current content of a dataset.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -483,7 +484,8 @@ impl Catalog {
         Ok(self.tell_key(Objset::new(self.pool.clone(), view, &dataset.name, kind, content), dataset.id))
     }
 
-    /// Tells an encrypted objset which key would open it, for messages: what cannot be read must not hide the rest.
+    /// Adds the name and location of the key to an encrypted objset, for messages. Errors here are ignored, so that
+    /// they do not hide the content.
     fn tell_key(&self, objset: Objset, id: DatasetId) -> Objset {
         match objset.is_encrypted().then(|| self.key_of(id)) {
             Some(Ok((root, location))) => objset.with_key(&root, &location),
@@ -499,7 +501,7 @@ impl Catalog {
         Ok(self.meta.get(&keys::key_data(id, txg))?.map(|entry| entry.value.to_vec()))
     }
 
-    /// The pool's history, oldest first: when (seconds since 1970) and what was done.
+    /// The pool's history, oldest first: the time (seconds since 1970) and the command.
     ///
     /// # Errors
     /// When the pool cannot be read.

@@ -1,8 +1,8 @@
-//! Properties as they are stored, and how they are inherited.
+//! Stored properties and their inheritance.
 //!
-//! A dataset has, per property, a local value, a received one, both or neither. The local one counts; then
-//! the received one; then the parent's, for properties that are inherited; then the default
-//! (zfsprops(7), `module/zfs/dsl_prop.c`).
+//! For each property, a dataset has a local value, a received value, both or neither. The local value has priority,
+//! then the received one, then the parent's value if the property is inherited, then the default (zfsprops(7),
+//! `module/zfs/dsl_prop.c`).
 
 use snowmelt_pool::Txg;
 
@@ -10,14 +10,14 @@ use super::{Catalog, Dataset, DatasetId, SnapshotId, keys};
 use crate::error::DatasetError;
 use crate::name::NESTING_MAX;
 
-/// How a stored property came to be there.
+/// The origin of a stored property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PropertyKind {
-    /// Set by a person (`zfs set`, `-o`).
+    /// Set by a user (`zfs set`, `-o`).
     Local,
-    /// Came with a stream.
+    /// Received with a stream.
     Received,
-    /// `zfs inherit`, or `receive -x`: a local word that no value here counts, not even a received one.
+    /// Set by `zfs inherit` or `receive -x`: no value stored here is used, not even a received one.
     Inherit,
 }
 
@@ -35,7 +35,8 @@ impl PropertyKind {
     }
 }
 
-/// A received property of each snapshot that came with a stream. As of `$hasrecvd` of OpenZFS, nothing shows or sends it.
+/// A received property that marks each snapshot that came with a stream. Like `$hasrecvd` of OpenZFS it is never shown
+/// or sent.
 pub(crate) const CAME_WITH_STREAM: &str = "$received";
 
 /// One stored property of one dataset or snapshot.
@@ -43,14 +44,14 @@ pub(crate) const CAME_WITH_STREAM: &str = "$received";
 pub struct StoredProperty {
     /// Its name.
     pub name: String,
-    /// How it came.
+    /// Its origin.
     pub kind: PropertyKind,
-    /// Its value in canonical (parsable) text.
+    /// Its value as canonical (parsable) text.
     pub value: String,
 }
 
 impl Catalog {
-    /// Everything stored for a dataset (`txg` 0) or one of its snapshots, by kind and name.
+    /// All properties stored for a dataset (`txg` 0) or one of its snapshots, sorted by kind and name.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -70,8 +71,8 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Whether a snapshot came with a stream, and was not taken here. Unknown, and so no, of what was received before this was
-    /// noted.
+    /// Whether a snapshot was received with a stream, as opposed to taken here. False for snapshots that were received
+    /// by older versions, which did not record it.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -95,7 +96,7 @@ impl Catalog {
         entry.map(|entry| keys::text(&entry.value, 0)).transpose()
     }
 
-    /// The value that counts at one place, not looking at parents: local, else received.
+    /// The effective value at one place without its parents: the local value, otherwise the received one.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -115,8 +116,8 @@ impl Catalog {
         Ok(received.map(|value| (value, PropertyKind::Received)))
     }
 
-    /// The value that counts for a dataset, with the dataset it was found at: itself or one above it.
-    /// Call it only for properties that are inherited.
+    /// The effective value for a dataset, and the dataset that it was found at: itself or a parent. Must be called only
+    /// for properties that are inherited.
     ///
     /// # Errors
     /// When the pool cannot be read.

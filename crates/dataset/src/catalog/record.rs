@@ -9,7 +9,7 @@ use crate::error::DatasetError;
 
 const VERSION: u8 = 1;
 
-/// What a dataset is.
+/// The kind of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `DMU_OST_ZFS`
@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The number streams use (`dmu_objset_type_t`).
+    /// The number in streams (`dmu_objset_type_t`).
     pub fn objset_type(self) -> u32 {
         match self {
             Self::Filesystem => 2,
@@ -27,7 +27,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an objset type; other types are not replicated.
+    /// The kind for an objset type; other types are not replicated.
     pub fn from_objset_type(number: u32) -> Option<Self> {
         match number {
             2 => Some(Self::Filesystem),
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// The word of the `type` property.
+    /// The value of the `type` property.
     pub fn name(self) -> &'static str {
         match self {
             Self::Filesystem => "filesystem",
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// A snapshot's place: which dataset, which txg.
+/// The id of a snapshot: its dataset and txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SnapshotId {
     /// The dataset it belongs to.
@@ -54,10 +54,10 @@ pub struct SnapshotId {
     pub txg: Txg,
 }
 
-/// What the objset of a dataset or snapshot contains, as far as streams have to announce it.
+/// What the objset of a dataset or snapshot contains, as far as streams must announce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Content {
-    /// Features that a stream of it needs at most (large blocks, large dnodes, zstd, raw, …).
+    /// The features that a stream of it may need (large blocks, large dnodes, zstd, raw, …).
     pub features: Features,
     /// File names are case-insensitive (`DRR_FLAG_CI_DATA`).
     pub case_insensitive: bool,
@@ -77,21 +77,21 @@ impl Content {
 /// A filesystem or volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetRecord {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// First receive has not ended: it has no snapshot and no content to show.
+    /// The first receive has not ended: it has neither a snapshot nor visible content.
     pub inconsistent: bool,
     /// Its `guid` property.
     pub guid: u64,
-    /// When it was made: seconds since 1970.
+    /// When it was created: seconds since 1970.
     pub creation: u64,
-    /// The txg it was made in.
+    /// The txg in which it was created.
     pub createtxg: Txg,
-    /// The dataset above; itself for the pool's root.
+    /// Its parent; itself for the pool's root.
     pub parent: DatasetId,
     /// Last component of its name.
     pub name: String,
-    /// Its objset as it is now.
+    /// The tree of its current objset.
     pub head: TreeId,
     /// The snapshot it was cloned from.
     pub origin: Option<SnapshotId>,
@@ -137,21 +137,21 @@ impl DatasetRecord {
 /// A snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRecord {
-    /// What stands after the `@`.
+    /// The part of its name after the `@`.
     pub name: String,
-    /// The same in every copy of the snapshot anywhere.
+    /// Its guid. All copies of the snapshot have the same guid.
     pub guid: u64,
-    /// When it was taken, at its source: seconds since 1970.
+    /// When it was taken at its source: seconds since 1970.
     pub creation: u64,
     /// Root of its objset tree; `None` when it is empty.
     pub root: Option<StoredPtr>,
-    /// Space of what the root reaches.
+    /// Space of everything that the root refers to.
     pub stats: TreeStats,
-    /// Blocks of the snapshot before this one (or of the origin) that this one no longer has.
+    /// Blocks of the previous snapshot (or of the origin) that this one no longer uses.
     pub deadlist: Option<TreeId>,
     /// What it contains.
     pub content: Content,
-    /// `destroy -d` was said: it goes when its last hold and clone go.
+    /// Set by `destroy -d`: it is destroyed when its last hold and clone are gone.
     pub defer_destroy: bool,
 }
 
@@ -202,18 +202,18 @@ impl SnapshotRecord {
     }
 }
 
-/// A bookmark: where a snapshot was.
+/// A bookmark: remembers a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BookmarkRecord {
     /// The snapshot's guid.
     pub guid: u64,
     /// The snapshot's creation: seconds since 1970.
     pub creation: u64,
-    /// The snapshot's txg here.
+    /// The snapshot's txg in this pool.
     pub createtxg: Txg,
     /// What the snapshot contained.
     pub content: Content,
-    /// `to_ivset_guid` of a raw encrypted snapshot; else 0.
+    /// `to_ivset_guid` of a raw encrypted snapshot; otherwise 0.
     pub ivset_guid: u64,
 }
 
@@ -238,16 +238,16 @@ impl BookmarkRecord {
     }
 }
 
-/// A receive under way, or one that was cut off and can be resumed.
+/// The state of a receive that is under way, or was interrupted and can be resumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiveState {
-    /// It may be resumed (`receive -s`); else it goes when the pool is opened next.
+    /// Whether it may be resumed (`receive -s`). Otherwise it is removed when the pool is opened next.
     pub resumable: bool,
     /// The tree that is being filled.
     pub tree: TreeId,
-    /// The snapshot it starts from.
+    /// The snapshot that it starts from.
     pub base: Option<SnapshotId>,
-    /// `toguid`, `fromguid` and `toname` of the stream.
+    /// `toguid` of the stream.
     pub to_guid: u64,
     /// Guid of the incremental source; 0 for a full stream.
     pub from_guid: u64,
@@ -255,11 +255,11 @@ pub struct ReceiveState {
     pub to_name: String,
     /// Features of the stream.
     pub features: Features,
-    /// The last record that was applied: object, offset, and bytes of the stream up to it.
+    /// The object of the last applied record.
     pub object: u64,
-    /// Offset in the object.
+    /// The offset of the last applied record in the object.
     pub offset: u64,
-    /// Bytes of stream received, over all attempts.
+    /// Received bytes of the stream, over all attempts.
     pub bytes: u64,
     /// What the tree contains.
     pub content: Content,
@@ -268,7 +268,7 @@ pub struct ReceiveState {
 }
 
 impl ReceiveState {
-    /// Whether there is something to be resumed: the stream was to be kept, and some of it has come.
+    /// Whether the receive can be resumed: the state is kept, and some records were applied.
     pub fn can_be_resumed(&self) -> bool {
         self.resumable && self.object != 0
     }

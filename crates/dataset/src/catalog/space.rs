@@ -1,24 +1,24 @@
-//! Space accounting, with ZFS's definitions (zfsprops(7)): everything follows from the size of each root
-//! and from the deadlists.
+//! Space accounting with ZFS's definitions (zfsprops(7)). Everything is computed from the size of each root and from
+//! the deadlists.
 //!
-//! A block that a snapshot holds and the head does not is in exactly one deadlist: that of the first snapshot
-//! (or head) after it that no longer has it.
+//! A block that a snapshot uses and the head does not is in exactly one deadlist: that of the first later snapshot (or
+//! head) that no longer uses it.
 
 use snowmelt_pool::{Deadlist, TreeId, TreeStats, Txg};
 
 use super::{Catalog, Dataset, Snapshot};
 use crate::error::DatasetError;
 
-/// Space of a filesystem or volume, its descendants not counted.
+/// Space of a filesystem or volume, without its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatasetSpace {
-    /// What the head reaches.
+    /// Everything that the head refers to.
     pub referenced: TreeStats,
-    /// Of that, what would be freed with the head.
+    /// The part of it that would be freed with the head.
     pub used_by_dataset: u64,
-    /// What only snapshots hold.
+    /// Space that only snapshots use.
     pub used_by_snapshots: u64,
-    /// Referenced space written since the newest snapshot: what only the head holds.
+    /// Referenced space written since the newest snapshot: what only the head uses.
     pub written: u64,
     /// The logical sizes of `used_by_dataset` and `used_by_snapshots` together.
     pub logical_used: u64,
@@ -27,15 +27,15 @@ pub struct DatasetSpace {
 /// Space of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SnapshotSpace {
-    /// What its root reaches.
+    /// Everything that its root refers to.
     pub referenced: TreeStats,
-    /// What only it holds.
+    /// Space that only this snapshot uses.
     pub used: u64,
-    /// Referenced space written since the snapshot before it.
+    /// Referenced space written since the previous snapshot.
     pub written: u64,
 }
 
-/// A point of a dataset's history: a snapshot, or its head.
+/// A point in a dataset's history: a snapshot, or the head.
 struct Point {
     stats: TreeStats,
     deadlist: Option<TreeId>,
@@ -94,7 +94,8 @@ impl Catalog {
         self.space_between(snapshot, (previous_txg, previous_stats), next_deadlist)
     }
 
-    /// Space of every snapshot of a dataset, oldest first, by txg: the same as asking for each, with far fewer reads.
+    /// Space of every snapshot of a dataset, oldest first, by txg. The result is that of [`Self::snapshot_space`] for
+    /// each, with far fewer reads.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -105,7 +106,7 @@ impl Catalog {
         while let Some(snapshot) = snapshots.next().transpose()? {
             let next_deadlist = match snapshots.peek() {
                 Some(Ok(next)) => next.record.deadlist,
-                // An error is told when it is its turn.
+                // The error is returned by the next iteration.
                 Some(Err(_)) => None,
                 None => self.head_point(dataset)?.deadlist,
             };
@@ -115,7 +116,7 @@ impl Catalog {
         Ok(spaces)
     }
 
-    /// Space of a snapshot, given the point before it and the deadlist of the one after it.
+    /// Space of a snapshot, from the point before it and the deadlist of the point after it.
     fn space_between(
         &self,
         snapshot: &Snapshot,
@@ -130,8 +131,8 @@ impl Catalog {
         })
     }
 
-    /// Space of `dataset` (or of its snapshot at `until`) written since its snapshot at txg `since`: the
-    /// property `written@snapshot`.
+    /// Space of `dataset` (or of its snapshot `until`) written since its snapshot `since`: the property
+    /// `written@snapshot`.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -159,7 +160,7 @@ impl Catalog {
         Ok(sub(end, sub(since.record.stats, dead)).physical)
     }
 
-    /// What a receive into a dataset, or a staging, has brought beside the dataset's head.
+    /// Space of a receive into a dataset, or of a staging writer, in addition to the dataset's head.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -176,7 +177,7 @@ impl Catalog {
         Ok(sub(tree.stats(), sub(base, self.dead(tree.sharing().1, 0)?)))
     }
 
-    /// What the history up to a dataset's snapshot uses: what would come with it to a clone that is promoted.
+    /// Space of a dataset's history up to the snapshot `last`. It would move to a clone that is promoted.
     pub(crate) fn space_until(&self, dataset: &Dataset, last: &Snapshot) -> Result<u64, DatasetError> {
         let (_, origin_stats) = self.origin_point(dataset)?;
         let mut dead = TreeStats::default();
@@ -213,7 +214,7 @@ impl Catalog {
         }
     }
 
-    /// Sum of a deadlist's blocks born at `txg` or before.
+    /// Sum of a deadlist's blocks born up to `txg`.
     fn dead_until(&self, deadlist: Option<TreeId>, txg: Txg) -> Result<TreeStats, DatasetError> {
         Ok(sub(self.dead(deadlist, 0)?, self.dead(deadlist, txg)?))
     }

@@ -1,7 +1,7 @@
-//! Space with everything below a dataset, reservations and quotas: `used`, `usedby*`, `available`.
+//! Space of a dataset with all its descendants, reservations and quotas: `used`, `usedby*`, `available`.
 //!
-//! As in ZFS (`dsl_dir_space_available` and `parent_delta` of `module/zfs/dsl_dir.c`) a dataset counts in its parent with
-//! what it uses or has reserved, whichever is more.
+//! As in ZFS (`dsl_dir_space_available` and `parent_delta` of `module/zfs/dsl_dir.c`), a dataset counts in its parent
+//! with the larger of what it uses and what it has reserved.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,26 +9,26 @@ use std::collections::HashMap;
 use super::{Catalog, Dataset, DatasetId, DatasetSpace, PropertyKind, ROOT};
 use crate::error::{DatasetError, Quota};
 
-/// Limits of one dataset, bytes; 0 for none. Only what is set at the dataset itself counts: none of them is inherited.
+/// Limits of one dataset in bytes; 0 for none. Limits are not inherited, so only those set at the dataset itself count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// Most that the dataset and all below it may use.
+    /// Maximal space of the dataset and all its descendants.
     pub quota: u64,
-    /// Most that the dataset's head may refer to.
+    /// Maximal space that the dataset's head may refer to.
     pub refquota: u64,
-    /// What is kept free for the dataset and all below it.
+    /// Space that is kept free for the dataset and all its descendants.
     pub reservation: u64,
-    /// What is kept free for the dataset's head.
+    /// Space that is kept free for the dataset's head.
     pub refreservation: u64,
 }
 
 impl Settings {
-    /// Whether there is no limit at all.
+    /// Whether no limit is set.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The limits among properties in canonical text.
+    /// The limits in a list of properties in canonical text.
     pub(crate) fn among(properties: &[(String, String)]) -> Self {
         let mut limits = Self::default();
         for (name, value) in properties {
@@ -37,14 +37,14 @@ impl Settings {
         limits
     }
 
-    /// Sets the limit that a property is; others leave all as it is. Says whether it is one.
+    /// Sets a limit from a property. Other properties change nothing. Returns whether the property is a limit.
     pub(crate) fn set(&mut self, property: &str, value: &str) -> bool {
         let Some(limit) = self.get_mut(property) else { return false };
         *limit = value.parse().unwrap_or(0);
         true
     }
 
-    /// The limit that a property sets, if it is one.
+    /// The limit of a property, if the property is one.
     pub(crate) fn get_mut(&mut self, property: &str) -> Option<&mut u64> {
         match property {
             "quota" => Some(&mut self.quota),
@@ -59,33 +59,33 @@ impl Settings {
 /// Space of a dataset, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Of the dataset alone.
+    /// The dataset alone.
     pub own: DatasetSpace,
-    /// With everything below, and reservations.
+    /// With all descendants and reservations.
     pub used: u64,
-    /// Of `used`, what is below, and what a receive into the dataset has brought so far.
+    /// The part of `used` of the descendants and of an unfinished receive into the dataset.
     pub children: u64,
-    /// Of `used`, what `refreservation` keeps free.
+    /// The part of `used` that `refreservation` keeps free.
     pub refreservation: u64,
-    /// Of `used`, what is really stored.
+    /// The part of `used` that is actually stored.
     pub stored: u64,
-    /// Logical size of what is really stored.
+    /// Logical size of the stored part.
     pub logical: u64,
 }
 
-/// Reads space as of one moment, each dataset's once.
+/// Computes space at one moment. The space of each dataset is read only once.
 pub struct SpaceReader<'a> {
     catalog: &'a Catalog,
     known: RefCell<HashMap<DatasetId, Totals>>,
 }
 
 impl<'a> SpaceReader<'a> {
-    /// Of the state in `catalog`.
+    /// Uses the state in `catalog`.
     pub fn new(catalog: &'a Catalog) -> Self {
         Self { catalog, known: RefCell::default() }
     }
 
-    /// Space of a dataset with everything below it.
+    /// Space of a dataset with all its descendants.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -93,7 +93,7 @@ impl<'a> SpaceReader<'a> {
         if let Some(known) = self.known.borrow().get(&dataset.id) {
             return Ok(*known);
         }
-        // Deepest first, so that the depth of the tree costs no stack.
+        // Deepest datasets first, so that a deep tree needs no recursion.
         let all = self.catalog.descendants(dataset.clone())?;
         for below in all.iter().rev() {
             if self.known.borrow().contains_key(&below.id) {
@@ -107,7 +107,7 @@ impl<'a> SpaceReader<'a> {
 
     fn totals_given_children(&self, dataset: &Dataset) -> Result<Totals, DatasetError> {
         let own = self.catalog.dataset_space(dataset)?;
-        // Of ZFS's hidden `%recv` dataset, which is a child.
+        // In ZFS this is the space of the hidden child `%recv`.
         let coming = self.catalog.receiving_space(dataset)?;
         let mut below = coming.physical;
         let mut totals = Totals {
@@ -131,7 +131,7 @@ impl<'a> SpaceReader<'a> {
         Ok(totals)
     }
 
-    /// What can still be written to a dataset.
+    /// Bytes that can still be written to a dataset.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -142,7 +142,7 @@ impl<'a> SpaceReader<'a> {
         Ok(space.min(refquota.saturating_sub(totals.own.referenced.physical)))
     }
 
-    /// What a dataset and all below it may still grow by, what its `refreservation` keeps free not counted
+    /// By how much a dataset and its descendants may still grow, without what its `refreservation` keeps free
     /// (`dsl_dir_space_available`).
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl<'a> SpaceReader<'a> {
         Ok(space)
     }
 
-    /// Whether a dataset with these limits may be made below `parent`.
+    /// Checks whether a dataset with these limits may be created below `parent`.
     pub(crate) fn check_new(&self, name: &str, parent: &Dataset, new: Settings) -> Result<(), DatasetError> {
         let needed = new.reservation.max(new.refreservation);
         if needed == 0 {
@@ -181,7 +181,7 @@ impl<'a> SpaceReader<'a> {
         Ok(())
     }
 
-    /// Whether a dataset's limits may be set to `new` (`dsl_dir_set_quota_check` and its neighbours).
+    /// Checks whether a dataset's limits may be set to `new` (like `dsl_dir_set_quota_check` and similar functions).
     pub(crate) fn check_settings(&self, dataset: &Dataset, new: Settings) -> Result<(), DatasetError> {
         let (totals, old) = (self.totals(dataset)?, self.catalog.limits_of(dataset.id)?);
         let referenced = totals.own.referenced.physical;
@@ -221,7 +221,7 @@ impl Catalog {
     pub fn limits_of(&self, id: DatasetId) -> Result<Settings, DatasetError> {
         let mut limits = Settings::default();
         let mut stored = self.stored_properties(id, 0)?;
-        // What counts most comes last.
+        // Values with higher priority come last.
         stored.sort_by_key(|stored| match stored.kind {
             PropertyKind::Received => 0,
             PropertyKind::Inherit => 1,
@@ -235,7 +235,8 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// Whether a dataset's head may become one that refers to `bytes`, of which `overrun` may be beyond `refquota`.
+    /// Checks whether a dataset's head may be replaced by one that refers to `bytes`. Up to `overrun` bytes may exceed
+    /// `refquota`.
     ///
     /// # Errors
     /// [`DatasetError::QuotaExceeded`].

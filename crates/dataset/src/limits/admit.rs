@@ -1,14 +1,14 @@
-//! Whether something may be done, by the rules of ZFS's `dsl_dir_tempreserve_impl` and its neighbours.
+//! Admission of writes and moves, by the rules of ZFS's `dsl_dir_tempreserve_impl` and similar functions.
 
 use super::Side;
 use super::table::{Node, Table};
 use crate::catalog::{Dataset, DatasetId, Totals};
 use crate::error::{DatasetError, Quota};
 
-/// Why nothing may be written now.
+/// Why a write is refused now.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// What is not written yet might reach a limit: ask again after a commit (`ERESTART`).
+    /// Unwritten changes might reach a limit: ask again after a commit (`ERESTART`).
     Unsettled,
     /// A limit is reached (`EDQUOT`).
     Exceeded(Exceeded),
@@ -21,13 +21,13 @@ pub(crate) struct Exceeded {
     pub(super) quota: Quota,
     pub(super) limit: u64,
     pub(super) used: u64,
-    /// Something that it counts is being changed, which may free space.
+    /// Something that counts towards the limit is being changed, which may free space.
     pub(super) pending: bool,
 }
 
 impl Table {
-    /// Whether `bytes` may be written to a dataset's head: then the bytes of the pool that others have reserved. As in ZFS,
-    /// a limit that is not reached yet may be passed by one transaction.
+    /// Checks whether `bytes` may be written to a dataset's head. Returns the bytes of the pool that are reserved for
+    /// other datasets. As in ZFS, one transaction may exceed a limit that is not reached yet.
     pub(super) fn admit(
         &self,
         id: DatasetId,
@@ -41,7 +41,7 @@ impl Table {
             let pending = self.active().any(|active| active == id);
             refquota(id, head, own_inflight, pending)?;
         }
-        // What `refreservation` keeps free is used up first.
+        // The space kept free by `refreservation` is used first.
         let mut asize = bytes;
         let mut kept = head.kept();
         if kept > 0 {
@@ -69,8 +69,8 @@ impl Table {
         self.path(id).any(|(at, _)| at == above)
     }
 
-    /// Takes a snapshot of a dataset here: what only its head held is kept free once more if it was reserved
-    /// (`dsl_dataset_snapshot_reserve_space`).
+    /// Notes a snapshot of a dataset in the table. Space that only the head used and that is reserved must be kept free
+    /// once more (`dsl_dataset_snapshot_reserve_space`).
     ///
     /// # Errors
     /// [`DatasetError::OutOfSpace`].
@@ -81,10 +81,10 @@ impl Table {
         Ok(())
     }
 
-    /// Moves a dataset with all below it to another parent, here.
+    /// Moves a dataset with all its descendants to another parent in the table.
     ///
     /// # Errors
-    /// [`DatasetError::OutOfSpace`] when that has no space for it (`dsl_dir_transfer_possible`).
+    /// [`DatasetError::OutOfSpace`] when the new parent has no space for it (`dsl_dir_transfer_possible`).
     pub(crate) fn transfer(
         &mut self,
         dataset: &Dataset,
@@ -93,7 +93,7 @@ impl Table {
         free: u64,
     ) -> Result<(), DatasetError> {
         let Some(node) = self.nodes.get(&dataset.id) else { return Ok(()) };
-        // Where it is now, it may not be counted in full.
+        // At its current place it may not be counted in full.
         let (counted, stored) = (node.charge(), node.stored());
         let needed = totals.used.max(node.limits.reservation);
         let Some(from) = node.parent.filter(|from| *from != parent) else { return Ok(()) };
@@ -101,14 +101,14 @@ impl Table {
             node.children = node.children.saturating_sub(counted);
             node.stored_below = node.stored_below.saturating_sub(stored);
         });
-        // What it stores stays stored; only its place is asked for.
+        // The stored bytes exist already, so only their place in the limits is checked.
         self.require(parent, needed, &dataset.name, free.saturating_add(totals.stored))
     }
 
-    /// Moves `bytes` of snapshots from one dataset to another, here.
+    /// Moves `bytes` of snapshots from one dataset to another in the table.
     ///
     /// # Errors
-    /// [`DatasetError::OutOfSpace`] when that has no space for them.
+    /// [`DatasetError::OutOfSpace`] when the other dataset has no space for them.
     pub(crate) fn transfer_snapshots(
         &mut self,
         from: DatasetId,
@@ -121,7 +121,7 @@ impl Table {
         self.require(to, bytes, name, free.saturating_add(bytes))
     }
 
-    /// Whether `bytes` more fit into a dataset.
+    /// Checks whether `bytes` more fit into a dataset.
     ///
     /// # Errors
     /// [`DatasetError::OutOfSpace`].
@@ -149,7 +149,8 @@ fn quota(id: DatasetId, node: &Node, used: u64, inflight: u64, pending: bool) ->
     within(id, Quota::Quota, node.limits.quota, used, inflight, pending)
 }
 
-/// What is in flight is a worst case: where that alone would reach the limit, the truth is waited for.
+/// Checks a limit. Bytes in flight are a worst case: if only they would reach the limit, the caller must wait for a
+/// commit.
 fn within(
     id: DatasetId,
     quota: Quota,

@@ -1,4 +1,4 @@
-//! Reading the table from the pool, as little of it as has changed.
+//! Builds the table of limits from the pool. Reads only what has changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,21 +6,22 @@ use super::table::{Growing, Node, Table};
 use crate::catalog::{Catalog, Dataset, DatasetId, ROOT, Settings, keys};
 use crate::error::DatasetError;
 
-/// What the table is behind of.
+/// What in the table is out of date.
 #[derive(Debug, Default)]
 pub(super) struct Stale {
-    /// Limits have been read, once.
+    /// Whether limits were read at all.
     scanned: bool,
     /// Datasets whose limits were set.
     limits: BTreeSet<DatasetId>,
-    /// Datasets whose space was changed by something else than writing.
+    /// Datasets whose space was changed by something other than writes.
     space: BTreeSet<DatasetId>,
-    /// Datasets came, went or moved.
+    /// Datasets were created, destroyed or moved.
     tree: bool,
 }
 
 impl Stale {
-    /// A record of the catalog is written or removed. Says whether the table has to be read again before it is used.
+    /// Notes that a record of the catalog is written or removed. Returns whether the table must be updated before its
+    /// next use.
     pub(super) fn note(&mut self, key: &[u8], removed: bool, has_limits: bool) -> bool {
         let Some(kind) = key.first() else { return false };
         let id = || keys::number(key, 1).ok().map(DatasetId);
@@ -29,7 +30,7 @@ impl Stale {
             keys::PROPERTY => {
                 let name = key.get(18..).and_then(|name| std::str::from_utf8(name).ok());
                 let Some(id) = id() else { return false };
-                // Without a name all of the dataset's properties go.
+                // Without a name, all properties of the dataset are removed.
                 if name.is_some_and(|name| Settings::default().get_mut(name).is_none()) {
                     return false;
                 }
@@ -47,7 +48,7 @@ impl Stale {
         has_limits
     }
 
-    /// Brings the table up to date. With the gate closed.
+    /// Brings the table up to date. The gate must be closed.
     pub(super) fn refresh(&mut self, catalog: &Catalog, table: &mut Table) -> Result<(), DatasetError> {
         if self.scanned {
             for id in &self.limits {
@@ -71,7 +72,7 @@ impl Stale {
         self.limits.clear();
         self.scanned = true;
         if !table.has_limits() {
-            // Read in full when there is a first one.
+            // The tree is read completely when the first limit is set.
             table.nodes = HashMap::new();
             self.tree = true;
             return Ok(());
@@ -97,7 +98,7 @@ impl Stale {
 
     fn read_tree(&self, catalog: &Catalog, table: &mut Table) -> Result<(), DatasetError> {
         let mut old = std::mem::take(&mut table.nodes);
-        // Whether a dataset's space is asked for at all: it has a limit, or something above it counts it.
+        // Datasets whose space must be known: they have a limit, or a parent counts them.
         let mut counted = BTreeSet::new();
         let datasets = catalog.descendants(catalog.root()?)?;
         for dataset in &datasets {
@@ -153,7 +154,7 @@ fn read_limits(
     Ok(())
 }
 
-/// A dataset's own space, with the trees that go on growing.
+/// The space of one dataset, with the trees that can still grow.
 fn read_space(catalog: &Catalog, dataset: &Dataset) -> Result<Node, DatasetError> {
     let space = catalog.dataset_space(dataset)?;
     let coming = catalog.receiving_space(dataset)?;

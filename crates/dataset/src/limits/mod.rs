@@ -1,11 +1,11 @@
-//! Quotas and reservations, enforced: whether a dataset may be written to, without reading the pool for it.
+//! Quotas and reservations: decides whether a dataset may be written, without reading the pool for each write.
 //!
-//! What ZFS keeps in each `dsl_dir` is kept here in memory, for as long as any dataset of the pool has a limit, and only for
-//! datasets that one concerns. It is read from the pool once, follows what is written by [`Tree::growth`], and is read
-//! again where a snapshot, rename, destroy, … changed it ([`Limits::note`]).
+//! What ZFS keeps in each `dsl_dir` is kept here in memory, as long as any dataset of the pool has a limit, and only
+//! for the datasets that a limit concerns. It is read from the pool once. Writes update it through [`Tree::growth`].
+//! After a snapshot, rename, destroy and so on, the changed parts are read again ([`Limits::note`]).
 //!
-//! Lock order: a txg hold or the closed gate, then the table. What is stale is read with the gate closed: only then do the
-//! sizes of trees and of deadlists fit together.
+//! Lock order: a hold or the closed gate, then the table. Outdated parts are read with the gate closed, because only
+//! then are the sizes of trees and of deadlists consistent.
 //!
 //! [`Tree::growth`]: snowmelt_pool::Tree::growth
 
@@ -29,13 +29,13 @@ use crate::catalog::{Catalog, DatasetId};
 use crate::error::DatasetError;
 use crate::ops::clean::clean_once;
 
-/// How often a write waits for a commit before a limit that is only nearly reached refuses it.
+/// How many commits a write waits for before a limit that is only nearly reached refuses it.
 const TRIES: usize = 4;
 
-/// How often somebody is given room that others take before he has it.
+/// How often space is freed for one writer while other writers take it.
 const REFUSALS_MAX: usize = 256;
 
-/// Takes a share in the open txg with room for `bytes`, of whatever dataset; makes room if need be.
+/// Takes a hold with space for `bytes`, for any dataset. Frees space if necessary.
 pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, DatasetError> {
     keep_room(pool);
     let mut seeker = Seeker::new(pool);
@@ -53,11 +53,11 @@ pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, Datas
     }
 }
 
-/// Somebody who looks for room. While others write, what is made for him may be gone when he asks again: he is refused when no
-/// more is to be had, and not for being late.
+/// A writer that looks for space. Other writers may take the space that was freed for it. It is refused when no more
+/// space can be freed, not because it was late.
 struct Seeker<'p> {
     pool: &'p Pool,
-    /// Before the pool is first asked, what it had given back by then.
+    /// Number of segments that the pool had deleted before the first attempt.
     seen: u64,
     has_committed: bool,
     refusals: usize,
@@ -68,7 +68,7 @@ impl<'p> Seeker<'p> {
         Self { pool, seen: pool.given_back(), has_committed: false, refusals: 0 }
     }
 
-    /// Makes room after a refusal, or waits for who does. Says whether it is worth asking again.
+    /// Frees space after a refusal, or waits for another thread that does. Returns whether it is worth asking again.
     fn more_room(&mut self) -> Result<bool, DatasetError> {
         self.refusals += 1;
         if self.refusals > REFUSALS_MAX {
@@ -81,7 +81,7 @@ impl<'p> Seeker<'p> {
     }
 
     fn make(&mut self, turn: &Turn<'_>) -> Result<bool, DatasetError> {
-        // What is promised is the worst case: a commit may be all that it takes.
+        // Promised bytes are a worst case, so a commit may be enough.
         if self.pool.reclaim()? && !std::mem::replace(&mut self.has_committed, true) {
             return Ok(true);
         }
@@ -89,26 +89,27 @@ impl<'p> Seeker<'p> {
     }
 }
 
-/// Makes room before there is none: the less there is, the fewer segments fit beside what is there, and each time everything is
-/// walked. What fails here is told to whoever finds no room.
+/// Cleans segments before space runs out: the less space there is, the fewer segments can be cleaned at once, and each
+/// cleaning walks everything. Errors are ignored here; a writer that finds no space will get them.
 fn keep_room(pool: &Pool) {
     let _ = pool.while_low(|turn| make_room(pool, turn, CleanOptions::default()));
 }
 
-/// Cleans segments, when that gives back a good part of the pool. Says whether it did.
+/// Cleans segments if that frees a considerable part of the pool. Returns whether it freed space.
 fn make_room(pool: &Pool, turn: &Turn<'_>, options: CleanOptions) -> Result<bool, DatasetError> {
-    // The larger the pool, the longer the walk that this must be worth.
+    // In a larger pool the walk takes longer, so more bytes are cleaned at once.
     let bytes_max = options.bytes_max.max(pool.space()?.size.unwrap_or(0) / 1024);
     let options = CleanOptions { bytes_max, ..options };
     Ok(pool.is_worth_cleaning(&options)? && clean_once(pool, turn, &options)?.freed > 0)
 }
 
-/// What is written to.
+/// Which tree of a dataset is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The head, for which `refquota` counts.
+    /// The head, to which `refquota` applies.
     Head,
-    /// A tree that a receive or an import fills beside the head. Whether it may become the head is asked at its end.
+    /// A tree that a receive or an import fills in addition to the head. Whether it may replace the head is checked at
+    /// its end.
     Beside,
 }
 
@@ -116,7 +117,7 @@ pub(crate) enum Side {
 pub(crate) struct Limits {
     pool: Arc<Pool>,
     pool_name: Arc<str>,
-    /// The table is behind, and somebody has limits.
+    /// The table is out of date, and there are limits.
     stale: AtomicBool,
     state: Mutex<State>,
 }
@@ -125,7 +126,7 @@ pub(crate) struct Limits {
 struct State {
     table: Table,
     stale: Stale,
-    /// Bytes kept in memory for datasets, and promised for open transactions.
+    /// Bytes that are kept in memory for each dataset, or promised for open transactions.
     inflight: HashMap<DatasetId, Arc<AtomicU64>>,
 }
 
@@ -134,14 +135,14 @@ impl Limits {
         Arc::new(Self { pool, pool_name, stale: AtomicBool::new(true), state: Mutex::default() })
     }
 
-    /// Where whoever writes to a dataset counts bytes that have not reached its tree.
+    /// The counter of bytes that were written to a dataset but are not in its tree yet.
     pub(crate) fn inflight(&self, id: DatasetId) -> Arc<AtomicU64> {
         let inflight = &mut self.state.lock().inflight;
         inflight.retain(|_, bytes| Arc::strong_count(bytes) > 1);
         inflight.entry(id).or_default().clone()
     }
 
-    /// A record of the catalog is written or removed: the table may be behind.
+    /// Notes that a record of the catalog is written or removed. The table may then be out of date.
     pub(crate) fn note(&self, key: &[u8], removed: bool) {
         let mut state = self.state.lock();
         let has_limits = state.table.has_limits();
@@ -150,11 +151,11 @@ impl Limits {
         }
     }
 
-    /// Takes a share in the open txg to write about `bytes` to a dataset when limits and the pool allow it. `ask` asks the
-    /// pool for them, with so much besides that others have reserved. Not to be called with a hold.
+    /// Takes a hold for writing about `bytes` to a dataset, if limits and the pool allow it. `ask` promises the bytes
+    /// to the hold; its argument is the space reserved for other datasets. Must not be called with a hold.
     ///
     /// # Errors
-    /// [`DatasetError::QuotaExceeded`]; [`PoolError::NoSpace`] when the pool is full but for what others have reserved.
+    /// [`DatasetError::QuotaExceeded`]; [`PoolError::NoSpace`] when the pool is full except for reservations of others.
     pub(crate) fn begin<'p>(
         &self,
         pool: &'p Pool,
@@ -174,7 +175,7 @@ impl Limits {
                     pool.commit()?;
                     continue;
                 }
-                // What was removed since the last commit is still counted as used.
+                // Blocks removed since the last commit still count as used.
                 Err(Refused::Exceeded(Exceeded { pending: true, .. })) if !has_committed => {
                     has_committed = true;
                     pool.commit()?;
@@ -196,8 +197,8 @@ impl Limits {
         }
     }
 
-    /// Whether `bytes` may be written to a dataset, and how much of the pool is reserved for others. With `last`, what has not
-    /// been written yet does not count.
+    /// Checks whether `bytes` may be written to a dataset. Returns how much of the pool is reserved for others. With
+    /// `last`, unwritten bytes do not count.
     fn admit(
         &self,
         id: DatasetId,
@@ -210,7 +211,8 @@ impl Limits {
         }
         let mut state = self.state.lock();
         let State { table, inflight, .. } = &mut *state;
-        // The hold comes later, maybe after a commit. Without limits too: the first may be set before this is written.
+        // The hold is taken later, maybe after a commit. This is also noted without limits: the first one may be set
+        // before the write.
         let txg = self.pool.open_txg() + 2;
         if !table.has_limits() {
             table.touch(id, txg);
@@ -222,25 +224,26 @@ impl Limits {
             _ => 0,
         };
         let admitted = table.admit(id, into, bytes, &inflight);
-        // A refused writer changes nothing, and so gives nobody a reason to wait for a commit.
+        // A refused writer changes nothing, so other writers need not wait for a commit because of it.
         if admitted.is_ok() {
             table.touch(id, txg);
         }
         Ok(admitted)
     }
 
-    /// A dataset is about to be written to, by something that frees as much as it writes.
+    /// Notes that a dataset will be written by something that frees as much as it writes.
     pub(crate) fn written(&self, id: DatasetId) {
-        // The hold comes later, maybe after a commit. Without limits too: they may not have been read yet.
+        // The hold is taken later, maybe after a commit. This is also noted without limits, because they may not be
+        // read yet.
         self.state.lock().table.touch(id, self.pool.open_txg() + 2);
     }
 
-    /// A snapshot was taken of a dataset: its head holds nothing alone any more. With the gate closed.
+    /// Notes a snapshot of a dataset: no block is used by its head alone any more. The gate must be closed.
     pub(crate) fn snapshot_taken(&self, id: DatasetId) {
         self.state.lock().table.snapshot_taken(id);
     }
 
-    /// Looks at the table as it is, with the gate closed: in a sync task.
+    /// Calls `look` with the up-to-date table, in a sync task (the gate is closed).
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -263,7 +266,7 @@ impl Limits {
         Catalog::new(self.pool.clone(), self.pool_name.clone())
     }
 
-    /// With the gate closed: reads what the table is behind of.
+    /// Updates the table. The gate must be closed.
     fn refresh(&self) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let mut state = self.state.lock();

@@ -1,4 +1,4 @@
-//! Space of datasets in memory, with its sums up the tree of datasets.
+//! The table: space of datasets in memory, with its sums up the tree of datasets.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::catalog::{DatasetId, ROOT, Settings};
 #[derive(Debug, Clone)]
 pub(super) struct Growing {
     pub(super) tree: Arc<Tree>,
-    /// Its growth when it was last looked at.
+    /// Its growth when the table was last updated.
     pub(super) seen: i64,
-    /// What is in it is used by the head, as opposed to a receive beside it.
+    /// Whether it is the head, as opposed to the tree of a receive.
     pub(super) head: bool,
 }
 
@@ -22,21 +22,21 @@ pub(super) struct Growing {
 pub(super) struct Node {
     pub(super) parent: Option<DatasetId>,
     pub(super) limits: Settings,
-    /// What only this dataset's head and snapshots use, and a receive into it (`dd_used_bytes` but for children and
+    /// Space used by this dataset's head and snapshots and by a receive into it (`dd_used_bytes` without children and
     /// reservations).
     pub(super) own: u64,
-    /// What only the head holds (`ds_unique_bytes`).
+    /// Space that only the head uses (`ds_unique_bytes`).
     pub(super) unique: u64,
-    /// What children count with: what they use or have reserved.
+    /// Sum over the children: what each uses or has reserved.
     pub(super) children: u64,
-    /// What is stored for children.
+    /// Space stored for children.
     pub(super) stored_below: u64,
-    /// Trees being written; empty where no limit is concerned.
+    /// Trees that may grow; empty if no limit concerns the dataset.
     pub(super) growing: Vec<Growing>,
 }
 
 impl Node {
-    /// What `refreservation` keeps free.
+    /// Space that `refreservation` keeps free.
     pub(super) fn kept(&self) -> u64 {
         self.limits.refreservation.saturating_sub(self.unique)
     }
@@ -45,7 +45,7 @@ impl Node {
         self.own.saturating_add(self.kept()).saturating_add(self.children)
     }
 
-    /// What it counts with in its parent.
+    /// The space that it counts for in its parent.
     pub(super) fn charge(&self) -> u64 {
         self.used().max(self.limits.reservation)
     }
@@ -54,19 +54,19 @@ impl Node {
         self.own.saturating_add(self.stored_below)
     }
 
-    /// What the head refers to, for `refquota`.
+    /// The space that the head refers to, for `refquota`.
     pub(super) fn referenced(&self) -> u64 {
         self.growing.iter().find(|growing| growing.head).map_or(0, |growing| growing.tree.stats().physical)
     }
 }
 
-/// The datasets that limits concern, with all above them.
+/// The datasets that limits concern, with all their parents.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub(super) nodes: HashMap<DatasetId, Node>,
     /// Limits of the datasets that have any.
     pub(super) settings: BTreeMap<DatasetId, Settings>,
-    /// Datasets that may be growing, and the txg they were last written in.
+    /// Datasets that may be growing, with the txg in which they were last written.
     active: BTreeMap<DatasetId, Txg>,
 }
 
@@ -75,12 +75,12 @@ impl Table {
         !self.settings.is_empty()
     }
 
-    /// A dataset is being written to.
+    /// Notes that a dataset is being written.
     pub(super) fn touch(&mut self, id: DatasetId, txg: Txg) {
         self.active.insert(id, txg);
     }
 
-    /// Takes in what has been written. What was written in a txg that is committed can grow no more.
+    /// Adds everything written so far. Trees that were last written in a committed txg do not grow any more.
     pub(super) fn settle(&mut self, committed: Txg) {
         let active: Vec<DatasetId> = self.active.keys().copied().collect();
         for id in active {
@@ -109,7 +109,7 @@ impl Table {
         self.alter(id, |node| node.unique = 0);
     }
 
-    /// Changes a node, and with it what everything above uses.
+    /// Changes a node, and updates the sums of all its parents.
     pub(super) fn alter(&mut self, id: DatasetId, alter: impl FnOnce(&mut Node)) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let mut before = (node.charge(), node.stored());
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// A dataset and those above it.
+    /// A dataset and its parents.
     pub(super) fn path(&self, id: DatasetId) -> impl Iterator<Item = (DatasetId, &Node)> {
         let mut next = Some(id);
         std::iter::from_fn(move || {
@@ -143,12 +143,12 @@ impl Table {
         self.active.keys().copied()
     }
 
-    /// What reservations keep free in the pool beyond what is stored.
+    /// Space that reservations keep free in the pool in addition to the stored bytes.
     fn reserved(&self) -> u64 {
         self.nodes.get(&ROOT).map_or(0, |root| root.used().saturating_sub(root.stored()))
     }
 
-    /// What reservations keep free for others than `id`.
+    /// Space that reservations keep free for datasets other than `id`.
     pub(super) fn reserved_for_others(&self, id: DatasetId) -> u64 {
         let mut share = self.nodes.get(&id).map_or(0, Node::kept);
         for (at, node) in self.path(id) {
@@ -159,8 +159,8 @@ impl Table {
         self.reserved().saturating_sub(share)
     }
 
-    /// What can be added to a dataset with `free` bytes free in the pool (`dsl_dir_space_available`): what its own
-    /// `refreservation` keeps free not counted.
+    /// Space that can be added to a dataset when the pool has `free` bytes free (`dsl_dir_space_available`), without
+    /// what its own `refreservation` keeps free.
     pub(crate) fn available(&self, id: DatasetId, free: u64) -> u64 {
         let path: Vec<_> = self.path(id).collect();
         let mut space = free.saturating_sub(self.reserved());

@@ -1,4 +1,4 @@
-//! Every figure of space against one that is counted by walking all roots, through random operations.
+//! Compares every space number with one that is counted by walking all roots, after random operations.
 
 mod oracle;
 mod world;
@@ -6,11 +6,11 @@ mod world;
 use self::oracle::compare;
 use self::world::World;
 
-/// Operations between two comparisons, and in the plain run.
+/// Number of operations between two comparisons; `OPERATIONS` is the number in an ordinary run.
 const EVERY: usize = 25;
 const OPERATIONS: usize = 5000;
 
-/// Each case is a world of its own, so that datasets and snapshots come from nothing often.
+/// Each case has a world of its own, so that datasets and snapshots are often created from nothing.
 const CASE: usize = 500;
 
 fn run(operations: usize) {
@@ -33,7 +33,7 @@ fn figures_are_what_is_counted() {
     run(OPERATIONS);
 }
 
-/// `SNOWMELT_OPERATIONS` says how many.
+/// `SNOWMELT_OPERATIONS` sets the number.
 #[test]
 #[ignore = "takes minutes"]
 fn figures_are_what_is_counted_for_long() {

@@ -1,4 +1,4 @@
-//! Filling the objset of a new dataset.
+//! Fills the objset of a new dataset.
 
 use snowmelt_pool::{BlockId, Entry, Hold, PoolError, Tree};
 use snowmelt_zpl::memory::MemoryObjects;
@@ -7,7 +7,8 @@ use super::{Block, Dnode, ObjsetKey};
 use crate::error::DatasetError;
 use crate::receive::prepare::{METADATA, pack};
 
-/// Puts objects into an empty tree, in the txg of `hold`: a new dataset and its first objects land together.
+/// Puts objects into an empty tree in the txg of `hold`. Thus a new dataset and its first objects are committed
+/// together.
 pub(crate) fn fill(hold: &Hold<'_>, tree: &Tree, objects: &MemoryObjects) -> Result<(), DatasetError> {
     for (&object, content) in &objects.objects {
         let new = &content.dnode;
@@ -37,7 +38,8 @@ pub(crate) fn fill(hold: &Hold<'_>, tree: &Tree, objects: &MemoryObjects) -> Res
     Ok(())
 }
 
-/// Puts a block that was just written into a tree; gives the entry it replaces. When that fails, the block is freed again.
+/// Puts a newly written block into a tree, and returns the entry that it replaces. On an error the block is freed
+/// again.
 pub(crate) fn put_block(
     hold: &Hold<'_>,
     tree: &Tree,

@@ -1,9 +1,9 @@
-//! Keys of an objset tree. Their order is the order of a ZFS stream: object by object, and in each
-//! the object range, the dnode, the spill block, the redactions, then data by block number.
+//! Keys of an objset tree. Their order is that of a ZFS stream: object by object, and in each object the object range,
+//! the dnode, the spill block, the redactions, then the data blocks by number.
 
 use crate::error::DatasetError;
 
-/// Dnode slots in one 16 KiB block of the meta-dnode: raw streams encrypt them together.
+/// Dnode slots in one 16 KiB block of the meta-dnode. Raw streams encrypt them together.
 pub const SLOTS_PER_BLOCK: u64 = 32;
 
 /// Highest object number (`DN_MAX_OBJECT`).
@@ -15,20 +15,20 @@ const SPILL: u8 = 2;
 const BLOCK: u8 = 3;
 const REDACTION: u8 = 4;
 
-/// What an entry of an objset tree is.
+/// The kind of an entry in an objset tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjsetKey {
-    /// Encryption parameters of the 32 dnodes from here (raw datasets only).
+    /// Encryption parameters of the 32 dnodes from `object` on (only in raw datasets).
     Range {
         /// First object of the range.
         object: u64,
     },
-    /// The dnode.
+    /// A dnode.
     Dnode {
         /// Its object number.
         object: u64,
     },
-    /// Its spill block.
+    /// A spill block.
     Spill {
         /// The object.
         object: u64,
@@ -37,10 +37,10 @@ pub enum ObjsetKey {
     Block {
         /// The object.
         object: u64,
-        /// Block number: offset over the object's block size.
+        /// Block number: the offset divided by the object's block size.
         blkid: u64,
     },
-    /// A range of bytes that a redacted stream left out.
+    /// A range of bytes that a redacted stream omitted.
     Redaction {
         /// The object.
         object: u64,
@@ -81,10 +81,10 @@ impl ObjsetKey {
         out
     }
 
-    /// Reads a key.
+    /// Decodes a key.
     ///
     /// # Errors
-    /// When it is none that this build knows.
+    /// When this build does not know the kind of key.
     pub fn decode(key: &[u8]) -> Result<Self, DatasetError> {
         let bad = || DatasetError::corrupt("objset tree", format!("unknown key {key:02x?}"));
         let (object, rest) = key.split_first_chunk::<8>().ok_or_else(bad)?;
@@ -102,12 +102,12 @@ impl ObjsetKey {
     }
 }
 
-/// The first key of an object, whatever it is.
+/// The first possible key of an object.
 pub fn object_start(object: u64) -> Vec<u8> {
     ObjsetKey::Range { object }.encode()
 }
 
-/// The first key after an object's last.
+/// The first key after those of an object.
 pub fn object_end(object: u64) -> Vec<u8> {
     object_start(object.saturating_add(1))
 }

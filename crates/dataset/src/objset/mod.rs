@@ -1,4 +1,4 @@
-//! The objset tree of a dataset: what its keys and values mean, and reading it.
+//! The objset tree of a dataset: its keys and values, and how to read it.
 
 pub(crate) mod fill;
 pub mod key;

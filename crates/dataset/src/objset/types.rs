@@ -1,4 +1,4 @@
-//! What object types imply (`dmu_ot[]` of OpenZFS's `module/zfs/dmu.c`, `DMU_OTN_*` of `sys/dmu.h`).
+//! Facts about object types (`dmu_ot[]` of OpenZFS's `module/zfs/dmu.c`, `DMU_OTN_*` of `sys/dmu.h`).
 
 /// `DMU_OT_PLAIN_FILE_CONTENTS`
 pub const PLAIN_FILE_CONTENTS: u8 = 19;
@@ -11,17 +11,17 @@ pub const SA: u8 = 44;
 /// `DMU_OT_ZNODE`: the bonus of files before ZPL version 5.
 pub const ZNODE: u8 = 17;
 
-/// Types from here on say themselves what they are.
+/// Types from here on contain their properties as bits.
 const NEW_TYPE: u8 = 0x80;
 const NEW_TYPE_METADATA: u8 = 0x40;
 const NEW_TYPE_SWAP: u8 = 0x1f;
 /// Number of old types, `DMU_OT_NUMTYPES`.
 const OLD_TYPES: u8 = 54;
 
-/// How the words of a block turn around when it comes from a machine of the other byte order.
+/// How a block from a machine of the other byte order is byte-swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swap {
-    /// Bytes, or a format that says its own byte order.
+    /// Bytes, or a format that contains its own byte order.
     Bytes,
     /// 16-bit words.
     U16,
@@ -33,15 +33,15 @@ pub enum Swap {
     Zap,
     /// `znode_phys_t`
     Znode,
-    /// ACL of ZPL version 2 and before.
+    /// ACL up to ZPL version 2.
     OldAcl,
-    /// ACL since.
+    /// ACL since ZPL version 3.
     Acl,
-    /// Nothing that a stream may carry.
+    /// A type that no stream may contain.
     Never,
 }
 
-/// Whether an object of this type exists at all in a filesystem or volume.
+/// Whether objects of this type exist in a filesystem or volume.
 pub fn is_valid(object_type: u8) -> bool {
     if object_type & NEW_TYPE != 0 {
         swap(object_type) != Swap::Never
@@ -50,7 +50,7 @@ pub fn is_valid(object_type: u8) -> bool {
     }
 }
 
-/// Blocks of metadata are never sent compressed.
+/// Whether the type is metadata. Blocks of metadata are never sent compressed.
 pub fn is_metadata(object_type: u8) -> bool {
     if object_type & NEW_TYPE != 0 {
         object_type & NEW_TYPE_METADATA != 0

@@ -7,7 +7,7 @@ use crate::error::DatasetError;
 
 const VERSION: u8 = 1;
 
-/// Longest bonus: a dnode of 16 KiB less its fixed part.
+/// Maximal length of a bonus: a dnode of 16 KiB without its fixed part.
 pub const BONUS_MAX: usize = 16 * 1024;
 
 /// `DNODE_MIN_SIZE`, `DNODE_CORE_SIZE` and the size of a block pointer, in bytes.
@@ -15,30 +15,30 @@ const DNODE_MIN: usize = 512;
 const DNODE_CORE: usize = 64;
 const BLKPTR: usize = 128;
 
-/// A dnode: everything of an object but its data.
+/// A dnode: everything of an object except its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dnode {
     /// `dmu_object_type_t`
     pub object_type: u8,
     /// `dmu_object_type_t` of the bonus.
     pub bonus_type: u8,
-    /// Checksum algorithm as the sender had it.
+    /// Checksum algorithm at the sender.
     pub checksum: u8,
-    /// Compression as the sender had it.
+    /// Compression at the sender.
     pub compress: u8,
-    /// 512-byte slots it takes: 1 to 32.
+    /// Number of 512-byte slots: 1 to 32.
     pub slots: u8,
     /// Block size in bytes: a multiple of 512.
     pub block_size: u32,
-    /// Length of the bonus that means something; [`Dnode::bonus`] is longer in raw datasets.
+    /// Length of the valid part of the bonus. [`Dnode::bonus`] is longer in raw datasets.
     pub bonus_len: u32,
-    /// Structure that a raw dataset must keep; `None` in others.
+    /// Structure that a raw dataset must keep; `None` in other datasets.
     pub raw: Option<RawDnode>,
     /// The bonus bytes.
     pub bonus: Vec<u8>,
 }
 
-/// What an encrypted dnode's MAC covers besides its bonus.
+/// What the MAC of an encrypted dnode covers in addition to its bonus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawDnode {
     /// Highest block number.
@@ -49,12 +49,12 @@ pub struct RawDnode {
     pub nlevels: u8,
     /// Block pointers in the dnode.
     pub nblkptr: u8,
-    /// The `flags` of its OBJECT record that say how it was encoded.
+    /// The `flags` of its OBJECT record, which say how it was encoded.
     pub flags: u8,
 }
 
 impl Dnode {
-    /// Block pointers that fit beside a bonus of this type and length (`deduce_nblkptr`).
+    /// Number of block pointers that fit beside a bonus of this type and length (`deduce_nblkptr`).
     pub fn block_pointers(slots: u8, bonus_type: u8, bonus_len: u32) -> u8 {
         const DMU_OT_SA: u8 = 44;
         if bonus_type == DMU_OT_SA {
@@ -65,7 +65,7 @@ impl Dnode {
         u8::try_from(1 + left / BLKPTR).unwrap_or(3).min(3)
     }
 
-    /// Longest bonus of a dnode with so many slots (`DN_BONUS_SIZE`).
+    /// Maximal length of the bonus in a dnode with this many slots (`DN_BONUS_SIZE`).
     pub fn bonus_room(slots: u8) -> usize {
         (usize::from(slots) * DNODE_MIN).saturating_sub(DNODE_CORE + BLKPTR)
     }
@@ -94,10 +94,10 @@ impl Dnode {
         out
     }
 
-    /// Reads a value.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// When it is not a dnode of a version this build knows.
+    /// When it is not a dnode, or of a version that this build does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self, DatasetError> {
         let mut fields = Fields::new("dnode", bytes);
         fields.version(VERSION)?;
@@ -122,7 +122,7 @@ impl Dnode {
     }
 }
 
-/// Encryption parameters of a block, in wire form.
+/// Encryption parameters of a block, as in streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCrypt {
     /// `drr_salt`
@@ -149,7 +149,7 @@ impl BlockCrypt {
         Ok(Self { salt: fields.fixed()?, iv: fields.fixed()?, mac: fields.fixed()?, flags: fields.u8()? })
     }
 
-    /// Bytes of an object range's value.
+    /// Encodes the value of an object range.
     pub fn encode_range(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1 + Self::LEN);
         out.push(VERSION);
@@ -157,10 +157,10 @@ impl BlockCrypt {
         out
     }
 
-    /// Reads an object range's value.
+    /// Decodes the value of an object range.
     ///
     /// # Errors
-    /// When it is none.
+    /// When it is not an object range.
     pub fn decode_range(bytes: &[u8]) -> Result<Self, DatasetError> {
         let mut fields = Fields::new("object range", bytes);
         fields.version(VERSION)?;
@@ -173,9 +173,9 @@ impl BlockCrypt {
 /// A data or spill block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Where its bytes are.
+    /// The pointer to its bytes.
     pub ptr: BlockPtr,
-    /// How they are encrypted; `None` when they are not.
+    /// Its encryption parameters; `None` if it is not encrypted.
     pub crypt: Option<BlockCrypt>,
 }
 
@@ -195,10 +195,10 @@ impl Block {
         out
     }
 
-    /// Reads a value.
+    /// Decodes a value.
     ///
     /// # Errors
-    /// When it is not a block of a version this build knows.
+    /// When it is not a block, or of a version that this build does not know.
     pub fn decode(bytes: &[u8]) -> Result<Self, DatasetError> {
         let mut fields = Fields::new("block", bytes);
         fields.version(VERSION)?;

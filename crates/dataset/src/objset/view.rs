@@ -1,4 +1,4 @@
-//! Reading an objset as it was at one moment.
+//! Reads an objset as it was at one moment.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::catalog::{Content, Kind};
 use crate::error::DatasetError;
 use snowmelt_stream::features::Features;
 
-/// The dnode read last: reads of one object come in runs.
+/// The dnode that was read last, because successive reads often use the same object.
 type LastDnode = Mutex<Option<(u64, Arc<Dnode>)>>;
 
-/// An immutable objset: that of a snapshot, or of a head at one moment. Cheap to clone.
+/// An immutable objset of a snapshot, or of a head at one moment. Cheap to clone.
 #[derive(Clone)]
 pub struct Objset {
     pool: Arc<Pool>,
@@ -42,7 +42,7 @@ impl Objset {
         }
     }
 
-    /// Names the encryption root whose key would be needed, and where that is found, for messages.
+    /// Adds the encryption root and its key location, for messages.
     #[must_use]
     pub(crate) fn with_key(mut self, root: &str, location: &str) -> Self {
         self.key = Arc::new((root.to_owned(), location.to_owned()));
@@ -59,25 +59,25 @@ impl Objset {
         self.kind
     }
 
-    /// What it contains, as streams announce it.
+    /// What it contains, as announced in streams.
     pub fn content(&self) -> Content {
         self.content
     }
 
-    /// Whether its blocks are encrypted and no key is here.
+    /// Whether its blocks are encrypted, so that they cannot be read without a key.
     pub fn is_encrypted(&self) -> bool {
         self.content.features.contains(Features::RAW)
     }
 
-    /// Whether data was left out of it (`zfs send --redact`), which reads as zeros.
+    /// Whether data was omitted (`zfs send --redact`). Omitted data reads as zeros.
     pub fn is_redacted(&self) -> bool {
         self.content.features.contains(Features::REDACTED)
     }
 
-    /// Whether its content can be read here.
+    /// Checks that its content can be read.
     ///
     /// # Errors
-    /// [`DatasetError::Encrypted`], which names the key that would be needed.
+    /// [`DatasetError::Encrypted`], which names the required key.
     pub fn require_readable(&self) -> Result<(), DatasetError> {
         const FIRST: u64 = 1;
         if self.is_encrypted() { Err(self.encrypted(FIRST)) } else { Ok(()) }
@@ -88,12 +88,12 @@ impl Objset {
         &self.view
     }
 
-    /// The pool it is in.
+    /// The pool that contains it.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The dnode of an object, `None` when there is no such object.
+    /// The dnode of an object; `None` if the object does not exist.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -142,7 +142,7 @@ impl Objset {
         })
     }
 
-    /// A data block's record, `None` for a hole.
+    /// The record of a data block; `None` for a hole.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -156,7 +156,7 @@ impl Objset {
     /// The plain bytes of a block.
     ///
     /// # Errors
-    /// [`DatasetError::Encrypted`] when a key would be needed, or when the pool cannot be read.
+    /// [`DatasetError::Encrypted`] when a key is required; when the pool cannot be read.
     pub fn read_block(&self, object: u64, block: &Block) -> Result<Bytes, DatasetError> {
         if block.crypt.is_some() {
             return Err(self.encrypted(object));
@@ -173,8 +173,8 @@ impl Objset {
         }
     }
 
-    /// Fills `buf` from `offset` of an object; holes, what lies past the last block, and what was left out of a redacted
-    /// dataset, are zeros: so ZFS shows a redacted dataset that it is made to mount.
+    /// Fills `buf` from `offset` of an object. Holes, the part after the last block, and data omitted from a redacted
+    /// dataset read as zeros, as ZFS shows a redacted dataset that is mounted by force.
     ///
     /// # Errors
     /// [`DatasetError::Encrypted`]; when there is no such object, or the pool cannot be read.
@@ -206,7 +206,8 @@ impl Objset {
         Ok(())
     }
 
-    /// Reads a whole block straight into `buf`, past the cache, if that can be: whoever reads whole blocks seldom comes back.
+    /// Reads a whole block directly into `buf` without the cache, if possible: readers of whole blocks seldom read them
+    /// again.
     fn read_plain(&self, block: &Block, buf: &mut [u8]) -> Result<bool, DatasetError> {
         Ok(block.crypt.is_none() && self.pool.read_plain(&block.ptr, buf)?)
     }
@@ -224,7 +225,7 @@ impl Objset {
         Ok(Some(self.read_block(object, &Block::decode(&entry.value)?)?))
     }
 
-    /// First data at or after `offset`, block-granular, as `SEEK_DATA`.
+    /// First data at or after `offset`, in whole blocks, like `SEEK_DATA`.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -241,7 +242,7 @@ impl Objset {
         }
     }
 
-    /// First hole at or after `offset`, block-granular, as `SEEK_HOLE`; the end of the last block counts.
+    /// First hole at or after `offset`, in whole blocks, like `SEEK_HOLE`. The end of the last block counts as a hole.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -249,7 +250,7 @@ impl Objset {
         self.next_hole_before(object, offset, u64::MAX)
     }
 
-    /// As [`next_hole`](Self::next_hole), but not looked for past `end`: then `end` or more.
+    /// As [`next_hole`](Self::next_hole), but does not search past `end`. The result is then `end` or more.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -270,7 +271,7 @@ impl Objset {
         Ok(Some(expected.saturating_mul(block_size).max(offset)))
     }
 
-    /// Highest block number with data.
+    /// The highest block number with data.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -292,7 +293,7 @@ impl Objset {
         volume_size(&block)
     }
 
-    /// Block size of a volume in bytes (of `ZVOL_OBJ` 1).
+    /// Block size of a volume in bytes (from `ZVOL_OBJ` 1).
     ///
     /// # Errors
     /// As [`Objset::volume_size`].
@@ -339,7 +340,8 @@ pub const VOLUME_DATA: u64 = 1;
 /// `ZVOL_ZAP_OBJ`
 pub const VOLUME_PROPERTIES: u64 = 2;
 
-/// Where the value of a name lies in a one-block micro ZAP (`mzap_phys_t`), as a volume's properties always are.
+/// Offset of the value of a name in a one-block micro ZAP (`mzap_phys_t`). The properties of a volume always have this
+/// form.
 pub(crate) fn micro_zap_entry(block: &[u8], name: &[u8]) -> Option<usize> {
     const MICRO: u64 = (1 << 63) + 3;
     const ENTRY: usize = 64;
@@ -351,7 +353,7 @@ pub(crate) fn micro_zap_entry(block: &[u8], name: &[u8]) -> Option<usize> {
     Some((index + 1) * ENTRY)
 }
 
-/// The size that a volume's property block says.
+/// The size of a volume from its property block.
 pub(crate) fn volume_size(block: &[u8]) -> Result<u64, DatasetError> {
     micro_zap_entry(block, b"size")
         .and_then(|at| block.get(at..)?.first_chunk::<8>())

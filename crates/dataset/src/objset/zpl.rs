@@ -1,4 +1,4 @@
-//! An objset as the ZPL codec wants it.
+//! An objset as the source of the ZPL codec.
 
 use snowmelt_zpl::{Dnode as ZplDnode, Objects, SourceError};
 
@@ -47,7 +47,7 @@ impl Objects for Objset {
     }
 }
 
-/// Sorts failures into what the filesystem can do about them.
+/// Classifies errors by what the filesystem can do about them.
 fn at(object: u64, offset: u64) -> impl Fn(DatasetError) -> SourceError {
     move |error| match error {
         DatasetError::Encrypted { root, .. } => SourceError::Encrypted { encryption_root: root },

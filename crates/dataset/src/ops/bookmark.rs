@@ -1,4 +1,4 @@
-//! `bookmark`: remembering where a snapshot was, so that it can be destroyed and still be an incremental source.
+//! `bookmark`: remembers a snapshot. After the snapshot was destroyed, the bookmark can still be an incremental source.
 
 use crate::catalog::record::BookmarkRecord;
 use crate::catalog::{Catalog, Dataset, Found, SnapshotId, keys};
@@ -7,10 +7,10 @@ use crate::error::DatasetError;
 use crate::name::Name;
 use crate::receive::key_data;
 
-/// Whether a snapshot is one of a dataset's, or of what the dataset was cloned from and not later than the clone.
+/// Whether a snapshot belongs to a dataset's history: to the dataset, or to an origin and not later than the clone.
 fn is_of_history(catalog: &Catalog, dataset: &Dataset, source: SnapshotId) -> Result<bool, DatasetError> {
     let (mut at, mut until) = (dataset.clone(), u64::MAX);
-    // Each origin is older than its clone, so this ends; the bound is for a catalog that says otherwise.
+    // Each origin is older than its clone, so this ends. The limit protects against a corrupt catalog.
     for _ in 0..u16::MAX {
         if at.id == source.dataset {
             return Ok(source.txg <= until);
@@ -24,10 +24,10 @@ fn is_of_history(catalog: &Catalog, dataset: &Dataset, source: SnapshotId) -> Re
 }
 
 impl Datasets {
-    /// Makes `bookmark` from a snapshot, or from another bookmark, of the same dataset.
+    /// Creates `bookmark` from a snapshot, or from another bookmark, of the same dataset.
     ///
     /// # Errors
-    /// [`DatasetError::BookmarkExists`]; when the source does not exist or is of another dataset.
+    /// [`DatasetError::BookmarkExists`]; when the source does not exist or belongs to another dataset.
     pub fn bookmark(&self, source: &Name, bookmark: &Name) -> Result<(), DatasetError> {
         let short =
             bookmark.bookmark().ok_or_else(|| DatasetError::WrongType { name: bookmark.to_string() })?;
@@ -52,7 +52,7 @@ impl Datasets {
             Found::Dataset(found) => return Err(DatasetError::WrongType { name: found.name }),
         };
         let under = catalog.dataset(bookmark.dataset())?;
-        // Of a clone's history is also what its origin comes after.
+        // The history of a clone includes its origin.
         let source = SnapshotId { dataset, txg: record.createtxg };
         if !is_of_history(&catalog, &under, source)? {
             return Err(DatasetError::refused(

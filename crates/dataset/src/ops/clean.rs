@@ -1,4 +1,4 @@
-//! Cleaning: space that is dead, in segments that are not, is given back.
+//! Cleaning: reclaims dead space in segments that are not completely dead.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -13,11 +13,11 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::objset::{Block, ObjsetKey};
 
-/// Rounds of one call at most.
+/// Maximal number of rounds in one call.
 const ROUNDS: usize = 64;
 
 impl Datasets {
-    /// Moves what is alive out of segments that are mostly dead, and gives these back, until no more comes of it.
+    /// Moves live blocks out of segments that are mostly dead, and deletes these segments, as long as that frees space.
     ///
     /// # Errors
     /// When the pool cannot be read or written.
@@ -34,7 +34,7 @@ impl Datasets {
     }
 }
 
-/// One round. Says what came of it.
+/// One round of cleaning.
 pub(crate) fn clean_once(
     pool: &Pool,
     turn: &Turn<'_>,
@@ -43,7 +43,7 @@ pub(crate) fn clean_once(
     Ok(pool.clean(turn, &Live::default(), options)?)
 }
 
-/// Everything that is alive, as the meta tree has it.
+/// Everything that is live according to the meta tree.
 #[derive(Default)]
 pub(super) struct Live {
     deadlists: OnceLock<BTreeSet<TreeId>>,

@@ -1,21 +1,21 @@
-//! `clone`: a dataset that starts as a snapshot is, at no cost.
+//! `clone`: creates a dataset with the content of a snapshot, without copying.
 
 use crate::catalog::{PropertyKind, keys};
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::name::Name;
 
-/// How to clone.
+/// Options of a clone.
 #[derive(Debug, Clone, Default)]
 pub struct CloneOptions {
-    /// Make missing parents too (`-p`).
+    /// Also create missing parents (`-p`).
     pub parents: bool,
     /// Properties in canonical text.
     pub properties: Vec<(String, String)>,
 }
 
 impl Datasets {
-    /// Makes `target` a clone of `snapshot`.
+    /// Creates `target` as a clone of `snapshot`.
     ///
     /// # Errors
     /// When the target exists, its parent does not, or the snapshot does not.

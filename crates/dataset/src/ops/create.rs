@@ -1,4 +1,4 @@
-//! `create`: a new, empty dataset.
+//! `create`: creates an empty dataset.
 
 use snowmelt_pool::TreeId;
 
@@ -12,10 +12,10 @@ use crate::limits::begin_with_room;
 use crate::name::Name;
 use crate::random;
 
-/// How to create a dataset.
+/// Options for creating a dataset.
 #[derive(Debug, Clone, Default)]
 pub struct CreateOptions {
-    /// Make missing parents too, and do not mind if the dataset exists (`-p`).
+    /// Also create missing parents, and accept that the dataset exists (`-p`).
     pub parents: bool,
     /// Properties in canonical text.
     pub properties: Vec<(String, String)>,
@@ -25,8 +25,8 @@ impl Datasets {
     /// Creates a filesystem.
     ///
     /// # Errors
-    /// When it exists, its parent does not, its reservation is too large ([`DatasetError::OutOfSpace`]), or the pool cannot
-    /// be written.
+    /// When it exists, its parent does not exist, its reservation is too large ([`DatasetError::OutOfSpace`]), or the
+    /// pool cannot be written.
     pub fn create_filesystem(&self, name: &str, options: &CreateOptions) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
         let change = self.change_to_create(name.dataset(), &options.properties)?;
@@ -49,7 +49,7 @@ impl Datasets {
 }
 
 impl Datasets {
-    /// Begins a change that makes a dataset with these properties.
+    /// Begins a change that creates a dataset with these properties.
     pub(crate) fn change_to_create(
         &self,
         name: &str,
@@ -60,14 +60,14 @@ impl Datasets {
             return self.change();
         }
         let check = |catalog: &Catalog| {
-            // With `-p` some of those above it may not be there yet.
+            // With `-p`, some parents may not exist yet.
             let above = name.rmatch_indices('/').map(|(at, _)| &name[..at]);
             let parent = above.map(|name| catalog.dataset(name)).find(Result::is_ok);
             match parent {
                 Some(parent) if catalog.dataset(name).is_err() => {
                     SpaceReader::new(catalog).check_new(name, &parent?, limits)
                 }
-                // Which is refused for another reason.
+                // The change is refused for another reason.
                 _ => Ok(()),
             }
         };
@@ -76,7 +76,7 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Makes every missing dataset above `name`.
+    /// Creates every missing parent of `name`.
     pub(crate) fn create_parents(&self, name: &str) -> Result<(), DatasetError> {
         for (at, _) in name.match_indices('/') {
             let above = &name[..at];
@@ -92,7 +92,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Makes a dataset with an empty head.
+    /// Creates a dataset with an empty head.
     pub(crate) fn create_dataset(
         &self,
         name: &str,
@@ -128,13 +128,13 @@ impl Change<'_> {
         Ok(Dataset { id, name: name.to_owned(), record })
     }
 
-    /// Stores a dataset's record again.
+    /// Writes a dataset's record.
     pub(crate) fn put_dataset(&self, id: DatasetId, record: &DatasetRecord) -> Result<(), DatasetError> {
         self.put(&keys::dataset(id), &record.encode())
     }
 }
 
-/// Only filesystems have datasets below them.
+/// Checks that `parent` may have children: only filesystems may.
 pub(crate) fn check_can_be_above(parent: &Dataset, name: &str) -> Result<(), DatasetError> {
     match parent.record.kind {
         Kind::Filesystem => Ok(()),

@@ -1,4 +1,4 @@
-//! Which objects of which datasets and snapshots damaged blocks belong to.
+//! Finds the objects, datasets and snapshots that damaged blocks belong to.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
@@ -11,32 +11,32 @@ use crate::error::DatasetError;
 use crate::objset::key::OBJECT_MAX;
 use crate::objset::{Block, Objset, ObjsetKey};
 
-/// Objects that are told of at most.
+/// Maximal number of reported objects.
 const OBJECTS_MAX: usize = 100_000;
 
-/// What a damaged block belongs to.
+/// The owner of a damaged block.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Damaged {
     /// Objects of a dataset or snapshot.
     Objects {
         /// Its full name.
         name: String,
-        /// The snapshot's dataset, or the dataset.
+        /// The dataset, or the dataset of the snapshot.
         dataset: DatasetId,
         /// The snapshot's txg; 0 for the dataset itself.
         txg: Txg,
         /// First object.
         first: u64,
-        /// Last object; the same for a block of data.
+        /// Last object; equal to `first` for a data block.
         last: u64,
     },
     /// The pool's own records.
     Metadata,
-    /// Nobody knows: numbers of the tree and object, or of the segment and offset.
+    /// The owner is unknown: numbers of the tree and object, or of the segment and offset.
     Unknown(u64, u64),
 }
 
-/// A damaged block, and how to know it in a tree.
+/// A damaged block, and how to find it in a tree.
 struct Sought<'a> {
     damage: &'a Damage,
     key: &'a [u8],
@@ -52,7 +52,7 @@ impl Sought<'_> {
         let entry = match view.get(self.key) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(false),
-            // What leads there is damaged as well, and told of by itself.
+            // A node on the path is damaged as well, and reported by itself.
             Err(error) if error.is_corruption() => return Ok(false),
             Err(error) => return Err(error.into()),
         };
@@ -61,7 +61,8 @@ impl Sought<'_> {
 }
 
 impl Datasets {
-    /// What is known to be damaged, by name; blocks that nothing refers to any more are left out. In order, each once.
+    /// The objects with known damage, in order of their names, each once. Blocks that nothing uses any more are left
+    /// out.
     ///
     /// # Errors
     /// When the pool's records cannot be read.
@@ -79,7 +80,7 @@ impl Datasets {
 }
 
 impl Catalog {
-    /// Adds what a damaged block belongs to.
+    /// Adds the owners of a damaged block.
     pub(super) fn damaged(&self, damage: &Damage, out: &mut BTreeSet<Damaged>) -> Result<(), DatasetError> {
         let written;
         let (owner, key, high) = match &damage.owner {
@@ -111,7 +112,7 @@ impl Catalog {
         let object = |key: &[u8]| ObjsetKey::decode(key).map(ObjsetKey::object);
         let objects = match damage.kind {
             BlockKind::Data => object(key)?..=object(key)?,
-            // A bound is as short as can be, so it need not be a whole key.
+            // A bound is as short as possible, so it may be shorter than a key.
             BlockKind::Node => {
                 leading_object(key, 0)..=high.map_or(OBJECT_MAX, |high| leading_object(high, OBJECT_MAX))
             }
@@ -119,7 +120,7 @@ impl Catalog {
         self.find_damaged(owner, &Sought { damage, key, objects }, out)
     }
 
-    /// A block is in all snapshots from its birth on, until it is let go of, and in clones of these.
+    /// A block is in all snapshots from its birth until it was released, and in their clones.
     fn find_damaged(
         &self,
         owner: DatasetId,
@@ -128,7 +129,7 @@ impl Catalog {
     ) -> Result<(), DatasetError> {
         let born = sought.damage.birth;
         let Some(mut dataset) = self.if_there(owner)? else { return Ok(()) };
-        // What a promotion took away is in the origin now.
+        // A promotion may have moved the snapshots to the origin's dataset.
         let mut left = 1000;
         while let Some(origin) = dataset.record.origin.filter(|origin| origin.txg >= born && left > 0) {
             let Some(above) = self.if_there(origin.dataset)? else { break };
@@ -167,16 +168,16 @@ impl Catalog {
         }
     }
 
-    /// The dataset whose head a tree is.
+    /// The dataset that has a tree as its head.
     fn owner_of(&self, tree: TreeId) -> Result<Option<DatasetId>, DatasetError> {
         let all = self.descendants(self.root()?)?;
         Ok(all.into_iter().find(|dataset| dataset.record.head == tree).map(|dataset| dataset.id))
     }
 
-    /// The content of what a damaged object is in.
+    /// The objset that contains a damaged object.
     ///
     /// # Errors
-    /// When it is not there any more, or cannot be read.
+    /// When it does not exist any more, or cannot be read.
     pub fn objset_of(&self, dataset: DatasetId, txg: Txg) -> Result<Objset, DatasetError> {
         match txg {
             0 => self.head(&self.dataset_by_id(dataset)?),
@@ -195,7 +196,7 @@ fn found(sought: &Sought<'_>, dataset: &Dataset, snapshot: Option<&Snapshot>) ->
     }
 }
 
-/// The object that a bound of a node's keys lies at.
+/// The object number at the beginning of a node's bound.
 fn leading_object(bound: &[u8], none: u64) -> u64 {
     if bound.is_empty() {
         return none;

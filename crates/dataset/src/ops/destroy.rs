@@ -1,4 +1,4 @@
-//! `destroy`: snapshots and datasets, alone or in sets that go together.
+//! `destroy`: destroys snapshots and datasets, alone or in groups.
 
 use std::collections::BTreeSet;
 
@@ -8,25 +8,25 @@ use crate::error::DatasetError;
 use crate::name::Name;
 use crate::ops::free::{free_dead, free_tree, merge};
 
-/// What a destroy will take, in the order in which it goes. Made from a [`Catalog`], so `-n` costs nothing.
+/// What a destroy will remove, in order. It is made from a [`Catalog`], so `-n` changes nothing.
 #[derive(Debug, Clone, Default)]
 pub struct DestroyPlan {
-    /// Snapshots, each before anything it depends on.
+    /// Snapshots, each before everything it depends on.
     pub snapshots: Vec<Snapshot>,
-    /// Filesystems and volumes, children before parents, clones before origins; their snapshots are in
-    /// [`DestroyPlan::snapshots`] or go with them.
+    /// Filesystems and volumes, children before parents, clones before origins. Their snapshots are in
+    /// [`DestroyPlan::snapshots`], or are destroyed with them.
     pub datasets: Vec<Dataset>,
-    /// Space that comes back, in bytes.
+    /// Bytes that will be freed.
     pub reclaim: u64,
 }
 
 impl DestroyPlan {
-    /// Plans the destruction of a filesystem or volume. The root of a pool stays; with `recursive` all that is in the
-    /// pool goes.
+    /// Plans the destruction of a filesystem or volume. The root of a pool is kept; with `recursive` everything else in
+    /// the pool is destroyed.
     ///
     /// # Errors
-    /// [`DatasetError::Refused`] for the root of a pool without `recursive`, and when the root would go as a clone;
-    /// [`DatasetError::HasChildren`] without `recursive`, [`DatasetError::HasClones`] without `clones`,
+    /// [`DatasetError::Refused`] for the root of a pool without `recursive`, and when the root is a clone that would be
+    /// destroyed; [`DatasetError::HasChildren`] without `recursive`, [`DatasetError::HasClones`] without `clones`,
     /// [`DatasetError::Held`], [`DatasetError::Busy`].
     pub fn dataset(
         catalog: &Catalog,
@@ -57,7 +57,7 @@ impl DestroyPlan {
         Ok(plan)
     }
 
-    /// All datasets and snapshots of a pool, but its root.
+    /// All datasets and snapshots of a pool except its root.
     fn everything(catalog: &Catalog, root: &Dataset, recursive: bool) -> Result<Self, DatasetError> {
         if !recursive {
             let name = &root.name;
@@ -70,7 +70,7 @@ impl DestroyPlan {
         let mut plan = Self::default();
         let mut seen = Seen::default();
         for child in catalog.children(root)? {
-            // Wherever in the pool a clone is, it goes too.
+            // Clones are destroyed wherever they are in the pool.
             plan.add_dataset(catalog, &child, true, &mut seen)?;
         }
         let own = catalog.snapshots(root).collect::<Result<Vec<_>, _>>()?;
@@ -92,7 +92,7 @@ impl DestroyPlan {
         seen: &mut Seen,
     ) -> Result<(), DatasetError> {
         if dataset.id == crate::catalog::ROOT {
-            // After a promotion it may be a clone itself.
+            // After a promotion the root may be a clone.
             let why = "the root of the pool is a clone of what would be destroyed; promote it first";
             return Err(DatasetError::refused(dataset.name.clone(), why));
         }
@@ -129,8 +129,8 @@ impl DestroyPlan {
         Ok(())
     }
 
-    /// Plans the destruction of snapshots. With `recursive` the snapshots of the same names of all descendants
-    /// go too, with `clones` all that was cloned from them.
+    /// Plans the destruction of snapshots. With `recursive`, snapshots of the same names in all descendants are
+    /// included; with `clones`, all clones of them.
     ///
     /// # Errors
     /// [`DatasetError::Held`], [`DatasetError::HasClones`].
@@ -161,11 +161,12 @@ impl DestroyPlan {
         Ok(plan)
     }
 
-    /// Plans the destruction of datasets and snapshots that go together: they may be clones, origins, parents and children of
+    /// Plans the destruction of datasets and snapshots together. They may be clones, origins, parents and children of
     /// one another, but nothing else may depend on them.
     ///
     /// # Errors
-    /// [`DatasetError::Held`]; [`DatasetError::HasChildren`] and [`DatasetError::HasClones`] when those are not among them.
+    /// [`DatasetError::Held`]; [`DatasetError::HasChildren`] and [`DatasetError::HasClones`] when children or clones
+    /// are not in the list.
     pub(crate) fn together(
         catalog: &Catalog,
         datasets: &[Dataset],
@@ -216,10 +217,10 @@ impl DestroyPlan {
         Ok(())
     }
 
-    /// The snapshots a range means: `first%last`, either end open. Names are those of one dataset.
+    /// The snapshots of a range `first%last`, with either end optional. The names are those of one dataset.
     ///
     /// # Errors
-    /// [`DatasetError::NotFound`] when an end does not exist or they are in the wrong order.
+    /// [`DatasetError::NotFound`] when an end does not exist, or the ends are in the wrong order.
     pub fn range(
         catalog: &Catalog,
         dataset: &Dataset,
@@ -245,15 +246,15 @@ impl DestroyPlan {
     }
 }
 
-/// The datasets that a plan has come by.
+/// The datasets that a plan has visited.
 #[derive(Default)]
 struct Seen {
     datasets: BTreeSet<crate::DatasetId>,
-    /// How many clones of clones the one in hand is away from the first.
+    /// How many clones lie between the current dataset and the first one.
     depth: usize,
 }
 
-/// Clones of clones are followed so far: each takes a part of the stack.
+/// Maximal depth of clones of clones, because each takes stack space.
 const DEPTH_MAX: usize = 1000;
 
 impl Seen {
@@ -269,7 +270,7 @@ impl Seen {
     }
 }
 
-/// Whether nothing keeps a snapshot but datasets that go with it. Gives its clones.
+/// Checks that only datasets in `going` depend on a snapshot. Returns its clones.
 fn check_snapshot(
     catalog: &Catalog,
     snapshot: &Snapshot,
@@ -287,7 +288,7 @@ fn check_snapshot(
     }
 }
 
-/// Space that comes back when these snapshots go together: runs of neighbours free what they share.
+/// Bytes that are freed when these snapshots are destroyed together: neighbours also free what only they share.
 fn reclaimed_together(catalog: &Catalog, snapshots: &[Snapshot]) -> Result<u64, DatasetError> {
     let going: BTreeSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
     let mut datasets: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.dataset).collect();
@@ -296,8 +297,8 @@ fn reclaimed_together(catalog: &Catalog, snapshots: &[Snapshot]) -> Result<u64, 
     let mut total = 0;
     for id in datasets {
         let dataset = catalog.dataset_by_id(id)?;
-        // A block in the deadlist of a point is freed if it was born after the newest snapshot before that
-        // point which stays.
+        // A block in the deadlist of a point is freed if it was born after the newest remaining snapshot before that
+        // point.
         let mut floor = dataset.record.origin.map_or(0, |origin| origin.txg);
         let mut floor_of_point = Vec::new();
         for snapshot in catalog.snapshots(&dataset) {
@@ -319,10 +320,10 @@ fn reclaimed_together(catalog: &Catalog, snapshots: &[Snapshot]) -> Result<u64, 
 }
 
 impl Datasets {
-    /// Carries out a plan, in one txg. What the plan names must still be as it was.
+    /// Executes a plan in one txg. Everything in the plan must still be as it was.
     ///
     /// # Errors
-    /// When something became busy or held since; then nothing is destroyed.
+    /// When something became busy or held meanwhile; then nothing is destroyed.
     pub fn destroy(&self, plan: &DestroyPlan) -> Result<(), DatasetError> {
         let change = loop {
             self.settle()?;
@@ -369,7 +370,7 @@ impl Datasets {
         change.commit()
     }
 
-    /// Forgets the heads of datasets that are to be destroyed. Returns `false` when one was written to since the last commit.
+    /// Closes the heads of datasets that will be destroyed. Returns `false` when one was written since the last commit.
     fn close_heads(&self, datasets: &[Dataset]) -> Result<bool, DatasetError> {
         for dataset in datasets {
             if self.is_receiving(dataset.id) {
@@ -382,7 +383,7 @@ impl Datasets {
         Ok(true)
     }
 
-    /// `destroy -d`: destroys a snapshot, now or when its last hold and clone go.
+    /// `destroy -d`: destroys a snapshot now, or when its last hold and clone are gone.
     ///
     /// # Errors
     /// When it does not exist.
@@ -397,8 +398,8 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Destroys a snapshot that nothing refers to. What it alone holds is freed; what older snapshots hold
-    /// too moves on to the next one's deadlist.
+    /// Destroys a snapshot that nothing depends on. Blocks that only it uses are freed. Blocks that older snapshots
+    /// also use move to the next point's deadlist.
     pub(crate) fn destroy_snapshot(&self, id: SnapshotId) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let snapshot = catalog.snapshot_by_id(id)?;
@@ -428,7 +429,7 @@ impl Change<'_> {
         self.forget_snapshot(&snapshot)
     }
 
-    /// Destroys a snapshot marked by `destroy -d` once nothing refers to it.
+    /// Destroys a snapshot marked by `destroy -d` if nothing depends on it any more.
     pub(crate) fn destroy_if_deferred(&self, id: SnapshotId) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let snapshot = catalog.snapshot_by_id(id)?;
@@ -452,8 +453,8 @@ impl Change<'_> {
         self.delete_prefix(&keys::Key::new(keys::PROPERTY).id(id.dataset).u64(id.txg).done())
     }
 
-    /// Frees everything a dataset holds: snapshots newest first, so that each frees only what is its own, then
-    /// the head.
+    /// Frees everything that a dataset uses: snapshots, newest first, so that each frees only its own blocks, then the
+    /// head.
     pub(crate) fn destroy_head(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         self.abandon_receive(dataset)?;
         let catalog = self.catalog();
@@ -475,7 +476,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Frees what a snapshot has that is younger than `floor`: nothing newer is left that could share it.
+    /// Frees the blocks of a snapshot that were born after `floor`. No newer snapshot may exist that could share them.
     fn free_root(&self, snapshot: &Snapshot, floor: u64) -> Result<(), DatasetError> {
         let pool = self.pool();
         let tree = pool.create_tree(&self.hold)?;
@@ -487,7 +488,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Removes a dataset's records; its space is free already.
+    /// Removes a dataset's records. Its space must be freed already.
     pub(crate) fn forget_dataset(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         let record = &dataset.record;
         self.delete(&keys::dataset(dataset.id))?;
@@ -511,11 +512,11 @@ impl Change<'_> {
     }
 }
 
-/// Resolves the names of a destroy command for snapshots: `fs@a,b,c%d`, with the same names in all descendants
-/// if `recursive`. By dataset, oldest first; and the names that no dataset has.
+/// Resolves the snapshots of a destroy command: `fs@a,b,c%d`, with `recursive` also the same names in all descendants.
+/// Returns them by dataset, oldest first, and the names that no dataset has.
 ///
 /// # Errors
-/// When the dataset does not exist; names that no dataset has are an error only if none is found at all.
+/// When the dataset does not exist. Names that no dataset has are an error only if nothing was found at all.
 pub fn snapshots_named(
     catalog: &Catalog,
     dataset: &str,
@@ -525,7 +526,7 @@ pub fn snapshots_named(
     let top = catalog.dataset(dataset)?;
     let all = if recursive { catalog.descendants(top)? } else { vec![top] };
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    // As in ZFS, empty names in a list are passed over, and so are words that can be no snapshot's name.
+    // As in ZFS, empty names in a list are skipped, and also words that cannot be a snapshot's name.
     for part in spec.split(',').filter(|part| !part.is_empty()) {
         let before = found.len();
         for below in &all {

@@ -1,4 +1,4 @@
-//! Filesystems: what a new one begins with, and how its head is opened for writing.
+//! Filesystems: the initial content of a new one, and opening its head for writing.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ fn failed(error: ZplError) -> DatasetError {
     DatasetError::corrupt("new filesystem", error.to_string())
 }
 
-/// The objects of a new filesystem whose properties are these, in canonical text.
+/// The objects of a new filesystem with these properties in canonical text.
 ///
 /// # Errors
-/// When a property is none that a filesystem can have.
+/// When a property has a value that a filesystem cannot have.
 pub fn new_filesystem_objects(properties: &[(String, String)]) -> Result<MemoryObjects, DatasetError> {
     let value = |name: &str| {
         let found = properties.iter().find(|(other, _)| other == name);
@@ -75,7 +75,7 @@ fn now() -> Timestamp {
     }
 }
 
-/// 512-byte slots of a dnode for a value of `dnodesize`.
+/// Number of 512-byte slots of a dnode for a value of `dnodesize`.
 fn dnode_slots(value: &str) -> u8 {
     match value {
         "legacy" => 1,
@@ -84,7 +84,7 @@ fn dnode_slots(value: &str) -> u8 {
     }
 }
 
-/// How a filesystem is written, by its properties.
+/// The options for writing to a filesystem, from its properties.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -99,7 +99,7 @@ pub fn write_options(catalog: &Catalog, dataset: &Dataset) -> Result<WriteOption
     let xattr = match value("xattr")?.as_deref() {
         Some("off") => XattrStore::Off,
         Some("dir") => XattrStore::Dir,
-        // ZFS 2.3 has `sa` for its default, and any ZFS that knows our streams reads it.
+        // `sa` is the default of ZFS 2.3, and every ZFS that can receive our streams can read it.
         _ => XattrStore::Sa,
     };
     let posix_acl = matches!(value("acltype")?.as_deref(), Some("posix" | "posixacl"));
@@ -130,8 +130,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Properties of a new filesystem, with the rules for names that it takes over from its parent
-    /// (`zfs_fill_zplprops`).
+    /// Properties of a new filesystem, with the rules for names that it gets from its parent (`zfs_fill_zplprops`).
     pub(crate) fn with_name_rules(
         &self,
         dataset: &Dataset,
@@ -140,7 +139,7 @@ impl Change<'_> {
         let mut all = properties.to_vec();
         let catalog = self.catalog();
         let parent = catalog.dataset_by_id(dataset.record.parent)?;
-        // One that is encrypted or half received tells nothing.
+        // An encrypted or partly received parent has no readable rules.
         let Ok(parent) = Filesystem::open(catalog.head(&parent)?) else { return Ok(all) };
         let policy = parent.name_policy();
         let case = match policy.case {
@@ -161,10 +160,10 @@ impl Change<'_> {
 }
 
 impl Head {
-    /// The filesystem, for writing, as the dataset's properties say.
+    /// The filesystem for writing, with the options from the dataset's properties.
     ///
     /// # Errors
-    /// When this is no filesystem, or one that can only be read.
+    /// When this is not a filesystem, or is read-only.
     pub fn filesystem(self: &Arc<Self>, catalog: &Catalog) -> Result<FilesystemMut<Arc<Self>>, DatasetError> {
         let dataset = catalog.dataset_by_id(self.id())?;
         let options = write_options(catalog, &dataset)?;

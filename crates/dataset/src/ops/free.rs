@@ -1,4 +1,4 @@
-//! Giving back what a head, or a receive that came to nothing, alone holds.
+//! Frees the blocks that only a head, or an abandoned receive, uses.
 
 use snowmelt_pool::{BlockPtr, Change as TreeChange, Dead, Deadlist, Hold, Pool, TreeId, Txg};
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::DatasetError;
 use crate::objset::{Block, ObjsetKey};
 
-/// Frees every block of a tree born after `born_after`, its nodes too, and forgets the tree and its deadlist.
-/// Older blocks belong to snapshots and stay. Costs what it frees.
+/// Frees every block of a tree born after `born_after`, including nodes, and removes the tree and its deadlist. Older
+/// blocks belong to snapshots and are kept. The cost is proportional to the freed blocks.
 pub(crate) fn free_tree(
     pool: &Arc<Pool>,
     hold: &Hold<'_>,
@@ -33,7 +33,7 @@ pub(crate) fn free_tree(
     Ok(())
 }
 
-/// Frees the entries of `deadlist` born after `after`: a snapshot that alone held them is going.
+/// Frees the entries of `deadlist` born after `after`, because the snapshot that alone uses them is destroyed.
 pub(crate) fn free_dead(
     pool: &Arc<Pool>,
     hold: &Hold<'_>,
@@ -45,7 +45,7 @@ pub(crate) fn free_dead(
     Ok(())
 }
 
-/// Joins two deadlists; either may be absent. Costs the smaller of the two.
+/// Merges two deadlists; either may be absent. The cost is that of the smaller one.
 pub(crate) fn merge(
     pool: &Arc<Pool>,
     hold: &Hold<'_>,

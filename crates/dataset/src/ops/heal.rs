@@ -1,5 +1,5 @@
-//! Healing from a replica: exactly the blocks that are damaged are asked for, by snapshot, object and block number, and
-//! what comes counts only if it is what the damaged block was.
+//! Healing from a replica: requests exactly the damaged blocks, by snapshot, object and block number. A received block
+//! is used only if it has the content of the damaged one.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use crate::error::DatasetError;
 use crate::objset::{Block, ObjsetKey};
 use crate::receive::corrective::candidates;
 
-/// Blocks that are asked for at most.
+/// Maximal number of requested blocks.
 const WANTED_MAX: usize = 100_000;
 
-/// A block, as every copy of a snapshot has it.
+/// Identifies a block in every copy of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockName {
     /// The snapshot's guid.
     pub snapshot: u64,
     /// The object.
     pub object: u64,
-    /// Number of the block; none for the spill block.
+    /// Block number; `None` for the spill block.
     pub blkid: Option<u64>,
 }
 
@@ -37,20 +37,20 @@ impl BlockName {
     }
 }
 
-/// What a replica is asked for.
+/// The request to a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Damaged blocks that the replica's snapshots should have, each once.
+    /// Damaged blocks that the replica's snapshots should contain, each once.
     pub blocks: Vec<BlockName>,
-    /// Damaged blocks besides: metadata, or in no snapshot that both have.
+    /// Number of other damaged blocks: metadata, or in no snapshot that both sides have.
     pub others: u64,
 }
 
 impl Datasets {
-    /// The damaged blocks of a dataset and its snapshots that somebody should have who has the snapshots of these guids.
+    /// The damaged blocks of a dataset and its snapshots that a replica with the snapshots of these guids should have.
     ///
     /// # Errors
-    /// When the dataset is not there, or the pool's records cannot be read.
+    /// When the dataset does not exist, or the pool's records cannot be read.
     pub fn wanted(&self, dataset: &str, snapshots: &BTreeSet<u64>) -> Result<Wanted, DatasetError> {
         let catalog = self.catalog();
         let here = catalog.dataset(dataset)?;
@@ -78,10 +78,11 @@ impl Datasets {
         Ok(wanted)
     }
 
-    /// A block of a snapshot of `dataset`, as it is stored; `None` if there is none, or it is damaged here too.
+    /// The stored form of a block in a snapshot of `dataset`; `None` if there is no such block, or it is damaged here
+    /// too.
     ///
     /// # Errors
-    /// When the pool cannot be read otherwise.
+    /// When the pool cannot be read for another reason.
     pub fn stored_block(&self, dataset: &str, name: &BlockName) -> Result<Option<Prepared>, DatasetError> {
         let catalog = self.catalog();
         let here = catalog.dataset(dataset)?;
@@ -93,10 +94,10 @@ impl Datasets {
         }
     }
 
-    /// Begins to mend blocks of a dataset and its snapshots.
+    /// Begins to repair blocks of a dataset and its snapshots.
     ///
     /// # Errors
-    /// When the dataset is not there.
+    /// When the dataset does not exist.
     pub fn healing(&self, dataset: &str) -> Result<Healing<'_>, DatasetError> {
         let mending = self.pool().mending();
         let catalog = self.catalog();
@@ -105,7 +106,7 @@ impl Datasets {
     }
 }
 
-/// Blocks of a dataset being mended.
+/// The repair of a dataset's blocks.
 pub struct Healing<'a> {
     catalog: Catalog,
     dataset: Dataset,
@@ -113,7 +114,7 @@ pub struct Healing<'a> {
 }
 
 impl Healing<'_> {
-    /// Offers a block in any form, and says whether it is what is damaged here. Nothing is done with it if that is well.
+    /// Offers a block in any compression. Returns whether it matches the damaged block. An intact block is not changed.
     ///
     /// # Errors
     /// When the pool cannot be read or written.
@@ -133,7 +134,7 @@ impl Healing<'_> {
         Ok(false)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining blocks.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -157,7 +158,7 @@ fn pointer(catalog: &Catalog, dataset: &Dataset, name: &BlockName) -> Result<Opt
     }
 }
 
-/// The name of a damaged block of data; metadata are nobody else's.
+/// The name of a damaged data block. Metadata exists only in this pool and has no name.
 fn name_of(damage: &Damage, snapshot: u64) -> Option<BlockName> {
     let name = |object, blkid| BlockName { snapshot, object, blkid };
     match &damage.owner {

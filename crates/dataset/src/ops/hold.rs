@@ -6,11 +6,11 @@ use crate::error::DatasetError;
 use crate::name::Name;
 use crate::random;
 
-/// Longest tag in bytes (`MAX_TAG_LEN`).
+/// Maximal length of a tag in bytes (`MAX_TAG_LEN`).
 const TAG_MAX: usize = 256;
 
 impl Datasets {
-    /// Adds a hold called `tag` to every snapshot, or to none.
+    /// Adds a hold with the tag `tag` to all of the snapshots, or to none.
     ///
     /// # Errors
     /// [`DatasetError::TagExists`]; when a snapshot does not exist.
@@ -34,8 +34,8 @@ impl Datasets {
         change.commit()
     }
 
-    /// Removes the hold called `tag` from every snapshot, or from none. Snapshots that were only kept by it
-    /// after `destroy -d` go.
+    /// Removes the hold with the tag `tag` from all of the snapshots, or from none. Snapshots that only this hold kept
+    /// after `destroy -d` are destroyed.
     ///
     /// # Errors
     /// [`DatasetError::NoTag`]; when a snapshot does not exist.

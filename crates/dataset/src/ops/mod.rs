@@ -1,4 +1,4 @@
-//! Everything that changes the namespace of a pool, one verb a file.
+//! Operations that change datasets, snapshots and properties of a pool, with one file for each.
 
 pub(crate) mod bookmark;
 pub(crate) mod clean;

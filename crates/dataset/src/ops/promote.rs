@@ -1,8 +1,8 @@
-//! `promote`: a clone and its origin change places.
+//! `promote`: exchanges the roles of a clone and its origin.
 //!
-//! The snapshots up to the origin move to the clone, and the old owner becomes a clone of the same snapshot.
-//! Deadlists need no change: that of the first point after the origin, in either line, already holds what the
-//! line no longer has of the origin.
+//! The snapshots up to the origin move to the clone, and the old owner becomes a clone of the same snapshot. Deadlists
+//! do not change: in both datasets, the deadlist of the first point after the origin already holds the blocks of the
+//! origin that are no longer used.
 
 use crate::catalog::{Catalog, Dataset, SnapshotId, keys};
 use crate::datasets::{Change, Datasets};
@@ -13,8 +13,8 @@ impl Datasets {
     /// Promotes a clone.
     ///
     /// # Errors
-    /// [`DatasetError::NotAClone`]; [`DatasetError::Exists`] when a snapshot that would move has the name of one
-    /// of the clone's own; [`DatasetError::OutOfSpace`] when they do not fit below the clone's parents.
+    /// [`DatasetError::NotAClone`]; [`DatasetError::Exists`] when a snapshot that would move has the name of one of the
+    /// clone's own; [`DatasetError::OutOfSpace`] when they do not fit below the clone's parents.
     pub fn promote(&self, name: &str) -> Result<(), DatasetError> {
         let name = Name::parse_dataset(name)?;
         let change = self.change_if(|catalog| self.check_promotion(catalog, name.dataset()))?;
@@ -65,7 +65,7 @@ impl Datasets {
 }
 
 impl Datasets {
-    /// Whether the snapshots that would move fit below the clone.
+    /// Checks whether the snapshots that would move fit into the limits of the clone.
     fn check_promotion(&self, catalog: &Catalog, name: &str) -> Result<(), DatasetError> {
         let Ok(clone) = catalog.dataset(name) else { return Ok(()) };
         let Some(origin) = clone.record.origin else { return Ok(()) };
@@ -78,7 +78,7 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Moves a snapshot with all its records to another dataset; clones of it follow.
+    /// Moves a snapshot with all its records, and the references of its clones, to another dataset.
     fn move_snapshot(&self, from: SnapshotId, to: &Dataset) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let snapshot = catalog.snapshot_by_id(from)?;

@@ -1,4 +1,4 @@
-//! `set` and `inherit`.
+//! `set` and `inherit`: change properties.
 
 use crate::catalog::{DatasetId, Found, PropertyKind, Settings, SpaceReader, keys};
 use crate::datasets::{Change, Datasets};
@@ -6,7 +6,7 @@ use crate::error::DatasetError;
 use crate::name::Name;
 
 impl Datasets {
-    /// Sets local properties, all or none. Values are canonical text, already checked against the property table.
+    /// Sets local properties, all or none. Values are canonical text that was checked with the property table.
     ///
     /// # Errors
     /// When the name does not exist or is a bookmark; [`DatasetError::BelowUse`], [`DatasetError::BeyondSpace`].
@@ -21,7 +21,7 @@ impl Datasets {
         change.commit()
     }
 
-    /// Lets a property be inherited: removes the local value; with `received` a received one counts again.
+    /// Removes the local value of a property, so that it is inherited. With `received`, a received value is used again.
     ///
     /// # Errors
     /// When the name does not exist or is a bookmark.
@@ -41,8 +41,8 @@ impl Datasets {
 }
 
 impl Datasets {
-    /// Begins a change of properties, which must keep to the rules for limits. `alter` alters the limits as the change
-    /// will, and says whether it may.
+    /// Begins a change of properties that must respect the rules for limits. `alter` applies the change to the limits,
+    /// and returns whether a limit is changed.
     fn change_properties(
         &self,
         name: &Name,

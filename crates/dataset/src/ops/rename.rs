@@ -1,4 +1,4 @@
-//! `rename`: of datasets, snapshots and bookmarks.
+//! `rename`: renames datasets, snapshots and bookmarks.
 
 use snowmelt_stream::features::Features;
 
@@ -8,12 +8,12 @@ use crate::error::{DatasetError, NameError};
 use crate::name::{NAME_MAX, NESTING_MAX, Name, Suffix};
 use crate::ops::create::check_can_be_above;
 
-/// How to rename.
+/// Options of a rename.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RenameOptions {
-    /// Make missing parents of the new name (`-p`).
+    /// Create missing parents of the new name (`-p`).
     pub parents: bool,
-    /// Rename the snapshots of that name of all descendants too (`-r`).
+    /// Also rename the snapshots of that name in all descendants (`-r`).
     pub recursive: bool,
 }
 
@@ -21,8 +21,8 @@ impl Datasets {
     /// Renames a dataset, snapshot or bookmark.
     ///
     /// # Errors
-    /// When the new name is taken, not in the same place where it must be, or would be below the old one;
-    /// [`DatasetError::OutOfSpace`] when it does not fit below its new parent.
+    /// When the new name exists, is not in the same place where it must be, or is below the old one;
+    /// [`DatasetError::OutOfSpace`] when the dataset does not fit below its new parent.
     pub fn rename(&self, from: &Name, to: &Name, options: RenameOptions) -> Result<(), DatasetError> {
         let change = match (from.suffix(), to.parent()) {
             (Suffix::None, Some((above, _))) => {
@@ -59,9 +59,9 @@ impl Datasets {
 }
 
 impl Datasets {
-    /// Whether a dataset has space below another parent.
+    /// Checks whether a dataset fits into the limits of another parent.
     fn check_move(&self, catalog: &Catalog, from: &Name, above: &str) -> Result<(), DatasetError> {
-        // What is not there is refused for that reason.
+        // If one of them does not exist, the rename is refused for that reason.
         let (Ok(dataset), Ok(parent)) = (catalog.dataset(from.dataset()), catalog.dataset(above)) else {
             return Ok(());
         };
@@ -119,7 +119,7 @@ impl Change<'_> {
         old: &str,
         new: &str,
     ) -> Result<(), DatasetError> {
-        // Everything is checked before anything is changed: what a change has written so far stays when it fails.
+        // Everything is checked before anything is changed, because changes made before an error would stay.
         let mut renamed = Vec::new();
         for dataset in datasets {
             let Ok(snapshot) = catalog.snapshot(&Name::parse(&format!("{}@{old}", dataset.name))?) else {
@@ -146,7 +146,7 @@ impl Change<'_> {
     }
 }
 
-/// What inherits its key stays below the dataset that it has it from (`dsl_dir_rename_crypt_check`).
+/// A dataset that inherits its key must stay below the dataset that it inherits from (`dsl_dir_rename_crypt_check`).
 fn check_encryption_root(catalog: &Catalog, dataset: &Dataset, parent: &Dataset) -> Result<(), DatasetError> {
     let encrypted = |dataset: &Dataset| dataset.record.content.features.contains(Features::RAW);
     let root = catalog.encryption_root(dataset.id)?;
@@ -162,7 +162,7 @@ fn check_encryption_root(catalog: &Catalog, dataset: &Dataset, parent: &Dataset)
     ))
 }
 
-/// The dataset of a name, or else the nearest one above it.
+/// The dataset with this name, or its nearest existing parent.
 fn nearest(catalog: &Catalog, name: &str) -> Result<Dataset, DatasetError> {
     match (catalog.dataset(name), name.rsplit_once('/')) {
         (Err(DatasetError::NotFound { .. }), Some((above, _))) => nearest(catalog, above),
@@ -170,7 +170,7 @@ fn nearest(catalog: &Catalog, name: &str) -> Result<Dataset, DatasetError> {
     }
 }
 
-/// No name below a renamed dataset may become too long or get too many levels.
+/// Checks that no name below a renamed dataset becomes too long or too deep.
 fn check_names_below(catalog: &Catalog, dataset: &Dataset, to: &Name) -> Result<(), DatasetError> {
     let levels = |name: &str| name.split('/').count();
     for below in catalog.descendants(dataset.clone())? {

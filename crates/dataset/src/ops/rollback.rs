@@ -1,4 +1,4 @@
-//! `rollback`: the head becomes what a snapshot was.
+//! `rollback`: resets the head to a snapshot.
 
 use crate::catalog::{Dataset, Snapshot, keys};
 use crate::datasets::{Change, Datasets};
@@ -7,7 +7,7 @@ use crate::name::Name;
 use crate::ops::destroy::DestroyPlan;
 use crate::ops::free::free_tree;
 
-/// How to roll back.
+/// Options of a rollback.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RollbackOptions {
     /// Destroy newer snapshots and bookmarks (`-r`).
@@ -21,7 +21,7 @@ impl Datasets {
     ///
     /// # Errors
     /// [`DatasetError::QuotaExceeded`] when the snapshot refers to more than the dataset's `refquota`;
-    /// [`DatasetError::NotNewest`] without [`RollbackOptions::newer`]; as a destroy of the newer ones.
+    /// [`DatasetError::NotNewest`] without [`RollbackOptions::newer`]; as the destruction of the newer snapshots.
     pub fn rollback(&self, name: &Name, options: RollbackOptions) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let snapshot = catalog.snapshot(name)?;
@@ -45,7 +45,7 @@ impl Datasets {
         if !newer.is_empty() {
             self.destroy(&DestroyPlan::snapshots(&catalog, newer, options.clones)?)?;
         }
-        // A sync task: whoever has the head open is in no transaction meanwhile.
+        // A sync task: open heads have no running transaction meanwhile.
         self.sync_change(|change| {
             for bookmark in &bookmarks {
                 change.delete(&keys::bookmark(bookmark.dataset_id, &bookmark.name))?;
@@ -56,7 +56,7 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Makes the head what `snapshot`, the dataset's newest, is.
+    /// Resets the head to `snapshot`, the dataset's newest one.
     pub(crate) fn rollback_head(&self, dataset: &Dataset, snapshot: &Snapshot) -> Result<(), DatasetError> {
         let mut dataset = dataset.clone();
         free_tree(self.pool(), &self.hold, dataset.record.head, snapshot.id.txg)?;
@@ -67,7 +67,7 @@ impl Change<'_> {
         self.datasets.replace_head(dataset.id, self.pool().tree(dataset.record.head)?)
     }
 
-    /// Points a fresh head at a snapshot's root.
+    /// Sets a new head to a snapshot's root.
     pub(crate) fn reset_head(&self, dataset: &Dataset, snapshot: &Snapshot) -> Result<(), DatasetError> {
         let head = self.pool().tree(dataset.record.head)?;
         head.reset(&self.hold, snapshot.record.root.clone(), snapshot.record.stats)?;

@@ -1,4 +1,4 @@
-//! Scrubbing: what there is to be read, for the pool's scrub.
+//! Scrubbing: the roots to read, for the pool's scrub.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ impl Datasets {
     /// Scrubs the pool; see [`snowmelt_pool::Pool::scrub`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`snowmelt_pool::Pool::scrub`].
     pub fn scrub(
         &self,
         options: &ScrubOptions<'_>,
@@ -28,14 +28,14 @@ impl Datasets {
     }
 }
 
-/// A key that begins with an id, which may be followed by a txg.
+/// The id at the beginning of a key.
 fn id_of(key: &[u8]) -> Result<DatasetId, PoolError> {
     Ok(DatasetId(keys::number(key, 1).map_err(pool_error)?))
 }
 
 impl ScrubRoots for Live {
     fn plan(&self, meta: &MetaScan<'_>, frozen_until: Txg) -> Result<ScrubPlan, PoolError> {
-        // Records that do not decode were written so; `check` names them.
+        // Records that do not decode were written like that; `check` reports them.
         let mut datasets = BTreeMap::new();
         meta.range(&[keys::DATASET], &[keys::DATASET + 1], &mut |key, entry| {
             if let (Ok(id), Ok(record)) = (id_of(key), DatasetRecord::decode(&entry.value)) {
@@ -49,7 +49,7 @@ impl ScrubRoots for Live {
         };
         let head = |id: DatasetId| datasets.get(&id).map_or(TreeId(ROOT.0), |record| record.head);
         let mut plan = ScrubPlan::default();
-        // Per dataset: the snapshot last seen, and the newest one that is not after `frozen_until`.
+        // The snapshot seen last, and for each dataset the newest one up to `frozen_until`.
         let mut before: Option<SnapshotId> = None;
         let mut newest: BTreeMap<DatasetId, Txg> = BTreeMap::new();
         meta.range(&[keys::SNAPSHOT], &[keys::SNAPSHOT + 1], &mut |key, entry| {

@@ -1,4 +1,4 @@
-//! `snapshot`: freezing heads.
+//! `snapshot`: freezes heads.
 
 use snowmelt_pool::TreeId;
 
@@ -9,7 +9,7 @@ use crate::error::DatasetError;
 use crate::name::Name;
 use crate::random;
 
-/// What a new snapshot is called and known by.
+/// Name and identity of a new snapshot.
 pub(crate) struct SnapshotIdentity {
     pub(crate) name: String,
     pub(crate) guid: u64,
@@ -17,11 +17,11 @@ pub(crate) struct SnapshotIdentity {
 }
 
 impl Datasets {
-    /// Takes snapshots of several datasets, all at one moment or none.
+    /// Takes snapshots of several datasets at the same moment: all or none.
     ///
     /// # Errors
-    /// When one exists, its dataset does not, or the pool cannot be written; [`DatasetError::OutOfSpace`] when what a head
-    /// alone holds cannot be kept free for it once more, as its `refreservation` asks.
+    /// When one exists, its dataset does not exist, or the pool cannot be written; [`DatasetError::OutOfSpace`] when
+    /// space that only the head uses cannot be kept free once more, as its `refreservation` requires.
     pub fn snapshot(&self, names: &[Name], properties: &[(String, String)]) -> Result<(), DatasetError> {
         self.sync_change(|change| change.take_snapshots(names, properties))
     }
@@ -66,8 +66,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Freezes a head as its newest snapshot. To be called in a sync task only: nothing may be written to the head
-    /// in the snapshot's txg after it.
+    /// Freezes a head as its newest snapshot. Must be called only in a sync task: the head must not be written later in
+    /// the snapshot's txg.
     pub(crate) fn take_snapshot(
         &self,
         dataset: &mut Dataset,

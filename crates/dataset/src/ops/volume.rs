@@ -1,5 +1,4 @@
-//! Volumes: made, and made larger or smaller. Follows `zvol_create_cb` and `zvol_set_volsize` of OpenZFS's
-//! `module/zfs/zvol.c`.
+//! Volumes: creates and resizes them. Follows `zvol_create_cb` and `zvol_set_volsize` of OpenZFS's `module/zfs/zvol.c`.
 
 use snowmelt_stream::features::Features;
 use snowmelt_zpl::memory::{MemoryObject, MemoryObjects};
@@ -16,31 +15,31 @@ use crate::objset::view::{VOLUME_DATA, VOLUME_PROPERTIES};
 use crate::ops::create::CreateOptions;
 use crate::random;
 
-/// `volblocksize` where none is given.
+/// Default of `volblocksize`.
 pub const VOLUME_BLOCK_DEFAULT: u32 = 16 << 10;
 
 /// `DMU_OT_ZVOL_PROP`
 const ZVOL_PROP: u8 = 24;
 /// `ZBT_MICRO`
 const MICRO_ZAP: u64 = (1 << 63) + 3;
-/// Size of a new micro ZAP, and of each entry; `value u64, cd u32, pad u16, name [50]`.
+/// Size of a new micro ZAP; `MICRO_ENTRY` is that of each entry: `value u64, cd u32, pad u16, name [50]`.
 const MICRO_ZAP_LEN: usize = 512;
 const MICRO_ENTRY: usize = 64;
 
-/// A volume to be made.
+/// A volume to create.
 #[derive(Debug, Clone)]
 pub struct NewVolume {
-    /// Bytes: a multiple of the block size, not 0.
+    /// Size in bytes: a multiple of the block size, not 0.
     pub size: u64,
-    /// Bytes: a power of two from 512 to 16 MiB.
+    /// Block size in bytes: a power of two from 512 to 16 MiB.
     pub block_size: u32,
 }
 
 impl Datasets {
-    /// Creates a volume, all zeros.
+    /// Creates a volume that reads as zeros.
     ///
     /// # Errors
-    /// When it exists, its parent does not, its size is none a volume can have, its reservation is too large
+    /// When it exists, its parent does not exist, its size is not valid, its reservation is too large
     /// ([`DatasetError::OutOfSpace`]), or the pool cannot be written.
     pub fn create_volume(
         &self,
@@ -72,8 +71,8 @@ impl Datasets {
         change.commit()
     }
 
-    /// Makes a volume larger or smaller, as `set volsize=` does: of one whose whole size is reserved, the whole size is
-    /// reserved afterwards. What lies past a smaller size is gone.
+    /// Resizes a volume like `set volsize=`. If the whole size was reserved before, the whole size is reserved
+    /// afterwards. Data beyond a smaller size is lost.
     ///
     /// # Errors
     /// As [`resize_volume`](Self::resize_volume) and [`set_properties`](Self::set_properties).
@@ -91,7 +90,7 @@ impl Datasets {
             }
             None => Ok(()),
         };
-        // What there is no space for is not made larger; what is made smaller lets go of its space.
+        // Before growing, the space must be reserved. A smaller volume releases its space afterwards.
         if size > present {
             reserve()?;
             return self.resize_volume(name, size);
@@ -100,10 +99,10 @@ impl Datasets {
         reserve()
     }
 
-    /// Makes a volume larger or smaller, whatever is reserved for it; what lies past a smaller size is gone.
+    /// Resizes a volume, and does not change its reservation. Data beyond a smaller size is lost.
     ///
     /// # Errors
-    /// [`DatasetError::WrongType`]; when it is not a size that a volume can have, or the pool cannot be written.
+    /// [`DatasetError::WrongType`]; when the size is not valid, or the pool cannot be written.
     pub fn resize_volume(&self, name: &str, size: u64) -> Result<(), DatasetError> {
         let dataset = self.catalog().dataset(name)?;
         let objset = self.catalog().head(&dataset)?;
@@ -115,8 +114,8 @@ impl Datasets {
     }
 }
 
-/// What a volume takes when all of it is written, its indirect blocks at their largest and seven levels of its own
-/// dnode's (`zvol_volsize_to_reservation` of `libzfs_dataset.c`).
+/// Space of a volume that is completely written, with indirect blocks of maximal size and seven levels for its own
+/// dnode (`zvol_volsize_to_reservation` of `libzfs_dataset.c`).
 pub fn volume_reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     const POINTERS: u64 = 1024;
     const INDIRECT: u64 = 128 << 10;
@@ -129,8 +128,8 @@ pub fn volume_reservation(size: u64, block_size: u64, copies: u64) -> u64 {
     size.saturating_mul(copies).saturating_add(indirect)
 }
 
-/// What `refreservation` becomes when a volume gets another size: `None` when it stays as it is. A volume whose whole size
-/// is reserved has its whole size reserved afterwards (`zfs_add_synthetic_resv` of `libzfs_dataset.c`).
+/// The new `refreservation` of a volume that gets another size; `None` if it does not change. If the whole size was
+/// reserved before, the whole size is reserved afterwards (`zfs_add_synthetic_resv` of `libzfs_dataset.c`).
 ///
 /// # Errors
 /// [`DatasetError::WrongType`]; when the pool cannot be read.
@@ -197,7 +196,7 @@ pub fn new_volume_objects(volume: &NewVolume) -> MemoryObjects {
 }
 
 impl Head {
-    /// Changes the size of a volume; what lies past a smaller size is gone.
+    /// Changes the size of a volume. Data beyond a smaller size is lost.
     ///
     /// # Errors
     /// When its properties are damaged, or the pool cannot be written.

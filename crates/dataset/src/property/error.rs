@@ -1,19 +1,19 @@
-//! Why a property cannot be set or shown.
+//! Errors of properties: why one cannot be set or shown.
 
 use thiserror::Error;
 
-/// Why a name or a value was refused. The texts stand after `cannot set property for 'DATASET': ` and are worded as
-/// libzfs words them, since scripts match them.
+/// Why a name or a value was refused. The messages follow `cannot set property for 'DATASET': `. They have the wording
+/// of libzfs, because scripts match them.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PropertyError {
-    /// No native property has that name, nor is it the name of a user property.
+    /// The name is neither a native property nor a valid name of a user property.
     #[error("invalid property '{name}'")]
     Unknown {
         /// The name as given.
         name: String,
     },
-    /// A statistic, or fixed when the dataset was made.
+    /// A statistic, or a property that is fixed when the dataset is created.
     #[error("'{name}' is readonly")]
     ReadOnly {
         /// The name as given.
@@ -25,33 +25,33 @@ pub enum PropertyError {
         /// The name as given.
         name: String,
     },
-    /// A native property of a snapshot.
+    /// A native property of a snapshot cannot be set.
     #[error("this property can not be modified for snapshots")]
     Snapshot,
-    /// An index property, and a word that is none of its values.
+    /// The value is not one of the values of an index property.
     #[error("'{name}' must be one of '{values}'")]
     NotOneOf {
         /// The property.
         name: &'static str,
-        /// What is allowed.
+        /// The allowed values.
         values: &'static str,
     },
-    /// A number that begins with no digit.
+    /// A number that does not begin with a digit.
     #[error("bad numeric value '{text}'")]
     BadNumber {
         /// The text as given.
         text: String,
     },
-    /// A number followed by something that is no unit.
+    /// A number followed by an unknown unit.
     #[error("invalid numeric suffix '{suffix}'")]
     BadSuffix {
         /// What followed the digits.
         suffix: String,
     },
-    /// Does not fit 64 bits.
+    /// The number does not fit into 64 bits.
     #[error("numeric value is too large")]
     NumberTooLarge,
-    /// `quota=0`: which of "no quota" and "no bytes" is meant, is not clear.
+    /// `quota=0`: it is not clear whether "no quota" or "no bytes" is meant.
     #[error("use 'none' to disable quota/refquota")]
     QuotaZero,
     /// `auto` for a property that has no automatic value.
@@ -78,13 +78,13 @@ pub enum PropertyError {
         /// The property.
         name: &'static str,
     },
-    /// A volume of no bytes.
+    /// A volume of size 0.
     #[error("'{name}' cannot be zero")]
     Zero {
         /// The property.
         name: &'static str,
     },
-    /// A volume's size that is no whole number of its blocks.
+    /// The size of a volume is not a multiple of its block size.
     #[error("'{name}' must be a multiple of volume block size ({})", super::format_bytes(*block_size))]
     NotBlockMultiple {
         /// The property.
@@ -92,7 +92,7 @@ pub enum PropertyError {
         /// The volume's block size in bytes.
         block_size: u64,
     },
-    /// A mountpoint that is neither a path from the root nor a known word.
+    /// A mountpoint that is neither an absolute path nor a known word.
     #[error("'{name}' must be an absolute path, 'none', or 'legacy'")]
     MountpointNotAbsolute {
         /// The property.
@@ -116,10 +116,10 @@ pub enum PropertyError {
         /// The property.
         name: &'static str,
     },
-    /// A key location that is no prompt and no URI.
+    /// A key location that is neither `prompt` nor a URI.
     #[error("invalid keylocation")]
     KeyLocation,
-    /// Too few rounds to protect a passphrase.
+    /// Too few PBKDF2 iterations to protect a passphrase.
     #[error("minimum pbkdf2 iterations is 100000")]
     Iterations,
     /// Sensitivity labels exist on Solaris only.
@@ -140,7 +140,7 @@ pub enum PropertyError {
         /// The name as given.
         name: String,
     },
-    /// Quotas of single users, groups and projects are not kept.
+    /// Quotas of single users, groups and projects are not supported.
     #[error("'{name}': quotas and accounting of single users, groups and projects are not supported")]
     UserQuota {
         /// The name as given.

@@ -1,4 +1,4 @@
-//! How values are shown: ZFS's nice numbers, ratios and times, and the plain numbers of `-p`.
+//! Formats values as text: ZFS's short numbers, ratios and times, and the plain numbers of `-p`.
 
 use super::{IndexValue, Kind, Property, Value};
 
@@ -8,12 +8,12 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY_S: i64 = 86_400;
 
-/// How texts are made of values.
+/// How values are formatted.
 #[derive(Clone, Copy)]
 pub struct TextStyle<'a> {
     /// `-p`: exact numbers, times as seconds since 1970.
     pub parsable: bool,
-    /// Seconds east of UTC that hold where the reader is, at the given time (seconds since 1970).
+    /// Offset from UTC in seconds for the reader, at the given time (seconds since 1970).
     pub utc_offset: &'a dyn Fn(i64) -> i32,
 }
 
@@ -58,14 +58,14 @@ impl Property {
     }
 }
 
-/// A count in at most five characters: `5`, `1.50K`, `12.5M`; exact multiples of a unit without decimals
+/// A number in at most five characters: `5`, `1.50K`, `12.5M`; exact multiples of a unit have no decimals
 /// (`zfs_nicenum_format` in `lib/libzutil/zutil_nicenum.c`).
 #[must_use]
 pub fn format_number(number: u64) -> String {
     nice(number, "")
 }
 
-/// As [`format_number`], with `B` where there is no other unit.
+/// As [`format_number`], with `B` for numbers without another unit.
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     nice(bytes, "B")
@@ -89,7 +89,7 @@ fn nice(number: u64, unit_of_one: &str) -> String {
     format!("{scaled:.0}{unit}")
 }
 
-/// Hundredths as a ratio: 219 is `2.19`.
+/// A number of hundredths as a ratio: 219 is `2.19`.
 #[must_use]
 pub fn format_ratio(hundredths: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
@@ -128,7 +128,7 @@ struct LocalTime {
     year: i64,
 }
 
-/// None with `-p`, and where the year would be absurd (as `strftime` fails).
+/// `None` with `-p`, and for years beyond the supported range (where `strftime` fails too).
 fn local_time(seconds: u64, style: &TextStyle<'_>) -> Option<LocalTime> {
     let utc = i64::try_from(seconds).ok().filter(|&s| !style.parsable && s < DAY_S * 366 * 10_000)?;
     let local = utc + i64::from((style.utc_offset)(utc));
@@ -140,8 +140,8 @@ fn local_time(seconds: u64, style: &TextStyle<'_>) -> Option<LocalTime> {
     Some(LocalTime { weekday, month, day, hour, minute, second, year })
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Counts in eras of 400 years that
-/// begin on the first of March, so that the leap day is the last of its year.
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Uses eras of 400 years that begin
+/// on the first of March, so that the leap day is the last day of its year.
 fn civil_date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -1,5 +1,5 @@
-//! The named values of index properties and the numbers that stand for them on disk and in streams
-//! (`module/zcommon/zfs_prop.c`, `zfs_prop_init`).
+//! The values of index properties, and their numbers on disk and in streams (`module/zcommon/zfs_prop.c`,
+//! `zfs_prop_init`).
 
 const fn v(name: &'static str, number: u64) -> IndexValue {
     IndexValue { name, number }
@@ -8,20 +8,20 @@ const fn v(name: &'static str, number: u64) -> IndexValue {
 /// One value of an index property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexValue {
-    /// What people type and read.
+    /// The word for users.
     pub name: &'static str,
-    /// What is kept and sent.
+    /// The number on disk and in streams.
     pub number: u64,
 }
 
 impl IndexValue {
-    /// The first name of a number: where several words mean one thing, it is the one that is shown.
+    /// The first word for a number. If several words have the same number, this is the one that is shown.
     #[must_use]
     pub fn name_in(table: &[Self], number: u64) -> Option<&'static str> {
         table.iter().find(|value| value.number == number).map(|value| value.name)
     }
 
-    /// The number of a word.
+    /// The number for a word.
     #[must_use]
     pub fn number_in(table: &[Self], name: &str) -> Option<u64> {
         table.iter().find(|value| value.name == name).map(|value| value.number)
@@ -45,7 +45,7 @@ pub(super) const CHECKSUM: &[IndexValue] = &[
     v("blake3", 14),
 ];
 
-/// As the checksum; bit 8 (`ZIO_CHECKSUM_VERIFY`) asks for a comparison of the bytes.
+/// Like the checksum; bit 8 (`ZIO_CHECKSUM_VERIFY`) also requires a comparison of the bytes.
 pub(super) const DEDUP: &[IndexValue] = &[
     v("on", 1),
     v("off", 2),
@@ -61,8 +61,8 @@ pub(super) const DEDUP: &[IndexValue] = &[
     v("blake3,verify", 270),
 ];
 
-/// `enum zio_compress` in `include/sys/zio_compress.h`; a zstd level stands above the algorithm's seven bits
-/// (`ZIO_COMPRESS_RAW`), the fast levels counted from 103 (`enum zio_zstd_levels`).
+/// `enum zio_compress` in `include/sys/zio_compress.h`. A zstd level is above the algorithm's seven bits
+/// (`ZIO_COMPRESS_RAW`); the fast levels are counted from 103 (`enum zio_zstd_levels`).
 pub(super) const COMPRESSION: &[IndexValue] = &[
     v("on", 1),
     v("off", 2),

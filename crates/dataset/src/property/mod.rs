@@ -1,14 +1,13 @@
-//! ZFS's dataset properties: names, types, values, texts.
+//! ZFS's dataset properties: names, types, values and texts.
 //!
-//! Everything here is pure: a table of what exists ([`table`]), the reading of what a person typed
-//! ([`Property::parse`]), the check of what a stream brought ([`Property::check`]) and the texts that `zfs get` and
-//! `zfs list` print ([`Property::format`]). Which value a dataset has, and where it comes from, is the business of
-//! the layer above.
+//! This module does no I/O. It contains the table of properties ([`table`]), the parser for values typed by users
+//! ([`Property::parse`]), the check of values from streams ([`Property::check`]), and the texts that `zfs get` and `zfs
+//! list` print ([`Property::format`]). The layer above decides which value a dataset has, and where it comes from.
 //!
-//! As in the DSL a value is a number or a text, nothing else: index properties (`compression=lz4`) are kept and sent as
-//! the number of their index. Sources: OpenZFS `module/zcommon/zfs_prop.c` (`zfs_prop_init`),
-//! `lib/libzfs/libzfs_dataset.c` (`zfs_valid_proplist`, `zfs_prop_get`), `lib/libzfs/libzfs_util.c`
-//! (`zprop_parse_value`), release 2.3 with what 2.4 adds.
+//! As in the DSL, a value is a number or a text. Index properties (`compression=lz4`) are stored and sent as the number
+//! of their index. Sources: OpenZFS `module/zcommon/zfs_prop.c` (`zfs_prop_init`), `lib/libzfs/libzfs_dataset.c`
+//! (`zfs_valid_proplist`, `zfs_prop_get`), `lib/libzfs/libzfs_util.c` (`zprop_parse_value`), release 2.3 with the
+//! additions of 2.4.
 
 mod error;
 mod format;
@@ -34,35 +33,35 @@ pub use peer::PeerProperties;
 pub use source::Source;
 pub use table::{Attribute, DefaultValue, Kind, Property, TextRule, Types, all, find};
 
-/// Whether a dataset is made with this property, by its canonical name, so that what is received into it later does not change
-/// it: how its content is laid out and how its names are compared.
+/// Whether a property, given by its canonical name, is fixed when a dataset is created, so that later streams do not
+/// change it. Such properties decide how content is laid out and how names are compared.
 #[must_use]
 pub fn is_made_with(name: &str) -> bool {
     name == "version" || find(name).is_some_and(|known| known.attribute == Attribute::Once)
 }
 
-/// Longest value of a text property in bytes (`ZAP_MAXVALUELEN`, which counts the closing zero).
+/// Maximal length of a text property in bytes (`ZAP_MAXVALUELEN` without the terminating zero).
 pub const VALUE_LEN_MAX: usize = 8 * 1024 - 1;
-/// Longest name of a user property in bytes (`ZAP_MAXNAMELEN`, which counts the closing zero).
+/// Maximal length of a user property's name in bytes (`ZAP_MAXNAMELEN` without the terminating zero).
 pub const NAME_LEN_MAX: usize = 255;
 /// Largest `recordsize` and `volblocksize` in bytes (`SPA_MAXBLOCKSIZE`).
 pub const BLOCK_SIZE_MAX: u64 = 16 * 1024 * 1024;
 /// Smallest `recordsize` and `volblocksize` in bytes (`SPA_MINBLOCKSIZE`).
 pub const BLOCK_SIZE_MIN: u64 = 512;
-/// What `refreservation=auto` is until the volume's own size takes its place (as in libzfs).
+/// The value of `refreservation=auto` until it is replaced by the volume's size (as in libzfs).
 pub const REFRESERVATION_AUTO: u64 = u64::MAX;
 
-/// What a property holds, on disk and in a stream.
+/// The value of a property on disk and in a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// A size, a count, a time in seconds since 1970, hundredths of a ratio, or the number of an index value.
+    /// A size, a count, a time in seconds since 1970, a ratio in hundredths, or the number of an index value.
     Number(u64),
-    /// A text; always UTF-8 as nvlists are.
+    /// A text. It is always UTF-8, like nvlists.
     Text(String),
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// The number, if it is a number.
     #[must_use]
     pub fn as_number(&self) -> Option<u64> {
         match self {
@@ -71,7 +70,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// The text, if it is a text.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {

@@ -1,4 +1,4 @@
-//! What kind of property a name stands for.
+//! Parses the names of properties.
 
 use super::{NAME_LEN_MAX, Property, PropertyError, find};
 
@@ -19,26 +19,27 @@ const ACCOUNTING_PREFIXES: [&str; 12] = [
     "projectobjquota@",
 ];
 
-/// A property's name, taken apart.
+/// A parsed property name.
 #[derive(Clone, Debug)]
 pub enum PropertyName {
-    /// One of ZFS's own.
+    /// A native property of ZFS.
     Native(&'static Property),
     /// A user property: its name has a colon.
     User(String),
-    /// `written@SNAPSHOT` or `written#BOOKMARK`: what was written since.
+    /// `written@SNAPSHOT` or `written#BOOKMARK`: the space written since then.
     Written {
         /// The property's whole name as given.
         name: String,
-        /// The snapshot or bookmark: short with its `@` or `#` (`@monday`), or in full (`tank/fs@monday`).
+        /// The snapshot or bookmark: a short name with `@` or `#` (`@monday`), or a full name (`tank/fs@monday`).
         since: String,
     },
-    /// `userused@joe`, `groupquota@staff`, …: what is kept per user, group or project. No dataset here has a value.
+    /// `userused@joe`, `groupquota@staff`, …: accounting of users, groups or projects. No dataset here has a value for
+    /// it.
     Accounting(String),
 }
 
 impl PropertyName {
-    /// Takes a name apart; aliases (`compress`, `avail`, `lrefer`, …) are accepted.
+    /// Parses a name. Aliases (`compress`, `avail`, `lrefer`, …) are accepted.
     ///
     /// # Errors
     /// `Unknown` or `NameTooLong`.
@@ -65,7 +66,7 @@ impl PropertyName {
         Err(PropertyError::Unknown { name: name.to_owned() })
     }
 
-    /// `@snap` and `#mark` stay as they are; in `@pool/fs@snap` the first sign only introduces a full name.
+    /// `@snap` and `#mark` do not change. In `@pool/fs@snap` the first `@` only introduces a full name.
     fn since(text: &str) -> String {
         let name = text.get(1..).unwrap_or_default();
         if name.contains(['@', '#']) { name.to_owned() } else { text.to_owned() }
@@ -81,8 +82,8 @@ impl PropertyName {
     }
 }
 
-/// Whether a name is of a user property: lower-case letters, digits and `-_.:` only, with at least one colon
-/// (`zfs_prop_user` in `module/zcommon/zfs_prop.c`). The length is not looked at.
+/// Whether a name is that of a user property: only lower-case letters, digits and `-_.:`, with at least one colon
+/// (`zfs_prop_user` in `module/zcommon/zfs_prop.c`). Does not check the length.
 #[must_use]
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')

@@ -1,11 +1,11 @@
-//! Sizes as people type them: `128K`, `1.5G`, `10MiB`.
+//! Parses sizes typed by users: `128K`, `1.5G`, `10MiB`.
 
 use super::PropertyError;
 
 const UNITS: &[u8] = b"BKMGTPEZ";
 
-/// Reads a number with an optional unit of 1024 (`zfs_nicestrtonum` in `lib/libzfs/libzfs_util.c`):
-/// `G`, `GB` and `GiB` are the same in any case of letters, `B` alone is a byte.
+/// Parses a number with an optional unit, a power of 1024 (`zfs_nicestrtonum` in `lib/libzfs/libzfs_util.c`). `G`, `GB`
+/// and `GiB` are equal, in upper or lower case; `B` alone means bytes.
 ///
 /// # Errors
 /// `BadNumber`, `BadSuffix` or `NumberTooLarge`.
@@ -26,12 +26,12 @@ pub fn parse_size(text: &str) -> Result<u64, PropertyError> {
     Ok(number.checked_shl(shift).unwrap_or(0))
 }
 
-/// As `parse_size` where there is a fraction, which `whole` digits precede: computed in floating point as ZFS does.
+/// As `parse_size` for a number with a fraction after `whole` digits. Uses floating point as ZFS does.
 fn parse_decimal(text: &str, whole: usize) -> Result<u64, PropertyError> {
     let fraction = text.bytes().skip(whole + 1).take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at(whole + 1 + fraction);
     let shift = unit_shift(rest)?;
-    // A point with no digit on either side is read as nothing at all by strtod.
+    // strtod rejects a point without a digit on either side.
     let value: f64 = number.parse().map_err(|_| PropertyError::BadNumber { text: text.to_owned() })?;
     let scaled = value * 2f64.powi(shift.try_into().unwrap_or(i32::MAX));
     // 2^64 is the first double above every u64.
@@ -42,7 +42,7 @@ fn parse_decimal(text: &str, whole: usize) -> Result<u64, PropertyError> {
     Ok(scaled as u64)
 }
 
-/// How far a unit shifts the number before it (`str2shift` in `lib/libzfs/libzfs_util.c`).
+/// By how many bits a unit shifts the number before it (`str2shift` in `lib/libzfs/libzfs_util.c`).
 fn unit_shift(suffix: &str) -> Result<u32, PropertyError> {
     let bad = || PropertyError::BadSuffix { suffix: suffix.to_owned() };
     let upper = suffix.to_ascii_uppercase();

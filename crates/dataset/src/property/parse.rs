@@ -1,41 +1,41 @@
-//! From what a person typed, or a stream brought, to a value that may be set.
+//! Parses and checks values that users typed or streams contain.
 
 use super::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, IndexValue, Kind, NAME_LEN_MAX, Property, PropertyError, PropertyName,
     REFRESERVATION_AUTO, TextRule, Types, VALUE_LEN_MAX, Value, find, is_user_property, parse_size,
 };
 
-/// Longest component of a mountpoint (`ZFS_MAX_DATASET_NAME_LEN`, which counts the closing zero).
+/// Maximal length of a mountpoint's component (`ZFS_MAX_DATASET_NAME_LEN` without the terminating zero).
 const MOUNTPOINT_COMPONENT_MAX: usize = 255;
 /// `MIN_PBKDF2_ITERATIONS` in `include/sys/fs/zfs.h`.
 const ITERATIONS_MIN: u64 = 100_000;
 
-/// What properties are to be set on.
+/// The dataset whose properties are set.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its type.
     pub types: Types,
-    /// Whether it is only being made, so that what is set once may be set.
+    /// Whether it is being created. Then properties may be set that are fixed later.
     pub creating: bool,
-    /// Bytes of a block, where it is a volume that exists.
+    /// The block size in bytes of an existing volume.
     pub volume_block_size: Option<u64>,
 }
 
-/// A property and the value that it is to have.
+/// A property and its new value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The name as kept and sent (never an alias).
+    /// The name as stored and sent (never an alias).
     pub name: String,
     /// The value.
     pub value: Value,
 }
 
-/// Checks `NAME=VALUE` pairs as given to `set`, `create -o`, `clone -o`, … (`zfs_valid_proplist` in
-/// `lib/libzfs/libzfs_dataset.c`), including what one property says of another: a normalization turns `utf8only` on,
+/// Checks `NAME=VALUE` pairs of `set`, `create -o`, `clone -o`, … (`zfs_valid_proplist` in
+/// `lib/libzfs/libzfs_dataset.c`). This includes dependencies between properties: a normalization turns `utf8only` on,
 /// and `utf8only=off` turns an inherited normalization off.
 ///
 /// # Errors
-/// The first pair that is not allowed.
+/// The error of the first pair that is not allowed.
 pub fn validate<'a>(
     pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     target: Target,
@@ -90,11 +90,11 @@ fn resolve(name: &str, text: &str, target: Target) -> Result<Assignment, Propert
     Ok(Assignment { name: property.name.to_owned(), value })
 }
 
-/// Checks a property that another machine asks for, in the form in which it is kept ([`Assignment::to_stored`]), as
-/// [`validate`] checks what a person typed.
+/// Checks a property from a peer in its stored form ([`Assignment::to_stored`]), as [`validate`] checks one from a
+/// user.
 ///
 /// # Errors
-/// What is wrong with it; encryption, for which there are no keys here.
+/// What is wrong with it. Encryption properties are refused, because there are no keys here.
 pub fn validate_stored(name: &str, text: &str, types: Types) -> Result<Assignment, PropertyError> {
     let property = match PropertyName::parse(name)? {
         PropertyName::User(name) if text.len() > VALUE_LEN_MAX => {
@@ -121,7 +121,7 @@ pub fn validate_stored(name: &str, text: &str, types: Types) -> Result<Assignmen
 }
 
 impl Property {
-    /// Reads a value as typed, for a dataset of these types. Whether the property may be set at all is not asked.
+    /// Parses a value for a dataset of these types. Does not check whether the property may be set.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -157,7 +157,7 @@ impl Property {
         }
     }
 
-    /// Whether a value, which may have come in a stream, can be one of this property.
+    /// Checks whether a value, which may come from a stream, is valid for this property.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -223,11 +223,12 @@ fn is_key_location(text: &str) -> bool {
 }
 
 impl Value {
-    /// What a stream's property list says of a property: numbers for all but text and user properties.
+    /// An assignment from a stream's property list. The list has numbers for all properties except text and user
+    /// properties.
     ///
     /// # Errors
-    /// `Unknown` for a native property that this build does not know, else what is wrong with the value; the
-    /// receiver warns and goes on without it, as `zfs receive` does.
+    /// `Unknown` for a native property that this build does not know; otherwise what is wrong with the value. The
+    /// receiver prints a warning and skips the property, as `zfs receive` does.
     pub fn from_stream(name: &str, value: Self) -> Result<Assignment, PropertyError> {
         if let Some(property) = find(name) {
             property.check(&value)?;

@@ -1,14 +1,15 @@
-//! Which properties another machine may set here.
+//! Decides which properties a peer may set.
 //!
-//! A stream, or a request of a sync, comes from somebody who need not be trusted with more than the data of a dataset. What
-//! says how the data is kept is taken. What reaches beyond the dataset is not: where it is mounted, whether its programs
-//! and devices count, who it is shared with, and how much of the pool it may use or keep from others.
+//! A stream or a sync request comes from a peer, which may only be trusted with the data of a dataset. Properties that
+//! control how the data is stored are accepted. Properties with effects beyond the dataset are not: where it is
+//! mounted, whether its programs and devices are honoured, how it is shared, and how much of the pool it may use or
+//! reserve.
 
 use std::collections::BTreeSet;
 
 use super::{PropertyError, PropertyName, is_user_property};
 
-/// Native properties that anybody may set on what he sends.
+/// Native properties that every peer may set on the datasets that it sends.
 const HARMLESS: [&str; 24] = [
     "aclinherit",
     "aclmode",
@@ -35,12 +36,12 @@ const HARMLESS: [&str; 24] = [
     "volthreading",
     "xattr",
 ];
-/// User properties that begin so tell this program what to do.
+/// User properties with this prefix control this program.
 const OWN_PREFIX: &str = "snowmelt:";
-/// Stands for every property.
+/// Means every property.
 const ALL: &str = "all";
 
-/// The properties that another machine may set.
+/// The properties that a peer may set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerProperties {
     all: bool,
@@ -48,7 +49,7 @@ pub struct PeerProperties {
 }
 
 impl PeerProperties {
-    /// Those that are harmless, and `more`: names of properties, or `all`.
+    /// The harmless properties and `more`: names of properties, or `all`.
     ///
     /// # Errors
     /// [`PropertyError::Unknown`].
@@ -67,13 +68,13 @@ impl PeerProperties {
         Ok(allowed)
     }
 
-    /// Every property.
+    /// All properties.
     #[must_use]
     pub fn all() -> Self {
         Self { all: true, more: BTreeSet::new() }
     }
 
-    /// Whether the property of this canonical name may be set.
+    /// Whether the property with this canonical name may be set.
     #[must_use]
     pub fn takes(&self, name: &str) -> bool {
         let is_harmless = match is_user_property(name) {

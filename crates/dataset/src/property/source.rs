@@ -1,19 +1,19 @@
-//! Where a dataset's value comes from.
+//! The source of a dataset's property value.
 
 use std::fmt;
 
-/// Where the value that holds for a dataset was set. Its text is the SOURCE column of `zfs get`.
+/// Where the effective value of a dataset's property was set. Its text is the SOURCE column of `zfs get`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Set on the dataset itself.
     Local,
-    /// Set nowhere up the tree.
+    /// Not set on the dataset or any of its parents.
     Default,
-    /// Brought by a stream, and not set over since.
+    /// Received with a stream, and not overridden since.
     Received,
-    /// Set on the ancestor that is named.
+    /// Set on this parent.
     Inherited(String),
-    /// Holds for the present mount only.
+    /// Applies only to the present mount.
     Temporary,
     /// The property has no source: it is a statistic or was fixed at creation.
     None,

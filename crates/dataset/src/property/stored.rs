@@ -1,10 +1,10 @@
-//! The text under which a value is kept in the pool: words of index properties, plain numbers, texts as they are. It
-//! stays readable for releases that number things otherwise, and says what `zfs get -p` says.
+//! The stored text of a property value: the words of index properties, plain numbers, and texts. It stays readable for
+//! releases with other numbers, and is equal to the output of `zfs get -p`.
 
 use super::{Assignment, IndexValue, Kind, Property, Value, find};
 
 impl Property {
-    /// The text to keep for a value.
+    /// The text to store for a value.
     #[must_use]
     pub fn to_stored(&self, value: &Value) -> String {
         match (self.kind, value) {
@@ -16,7 +16,7 @@ impl Property {
         }
     }
 
-    /// The value of a kept text; `None` if it is no value of this property.
+    /// The value of a stored text; `None` if it is not valid for this property.
     #[must_use]
     pub fn from_stored(&self, text: &str) -> Option<Value> {
         match self.kind {
@@ -30,7 +30,7 @@ impl Property {
 }
 
 impl Assignment {
-    /// Name and kept text.
+    /// Name and stored text.
     #[must_use]
     pub fn to_stored(&self) -> (String, String) {
         let text = match (find(&self.name), &self.value) {

@@ -1,5 +1,5 @@
-//! What properties there are: `zfs_prop_table` of OpenZFS (`module/zcommon/zfs_prop.c`), in the order of `zfs_prop_t`
-//! (`include/sys/fs/zfs.h`), which is the order in which `zfs get all` prints them.
+//! The table of properties: `zfs_prop_table` of OpenZFS (`module/zcommon/zfs_prop.c`), in the order of `zfs_prop_t`
+//! (`include/sys/fs/zfs.h`), which is the order of `zfs get all`.
 
 use super::index::{self, IndexValue};
 
@@ -10,35 +10,35 @@ pub struct Types(u8);
 impl Types {
     /// Filesystems.
     pub const FILESYSTEM: Self = Self(1);
-    /// Snapshots of either.
+    /// Snapshots of filesystems and volumes.
     pub const SNAPSHOT: Self = Self(2);
     /// Volumes.
     pub const VOLUME: Self = Self(4);
     /// Bookmarks.
     pub const BOOKMARK: Self = Self(8);
-    /// What data can be written to.
+    /// Types that can be written.
     pub const FILESYSTEM_VOLUME: Self = Self(1 | 4);
     const FILESYSTEM_SNAPSHOT: Self = Self(1 | 2);
     const SNAPSHOT_VOLUME: Self = Self(2 | 4);
-    /// What holds data.
+    /// Types that contain data.
     pub const DATASET: Self = Self(1 | 2 | 4);
-    /// All of them.
+    /// All types.
     pub const ANY: Self = Self(1 | 2 | 4 | 8);
 
-    /// Whether the two have a type in common.
+    /// Whether the two sets have a type in common.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// All types of either.
+    /// The union of the two sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Who may set a property, and when (`zprop_attr_t` in `include/sys/fs/zfs.h`).
+/// Whether and when a property may be set (`zprop_attr_t` in `include/sys/fs/zfs.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// A statistic.
@@ -47,13 +47,13 @@ pub enum Attribute {
     Settable,
     /// May be set at any time; children inherit it.
     Inherit,
-    /// Only when the dataset is made; children made later start with it.
+    /// May be set only when the dataset is created; children created later start with it.
     Once,
-    /// Only when the dataset is made, for itself.
+    /// May be set only when the dataset is created; children do not get it.
     OnceOwn,
 }
 
-/// What a text has to be.
+/// Which texts are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextRule {
     /// Anything that is not too long.
@@ -66,32 +66,32 @@ pub enum TextRule {
     SensitivityLabel,
 }
 
-/// What a property holds: how it is read, checked and shown.
+/// The kind of a property's value: how it is parsed, checked and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A number, shown with the unit it needs.
+    /// A number, shown with a suitable unit.
     Number,
-    /// A size in bytes that shows its unit even below 1 KiB.
+    /// A size in bytes. It is shown with a unit even below 1 KiB.
     Bytes,
-    /// Bytes; 0 is no limit, which has to be spelled `none`.
+    /// Bytes; 0 means no limit and must be written as `none`.
     Quota,
-    /// Bytes; 0 is `none`.
+    /// Bytes; 0 is shown as `none`.
     Reservation,
-    /// Bytes; 0 is `none`; a volume may say `auto`.
+    /// Bytes; 0 is shown as `none`; `auto` is allowed for volumes.
     RefReservation,
-    /// A count; the greatest number is `none`.
+    /// A count; the largest number is shown as `none`.
     Limit,
-    /// Bytes, a power of two in the range of block sizes.
+    /// Bytes: a power of two in the range of block sizes.
     BlockSize,
-    /// Bytes up to the greatest block size.
+    /// Bytes up to the maximal block size.
     SmallBlocks,
-    /// Bytes, more than none, a whole number of the volume's blocks.
+    /// Bytes: more than 0, and a multiple of the volume's block size.
     VolumeSize,
-    /// A number that is always shown in full.
+    /// A number that is always shown with all digits.
     Identifier,
-    /// As `Identifier`; rounds of PBKDF2, 100000 or more.
+    /// As `Identifier`; PBKDF2 iterations, 100000 or more.
     Iterations,
-    /// Hundredths.
+    /// A ratio in hundredths.
     Ratio,
     /// Seconds since 1970, shown to the minute.
     Date,
@@ -99,13 +99,13 @@ pub enum Kind {
     DateSeconds,
     /// 0 is `no`, anything else `yes`.
     YesNo,
-    /// One of a few words, kept as a number.
+    /// One of a few words, stored as a number.
     Index(&'static [IndexValue]),
     /// A text.
     Text(TextRule),
 }
 
-/// What holds where nothing is set.
+/// The value if nothing is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultValue {
     /// Nothing: the property is a statistic.
@@ -116,24 +116,24 @@ pub enum DefaultValue {
     Text(&'static str),
 }
 
-/// One of ZFS's own properties.
+/// A native property of ZFS.
 #[derive(Debug)]
 pub struct Property {
     /// Its name.
     pub name: &'static str,
-    /// Header of its column in `zfs list`. The same word in lower case is another name of the property.
+    /// Header of its column in `zfs list`. The same word in lower case is an alias of the property.
     pub column: &'static str,
-    /// What it holds.
+    /// The kind of its value.
     pub kind: Kind,
-    /// What holds where nothing is set.
+    /// The value if nothing is set.
     pub default: DefaultValue,
-    /// Who may set it, and when.
+    /// Whether and when it may be set.
     pub attribute: Attribute,
     /// The types of dataset that have it.
     pub types: Types,
-    /// What may be set, in words.
+    /// Description of the valid values.
     pub values: &'static str,
-    /// Whether `get all` and usage texts leave it out.
+    /// Whether `get all` and usage texts omit it.
     pub hidden: bool,
 }
 
@@ -192,7 +192,7 @@ impl Property {
         self
     }
 
-    /// A count that is kept only once a limit is set somewhere: `none` until then.
+    /// A count that exists only after a limit was set somewhere; until then it is shown as `none`.
     const fn counted(mut self) -> Self {
         self.default = DefaultValue::Number(u64::MAX);
         self
@@ -204,31 +204,31 @@ impl Property {
         self.types.intersects(types)
     }
 
-    /// Whether children take it from their parents, now or when they are made.
+    /// Whether children get it from their parents, permanently or when they are created.
     #[must_use]
     pub const fn is_inheritable(&self) -> bool {
         matches!(self.attribute, Attribute::Inherit | Attribute::Once)
     }
 
-    /// Whether it can be set only when a dataset is made.
+    /// Whether it can be set only when a dataset is created.
     #[must_use]
     pub const fn is_set_once(&self) -> bool {
         matches!(self.attribute, Attribute::Once | Attribute::OnceOwn)
     }
 
-    /// Whether it cannot be set on a dataset that exists.
+    /// Whether it cannot be set on an existing dataset.
     #[must_use]
     pub const fn is_readonly(&self) -> bool {
         matches!(self.attribute, Attribute::ReadOnly | Attribute::Once | Attribute::OnceOwn)
     }
 
-    /// Whether its column is aligned to the right: numbers that are no words.
+    /// Whether its column is right-aligned: numbers that are not shown as words.
     #[must_use]
     pub const fn aligns_right(&self) -> bool {
         !matches!(self.kind, Kind::Index(_) | Kind::Text(_) | Kind::Date | Kind::DateSeconds | Kind::YesNo)
     }
 
-    /// Least width of its column: of the header, of any index value, of a nice number.
+    /// Minimal width of its column: that of the header, of any index value, or of a short number.
     #[must_use]
     pub fn width(&self) -> usize {
         let values = match self.kind {
@@ -246,7 +246,7 @@ pub fn all() -> impl Iterator<Item = &'static Property> {
     TABLE.iter()
 }
 
-/// The property of this name, or of this column header in lower case (`avail`, `compress`, `rdonly`, `lrefer`, …).
+/// The property with this name, or with this column header in lower case (`avail`, `compress`, `rdonly`, `lrefer`, …).
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Property> {
     let by_column = |p: &&Property| {

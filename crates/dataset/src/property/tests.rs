@@ -479,7 +479,7 @@ proptest! {
         let text = format_number(number);
         prop_assert!(text.len() <= 5, "{}", text);
         let back = parse_size(&text);
-        // Only what rounds up to 16 EiB cannot be read again.
+        // Only numbers that are rounded up to 16 EiB cannot be parsed again.
         if let Ok(back) = back {
             prop_assert!(back.abs_diff(number) as f64 <= number as f64 * 0.02, "{} {}", number, text);
         } else {

@@ -10,12 +10,12 @@ use crate::catalog::Kind;
 use crate::error::SendError;
 use crate::receive::key_data::CRYPT_KEYDATA;
 
-/// Features that a dataset's content asks for whatever the options.
+/// Features that a dataset's content requires, whatever the options are.
 const ALWAYS: Features = Features(
     Features::LARGE_DNODE.0 | Features::LONGNAME.0 | Features::LARGE_MICROZAP.0 | Features::REDACTED.0,
 );
 
-/// What a receiver of the step must understand.
+/// The features that a receiver of the step must support.
 ///
 /// # Errors
 /// [`SendError::NeedsRaw`], [`SendError::Unsendable`].
@@ -89,7 +89,7 @@ pub(super) fn begin(step: &Step) -> Result<(Begin, Vec<u8>), SendError> {
     Ok((begin, payload))
 }
 
-/// A snapshot's name as BEGIN carries it.
+/// A snapshot's name as it is stored in BEGIN.
 pub(super) fn to_name(name: &str) -> Result<ToName, SendError> {
     ToName::new(name.as_bytes()).ok_or_else(|| SendError::Unsendable {
         name: name.to_owned(),
@@ -97,7 +97,7 @@ pub(super) fn to_name(name: &str) -> Result<ToName, SendError> {
     })
 }
 
-/// Pairs in the order in which ZFS adds them.
+/// The pairs in the order in which ZFS adds them.
 fn payload(step: &Step) -> Result<NvList, SendError> {
     let mut list = NvList::new();
     if let Some(snaps) = &step.target.redact_snaps {
@@ -116,14 +116,14 @@ fn payload(step: &Step) -> Result<NvList, SendError> {
     Ok(list)
 }
 
-/// The key data as it came, with the IV set that this stream starts from.
+/// The key data as received, with the IV set of this stream's base.
 fn key_data(target: &Target, base: &Base) -> Result<NvList, SendError> {
     let unsendable = |why: &str| SendError::Unsendable { name: target.name.clone(), why: why.to_owned() };
     let packed =
         target.key_data.as_ref().ok_or_else(|| unsendable("it is encrypted, but its key data is missing"))?;
     let mut list = NvList::unpack(packed).map_err(|error| unsendable(&format!("its key data: {error}")))?;
     let from = base.info().map_or(0, |from| from.ivset_guid);
-    // In place, since the order of pairs is kept.
+    // Replaced in place, to keep the order of pairs.
     match list.pairs.iter_mut().find(|(name, _)| name == "from_ivset_guid") {
         Some((_, value)) => *value = from.into(),
         None => list.insert("from_ivset_guid", from),
@@ -131,12 +131,12 @@ fn key_data(target: &Target, base: &Base) -> Result<NvList, SendError> {
     Ok(list)
 }
 
-/// Packs a list as BEGIN carries it: padded to 8 bytes, since some receivers read payloads in such units.
+/// Packs a list for BEGIN. It is padded to 8 bytes, because some receivers read payloads in such units.
 fn pack(list: &NvList) -> Vec<u8> {
     if list.is_empty() {
         return Vec::new();
     }
-    // XDR, as OpenZFS after 2.4 packs it: every release reads it, and a machine of the other byte order nothing else.
+    // XDR, as in OpenZFS after 2.4: every release can read it, and machines of the other byte order read only XDR.
     let mut packed = list.pack_xdr();
     packed.resize(packed.len().next_multiple_of(8), 0);
     packed

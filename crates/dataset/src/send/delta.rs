@@ -1,4 +1,4 @@
-//! The walk of an incremental stream whose base is still here: the differences of two trees.
+//! The walk of an incremental stream whose base still exists: the differences of two trees.
 
 use snowmelt_pool::{Diff, Entry, View};
 
@@ -10,14 +10,14 @@ use crate::objset::key::{ObjsetKey, SLOTS_PER_BLOCK, object_end, object_start};
 use crate::objset::value::Dnode;
 use crate::objset::view::redaction_len;
 
-/// What is done with the differences of an object.
+/// How the differences of an object are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// There is no such object any more.
+    /// The object does not exist any more.
     Gone,
-    /// All of it was sent already.
+    /// The whole object was already sent.
     Whole,
-    /// Each is sent.
+    /// Each difference is sent.
     Delta,
 }
 
@@ -26,11 +26,11 @@ struct Delta<'a, 'b> {
     old: &'b View,
     resume: Option<Resume>,
     at: Option<(u64, Mode)>,
-    /// The slot after the last object that was sent: what lies before is its inside.
+    /// The slot after the last sent object. Slots before it belong to that object.
     taken: u64,
 }
 
-/// Sends what differs from `old`.
+/// Sends the differences from `old`.
 pub(super) fn walk(objects: &mut Objects<'_>, old: &View, resume: Option<Resume>) -> Result<(), SendError> {
     let from = resume.map_or(0, |resume| resume.object);
     if let Some(resume) = resume {
@@ -45,7 +45,7 @@ pub(super) fn walk(objects: &mut Objects<'_>, old: &View, resume: Option<Resume>
             Diff::Changed { key, old, new } => (key, Some(old), Some(new)),
         };
         let key = ObjsetKey::decode(&key)?;
-        // The walk may begin a little early.
+        // The walk may begin with an earlier object.
         if key.object() >= from {
             delta.apply(key, old.as_ref(), new.as_ref())?;
         }
@@ -60,7 +60,7 @@ impl Delta<'_, '_> {
             return match new {
                 _ if !self.objects.is_raw() => Ok(()),
                 Some(_) => self.objects.raw_touch(object).map(|_| ()),
-                // Nothing is left in the whole block of dnodes.
+                // The whole block of dnodes is empty now.
                 None => self.objects.free_objects(object.max(1), object.saturating_add(SLOTS_PER_BLOCK)),
             };
         }
@@ -80,18 +80,18 @@ impl Delta<'_, '_> {
             (ObjsetKey::Block { blkid, .. }, _, Some(new)) => self.objects.block(blkid, new),
             (ObjsetKey::Block { blkid, .. }, _, None) => self.objects.hole(blkid, blkid.saturating_add(1)),
             (ObjsetKey::Redaction { offset, .. }, old, new) => {
-                // Both begin at the same place, so the longer one has all of the other.
+                // Both begin at the same offset, so the longer one includes the other.
                 match [old, new].into_iter().flatten().max_by_key(|entry| redaction_len(&entry.value).ok()) {
                     Some(entry) => self.objects.redaction(offset, entry),
                     None => Ok(()),
                 }
             }
-            // With the OBJECT record all is said.
+            // The OBJECT record is enough for these.
             _ => Ok(()),
         }
     }
 
-    /// Whether a block of the object at hand was received before the stream was interrupted.
+    /// Whether a block of the current object was received before the stream was interrupted.
     fn is_behind(&self, blkid: u64) -> bool {
         match (self.resume, self.objects.current()) {
             (Some(resume), Some(current)) if current.object == resume.object => {
@@ -101,7 +101,7 @@ impl Delta<'_, '_> {
         }
     }
 
-    /// The first difference of an object: its OBJECT record goes out whatever differs, as in ZFS, where no data
+    /// Handles the first difference of an object. Its OBJECT record is sent whatever differs, as in ZFS, where no data
     /// changes without its dnode.
     fn enter(&mut self, object: u64) -> Result<Mode, SendError> {
         let old = match self.old.get(&ObjsetKey::Dnode { object }.encode())? {
@@ -110,7 +110,7 @@ impl Delta<'_, '_> {
         };
         let Some(new) = self.objects.dnode(object)? else {
             if let Some(old) = old {
-                // Its other slots may have new owners, whose turn comes.
+                // Its other slots may belong to new objects, which are handled later.
                 let end = if self.objects.is_raw() { object.saturating_add(1) } else { end_of(object, &old) };
                 self.objects.free_objects(object.max(self.taken), end)?;
             }
@@ -143,8 +143,8 @@ impl Delta<'_, '_> {
     }
 }
 
-/// Whether a receiver may take the object for another one that got the same number, and drop the data it has of the
-/// old one (`receive_handle_existing_object` of `module/zfs/dmu_recv.c`).
+/// Whether a receiver may treat the object as a new one with the same number, and drop the data of the old one
+/// (`receive_handle_existing_object` of `module/zfs/dmu_recv.c`).
 fn is_reallocated(old: &Dnode, new: &Dnode) -> bool {
     let pointers = |dnode: &Dnode| Dnode::block_pointers(dnode.slots, dnode.bonus_type, dnode.bonus_len);
     let raw = match (&old.raw, &new.raw) {

@@ -1,4 +1,4 @@
-//! Entries of an objset tree in order, with a few looked at before their turn; and places between entries.
+//! Entries of an objset tree in order, with some look-ahead, and places between entries.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ impl Entries {
         Self { range: view.range(from, to), ahead: VecDeque::new() }
     }
 
-    /// The entry `n` places after the next one, without passing any.
+    /// The entry `n` places after the next one. Does not advance.
     pub(super) fn peek(&mut self, n: usize) -> Result<Option<&(ObjsetKey, Entry)>, DatasetError> {
         while self.ahead.len() <= n {
             let Some(item) = self.range.next() else { return Ok(None) };
@@ -35,7 +35,7 @@ impl Entries {
         Ok(self.ahead.pop_front())
     }
 
-    /// The next entry if it is of `object`.
+    /// The next entry, if it belongs to `object`.
     pub(super) fn next_of(&mut self, object: u64) -> Result<Option<(ObjsetKey, Entry)>, DatasetError> {
         match self.peek(0)? {
             Some((key, _)) if key.object() == object => self.next(),
@@ -44,9 +44,9 @@ impl Entries {
     }
 }
 
-/// A place in the key space of an objset, there or not: what a bound of a leaf stands for.
+/// A place in the key space of an objset, whether or not it has an entry. It represents a bound of a leaf.
 ///
-/// Bounds are cut short by the tree, so they are no keys; a place is the first key at or after one.
+/// The tree shortens bounds, so they are not valid keys. The place of a bound is the first possible key at or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) object: u64,
@@ -59,7 +59,7 @@ impl Place {
     pub(super) const BLOCK: u8 = 3;
     const KINDS: u8 = 5;
 
-    /// After every key.
+    /// After all keys.
     pub(super) const END: Self = Self::start(OBJECT_MAX + 1);
 
     /// The first place of an object.
@@ -67,7 +67,7 @@ impl Place {
         Self { object, kind: 0, number: 0 }
     }
 
-    /// The first key at or after `bound`, which may be any bytes.
+    /// The first possible key at or after `bound`, which may be any bytes.
     pub(super) fn of_bound(bound: &[u8]) -> Self {
         let (object, rest) = bound.split_at(bound.len().min(8));
         let object = padded(object);
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-/// Big-endian bytes, as if zeros followed.
+/// Big-endian bytes, padded with zeros.
 fn padded(bytes: &[u8]) -> u64 {
     let mut whole = [0; 8];
     for (to, from) in whole.iter_mut().zip(bytes) {
@@ -147,7 +147,7 @@ mod tests {
             prop_assert_eq!(a.encode().cmp(&b.encode()), Place::of_key(a).cmp(&Place::of_key(b)));
         }
 
-        /// A bound lies before exactly the keys that its place lies before or at.
+        /// A bound is before exactly those keys that its place is before or equal to.
         #[test]
         fn bounds_split_keys_as_their_places(
             from in key(), cut in 0usize..18, more in proptest::option::of(any::<u8>()), other in key(),

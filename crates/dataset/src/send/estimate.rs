@@ -1,4 +1,4 @@
-//! How large a stream will be (`zfs send -nvP`).
+//! Estimates the size of a stream (`zfs send -nvP`).
 
 use snowmelt_stream::record::{RECORD_LEN, Record};
 
@@ -6,17 +6,17 @@ use super::SendPlan;
 use super::step::{Base, Step};
 use crate::error::SendError;
 
-/// Records that are walked of a full stream, which takes about a second, before its size is guessed from the space that
-/// its snapshot takes.
+/// Maximal number of records of a full stream that are walked, which takes about a second. The size of the rest is
+/// estimated from the space of the snapshot.
 const EXACT_RECORDS: u64 = 3_000_000;
 
-/// Bytes of tree for each record, about: they are part of a snapshot's space.
+/// Approximate bytes in tree nodes for each record. They are part of a snapshot's space.
 const NODE_BYTES: u64 = 128;
 
 /// The size of one snapshot's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepSize {
-    /// Full name of the snapshot or bookmark it is incremental from.
+    /// Full name of the snapshot or bookmark that is its base.
     pub from: Option<String>,
     /// Full name of the snapshot.
     pub to: String,
@@ -25,11 +25,11 @@ pub struct StepSize {
 }
 
 impl SendPlan {
-    /// The size of each snapshot's stream. It is exact, except for large full streams, whose beginning is walked and
-    /// the rest guessed from the space the snapshot takes, so that asking costs little beside the sending.
+    /// The size of each snapshot's stream. It is exact, except for large full streams: their beginning is walked and
+    /// the rest is estimated from the space of the snapshot, so that an estimate costs little compared with the send.
     ///
     /// # Errors
-    /// As [`SendPlan::run`], but that no data is read.
+    /// As [`SendPlan::run`], but no data is read.
     pub fn estimate(&self) -> Result<Vec<StepSize>, SendError> {
         self.steps
             .iter()
@@ -43,14 +43,14 @@ impl SendPlan {
             .collect()
     }
 
-    /// What a package adds to the streams of its snapshots: its own records. `zfs send -nvP` leaves it out.
+    /// The bytes of a package in addition to the streams of its snapshots: its own records. `zfs send -nvP` omits them.
     ///
     /// # Errors
-    /// When the list at its head cannot be made.
+    /// When the list in its head cannot be created.
     pub fn package_size(&self) -> Result<u64, SendError> {
         let Some(package) = &self.package else { return Ok(0) };
         let (_, payload) = package.begin()?;
-        // BEGIN with the list, its END, and the END of all.
+        // BEGIN with the list, its END, and the END of the package.
         Ok(3 * RECORD_LEN as u64 + payload.len() as u64)
     }
 
@@ -77,7 +77,7 @@ impl SendPlan {
     }
 }
 
-/// Bytes of an object's content that a record carries.
+/// Bytes of an object's content in a record.
 fn logical_len(record: &Record) -> u64 {
     match record {
         Record::Write(write) => write.logical_size,
@@ -87,7 +87,7 @@ fn logical_len(record: &Record) -> u64 {
     }
 }
 
-/// The size of all, when what takes `part` bytes of space makes `size` bytes of stream and there are `whole`.
+/// Scales `size`, which was counted for `part` bytes of space, to `whole` bytes of space.
 fn scaled(size: u64, whole: u64, part: u64) -> u64 {
     let scaled = u128::from(size) * u128::from(whole.max(part)) / u128::from(part.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Payloads are read.
+//! Reads the payloads of records.
 
 use bytes::Bytes;
 use snowmelt_pool::{BlockPtr, Pool, PoolError};
@@ -6,27 +6,27 @@ use snowmelt_pool::{BlockPtr, Pool, PoolError};
 use super::recorder::Payload;
 use crate::error::SendError;
 
-/// The offset of payloads that are spill blocks.
+/// The offset in [`Payload`] that means a spill block.
 pub(super) const SPILL: u64 = u64::MAX;
 
 /// Reads the payloads of one dataset's records.
 pub(super) struct Fetcher<'a> {
     pool: &'a Pool,
     name: &'a str,
-    /// The block read last: a large one is asked for in several pieces.
+    /// The block that was read last: a large one is requested in several pieces.
     last: Option<(BlockPtr, Bytes)>,
 }
 
 impl<'a> Fetcher<'a> {
-    /// `name` is the snapshot's, for messages.
+    /// `name` is the snapshot's name, for messages.
     pub(super) fn new(pool: &'a Pool, name: &'a str) -> Self {
         Self { pool, name, last: None }
     }
 
-    /// The bytes of a payload, not padded to 8.
+    /// The bytes of a payload, without padding to 8.
     ///
     /// # Errors
-    /// [`SendError::Unreadable`] when a block cannot be read or is not what was written.
+    /// [`SendError::Unreadable`] when a block cannot be read, or its hash is wrong.
     pub(super) fn fetch(&mut self, payload: Payload) -> Result<Bytes, SendError> {
         match payload {
             Payload::None => Ok(Bytes::new()),
@@ -61,8 +61,8 @@ impl<'a> Fetcher<'a> {
     }
 }
 
-/// Exactly `len` bytes: zeros are put behind what is shorter. Longer than that nothing is: record and block pointer
-/// agree.
+/// Exactly `len` bytes: shorter data is padded with zeros. It is never longer, because record and block pointer have
+/// the same length.
 fn fit(bytes: Bytes, len: usize) -> Bytes {
     if bytes.len() >= len {
         return bytes.slice(..len);

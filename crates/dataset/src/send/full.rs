@@ -1,4 +1,4 @@
-//! The walk of a full stream: every entry of one tree.
+//! The walk of a full stream: all entries of one tree.
 
 use super::entries::Entries;
 use super::objects::{Objects, SpillBlock, end_of};
@@ -6,11 +6,11 @@ use super::step::Resume;
 use crate::error::SendError;
 use crate::objset::key::{ObjsetKey, SLOTS_PER_BLOCK, object_start};
 
-/// How many entries of an object are looked at before its last block is searched for.
+/// How many entries of an object are examined before its last block is searched in the tree.
 const LOOK_AHEAD: usize = 4;
 
-/// Sends everything. Without `object_end` free slots are named up to the end of the last block of dnodes: more
-/// cannot exist at the receiver.
+/// Sends everything. Without `object_end`, free slots are sent up to the end of the last block of dnodes, because the
+/// receiver cannot have more.
 pub(super) fn walk(
     objects: &mut Objects<'_>,
     resume: Option<Resume>,
@@ -26,7 +26,7 @@ pub(super) fn walk(
         let object = key.object();
         match key {
             ObjsetKey::Dnode { .. } => {}
-            // A raw stream takes it up with the first object of its range.
+            // In a raw stream it is sent with the first object of its range.
             ObjsetKey::Range { .. } => continue,
             _ => return Err(objects.corrupt(object, "it has data but no dnode")),
         }
@@ -50,8 +50,8 @@ pub(super) fn walk(
     objects.free_objects(next, object_end.unwrap_or(next.next_multiple_of(SLOTS_PER_BLOCK)))
 }
 
-/// First block after an object's last, if the object ends within the next few entries: most files are small, and
-/// this saves them a search of the tree.
+/// The number of the first block after an object's last one, if the object ends within the next few entries. Most files
+/// are small, so this avoids a search of the tree.
 fn near_tail(entries: &mut Entries, object: u64) -> Result<Option<u64>, SendError> {
     let mut tail = 1;
     for n in 0..LOOK_AHEAD {

@@ -1,19 +1,19 @@
-//! `send`: a snapshot becomes a stream, as OpenZFS's `zfs send` makes it.
+//! `send`: makes streams from snapshots, like OpenZFS's `zfs send`.
 //!
-//! A [`SendPlan`] says what goes out in which order; it is made from a [`Catalog`] and holds views of all it will
-//! send, so that nothing of it disappears while it runs. Running it takes two threads: one walks the trees and reads
-//! blocks, the other checksums and writes; between them is a queue of bounded size.
+//! A [`SendPlan`] contains what is sent, in order. It is made from a [`Catalog`] and holds views of everything that it
+//! sends, so that nothing of it is freed while it runs. Running it uses two threads: one walks the trees and reads
+//! blocks, the other computes checksums and writes. A queue of limited size connects them.
 //!
-//! - `plan`: what is sent, for each way to ask for it
-//! - `package`, `properties`: the list of filesystems at the head of a package
+//! - `plan`: what is sent, for each kind of request
+//! - `package`, `properties`: the list of filesystems in the head of a package
 //! - `begin`: features, and the BEGIN record of each snapshot
-//! - `full`, `delta`, `since`: walks of a whole tree, of two trees, and of what changed since a txg
-//! - `objects`: what the three have in common: object by object, raw or plain
-//! - `recorder`: entries become records
-//! - `fetch`, `queue`, `run`: payloads are read ahead and written
-//! - `estimate`: the same, with nothing read and nothing written
+//! - `full`, `delta`, `since`: walks of a whole tree, of two trees, and of changes since a txg
+//! - `objects`: the common part of these walks: object by object, raw or plain
+//! - `recorder`: makes records from entries
+//! - `fetch`, `queue`, `run`: read payloads ahead and write
+//! - `estimate`: walks without reading or writing data
 //!
-//! Behaviour follows `module/zfs/dmu_send.c` and `lib/libzfs/libzfs_sendrecv.c` of OpenZFS 2.3.
+//! The behaviour follows `module/zfs/dmu_send.c` and `lib/libzfs/libzfs_sendrecv.c` of OpenZFS 2.3.
 
 mod begin;
 mod delta;
@@ -47,32 +47,32 @@ pub use run::{Progress, Sent};
 use package::Package;
 use step::Step;
 
-/// How to send: the options of `zfs send`.
+/// Options of a send, as those of `zfs send`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Blocks of more than 128 KiB go out whole (`-L`).
+    /// Send blocks of more than 128 KiB whole (`-L`).
     pub large_blocks: bool,
-    /// Very small blocks go out as WRITE_EMBEDDED (`-e`).
+    /// Send very small blocks as WRITE_EMBEDDED (`-e`).
     pub embed: bool,
-    /// Compressed blocks go out as they are stored (`-c`).
+    /// Send compressed blocks as they are stored (`-c`).
     pub compressed: bool,
-    /// Encrypted datasets go out encrypted; others with `-Lec` (`-w`).
+    /// Send encrypted datasets encrypted, and other datasets as with `-Lec` (`-w`).
     pub raw: bool,
-    /// Properties go along (`-p`).
+    /// Include properties (`-p`).
     pub properties: bool,
-    /// Received properties go along, not local ones (`-b`).
+    /// Include received properties instead of local ones (`-b`).
     pub backup: bool,
-    /// Holds go along (`-h`).
+    /// Include holds (`-h`).
     pub holds: bool,
-    /// The dataset with all that is below it (`-R`).
+    /// Send the dataset with all its descendants (`-R`).
     pub replicate: bool,
-    /// Datasets below that lack the snapshot are left out instead of failing the send (`-s`).
+    /// Skip descendants that do not have the snapshot, instead of failing (`-s`).
     pub skip_missing: bool,
-    /// Full names of datasets left out of `-R`, with all below them (`-X`).
+    /// Full names of datasets that `-R` omits, with all their descendants (`-X`).
     pub exclude: Vec<String>,
-    /// What a cut-off receive left is sent (`-S`).
+    /// Send the state of an interrupted receive (`-S`).
     pub saved: bool,
-    /// With a subtree: what a dataset was cloned from is not named where that is outside.
+    /// If set, an origin outside this subtree is not named in the stream.
     pub within: Option<Subtree>,
 }
 
@@ -83,25 +83,25 @@ impl SendFlags {
     }
 }
 
-/// What a stream is incremental from (`-i`), also across a clone's origin.
+/// The base of an incremental stream (`-i`). It may also be in the history before a clone's origin.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Nothing: a full stream.
+    /// No base: a full stream.
     None,
-    /// An earlier snapshot of the dataset or of one that it was cloned from.
+    /// An earlier snapshot of the dataset or of a dataset that it was cloned from.
     Snapshot(Snapshot),
-    /// A bookmark of one.
+    /// A bookmark of such a snapshot.
     Bookmark(Bookmark),
 }
 
 /// What will be sent, in order.
 ///
-/// Cheap to clone; it reads nothing but the catalog until it is estimated or run.
+/// Cheap to clone. It reads only the catalog until it is estimated or run.
 #[derive(Clone)]
 pub struct SendPlan {
     steps: Vec<Step>,
     package: Option<Package>,
-    /// Things left out that the user should know of.
+    /// What was left out, for the user.
     warnings: Vec<String>,
     cancelled: Arc<AtomicBool>,
 }
@@ -123,13 +123,13 @@ impl SendPlan {
         self.package.is_some()
     }
 
-    /// What was left out (`-s`, or datasets without the snapshot), one line each, as `zfs send` warns.
+    /// What was left out (`-s`, or datasets without the snapshot), one line each, like the warnings of `zfs send`.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// A flag that, once set from anywhere, ends [`SendPlan::run`] with [`DatasetError::Interrupted`].
+    /// A flag that ends [`SendPlan::run`] with [`DatasetError::Interrupted`] when any thread sets it.
     ///
     /// [`DatasetError::Interrupted`]: crate::DatasetError::Interrupted
     #[must_use]

@@ -1,7 +1,7 @@
-//! Objects in order, as both plain and raw streams want them.
+//! Sends objects in order, for plain and raw streams.
 //!
-//! A plain stream carries the objects that changed. A raw one carries, for every block of dnodes that changed, all
-//! its dnodes, because they are encrypted together: OBJECT_RANGE, then each object or FREEOBJECTS for each free slot.
+//! A plain stream contains the objects that changed. A raw stream contains, for every changed block of dnodes, all its
+//! dnodes, because they are encrypted together: OBJECT_RANGE, then each object, or FREEOBJECTS for free slots.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,17 +15,17 @@ use crate::objset::key::{OBJECT_MAX, ObjsetKey, SLOTS_PER_BLOCK, object_end};
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 use crate::objset::view::{blocks_end, last_block, redaction_len};
 
-/// An object between its OBJECT record and the next object.
+/// An object after its OBJECT record and before the next object.
 pub(super) struct Current {
     pub(super) object: u64,
     pub(super) dnode: Dnode,
-    /// Blocks from here on are free, and said to be.
+    /// Blocks from here on are free, and were sent as free.
     pub(super) tail: u64,
-    /// A changed spill block: it goes out after the data, as ZFS walks.
+    /// A changed spill block. It is sent after the data, as in ZFS.
     spill: Option<Block>,
 }
 
-/// An object's spill block, and whether the receiver has the same one.
+/// An object's spill block, and whether the receiver already has it.
 pub(super) struct SpillBlock {
     pub(super) block: Block,
     pub(super) unmodified: bool,
@@ -37,14 +37,14 @@ impl SpillBlock {
     }
 }
 
-/// The block of dnodes that a raw stream is in.
+/// The current block of dnodes in a raw stream.
 struct RawBlock {
     first: u64,
-    /// Slots from here on are not dealt with yet.
+    /// Slots from here on were not sent yet.
     next: u64,
 }
 
-/// Writes objects in ascending order.
+/// Sends objects in ascending order.
 pub(super) struct Objects<'a> {
     pub(super) view: &'a View,
     recorder: Recorder<'a>,
@@ -76,7 +76,7 @@ impl<'a> Objects<'a> {
         self.recorder.target().corrupt(object, why)
     }
 
-    /// Ends the walk when somebody asked for it.
+    /// Ends the walk if it was cancelled.
     pub(super) fn check_cancelled(&self) -> Result<(), SendError> {
         if self.cancelled.load(Ordering::Relaxed) { Err(DatasetError::Interrupted.into()) } else { Ok(()) }
     }
@@ -93,12 +93,12 @@ impl<'a> Objects<'a> {
         Dnode::decode(&entry.value).map_err(|error| self.corrupt(object, error.to_string()))
     }
 
-    /// The object that records go to.
+    /// The current object, to which records belong.
     pub(super) fn current(&self) -> Option<&Current> {
         self.current.as_ref()
     }
 
-    /// Starts an object. With `tail`, blocks from that one on are known to be free.
+    /// Begins an object. Blocks from `tail` on are known to be free.
     pub(super) fn begin(
         &mut self,
         object: u64,
@@ -144,7 +144,7 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// Ends the object at hand, if any.
+    /// Ends the current object, if any.
     pub(super) fn end_object(&mut self) -> Result<(), SendError> {
         if let Some(Current { object, spill: Some(spill), .. }) = self.current.take() {
             self.recorder.spill(object, &spill, false)?;
@@ -152,8 +152,8 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// First block after the last one that an object has: 1 when it has none, as `dn_maxblkid` is never below 0. What
-    /// was left out of a redacted dataset counts as had.
+    /// The number of the first block after an object's last one; 1 if it has none, because `dn_maxblkid` is never below
+    /// 0. Data omitted from a redacted dataset counts as present.
     fn tail(&self, object: u64, dnode: &Dnode) -> Result<u64, SendError> {
         if let Some(raw) = &dnode.raw {
             return Ok(raw.max_blkid.saturating_add(1));
@@ -172,7 +172,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// A block of the object at hand.
+    /// Sends a block of the current object.
     pub(super) fn block(&mut self, blkid: u64, entry: &Entry) -> Result<(), SendError> {
         self.check_cancelled()?;
         let Some(Current { object, dnode, .. }) = &self.current else { return Ok(()) };
@@ -181,7 +181,7 @@ impl<'a> Objects<'a> {
         self.recorder.block(*object, dnode, blkid, &block)
     }
 
-    /// A hole of the object at hand: blocks `[from, to)`, as far as they are not free by being behind its end.
+    /// Sends a hole of the current object: the blocks `[from, to)` that are not beyond its end.
     pub(super) fn hole(&mut self, from: u64, to: u64) -> Result<(), SendError> {
         let Some(Current { object, dnode, tail, .. }) = &self.current else { return Ok(()) };
         let (object, block_size) = (*object, u64::from(dnode.block_size));
@@ -196,12 +196,17 @@ impl<'a> Objects<'a> {
         self.partly_redacted(object, start, end)
     }
 
-    /// A hole of a redacted dataset: what was left out of it is not free.
+    /// Sends a hole of a redacted dataset. Omitted data in it is not free.
     fn partly_redacted(&mut self, object: u64, start: u64, end: u64) -> Result<(), SendError> {
         let mut at = start;
-        // The last range before the hole may reach into it.
+        // The last range before the hole may extend into it.
         let from = match self.view.last_before(&ObjsetKey::Redaction { object, offset: start }.encode())? {
-            Some((key, _)) if matches!(ObjsetKey::decode(&key)?, ObjsetKey::Redaction { object: found, .. } if found == object) => {
+            Some((key, _))
+                if matches!(
+                    ObjsetKey::decode(&key)?,
+                    ObjsetKey::Redaction { object: found, .. } if found == object
+                ) =>
+            {
                 key
             }
             _ => blocks_end(object),
@@ -222,8 +227,8 @@ impl<'a> Objects<'a> {
         self.recorder.free(object, at, end - at)
     }
 
-    /// A range of bytes of the object at hand was or is left out of the dataset: whatever of it has no data is a hole
-    /// now, or left out. Data may have come to a range that is still marked.
+    /// Sends a range of the current object that was or is omitted from the dataset. The parts without data are holes or
+    /// omitted. A marked range may contain data that was written later.
     pub(super) fn redaction(&mut self, offset: u64, entry: &Entry) -> Result<(), SendError> {
         let Some(Current { object, dnode, .. }) = &self.current else { return Ok(()) };
         let (object, block_size) = (*object, u64::from(dnode.block_size));
@@ -241,7 +246,7 @@ impl<'a> Objects<'a> {
         self.hole(expected, end)
     }
 
-    /// Object numbers `[first, end)` do not exist.
+    /// Sends that the object numbers `[first, end)` do not exist.
     pub(super) fn free_objects(&mut self, first: u64, end: u64) -> Result<(), SendError> {
         if first >= end {
             return Ok(());
@@ -250,7 +255,8 @@ impl<'a> Objects<'a> {
         if !self.raw {
             return self.recorder.free_objects(first, end - first);
         }
-        // In a block that still has dnodes the free slots come in its turn; between two such blocks there is none.
+        // Free slots in a block with dnodes are sent with that block. There is no block with dnodes between two such
+        // blocks.
         let within = end.min(block_of(first).saturating_add(SLOTS_PER_BLOCK));
         self.raw_free(first, within)?;
         let last = block_of(end).max(within);
@@ -261,7 +267,7 @@ impl<'a> Objects<'a> {
         self.raw_free(last, end)
     }
 
-    /// Free slots `[first, end)` of one dnode block.
+    /// Sends the free slots `[first, end)` of one dnode block.
     fn raw_free(&mut self, first: u64, end: u64) -> Result<(), SendError> {
         if first >= end {
             Ok(())
@@ -272,7 +278,7 @@ impl<'a> Objects<'a> {
         }
     }
 
-    /// Goes on in the middle of a stream: what lies before `object` was sent.
+    /// Continues in the middle of a stream: everything before `object` was sent.
     pub(super) fn resume_at(&mut self, object: u64) -> Result<(), SendError> {
         if self.raw
             && self.raw_touch(object)?
@@ -283,8 +289,8 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// Makes sure that a raw stream has the dnode block of `object`, whatever else of it changed; `false` when no
-    /// object is left in it.
+    /// Makes the dnode block of `object` the current one in a raw stream. Returns `false` when the block has no object
+    /// left.
     pub(super) fn raw_touch(&mut self, object: u64) -> Result<bool, SendError> {
         let first = block_of(object);
         if self.raw_block.as_ref().is_some_and(|block| block.first == first) {
@@ -297,12 +303,12 @@ impl<'a> Objects<'a> {
         let crypt =
             BlockCrypt::decode_range(&entry.value).map_err(|error| self.corrupt(first, error.to_string()))?;
         self.recorder.range(first, &crypt)?;
-        // Object 0 is the dnodes' own, and no stream speaks of it.
+        // Object 0 is the meta-dnode itself, and is never in a stream.
         self.raw_block = Some(RawBlock { first, next: first.max(1) });
         Ok(true)
     }
 
-    /// Deals with the slots of the dnode block at hand that come before `until`: none of their objects changed.
+    /// Sends the slots of the current dnode block before `until`. None of their objects changed.
     fn raw_fill(&mut self, until: u64) -> Result<(), SendError> {
         while let Some(RawBlock { next, .. }) = self.raw_block
             && next < until
@@ -327,7 +333,7 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// Deals with the rest of the dnode block at hand.
+    /// Sends the rest of the current dnode block.
     fn raw_leave(&mut self) -> Result<(), SendError> {
         self.end_object()?;
         if let Some(RawBlock { first, .. }) = self.raw_block {
@@ -337,7 +343,7 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// All data of the object at hand from block `from` on: what is left of `entries` for it.
+    /// Sends all data of the current object from block `from` on, taken from `entries`.
     pub(super) fn whole(&mut self, entries: &mut Entries, from: u64) -> Result<(), SendError> {
         let Some((object, tail)) = self.current.as_ref().map(|current| (current.object, current.tail)) else {
             return Ok(());
@@ -364,12 +370,12 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// First object of a dnode block.
+/// The first object of a dnode block.
 pub(super) fn block_of(object: u64) -> u64 {
     object - object % SLOTS_PER_BLOCK
 }
 
-/// The slot after an object's last.
+/// The slot after an object's last one.
 pub(super) fn end_of(object: u64, dnode: &Dnode) -> u64 {
     object.saturating_add(u64::from(dnode.slots)).min(OBJECT_MAX + 1)
 }

@@ -1,4 +1,4 @@
-//! The head of a package: what filesystems, snapshots, properties and holds it is about (`gather_nvlist`,
+//! The head of a package: the list of its filesystems, snapshots, properties and holds (`gather_nvlist`,
 //! `send_iterate_fs`, `send_iterate_snap` and `send_prelim_records` of `lib/libzfs/libzfs_sendrecv.c`).
 //!
 //! ```text
@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, Dataset, Snapshot};
 use crate::error::{DatasetError, SendError};
 use crate::name::{NESTING_MAX, Name};
 
-/// Longest list that receivers take (`libzfs_max_nvlist`, less room for the rest).
+/// Maximal length of a list that receivers accept (`libzfs_max_nvlist`, minus space for the rest).
 const PAYLOAD_MAX: usize = 32 * 1024 * 1024;
 
 /// A package's BEGIN.
@@ -31,12 +31,12 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// A package that says nothing but which streams belong together (`-I`).
+    /// A package without a list, which only groups streams (`-I`).
     pub(super) fn bare(to_name: String) -> Self {
         Self { to_name, features: Features::NONE, list: None }
     }
 
-    /// The record and its payload. Neither guids nor flags nor the features of the streams inside are in it.
+    /// The record and its payload. It contains neither guids nor flags nor the features of the streams.
     pub(super) fn begin(&self) -> Result<(Begin, Vec<u8>), SendError> {
         let payload = self.list.as_ref().map(NvList::pack_xdr).unwrap_or_default();
         if payload.len() > PAYLOAD_MAX {
@@ -62,16 +62,16 @@ impl Package {
     }
 }
 
-/// What a package is to cover.
+/// The scope of a package.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
-    /// Name of the snapshots sent.
+    /// Name of the sent snapshots.
     pub(super) to: &'a str,
-    /// Name of the snapshots it is incremental from.
+    /// Name of the base snapshots.
     pub(super) from: Option<&'a str>,
-    /// The snapshots between are sent too.
+    /// Whether the snapshots between are also sent.
     pub(super) all: bool,
-    /// Datasets below are sent too.
+    /// Whether descendants are also sent.
     pub(super) replicate: bool,
     pub(super) flags: &'a SendFlags,
 }
@@ -81,7 +81,7 @@ pub(super) struct Scope<'a> {
 pub(super) struct Filesystem {
     pub(super) dataset: Dataset,
     pub(super) to: Snapshot,
-    /// Its own snapshot of the source's name, if it has one.
+    /// Its own snapshot with the name of the base, if it has one.
     pub(super) from: Option<Snapshot>,
 }
 
@@ -92,12 +92,12 @@ pub(super) struct Gathered<'a> {
     list: NvList,
     pub(super) filesystems: Vec<Filesystem>,
     pub(super) warnings: Vec<String>,
-    /// Name of the dataset at the top, for messages.
+    /// Name of the topmost dataset, for messages.
     top: String,
 }
 
 impl<'a> Scope<'a> {
-    /// Gathers the dataset of `to`, and those below it.
+    /// Gathers the dataset of `to` and its descendants.
     pub(super) fn gather(self, catalog: &'a Catalog, to: &Snapshot) -> Result<Gathered<'a>, SendError> {
         let top = catalog.dataset_by_id(to.id.dataset)?;
         let mut gathered = Gathered {
@@ -114,7 +114,7 @@ impl<'a> Scope<'a> {
 }
 
 impl Gathered<'_> {
-    /// The package whose BEGIN names `to`.
+    /// The package. Its BEGIN names `to`.
     pub(super) fn into_package(self, to: &Snapshot, single: bool) -> Package {
         let mut list = NvList::new();
         if let Some(from) = self.scope.from {
@@ -132,8 +132,8 @@ impl Gathered<'_> {
         Package { to_name: to.full_name(), features, list: Some(list) }
     }
 
-    /// A dataset and what is below it. `parent_guid` is the guid of the parent's source snapshot, `parent_to` the
-    /// txg of the snapshot that is sent of it.
+    /// Gathers a dataset and its descendants. `parent_guid` is the guid of the parent's base snapshot, `parent_to` the
+    /// txg of the parent's sent snapshot.
     fn filesystem(
         &mut self,
         dataset: Dataset,
@@ -165,7 +165,8 @@ impl Gathered<'_> {
         Ok(())
     }
 
-    /// A dataset without the snapshot: one made later than its parent's is left out quietly.
+    /// Handles a dataset without the snapshot. One that was created after the parent's snapshot is left out without a
+    /// warning.
     fn missing(&mut self, dataset: &Dataset, parent_to: Option<u64>) -> Result<(), SendError> {
         let Scope { to, flags, replicate, .. } = self.scope;
         if parent_to.is_some_and(|txg| dataset.record.createtxg > txg) {
@@ -194,8 +195,8 @@ impl Gathered<'_> {
         }
     }
 
-    /// What the package says of a dataset; and the guid that its children find it by: of the source, or of the
-    /// snapshot sent where there is none.
+    /// The description of a dataset in the package, and the guid by which its children refer to it: that of the base,
+    /// or of the sent snapshot if there is no base.
     fn describe(&self, filesystem: &Filesystem, parent_guid: u64) -> Result<(NvList, u64), SendError> {
         let Filesystem { dataset, to, from } = filesystem;
         let Scope { flags, replicate, .. } = self.scope;
@@ -213,7 +214,7 @@ impl Gathered<'_> {
         if flags.properties || flags.backup || replicate {
             let kind = dataset.record.kind;
             let mut props = properties::list(self.catalog, dataset.id, 0, kind, flags.backup)?;
-            // Receivers of an encryption root ask for this.
+            // Receivers of an encryption root need this.
             if encryption_root && !props.contains("keylocation") {
                 props.insert("keylocation", self.catalog.key_location(dataset.id)?);
             }
@@ -249,7 +250,7 @@ impl Gathered<'_> {
         Ok((list, from.as_ref().unwrap_or(to).record.guid))
     }
 
-    /// The snapshots that the package names, oldest first.
+    /// The snapshots that the package lists, oldest first.
     fn known_snapshots(&self, filesystem: &Filesystem) -> Result<Vec<Snapshot>, SendError> {
         let Filesystem { dataset, to, from } = filesystem;
         let first = match (self.scope.replicate, self.scope.all, from) {
@@ -268,8 +269,8 @@ impl Gathered<'_> {
         Ok(known)
     }
 
-    /// Whether properties and holds of a snapshot go along: all of a replicated dataset's do, even of those that the
-    /// receiver has already.
+    /// Whether properties and holds of a snapshot are included. For a replicated dataset, those of all snapshots are
+    /// included, even if the receiver already has the snapshots.
     fn is_sent(&self, filesystem: &Filesystem, snapshot: &Snapshot) -> bool {
         self.scope.replicate || filesystem.from.as_ref().is_none_or(|from| snapshot.id.txg > from.id.txg)
     }

@@ -1,4 +1,4 @@
-//! What is sent, for each way to ask for it.
+//! Plans what is sent, for each kind of request.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use crate::error::SendError;
 use crate::name::Name;
 use crate::receive::key_data;
 
-/// What the snapshot of a dataset that is sent as it is now is called (`dmu_send_impl`).
+/// The snapshot name in the stream of a dataset that is sent in its current state (`dmu_send_impl`).
 pub(super) const HEAD_SNAPSHOT: &str = "--head--";
 
 impl SendPlan {
-    /// One snapshot: in full, or incremental from an earlier one (`-i`), from a bookmark, or from the snapshot its
-    /// dataset was cloned from. With `-p`, `-b` or `-h` it travels in a package.
+    /// Plans one snapshot: in full, or incremental from an earlier snapshot (`-i`), from a bookmark, or from the origin
+    /// of its dataset. With `-p`, `-b` or `-h` the stream is a package.
     ///
     /// # Errors
     /// [`SendError::NotEarlier`]; [`SendError::NeedsRaw`]; when the pool cannot be read.
@@ -45,8 +45,8 @@ impl SendPlan {
         Ok(Self::of(vec![step], package))
     }
 
-    /// A dataset as it is now, as `zfs send` sends what is not mounted: its snapshot at the receiver is called
-    /// `--head--`. What open heads keep in memory is not in it.
+    /// Plans the current state of a dataset, as `zfs send` does for unmounted datasets. The receiver's snapshot is
+    /// called `--head--`. Changes that open heads keep in memory are not included.
     ///
     /// # Errors
     /// As [`SendPlan::single`].
@@ -63,8 +63,8 @@ impl SendPlan {
         Ok(Self::of(vec![step], None))
     }
 
-    /// Every snapshot after `from` up to `to`, each incremental from the one before it (`-I`). Without a source the
-    /// first one is sent in full, or from the dataset's origin.
+    /// Plans every snapshot after `from` up to `to`, each incremental from the previous one (`-I`). Without a source,
+    /// the first one is sent in full, or incremental from the dataset's origin.
     ///
     /// # Errors
     /// As [`SendPlan::single`].
@@ -83,7 +83,7 @@ impl SendPlan {
             Source::Bookmark(bookmark) if bookmark.dataset_id == dataset.id => {
                 (Some(base(catalog, to.id, &to.full_name(), &from)?), bookmark.record.createtxg)
             }
-            // From another dataset only a clone's origin can be the source of all.
+            // From another dataset, only the clone's origin can be the source.
             Source::Snapshot(snapshot) if dataset.record.origin == Some(snapshot.id) => (None, 0),
             Source::Snapshot(snapshot) => return Err(not_earlier(&snapshot.full_name(), to)),
             Source::Bookmark(bookmark) => return Err(not_earlier(&bookmark.full_name(), to)),
@@ -117,12 +117,12 @@ impl SendPlan {
         Ok(Self::of(steps, Some(package)))
     }
 
-    /// The snapshot of this name of the dataset and of all below it (`-R`), with properties, clones and snapshots
-    /// before it. With `from`, a snapshot's name, incremental from the snapshots of that name: all between (`true`,
-    /// `-I`) or in one step (`-i`).
+    /// Plans the snapshots with this name of the dataset and all its descendants (`-R`), with properties, clones and
+    /// earlier snapshots. With `from`, the name of a snapshot, the streams are incremental from the snapshots with that
+    /// name: including all snapshots between (`true`, `-I`), or in one step (`-i`).
     ///
     /// # Errors
-    /// As [`SendPlan::single`]; [`SendError::NoSource`]; when a dataset below lacks the snapshot and
+    /// As [`SendPlan::single`]; [`SendError::NoSource`]; when a descendant does not have the snapshot and
     /// [`SendFlags::skip_missing`] is not set.
     pub fn replicate(
         catalog: &Catalog,
@@ -196,7 +196,7 @@ fn filesystem_steps(
     let dataset = &filesystem.dataset;
     let mut previous = None;
     let mut after: Txg = 0;
-    // A dataset that came after the source is sent from its beginning.
+    // A dataset without the base snapshot is sent from its beginning.
     if let Some(from) = &filesystem.from {
         if from.id.txg >= filesystem.to.id.txg {
             return Err(not_earlier(&from.full_name(), &filesystem.to));
@@ -207,7 +207,7 @@ fn filesystem_steps(
     for snapshot in catalog.snapshots_after(dataset, after) {
         let snapshot = snapshot?;
         let is_last = snapshot.id == filesystem.to.id;
-        // Without the snapshots between, clones of them must still find their origins.
+        // Even if the snapshots between are not sent, clones need their origins.
         if scope.all || is_last || origins.contains(&snapshot.id) {
             let base = match previous.take() {
                 Some(base) => base,
@@ -224,8 +224,8 @@ fn filesystem_steps(
     Ok(())
 }
 
-/// What the stream of a dataset as it is now is of. It has another guid whenever the dataset was written to in between: what was
-/// received of the one cannot be completed with the other.
+/// The target for the current state of a dataset. Its guid changes with every write, so a partly received state cannot
+/// be completed from another one.
 pub(super) fn head_target(catalog: &Catalog, dataset: &Dataset) -> Result<Target, SendError> {
     let tree = catalog.pool().tree(dataset.record.head)?;
     let view = tree.view();
@@ -244,7 +244,7 @@ pub(super) fn head_target(catalog: &Catalog, dataset: &Dataset) -> Result<Target
     })
 }
 
-/// What a snapshot's stream is of.
+/// The target for a snapshot.
 pub(super) fn target(catalog: &Catalog, snapshot: &Snapshot) -> Result<Target, SendError> {
     let record = &snapshot.record;
     Ok(Target {
@@ -261,7 +261,7 @@ pub(super) fn target(catalog: &Catalog, snapshot: &Snapshot) -> Result<Target, S
     })
 }
 
-/// The source as a base for `to`, checked.
+/// Checks the source, and returns it as a base for `to`.
 fn base(catalog: &Catalog, to: SnapshotId, name: &str, from: &Source) -> Result<Base, SendError> {
     let refused = |from: String| SendError::NotEarlier { from, to: name.to_owned() };
     match from {
@@ -276,7 +276,7 @@ fn base(catalog: &Catalog, to: SnapshotId, name: &str, from: &Source) -> Result<
     }
 }
 
-/// The snapshot that a clone starts from; nothing for other datasets.
+/// The base for the first snapshot of a clone: its origin. Empty for other datasets.
 fn origin_base(catalog: &Catalog, dataset: &Dataset) -> Result<Base, SendError> {
     match dataset.record.origin {
         None => Ok(Base::Empty),
@@ -287,7 +287,7 @@ fn origin_base(catalog: &Catalog, dataset: &Dataset) -> Result<Base, SendError> 
     }
 }
 
-/// A snapshot as a base of a snapshot of dataset `of`.
+/// A snapshot as a base for a snapshot of dataset `of`.
 pub(super) fn snapshot_base(
     catalog: &Catalog,
     named: &impl Named,
@@ -309,8 +309,8 @@ pub(super) fn snapshot_base(
     Ok(Base::Tree { view: catalog.pool().view(snapshot.record.root.clone()), from })
 }
 
-/// A bookmark as a base of `to`; `None` when it is of no earlier snapshot. As long as its snapshot is there the two
-/// trees are compared, which finds exactly what differs.
+/// A bookmark as a base for `to`; `None` if its snapshot is not earlier. As long as that snapshot exists, the two trees
+/// are compared, which finds the exact differences.
 pub(super) fn bookmark_base(
     catalog: &Catalog,
     to: SnapshotId,
@@ -334,7 +334,7 @@ pub(super) fn bookmark_base(
     Ok(Some(Base::Txg { txg: id.txg, from: info }))
 }
 
-/// What a base is called.
+/// The name of a base.
 pub(super) trait Named {
     fn name(&self) -> String;
 }
@@ -351,11 +351,11 @@ impl Named for Bookmark {
     }
 }
 
-/// Whether `from` is an earlier point of the same line of history: of the dataset, or of what it was cloned from
+/// Whether `from` is an earlier point in the same history: of the dataset, or of a dataset that it was cloned from
 /// (`dsl_dataset_is_before`).
 pub(super) fn is_before(catalog: &Catalog, to: SnapshotId, from: SnapshotId) -> Result<bool, SendError> {
     let (mut dataset, mut until) = (to.dataset, to.txg.saturating_sub(1));
-    // Each origin is older than its clone, so this ends; the bound is for a catalog that says otherwise.
+    // Each origin is older than its clone, so this ends. The limit protects against a corrupt catalog.
     for _ in 0..u16::MAX {
         if from.dataset == dataset {
             return Ok(from.txg <= until);
@@ -368,8 +368,8 @@ pub(super) fn is_before(catalog: &Catalog, to: SnapshotId, from: SnapshotId) -> 
     Ok(false)
 }
 
-/// Guids of the snapshots that a redacted snapshot is redacted with respect to: its received property, guids in
-/// decimal separated by commas.
+/// Guids of the snapshots that a redacted snapshot is redacted with respect to. They are in a received property, in
+/// decimal and separated by commas.
 fn redact_snaps(catalog: &Catalog, id: SnapshotId) -> Result<Option<Vec<u64>>, SendError> {
     let text = catalog.stored_property(id.dataset, id.txg, PropertyKind::Received, "redact_snaps")?;
     Ok(text.map(|text| text.split(',').filter_map(|guid| guid.parse().ok()).collect()))

@@ -1,4 +1,4 @@
-//! Properties as a package carries them (`send_iterate_prop` of `lib/libzfs/libzfs_sendrecv.c`).
+//! Properties in a package (`send_iterate_prop` of `lib/libzfs/libzfs_sendrecv.c`).
 
 use snowmelt_pool::Txg;
 use snowmelt_stream::nvlist::{NvList, NvValue};
@@ -7,8 +7,8 @@ use crate::catalog::{Catalog, DatasetId, Kind as DatasetKind, PropertyKind};
 use crate::error::DatasetError;
 use crate::property::{self, IndexValue, Kind, Property, Types};
 
-/// What belongs to a dataset or (`txg` not 0) to one of its snapshots: what was set on it, and what it received and
-/// nobody set over. With `received_only`, all that it received (`-b`).
+/// The properties of a dataset, or of one of its snapshots (`txg` not 0): local values, and received values that were
+/// not overridden. With `received_only`, all received values (`-b`).
 pub(super) fn list(
     catalog: &Catalog,
     id: DatasetId,
@@ -32,14 +32,14 @@ pub(super) fn list(
     Ok(list)
 }
 
-/// A stored value as it travels; `None` for what does not: statistics, what only a creation sets, and of snapshots the
-/// limits of space.
+/// A stored value for the package; `None` if the property is not sent: statistics, properties that are fixed at
+/// creation, and space limits of snapshots.
 fn value(name: &str, text: &str, kind: DatasetKind, of_snapshot: bool) -> Option<NvValue> {
     if property::is_user_property(name) {
         return Some(text.into());
     }
     let property = property::find(name)?;
-    // A volume's size is in its data.
+    // The size of a volume is in its data.
     let travels = !property.is_readonly() && !matches!(property.kind, Kind::VolumeSize);
     let is_limit = matches!(property.kind, Kind::Quota | Kind::Reservation | Kind::RefReservation);
     if !travels || (is_limit && of_snapshot) {

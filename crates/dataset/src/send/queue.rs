@@ -1,4 +1,5 @@
-//! The way from the reader to the writer, bounded by bytes, since payloads differ in size by a factor of 30,000.
+//! The queue from the reader to the writer. Its limit is in bytes, because the sizes of payloads differ by a factor of
+//! 30,000.
 
 use std::collections::VecDeque;
 
@@ -7,13 +8,13 @@ use parking_lot::{Condvar, Mutex};
 use snowmelt_pool::memory::UnderWay;
 use snowmelt_stream::record::Record;
 
-/// Bytes of payload under way. One batch more may be in the hands of either side.
+/// Maximal bytes of payload in the queue. Each side may hold one more batch.
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// What a record in the queue counts for beside its payload.
+/// Bytes that a record counts in the queue in addition to its payload.
 const RECORD_COST: u64 = 512;
 
-/// A batch goes into the queue when it has this much, so that small records do not cost a wake-up each.
+/// A batch is queued when it has this many bytes, so that small records do not need a wake-up each.
 const BATCH_BYTES: u64 = 256 * 1024;
 
 /// A record with its payload.
@@ -43,7 +44,7 @@ impl Batch {
 struct State {
     batches: VecDeque<Batch>,
     under_way: UnderWay,
-    /// No batch will come any more.
+    /// No batch will be added any more.
     ended: bool,
     /// No batch will be taken any more.
     abandoned: bool,
@@ -65,10 +66,10 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Puts a batch in, waiting for room; `false` when nobody will take it.
+    /// Adds a batch. Waits until there is room. Returns `false` when the writer has ended.
     pub(super) fn push(&self, batch: Batch) -> bool {
         let mut state = self.state.lock();
-        // One batch always fits, however large.
+        // One batch always fits, whatever its size.
         while !state.abandoned && !state.under_way.take(batch.cost) {
             self.room.wait(&mut state);
         }
@@ -81,7 +82,7 @@ impl Queue {
         true
     }
 
-    /// The next batch; `None` when the reader has ended.
+    /// Takes the next batch; `None` when the reader has ended.
     pub(super) fn pop(&self) -> Option<Batch> {
         let mut state = self.state.lock();
         loop {
@@ -98,13 +99,13 @@ impl Queue {
         }
     }
 
-    /// Says that the reader has ended.
+    /// Notes that the reader has ended.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.work.notify_one();
     }
 
-    /// Says that the writer has ended.
+    /// Notes that the writer has ended.
     pub(super) fn abandon(&self) {
         let mut state = self.state.lock();
         state.abandoned = true;

@@ -1,4 +1,4 @@
-//! Entries of an objset become records (`dump_free`, `dump_freeobjects`, `dump_redact`, `dump_dnode`,
+//! Makes records from the entries of an objset (`dump_free`, `dump_freeobjects`, `dump_redact`, `dump_dnode`,
 //! `dmu_dump_write`, `dump_spill`, `dump_write_embedded`, `dump_object_range` of `module/zfs/dmu_send.c`).
 
 use bytes::Bytes;
@@ -16,26 +16,26 @@ use crate::objset::key::SLOTS_PER_BLOCK;
 use crate::objset::types;
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 
-/// Largest block of a stream without LARGE_BLOCKS (`SPA_OLD_MAXBLOCKSIZE`).
+/// Maximal length of a block in a stream without LARGE_BLOCKS (`SPA_OLD_MAXBLOCKSIZE`).
 pub(super) const OLD_BLOCK_MAX: u64 = 128 * 1024;
 
-/// `ZIO_CHECKSUM_OFF`: the record carries no checksum of its block that a receiver could deduplicate by.
+/// `ZIO_CHECKSUM_OFF`: the record has no checksum of its block for deduplication at the receiver.
 const CHECKSUM_OFF: u8 = 2;
 
-/// Where a record's payload comes from.
+/// The source of a record's payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Payload {
-    /// There is none.
+    /// No payload.
     None,
-    /// It is here.
+    /// These bytes.
     Bytes(Bytes),
-    /// A block as it is stored, zeros behind it up to `len`.
+    /// A block as it is stored, padded with zeros to `len`.
     Stored { ptr: BlockPtr, object: u64, offset: u64, len: usize },
-    /// Some of a block's plain bytes, zeros behind them up to `len`.
+    /// A part of a block's plain bytes, padded with zeros to `len`.
     Plain { ptr: BlockPtr, object: u64, offset: u64, from: usize, len: usize },
 }
 
-/// Takes records in stream order.
+/// Receives records in stream order.
 pub(super) type Output<'a> = dyn FnMut(Record, Payload) -> Result<(), SendError> + 'a;
 
 /// Makes the records of one substream between its BEGIN and END.
@@ -43,7 +43,7 @@ pub(super) struct Recorder<'a> {
     target: &'a Target,
     features: Features,
     out: &'a mut Output<'a>,
-    /// A FREE, FREEOBJECTS or REDACT that may still grow.
+    /// A FREE, FREEOBJECTS or REDACT record that may still be extended.
     pending: Option<Record>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Recorder<'a> {
         (self.out)(record, payload)
     }
 
-    /// Puts out what was held back.
+    /// Writes the record that was held back.
     pub(super) fn finish(&mut self) -> Result<(), SendError> {
         match self.pending.take() {
             Some(record) => (self.out)(record, Payload::None),
@@ -73,7 +73,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Object numbers that do not exist.
+    /// Records object numbers that do not exist.
     pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<(), SendError> {
         if count == 0 {
             return Ok(());
@@ -89,7 +89,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// A hole.
+    /// Records a hole.
     pub(super) fn free(&mut self, object: u64, offset: u64, length: u64) -> Result<(), SendError> {
         if length == 0 {
             return Ok(());
@@ -106,7 +106,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// A range that the dataset lacks because it was left out of it.
+    /// Records a range that was omitted from the dataset.
     pub(super) fn redact(&mut self, object: u64, offset: u64, length: u64) -> Result<(), SendError> {
         if length == 0 {
             return Ok(());
@@ -123,7 +123,7 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Encryption parameters of the dnodes from `first` on.
+    /// Records the encryption parameters of the dnodes from `first` on.
     pub(super) fn range(&mut self, first: u64, crypt: &BlockCrypt) -> Result<(), SendError> {
         let record = ObjectRange {
             first,
@@ -135,7 +135,7 @@ impl<'a> Recorder<'a> {
         self.put(Record::ObjectRange(record), Payload::None)
     }
 
-    /// A dnode. Everything from block `tail` on is free.
+    /// Records a dnode. All blocks from `tail` on are free.
     pub(super) fn object(
         &mut self,
         object: u64,
@@ -143,7 +143,7 @@ impl<'a> Recorder<'a> {
         has_spill: bool,
         tail: u64,
     ) -> Result<(), SendError> {
-        // A removed object's slots may have a new owner.
+        // The slots of a removed object may belong to a new object.
         if let Some(Record::FreeObjects(pending)) = &mut self.pending {
             pending.count = pending.count.min(object.saturating_sub(pending.first));
             if pending.count == 0 {
@@ -190,12 +190,12 @@ impl<'a> Recorder<'a> {
                 let free = Free { object, offset, length: Free::TO_END, to_guid: self.target.guid };
                 self.put(Record::Free(free), Payload::None)
             }
-            // Nothing can be behind the last block of the largest object.
+            // Nothing can follow the last block of the largest object.
             None => Ok(()),
         }
     }
 
-    /// A data block.
+    /// Records a data block.
     pub(super) fn block(
         &mut self,
         object: u64,
@@ -249,7 +249,7 @@ impl<'a> Recorder<'a> {
         block.crypt.ok_or_else(|| self.target.corrupt(object, "a block lacks its encryption parameters"))
     }
 
-    /// A large block for a receiver that takes none: in pieces, none of them compressed.
+    /// Splits a large block for a receiver without large blocks. The pieces are not compressed.
     fn split(&mut self, whole: &Write, ptr: &BlockPtr) -> Result<(), SendError> {
         let mut from = 0;
         while from < whole.logical_size {
@@ -269,7 +269,7 @@ impl<'a> Recorder<'a> {
             && self.knows_algorithm(ptr.compression())
     }
 
-    /// Whether the stream announces what is needed to expand a block.
+    /// Whether the stream announces the algorithm that expands a block.
     fn knows_algorithm(&self, id: u8) -> bool {
         match Compression::from_id(id) {
             Some(Compression::Zstd) => self.has(Features::ZSTD),
@@ -294,8 +294,8 @@ impl<'a> Recorder<'a> {
         self.put(Record::WriteEmbedded(record), payload)
     }
 
-    /// The wire size of a block whose compressed bytes go out as they are; `None` when it goes out plain: metadata,
-    /// which a receiver of the other byte order must be able to swap, and what saves not even a sector.
+    /// The length in the stream of a block that is sent in its compressed form. `None` if it is sent uncompressed:
+    /// metadata, which a receiver of the other byte order must be able to swap, and blocks that do not save a sector.
     fn passes_through(&self, dnode: &Dnode, ptr: &BlockPtr) -> Option<u64> {
         let len = u64::from(ptr.psize()).next_multiple_of(SECTOR as u64);
         let pass = self.has(Features::COMPRESSED)
@@ -308,7 +308,7 @@ impl<'a> Recorder<'a> {
         pass.then_some(len)
     }
 
-    /// A spill block. `unmodified` says that the receiver has it, if it knows how to keep it.
+    /// Records a spill block. `unmodified` means that the receiver already has it, if it supports that flag.
     pub(super) fn spill(&mut self, object: u64, block: &Block, unmodified: bool) -> Result<(), SendError> {
         let ptr = &block.ptr;
         let length = u64::from(ptr.lsize());
@@ -339,7 +339,7 @@ fn wire_crypt(crypt: &BlockCrypt) -> Crypt {
     Crypt { salt: crypt.salt, iv: crypt.iv, mac: crypt.mac }
 }
 
-/// Sizes are bounded by the pool: no block is larger than 16 MiB.
+/// The pool limits sizes: no block is larger than 16 MiB.
 fn size(len: u64) -> usize {
     usize::try_from(len).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Streams that go on: from a receiver's token (`-t`), or of what a cut-off receive left (`-S`).
+//! Resumes streams: from a receiver's token (`-t`), or from the state of an interrupted receive (`-S`).
 
 use snowmelt_pool::Txg;
 use snowmelt_stream::token::ResumeToken;
@@ -11,15 +11,15 @@ use crate::error::{DatasetError, SendError};
 use crate::name::Subtree;
 
 impl SendPlan {
-    /// The rest of the stream that a receiver's token tells of, with the options it was sent with.
+    /// The rest of the stream that a receiver's token names, with the options of the first send.
     ///
     /// # Errors
-    /// [`SendError::ResumeTargetGone`], [`SendError::ResumeSourceGone`]; a token that lacks what every token has.
+    /// [`SendError::ResumeTargetGone`], [`SendError::ResumeSourceGone`]; when a required field is missing in the token.
     pub fn resume(catalog: &Catalog, token: &ResumeToken) -> Result<Self, SendError> {
         Self::resume_in(catalog, None, token)
     }
 
-    /// As [`Self::resume`]; with a `subtree`, the token finds nothing outside of it.
+    /// As [`Self::resume`]. With a `subtree`, the token can name only snapshots inside it.
     ///
     /// # Errors
     /// As [`Self::resume`].
@@ -60,7 +60,8 @@ impl SendPlan {
             (0, _) => Base::Empty,
             (guid, None) => return Err(SendError::ResumeSourceGone { guid }),
             (guid, Some(id)) => {
-                // The one it was sent from, which a later one of the same content may stand for here.
+                // The snapshot that the stream started from. Here, a later snapshot with the same content may replace
+                // it as the base.
                 let named = catalog.snapshots_by_guid(guid)?.into_iter().find(|s| s.id.dataset == id.dataset);
                 let from = named.map_or_else(|| catalog.snapshot_by_id(id), Ok)?;
                 snapshot_base(catalog, &from, &from, dataset.id)?
@@ -83,7 +84,8 @@ impl SendPlan {
     }
 }
 
-/// What the token was made for: the snapshot of that guid, best of that name, or a dataset that has not been written to since.
+/// The target of a token: the snapshot with that guid, preferably with that name, or a dataset that was not written
+/// since.
 fn find_target(
     catalog: &Catalog,
     subtree: Option<&Subtree>,
@@ -109,7 +111,7 @@ fn find_target(
     Err(SendError::ResumeTargetGone { name: name.to_owned() })
 }
 
-/// The snapshot or bookmark of that guid in the history of `to`.
+/// The snapshot or bookmark with that guid in the history of `to`.
 fn find_base(
     catalog: &Catalog,
     subtree: Option<&Subtree>,

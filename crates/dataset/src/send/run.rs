@@ -1,4 +1,4 @@
-//! A plan is carried out: one thread walks and reads, the caller's checksums and writes.
+//! Runs a plan: one thread walks and reads, the calling thread computes checksums and writes.
 
 use std::io::Write;
 
@@ -17,17 +17,17 @@ use super::{SendPlan, begin, delta, full, since};
 use crate::error::{DatasetError, SendError};
 use crate::objset::key::{OBJECT_MAX, SLOTS_PER_BLOCK};
 
-/// Bytes of stream between two reports of progress.
+/// Bytes of stream between two calls of `progress`.
 const REPORT_EVERY: u64 = 1024 * 1024;
 
-/// How far a send is.
+/// The progress of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// The snapshot being sent.
     pub snapshot: &'a str,
-    /// How many snapshots were begun, this one included.
+    /// Number of snapshots that were begun, including this one.
     pub step: usize,
-    /// How many there will be.
+    /// Total number of snapshots.
     pub steps: usize,
     /// Bytes of this snapshot's stream so far.
     pub snapshot_bytes: u64,
@@ -35,27 +35,27 @@ pub struct Progress<'a> {
     pub bytes: u64,
 }
 
-/// What was sent.
+/// The result of a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// Bytes of stream.
+    /// Bytes of the stream.
     pub bytes: u64,
-    /// Snapshots.
+    /// Number of snapshots.
     pub snapshots: usize,
 }
 
 impl SendPlan {
-    /// Writes the stream to `out`. `progress` is called now and then, from the calling thread.
+    /// Writes the stream to `out`. `progress` is called from time to time by the calling thread.
     ///
     /// # Errors
-    /// [`SendError::Closed`] when the other side of a pipe is gone, [`SendError::Write`]; when a block cannot be
-    /// read, with its object and offset. The stream then stops without END, and no receiver takes it for whole.
+    /// [`SendError::Closed`] when the other side of a pipe is closed; [`SendError::Write`]; when a block cannot be
+    /// read, with its object and offset. The stream then stops without END, so no receiver treats it as complete.
     pub fn run(
         &self,
         out: impl Write + Send,
         progress: &(dyn Fn(Progress<'_>) + Sync),
     ) -> Result<Sent, SendError> {
-        // Whatever can be refused is refused before the first byte.
+        // Everything that can be refused is refused before the first byte.
         for step in &self.steps {
             begin::begin(step)?;
         }
@@ -71,14 +71,14 @@ impl SendPlan {
                 queue.abandon();
             }
             let read = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // When writing failed, the reader merely stopped.
+            // If writing failed, the error of the reader is only a consequence.
             let sent = written?;
             read?;
             Ok(sent)
         })
     }
 
-    /// The reading side.
+    /// The reading thread.
     fn read(&self, queue: &Queue) -> Result<(), SendError> {
         let mut batch = Batch::default();
         let flush = |batch: &mut Batch| {
@@ -88,7 +88,7 @@ impl SendPlan {
             batch.push(record, payload);
             if batch.is_full() { flush(&mut batch) } else { Ok(()) }
         });
-        // What came before an error is sent, for a receiver that keeps what it got.
+        // Records before an error are sent, for receivers that keep partial streams.
         if matches!(result, Err(SendError::Closed)) { result } else { flush(&mut batch).and(result) }
     }
 
@@ -128,7 +128,7 @@ impl SendPlan {
         out(Record::End(End { to_guid: step.target.guid, ..End::default() }), Payload::None)
     }
 
-    /// The writing side.
+    /// The writing thread.
     fn write(
         &self,
         queue: &Queue,
@@ -173,7 +173,7 @@ impl SendPlan {
     }
 }
 
-/// First object number that cannot exist at a raw dataset's receiver, by the size of its meta-dnode.
+/// The first object number that cannot exist at a raw dataset's receiver, from the size of the meta-dnode.
 fn object_end(step: &Step) -> Option<u64> {
     if !step.target.is_raw() {
         return None;

@@ -1,8 +1,8 @@
-//! The walk of an incremental stream whose base is gone (a bookmark): what changed since a txg.
+//! The walk of an incremental stream whose base no longer exists (a bookmark): the changes since a txg.
 //!
-//! What was removed has left nothing behind, but the leaf it was in was written again. So within the key range of
-//! every leaf born since, all that is absent is sent as free: object numbers and block ranges. An object of which any
-//! part lies in such a leaf gets its OBJECT record, which also says whether it has a spill block and where it ends.
+//! A removed entry leaves no trace, but its leaf was written again. So within the key range of every leaf born since
+//! the txg, everything absent is sent as free: object numbers and block ranges. If any part of an object is in such a
+//! leaf, its OBJECT record is sent. That record also says whether the object has a spill block, and where it ends.
 
 use snowmelt_pool::{Change, Entry, Txg};
 
@@ -17,14 +17,14 @@ struct Since<'a, 'b> {
     objects: &'b mut Objects<'a>,
     txg: Txg,
     resume: Option<Resume>,
-    /// The leaf at hand is dealt with up to here, and ends there.
+    /// The current leaf was handled up to `at`, and ends at `high`.
     at: Place,
     high: Place,
-    /// The last dnode met.
+    /// The last dnode that the walk found.
     dnode: Option<(u64, Dnode)>,
 }
 
-/// Sends what changed after `txg`.
+/// Sends the changes after `txg`.
 pub(super) fn walk(objects: &mut Objects<'_>, txg: Txg, resume: Option<Resume>) -> Result<(), SendError> {
     let from = resume.map_or(1, |resume| resume.object);
     if let Some(resume) = resume {
@@ -91,7 +91,7 @@ impl Since<'_, '_> {
         }
     }
 
-    /// Makes an object the one at hand; `false` when there is no such object.
+    /// Makes an object the current one. Returns `false` if the object does not exist.
     fn touch(&mut self, object: u64) -> Result<bool, SendError> {
         if self.objects.current().is_some_and(|current| current.object == object) {
             return Ok(true);
@@ -109,7 +109,8 @@ impl Since<'_, '_> {
         Ok(true)
     }
 
-    /// Nothing is between where the walk is and `to`; something may have been.
+    /// Sends as free everything between the current place and `to`. Nothing exists there, but something may have
+    /// existed.
     fn gap(&mut self, to: Place) -> Result<(), SendError> {
         let from = self.at;
         if from >= to {
@@ -137,7 +138,7 @@ impl Since<'_, '_> {
         Ok(())
     }
 
-    /// The slot after the last one of the object before `object`: the inside of a large dnode is not free.
+    /// The slot after the last one of the object before `object`. The inside of a large dnode is not free.
     fn slot_after_object_before(&mut self, object: u64) -> Result<u64, SendError> {
         if let Some((known, dnode)) = &self.dnode {
             return Ok(end_of(*known, dnode));

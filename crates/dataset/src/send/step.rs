@@ -1,4 +1,4 @@
-//! One snapshot's stream: what it is of, what it starts from, and how it is sent.
+//! One snapshot's stream: its target, its base and its options.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub(super) struct Step {
     pub(super) target: Target,
     pub(super) base: Base,
     pub(super) style: Style,
-    /// Object and offset to go on from.
+    /// Object and offset at which to continue.
     pub(super) resume: Option<Resume>,
-    /// The state is itself cut off, and so is its stream: no END.
+    /// The target is itself the state of an interrupted receive, so the stream has no END.
     pub(super) saved: bool,
 }
 
-/// What is sent.
+/// The content that is sent.
 #[derive(Clone)]
 pub(super) struct Target {
     pub(super) pool: Arc<Pool>,
@@ -37,7 +37,7 @@ pub(super) struct Target {
     pub(super) key_data: Option<Vec<u8>>,
     /// Guids of the snapshots that the dataset is redacted with respect to.
     pub(super) redact_snaps: Option<Vec<u64>>,
-    /// Bytes it refers to, before compression, for a quick estimate.
+    /// Logical bytes that it refers to, for a quick estimate.
     pub(super) logical: u64,
 }
 
@@ -52,26 +52,26 @@ impl Target {
     }
 }
 
-/// What the receiver has.
+/// What the receiver already has.
 #[derive(Clone)]
 pub(super) enum Base {
     /// Nothing.
     Empty,
-    /// A snapshot that is still here.
+    /// A snapshot that still exists.
     Tree { view: View, from: BaseInfo },
     /// Only the txg of a snapshot is known: a bookmark.
     Txg { txg: Txg, from: BaseInfo },
 }
 
-/// How a base is called and known.
+/// Name and identity of a base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BaseInfo {
     pub(super) name: String,
     pub(super) guid: u64,
-    /// It belongs to another dataset than the target.
+    /// Whether it belongs to another dataset than the target.
     pub(super) is_origin: bool,
     pub(super) ivset_guid: u64,
-    /// Guids the base is redacted with respect to.
+    /// Guids of the snapshots that the base is redacted with respect to.
     pub(super) redact_snaps: Option<Vec<u64>>,
 }
 
@@ -84,14 +84,14 @@ impl Base {
     }
 }
 
-/// Where an interrupted stream goes on.
+/// Where an interrupted stream continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resume {
     pub(super) object: u64,
     pub(super) offset: u64,
 }
 
-/// The options that shape a substream's records.
+/// The options that affect the records of a substream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Style {
     pub(super) large_blocks: bool,

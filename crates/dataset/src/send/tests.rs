@@ -1,4 +1,4 @@
-//! Tests of `send`: against a model of a receiver, and against the streams that real OpenZFS made.
+//! Tests of `send`: with a model of a receiver, and with streams made by real OpenZFS.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

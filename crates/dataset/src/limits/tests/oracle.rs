@@ -1,4 +1,4 @@
-//! Counting: which blocks each root reaches. From that and from nothing else follows what zfsprops(7) defines.
+//! Counts which blocks each root reaches. All space numbers of zfsprops(7) follow from that alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::catalog::{Catalog, Dataset, SpaceReader};
 use crate::datasets::Datasets;
 use crate::objset::{Block, ObjsetKey};
 
-/// What identifies a block: where it was written, or, when it is in its pointer, what it is.
+/// Identifies a block: by its place, or by its key and birth if it is embedded in its pointer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Segment(u64, u32),
@@ -42,7 +42,7 @@ fn blocks(view: &View) -> Blocks {
     found
 }
 
-/// Sums of the blocks of `all` for which `keep` holds.
+/// Sums of the blocks in `all` for which `keep` returns true.
 fn sum(all: &Blocks, keep: impl Fn(&Place) -> bool) -> (u64, u64) {
     let kept = all.iter().filter(|(place, _)| keep(place));
     kept.fold((0, 0), |sum, (_, size)| (sum.0 + size.0, sum.1 + size.1))
@@ -69,7 +69,7 @@ impl History {
         Self { origin: origin.map(root).unwrap_or_default(), snapshots, head }
     }
 
-    /// Everything that only snapshots hold.
+    /// Everything that only snapshots use.
     fn held(&self) -> (u64, u64) {
         let mut all = Blocks::new();
         for (_, snapshot) in &self.snapshots {
@@ -83,7 +83,8 @@ impl History {
     }
 }
 
-/// What a receive that was cut off has brought beside the head: used until it goes on or is given up.
+/// Space of an interrupted receive in addition to the head. It counts as used until the receive continues or is
+/// abandoned.
 fn received_beside(catalog: &Catalog, dataset: &Dataset) -> u64 {
     let state = catalog.receive_state(dataset.id).unwrap();
     let Some(state) = state.filter(|state| state.tree != dataset.record.head) else { return 0 };
@@ -96,7 +97,7 @@ fn received_beside(catalog: &Catalog, dataset: &Dataset) -> u64 {
     sum(&partial, |place| !base.contains_key(place)).0
 }
 
-/// Compares everything that is shown with what is counted.
+/// Compares all reported numbers with the counted ones.
 pub(super) fn compare(datasets: &Datasets, when: &str) {
     datasets.pool().commit().unwrap();
     let catalog = datasets.catalog();
@@ -132,7 +133,7 @@ pub(super) fn compare(datasets: &Datasets, when: &str) {
     }
 }
 
-/// The table of limits knows the same: everything is below a quota here.
+/// Compares the table of limits too: every dataset here is below a quota.
 fn compare_table(datasets: &Datasets, dataset: &Dataset, used: u64, unique: u64, when: &str) {
     let known = datasets.pool().quiesced(|| {
         let look = |table: &mut crate::limits::Table| {

@@ -1,4 +1,4 @@
-//! A pool to which everything happens that changes what space is used.
+//! A pool with random operations of all kinds that change the used space.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,7 +37,7 @@ fn options() -> PoolOptions {
     PoolOptions { node_bytes: 1 << 10, segment_bytes: 64 << 10, ..PoolOptions::default() }
 }
 
-/// What could not be done because of how things are is fine; what is broken is not.
+/// Operations may be refused because of the current state, but must not fail because something is broken.
 fn allowed<T>(outcome: Result<T, DatasetError>) -> bool {
     match outcome {
         Ok(_) => true,
@@ -54,7 +54,7 @@ impl World {
         let new = NewPool { name: "tank", guid: 1 };
         let pool = Pool::create(Box::new(store.clone()), &new, options()).unwrap();
         let datasets = Datasets::create(pool).unwrap();
-        // So that limits ask for everything.
+        // A quota, so that the table of limits is used for everything.
         let quota = vec![("quota".to_owned(), (1u64 << 50).to_string())];
         datasets.set_properties(&Name::parse("tank").unwrap(), &quota).unwrap();
         Self { store, datasets, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), names: 0 }
@@ -96,7 +96,7 @@ impl World {
         self.pick(&all)
     }
 
-    /// One random operation; says what it was.
+    /// Runs one random operation, and returns its description.
     pub(super) fn step(&mut self) -> String {
         match self.below(100) {
             0..45 => self.write(),
@@ -134,7 +134,7 @@ impl World {
     }
 
     fn change_content(&mut self, head: &Head) -> String {
-        // Beyond what a new filesystem has.
+        // Above the objects of a new filesystem.
         let object = 1000 + self.below(OBJECTS);
         let there = Objects::dnode(head, object).unwrap().is_some();
         let how = self.below(8);
@@ -173,7 +173,7 @@ impl World {
             _ => {
                 let byte = self.below(256);
                 let data: Vec<u8> = match self.below(3) {
-                    // Such a block is kept in its pointer.
+                    // Such a block is embedded in its pointer.
                     0 => vec![u8::try_from(byte).unwrap(); usize::try_from(len).unwrap()],
                     _ => (0..len).map(|_| u8::try_from(self.below(256)).unwrap()).collect(),
                 };
@@ -279,7 +279,7 @@ impl World {
         format!("rename {from} {to}: {}", allowed(renamed))
     }
 
-    /// Sends a snapshot, in full or from an earlier one, and receives it in some place, also over what is there.
+    /// Sends a snapshot, in full or from an earlier one, and receives it somewhere, possibly over an existing dataset.
     fn replicate(&mut self) -> String {
         let Some(to) = self.snapshot() else { return "send: nothing".to_owned() };
         let catalog = self.datasets.catalog();
@@ -290,7 +290,7 @@ impl World {
         let plan = SendPlan::single(&catalog, &to, source, &SendFlags::default()).unwrap();
         let mut stream = Vec::new();
         plan.run(&mut stream, &|_| {}).unwrap();
-        // An incremental only fits where its base is: in a copy.
+        // An incremental stream can only be received where its base is: in a copy.
         let copies = from.as_ref().map_or(Vec::new(), |from| {
             let copies = catalog.snapshots_by_guid(from.record.guid).unwrap();
             copies.into_iter().filter(|copy| copy.id.dataset != to.id.dataset).collect()
@@ -301,7 +301,7 @@ impl World {
             None => return "receive: there are enough".to_owned(),
         };
         if self.below(4) == 0 {
-            // Cut off.
+            // An interrupted stream.
             stream.truncate(stream.len() / 2);
         }
         let options =
@@ -314,7 +314,7 @@ impl World {
         format!("receive {} from {:?} into {target}", to.full_name(), from.map(|from| from.full_name()))
     }
 
-    /// An import: a snapshot made beside the head.
+    /// An import: a snapshot that is created in addition to the head.
     fn stage(&mut self) -> String {
         let (dataset, short) = (self.dataset(), self.name("i"));
         let datasets = self.datasets.clone();

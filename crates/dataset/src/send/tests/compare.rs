@@ -1,4 +1,4 @@
-//! Whether two streams say the same.
+//! Compares the meaning of two streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,9 @@ use snowmelt_stream::record::{DedupKey, Free, Record, Write};
 
 use super::world::Parsed;
 
-/// Records without what says nothing of the content: deduplication keys; how blocks are compressed; holes behind an
-/// object's last block, and where ZFS, which knows the longest it ever was, says that it ends; how long a last piece is.
+/// Records without facts that do not belong to the content: deduplication keys; the compression of blocks; holes after
+/// an object's last block, and the end of objects, because ZFS knows the longest length they ever had; the length of a
+/// last piece.
 pub(super) fn plain(records: &[Parsed]) -> Vec<Parsed> {
     let mut tails: BTreeMap<u64, u64> = BTreeMap::new();
     let mut block_sizes: BTreeMap<u64, u64> = BTreeMap::new();
@@ -77,7 +78,7 @@ pub(super) fn plain(records: &[Parsed]) -> Vec<Parsed> {
         };
         out.push((record, payload));
     }
-    // The type of an embedded block's object is not in its record.
+    // The record of an embedded block does not contain the type of its object.
     for (record, _) in &mut out {
         if let Record::Write(write) = record {
             write.object_type = 0;
@@ -86,7 +87,7 @@ pub(super) fn plain(records: &[Parsed]) -> Vec<Parsed> {
     out
 }
 
-/// What of an incremental stream says that something changed. Left out are `ragged` objects.
+/// The records of an incremental stream that mean a change, without those of `ragged` objects.
 pub(super) fn changes(records: &[Parsed], ragged: &BTreeSet<u64>) -> Vec<Parsed> {
     let is_change = |record: &Record| match record {
         Record::Write(w) => !ragged.contains(&w.object),
@@ -95,8 +96,8 @@ pub(super) fn changes(records: &[Parsed], ragged: &BTreeSet<u64>) -> Vec<Parsed>
     plain(records).into_iter().filter(|(record, _)| is_change(record)).collect()
 }
 
-/// Objects with large blocks that came in pieces and end within a block: their FREE behind the end reaches into the
-/// last block, which the receiver then writes anew.
+/// Objects with large blocks that were sent in pieces and end inside a block. The FREE record after their end reaches
+/// into the last block, which the receiver then writes again.
 pub(super) fn ragged(records: &[Parsed]) -> BTreeSet<u64> {
     let mut size = 1;
     let ragged = records.iter().filter_map(|(record, _)| match record {

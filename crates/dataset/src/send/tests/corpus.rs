@@ -1,4 +1,4 @@
-//! Streams of real OpenZFS, received and sent again: the records are those that ZFS sent.
+//! Streams of real OpenZFS, received and sent again: the records must be those of ZFS.
 
 #![allow(clippy::print_stderr)]
 
@@ -27,10 +27,10 @@ use crate::name::Name;
 use crate::ops::create::CreateOptions;
 use crate::receive::{Observer, ReceiveOptions, resume_token};
 
-/// Files of a case by name.
+/// The files of a case by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The good cases: of the directory named by `SNOWMELT_CORPUS`, else those that the repository ships.
+/// The valid cases: in the directory named by `SNOWMELT_CORPUS`, otherwise those in the repository.
 fn cases() -> Vec<(String, Files)> {
     let bad = |name: &str| name.starts_with("15-");
     let mut found = Vec::new();
@@ -88,7 +88,7 @@ fn new_pool(name: &str) -> Arc<Datasets> {
     Datasets::create(pool).unwrap()
 }
 
-/// Receives a stream under its own name.
+/// Receives a stream with its own name.
 fn receive(datasets: &Datasets, stream: &[u8], label: &str) {
     let begin = begin_of(stream);
     let name = begin.to_name.to_string();
@@ -106,7 +106,7 @@ fn receive(datasets: &Datasets, stream: &[u8], label: &str) {
     remember_redaction(datasets, stream);
 }
 
-/// What a redacted snapshot is redacted with respect to.
+/// Stores the snapshots that a redacted snapshot is redacted with respect to.
 fn remember_redaction(datasets: &Datasets, stream: &[u8]) {
     let mut payload = Vec::new();
     let Some(Record::Begin(begin)) =
@@ -127,7 +127,7 @@ fn remember_redaction(datasets: &Datasets, stream: &[u8]) {
     }
 }
 
-/// Part of a stream, kept so that the rest may follow.
+/// Receives a part of a stream, and keeps it so that it can be resumed.
 fn receive_part(datasets: &Datasets, stream: &[u8]) {
     let dataset = begin_of(stream).to_name.to_string();
     let (event, cancelled) = (|_| {}, AtomicBool::new(false));
@@ -148,7 +148,7 @@ fn find(catalog: &Catalog, guid: u64) -> Option<Snapshot> {
     catalog.snapshots_by_guid(guid).unwrap().into_iter().next()
 }
 
-/// The step that sends again what `begin` began.
+/// The step that sends the stream of `begin` again.
 fn again(catalog: &Catalog, begin: &Begin) -> Step {
     let to = find(catalog, begin.to_guid).expect("the snapshot received");
     let base = match begin.from_guid {
@@ -180,7 +180,7 @@ fn check_substream(datasets: &Datasets, copy: &Datasets, label: &str, stream: &[
     let ours = parse(&sent);
     check_begin(label, &begin_of(&sent), &begin);
     for (_, packed) in begins(&sent) {
-        // XDR in units of 8 bytes: the only encoding that machines of either byte order read.
+        // XDR in units of 8 bytes: the only encoding that machines of both byte orders can read.
         assert!(packed.first().is_none_or(|encoding| *encoding == 1) && packed.len() % 8 == 0, "{label}");
     }
     if begin.from_guid == 0 {
@@ -191,7 +191,7 @@ fn check_substream(datasets: &Datasets, copy: &Datasets, label: &str, stream: &[
     }
     let size: u64 = plan.estimate().unwrap().iter().map(|step| step.size).sum();
     assert_eq!(size, sent.len() as u64, "{label}: the estimate is not exact");
-    // What we send is received as what ZFS sent was.
+    // Our stream can be received like that of ZFS.
     receive(copy, &sent, label);
     let copied = again(&copy.catalog(), &begin);
     assert!(Model::of(&copied) == Model::of(&step), "{label}: the copy differs");
@@ -205,7 +205,7 @@ fn streams_of_zfs_come_out_as_they_went_in() {
             let first = begin_of(&files[&streams[0]]).to_name.to_string();
             let pool = first.split(['/', '@']).next().unwrap().to_owned();
             let (datasets, copy) = (new_pool(&pool), new_pool(&pool));
-            // A chain may begin with a clone; its origin is another chain's.
+            // A chain may begin with a clone. Its origin is in another chain.
             let from = begin_of(&files[&streams[0]]).from_guid;
             let origin = files.iter().filter(|(name, _)| from != 0 && name.ends_with(".zstream"));
             if let Some((name, origin)) =
@@ -214,7 +214,7 @@ fn streams_of_zfs_come_out_as_they_went_in() {
                 receive(&datasets, origin, name);
                 receive(&copy, origin, name);
             }
-            // Streams that go on after a cut have a test of their own.
+            // Resumed streams have a test of their own.
             for name in streams.into_iter().take_while(|name| !name.starts_with("cut-")) {
                 let label = format!("{case} {chain} {name}");
                 let stream = &files[&name];
@@ -232,7 +232,7 @@ fn streams_of_zfs_come_out_as_they_went_in() {
     assert!(checked > 10, "only {checked} streams were there to check");
 }
 
-/// `a` as a set of pairs, lists in it too.
+/// `a` as a set of pairs, including nested lists.
 fn sorted(list: &NvList) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     for (name, value) in list.iter() {
@@ -259,8 +259,8 @@ fn begins(stream: &[u8]) -> Vec<(Begin, Vec<u8>)> {
         .collect()
 }
 
-/// A package that was received goes out as the same package, but for guids that belong to datasets and not to
-/// snapshots, and the order in which ZFS happens to list its filesystems.
+/// A received package is sent as the same package, except for guids that belong to datasets and not to snapshots, and
+/// the order of filesystems in ZFS's list.
 #[test]
 fn packages_of_zfs_come_out_as_they_went_in() {
     let (_, files) = cases().into_iter().find(|(case, _)| case.starts_with("09-")).expect("case 09");
@@ -316,8 +316,8 @@ fn packages_of_zfs_come_out_as_they_went_in() {
     }
 }
 
-/// The tokens that ZFS gave for cut streams, taken: what we send then is what ZFS sent, and what a receiver of ours
-/// was cut at, it can be sent the rest of.
+/// Uses the tokens that ZFS made for interrupted streams: our stream must be that of ZFS. Our own receiver, interrupted
+/// at any point, must also be able to get the rest.
 #[test]
 fn resumed_streams_of_zfs_come_out_as_they_went_in() {
     let Some((_, files)) = cases()
@@ -354,7 +354,7 @@ fn resumed_streams_of_zfs_come_out_as_they_went_in() {
             compare(cut, &plain(&parse(&sent)), &plain(&parse(theirs)));
         }
 
-        // The same with a receiver of ours, cut at several places of our own stream.
+        // The same with our receiver, interrupted at several points of our stream.
         let whole = &files[&format!("{stream}.zstream")];
         for part in [3, 7, 9] {
             let copy = new_pool("tank");
@@ -365,7 +365,7 @@ fn resumed_streams_of_zfs_come_out_as_they_went_in() {
             let catalog = copy.catalog();
             let dataset = catalog.dataset("tank/resume").unwrap();
             let token = resume_token(&catalog, dataset.id).unwrap().expect("something was kept");
-            // What was kept can itself be sent, to be gone on with elsewhere.
+            // The kept state can itself be sent, and resumed elsewhere.
             if stream != "inc" {
                 let elsewhere = new_pool("tank");
                 receive_part(&elsewhere, &run(&SendPlan::saved(&catalog, &dataset).unwrap()).unwrap());

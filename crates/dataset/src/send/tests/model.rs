@@ -1,4 +1,4 @@
-//! A receiver in a few lines, after `module/zfs/dmu_recv.c`; and what it should end up with.
+//! A small model of a receiver, after `module/zfs/dmu_recv.c`, and of its expected result.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::world::Parsed;
 use crate::objset::key::ObjsetKey;
 use crate::objset::value::{Block, BlockCrypt, Dnode};
 
-/// Bytes, and how they are encrypted.
+/// Bytes and their encryption.
 type Data = (Vec<u8>, Option<Crypt>);
 
 #[derive(Clone, Debug, PartialEq, Default)]
@@ -33,7 +33,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// What a receiver of `step` has in the end.
+    /// The final state of a receiver of `step`.
     pub(super) fn of(step: &Step) -> Self {
         let target = &step.target;
         let mut model = Self::default();
@@ -70,7 +70,7 @@ impl Model {
                     let offset = blkid * u64::from(object.block_size);
                     object.blocks.insert(offset, data(&entry.value));
                 }
-                // What is left out reads as nothing, like a hole.
+                // Omitted data reads as zeros, like a hole.
                 ObjsetKey::Redaction { .. } | ObjsetKey::Range { .. } => {}
             }
         }
@@ -81,7 +81,7 @@ impl Model {
         self.receive_from(records, None);
     }
 
-    /// A stream that goes on at an object, whose dnode block is sent from there on only.
+    /// Receives a stream that is resumed at an object. The dnode block of that object is sent only from there on.
     pub(super) fn receive_from(&mut self, records: &[Parsed], resumed: Option<u64>) {
         let mut resumed = resumed;
         let mut range: Option<(u64, u64)> = None;
@@ -183,7 +183,7 @@ impl Model {
     }
 }
 
-/// Slots `[first, end)` of the dnode block at hand are dealt with.
+/// Notes that the slots `[first, end)` of the current dnode block were sent.
 fn cover(range: &mut Option<(u64, u64)>, first: u64, end: u64) {
     if let Some((start, next)) = range
         && first < *start + 32
@@ -195,7 +195,7 @@ fn cover(range: &mut Option<(u64, u64)>, first: u64, end: u64) {
     }
 }
 
-/// Where a receiver that got these records, and no more, would go on.
+/// Where a receiver would resume that got exactly these records.
 pub(super) fn reached(records: &[Parsed]) -> Option<(u64, u64)> {
     records
         .iter()

@@ -1,4 +1,4 @@
-//! Random objsets: a receiver of any stream ends up with what was sent.
+//! Random objsets: a receiver of any stream must have exactly the sent content.
 
 use proptest::prelude::*;
 use snowmelt_stream::features::Features;
@@ -42,7 +42,7 @@ fn apply(world: &mut World, op: &Op) {
         |pick: u64| (!alive.is_empty()).then(|| alive[usize::try_from(pick).unwrap_or(0) % alive.len()]);
     match op {
         Op::Put { object, slots, block_size, bonus } => {
-            // Not inside another one.
+            // Not inside another object.
             let inside = alive
                 .iter()
                 .any(|at| at < object && at + u64::from(world.dnode(*at).unwrap().slots) > *object);
@@ -119,7 +119,7 @@ proptest! {
                     model.receive(&records);
                     prop_assert_eq!(&model, target);
 
-                    // Cut anywhere, and gone on with from where the receiver was.
+                    // Interrupted anywhere, and resumed where the receiver was.
                     let records = &records[..cut.index(records.len())];
                     if let Some((object, offset)) = reached(records) {
                         let mut model = full[i].clone();

@@ -1,4 +1,4 @@
-//! Single cases whose records, or refusals, are known.
+//! Single cases with known records or errors.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::ops::create::CreateOptions;
 const PLAIN: Style = Style { large_blocks: false, embed: false, compressed: false, raw: false };
 const LEC: Style = Style { large_blocks: true, embed: true, compressed: true, raw: false };
 
-/// Bytes that no algorithm makes shorter.
+/// Bytes that no algorithm compresses.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 1u64;
     let next = |_| {
@@ -32,7 +32,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-/// Compresses to about half.
+/// Bytes that compress to about half.
 fn text(len: usize) -> Vec<u8> {
     noise(len)
         .chunks(64)
@@ -40,7 +40,7 @@ fn text(len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The records in short: kind, object, offset, bytes on the wire.
+/// A short form of the records: kind, object, offset, bytes in the stream.
 fn shape(records: &[super::world::Parsed]) -> Vec<String> {
     let line = |record: &Record| match record {
         Record::Object(o) => format!(
@@ -212,14 +212,14 @@ fn options_shape_the_blocks() {
         let size: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(size.is_multiple_of(512) && size > 0, "{line}");
     }
-    // -L where there is nothing large, and -c without -L where there is.
+    // -L without large blocks, and -c without -L with large blocks.
     assert_eq!(blocks(Features::NONE, Style { large_blocks: true, ..PLAIN }).0, Features::SA_SPILL);
     let (_, packed) = blocks(Features::LARGE_BLOCKS, Style { compressed: true, ..PLAIN });
     assert!(
         packed[..4].iter().all(|line| line.ends_with("131072 0 0")) && packed[4].contains(" 15 "),
         "{packed:?}"
     );
-    // Raw, of a dataset that is not encrypted, is -Lec.
+    // -w for a dataset without encryption means -Lec.
     assert_eq!(blocks(Features::LARGE_BLOCKS, Style { raw: true, ..PLAIN }).0, all);
 }
 
@@ -250,7 +250,7 @@ fn what_cannot_be_sent_is_refused_before_the_first_byte() {
     assert!(matches!(refused(Features::REDACTED, PLAIN), SendError::Unsendable { .. }), "no guids");
 }
 
-/// Takes so many bytes, then fails.
+/// Accepts this many bytes, then fails.
 struct Full(usize, io::ErrorKind);
 
 impl io::Write for Full {
@@ -314,7 +314,7 @@ fn the_cost_of_an_incremental_is_that_of_what_changed() {
     };
     let (few, many) = (reads(200), reads(4000));
     for (few, many) in few.into_iter().zip(many) {
-        // Twenty times as much, and a tree two levels deeper at most.
+        // Twenty times the size, and a tree with at most two more levels.
         assert!(many < few * 3, "{many} node reads instead of {few}");
     }
 }
@@ -353,7 +353,7 @@ fn sources_are_earlier_points_of_the_same_line() {
     assert_eq!(begin_of(&plan).from_guid, a.record.guid);
     let refused = SendPlan::single(&catalog, &a, Source::Bookmark(bookmark), &flags);
     assert!(matches!(refused, Err(SendError::NotEarlier { .. })), "{refused:?}");
-    // All of a clone's snapshots start from its origin.
+    // The first snapshot of a clone is incremental from its origin.
     let all = SendPlan::all_between(&catalog, Source::Snapshot(a.clone()), &clone, &flags).unwrap();
     assert_eq!(all.snapshots().collect::<Vec<_>>(), ["tank/clone@c"]);
     let all = SendPlan::all_between(&catalog, Source::None, &b, &flags).unwrap();
@@ -421,7 +421,7 @@ fn a_damaged_block_ends_the_stream_and_is_named() {
     let error = SendPlan::of(vec![step], None).run(&mut out, &|_| {}).expect_err("it is damaged");
     assert!(error.to_string().contains("object 3, offset 20480 of tank/fs@a"), "{error}");
     assert!(matches!(error, SendError::Unreadable { object: 3, offset: Some(20480), .. }), "{error:?}");
-    // All before it was sent, and no END.
+    // Everything before it was sent, without END.
     let mut reader = Reader::new(out.as_slice());
     let mut payload = Vec::new();
     let writes = std::iter::from_fn(|| reader.next(&mut payload).ok().flatten())

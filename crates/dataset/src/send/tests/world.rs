@@ -1,4 +1,4 @@
-//! A pool in memory whose objsets are written by hand.
+//! A pool in memory with hand-made objsets.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub(super) struct World {
     pub(super) datasets: Arc<Datasets>,
     pub(super) pool: Arc<Pool>,
     pub(super) store: MemoryStore,
-    /// The objset looks encrypted.
+    /// Whether the objset looks encrypted.
     pub(super) raw: bool,
-    /// So that encryption parameters differ from one write to the next.
+    /// A counter that makes the encryption parameters of every write different.
     writes: u64,
 }
 
@@ -45,7 +45,7 @@ impl World {
         world
     }
 
-    /// Takes out what a new filesystem begins with: here objects are made one by one.
+    /// Removes the content of a new filesystem: the tests create objects one by one.
     fn clear(&self) {
         let (tree, hold) = (self.head(), self.pool.begin().unwrap());
         let mut blocks = Vec::new();
@@ -73,7 +73,7 @@ impl World {
         BlockCrypt { salt: [1; 8], iv, mac: [3; 16], flags: 0 }
     }
 
-    /// In an encrypted dataset no dnode changes without the parameters of its block.
+    /// In an encrypted dataset, the parameters of a dnode's block change with the dnode.
     fn stir(&mut self, object: u64) {
         if !self.raw {
             return;
@@ -96,7 +96,7 @@ impl World {
         Some(Dnode::decode(&entry.value).unwrap())
     }
 
-    /// Makes an object, or puts another one in its place; objects in its slots go.
+    /// Creates or replaces an object, and removes objects in its slots.
     pub(super) fn put(&mut self, object: u64, slots: u8, block_size: u32, bonus: &[u8]) {
         let stays = self.dnode(object).is_some_and(|old| old.slots == slots && old.block_size == block_size);
         for slot in object..object + u64::from(slots) {
@@ -197,7 +197,7 @@ impl World {
         self.datasets.catalog().snapshot(&full).unwrap()
     }
 
-    /// A step whose content is announced as `features`.
+    /// A step whose content is announced with `features`.
     pub(super) fn step(&self, to: &Snapshot, base: Base, features: Features, style: Style) -> Step {
         let mut target = plan::target(&self.datasets.catalog(), to).unwrap();
         target.content.features = features;
@@ -217,7 +217,7 @@ impl World {
         plan::snapshot_base(&self.datasets.catalog(), from, from, from.id.dataset).unwrap()
     }
 
-    /// As if the snapshot were gone and only a bookmark left.
+    /// A base as if the snapshot were gone and only a bookmark were left.
     pub(super) fn txg_base(&self, from: &Snapshot) -> Base {
         let info = BaseInfo {
             name: "bookmark".to_owned(),
@@ -239,7 +239,7 @@ pub(super) fn run(plan: &SendPlan) -> Result<Vec<u8>, SendError> {
     Ok(out)
 }
 
-/// Sends one step, and takes the stream apart with everything checked that a reader checks.
+/// Sends one step, and parses the stream with all checks of a reader.
 pub(super) fn send(step: Step) -> Vec<Parsed> {
     let plan = SendPlan::of(vec![step], None);
     let stream = run(&plan).unwrap();
