@@ -1,9 +1,9 @@
-//! Whether a file on disk is as in a snapshot, by what `stat` says of it.
+//! Comparing the `stat` data of a file on disk with its attributes in a snapshot.
 
 use rustix::fs::Stat;
 use snowmelt_zpl::{Attributes, FileKind, Timestamp};
 
-/// A moment, in nanoseconds since 1970.
+/// A time in nanoseconds since 1970.
 pub(crate) type Stamp = i128;
 
 pub(crate) fn mtime(stat: &Stat) -> Timestamp {

@@ -1,7 +1,7 @@
-//! Writing down all that a snapshot holds: one JSON line per path, or one for a volume.
+//! Writing the manifest of a snapshot: one JSON line for each path, or one line for a volume.
 //!
-//! Two manifests are equal as text exactly when the snapshots hold the same. The form is that of the project's
-//! reference manifests, made from mounted snapshots of real ZFS by `interop/vm/manifest.py`, to the byte.
+//! Two manifests are equal exactly if the snapshots have the same content. Their form is byte for byte that of the
+//! project's reference manifests, which `interop/vm/manifest.py` creates from mounted snapshots of real ZFS.
 
 use crate::error::FsError;
 pub use crate::json::base64;
@@ -12,17 +12,17 @@ use snowmelt_zpl::{FileKind, Filesystem, Objects, ZplError, acl};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-/// Above this size only pages with data are hashed: `sha256_pages`.
+/// Above this size, only pages with data are hashed: `sha256_pages`.
 const HUGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 const CHUNK: usize = 1 << 20;
 
 /// Writes the manifest of a filesystem: every path's attributes, content hash, extended attributes and ACL.
 ///
-/// Memory is bounded by the entries of the directories from the root down to the path at hand.
+/// Memory is bounded by the entries of the directories on the current path.
 ///
 /// # Errors
-/// When anything cannot be read, but for the content of a file: that is told in its line as `"eio":true`.
+/// If anything cannot be read. The content of a file is an exception: its line contains `"eio":true` instead.
 pub fn manifest<O: Objects>(fs: &Filesystem<O>, out: &mut impl Write) -> Result<(), FsError> {
     for event in Walk::new(fs, fs.root())? {
         if let Event::Node(node) = event? {
@@ -37,7 +37,7 @@ pub fn manifest<O: Objects>(fs: &Filesystem<O>, out: &mut impl Write) -> Result<
 /// Writes the manifest of a volume from its content.
 ///
 /// # Errors
-/// When the content cannot be read or the manifest not written.
+/// If the content cannot be read or the manifest cannot be written.
 pub fn manifest_volume(
     mut reader: impl Read,
     volsize: u64,
@@ -73,7 +73,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The letter of a type, as find(1) has them.
+/// The letter of a file type, as in find(1).
 pub fn letter(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "f",
@@ -96,7 +96,7 @@ fn describe<O: Objects>(fs: &Filesystem<O>, node: &Node) -> Result<String, FsErr
     line.str("mode", &format!("{:04o}", at.permissions()));
     line.int("uid", at.uid);
     line.int("gid", at.gid);
-    // A mounted snapshot shows a made-up inode number for its root.
+    // A mounted snapshot shows an artificial inode number for its root.
     if node.path != b"." {
         line.int("ino", node.object);
     }
@@ -127,10 +127,10 @@ fn describe<O: Objects>(fs: &Filesystem<O>, node: &Node) -> Result<String, FsErr
     Ok(line.finish())
 }
 
-/// Extents with data, where they are not simply the whole file, and the hash.
+/// Writes the hash, and the extents with data unless they are the whole file.
 fn content<O: Objects>(fs: &Filesystem<O>, node: &Node, line: &mut Object) -> Result<(), ZplError> {
     let size = node.attributes.size;
-    // Of a file in one piece, as nearly all are, no list is needed; otherwise it is written as it is found.
+    // Most files are one extent and need no list. Otherwise the list is written while extents are found.
     let mut extents = String::from("[");
     let mut whole = size == 0;
     let mut end = 0;
@@ -156,7 +156,7 @@ fn content<O: Objects>(fs: &Filesystem<O>, node: &Node, line: &mut Object) -> Re
     Ok(())
 }
 
-/// As a mounted snapshot tells it: a single block of odd size counts as data also where it is a hole
+/// The next extent as a mounted snapshot shows it. A single block of odd size counts as data even if it is a hole
 /// (`dnode_next_offset` of `module/zfs/dnode.c`).
 fn next_extent<O: Objects>(
     fs: &Filesystem<O>,
@@ -187,7 +187,7 @@ fn hash_all<O: Objects>(fs: &Filesystem<O>, node: &Node) -> Result<String, ZplEr
     }
 }
 
-/// Over every page that is not all zeros: its offset, then the page, the last one padded.
+/// The hash over all pages that are not all zeros: the offset of each page, then the page, with the last one padded.
 fn hash_pages<O: Objects>(fs: &Filesystem<O>, node: &Node) -> Result<String, ZplError> {
     let size = node.attributes.size;
     let mut digest = Sha256::new();

@@ -1,7 +1,7 @@
-//! From object numbers back to paths.
+//! Finding the paths of objects.
 //!
-//! A file knows its parent but not its name, so the parent's entries must be searched. What was found of a directory is
-//! kept for the next file in it, up to a bound.
+//! A file records its parent but not its name, so the entries of the parent are searched. The names of a searched
+//! directory are kept for further files, up to a limit.
 
 use snowmelt_zpl::{
     Attributes, FileKind, Filesystem, Objects, ZfsFlags, ZplError, zap::Cursor, zap::Matching, zap::Zap,
@@ -9,15 +9,15 @@ use snowmelt_zpl::{
 use std::collections::HashMap;
 use std::ops::Deref;
 
-/// Names kept in memory; about 100 bytes each.
+/// Maximum number of names kept in memory. A name needs about 100 bytes.
 const KEPT_MAX: usize = 500_000;
-/// Directories deep that a path is followed: further than any real tree.
+/// Maximum depth of a path. Real trees are less deep.
 const DEPTH_MAX: usize = 65_536;
 
-/// Paths of a filesystem's objects.
+/// Finds the paths of a filesystem's objects.
 pub(crate) struct Names<F> {
     pub(crate) fs: F,
-    /// Of each directory searched, its names by object number.
+    /// The names of each searched directory, by object number.
     directories: HashMap<u64, HashMap<u64, Vec<u8>>>,
     kept: usize,
 }
@@ -31,14 +31,15 @@ where
         Self { fs, directories: HashMap::new(), kept: 0 }
     }
 
-    /// The object was removed but still open: its number, in hexadecimal, names an entry of the delete queue.
+    /// Whether the object was removed but is still open. Then its number, in hexadecimal, is a name in the delete
+    /// queue.
     pub(crate) fn is_deleted(&self, object: u64) -> Result<bool, ZplError> {
         let Some(queue) = self.fs.delete_queue() else { return Ok(false) };
         let name = format!("{object:x}");
         Ok(Zap::open(self.fs.objects(), queue)?.lookup(name.as_bytes(), Matching::Exact)?.is_some())
     }
 
-    /// The path from the root, with a leading "/"; `None` where a name or a directory on the way is missing.
+    /// The path from the root, with a leading "/". `None` if a name or directory of the path does not exist.
     pub(crate) fn path(&mut self, attributes: &Attributes) -> Result<Option<Vec<u8>>, ZplError> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut here = attributes.clone();
@@ -55,7 +56,7 @@ where
             let xattr_directory = here.kind() == FileKind::Directory && here.flags.contains(ZfsFlags::XATTR);
             names.push(match xattr_directory {
                 true => b"<xattrdir>".to_vec(),
-                // After its last link is gone from there, a file still names its old parent.
+                // After its last name in a directory was removed, a file still records that parent.
                 false if parent.kind() != FileKind::Directory => return Ok(None),
                 false => match self.name(parent.object, here.object)? {
                     Some(name) => name,

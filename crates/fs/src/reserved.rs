@@ -1,4 +1,4 @@
-//! The name of the directory in which a sync keeps its record.
+//! The name of the directory that contains the record of a target.
 
 /// The directory in the target that contains the record.
 pub const RECORD_DIRECTORY: &str = ".snowmelt-sync";

@@ -1,17 +1,18 @@
-//! Walking a tree in the order of whole paths, as `sort` would put them.
+//! Walking through a tree in the order of full paths, as `sort` would list them.
 //!
-//! `a`, `a.txt`, `a/b`: a directory's own line comes where its name sorts, what is in it where its name with a "/"
-//! sorts, with siblings in between. Only the entries of the directories on the way down are held in memory.
+//! For example: `a`, `a.txt`, `a/b`. A directory is at the position of its name. Its entries are at the position of its
+//! name followed by "/", so siblings may be between. Only the entries of the directories on the current path are held
+//! in memory.
 
 use crate::error::FsError;
 use crate::paths::is_safe_name;
 use snowmelt_zpl::{Attributes, FileKind, Filesystem, Objects};
 use std::collections::HashSet;
 
-/// A file, directory or other node on the way.
+/// A file, directory or other node of a walk.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Relative to where the walk began, which is itself ".".
+    /// Path relative to the start of the walk, which is ".".
     pub path: Vec<u8>,
     /// Object number.
     pub object: u64,
@@ -19,22 +20,22 @@ pub struct Node {
     pub attributes: Attributes,
 }
 
-/// What a walk meets.
+/// An event of a walk.
 #[derive(Debug, Clone)]
 #[allow(clippy::large_enum_variant)]
 pub enum Event {
-    /// A node, directories included: before its [`Event::Enter`], but for the start of the walk, which is told among
-    /// what is in it.
+    /// A node, including directories. A directory comes before its [`Event::Enter`]. The start of the walk is an
+    /// exception: it comes among its own entries.
     Node(Node),
-    /// What follows is in this directory, until its [`Event::Leave`].
+    /// Begins the entries of this directory. They end with its [`Event::Leave`].
     Enter(Node),
-    /// Everything below this directory has been told.
+    /// Ends the entries of this directory.
     Leave(Node),
 }
 
-/// One thing yet to be told of a directory being walked.
+/// An item of a directory that was not returned yet.
 enum Pending {
-    /// A name, which is the key, and its object.
+    /// A name (the key) and its object.
     Entry(u64),
     Below(Node),
     Leave(Node),
@@ -42,16 +43,16 @@ enum Pending {
     Failed(FsError),
 }
 
-/// Walks a tree; never follows symbolic links, tells each directory once and ends whatever the tree looks like.
+/// Walks through a tree. It never follows symbolic links and visits each directory once, so that it ends for any tree.
 pub struct Walk<'f, O> {
     fs: &'f Filesystem<O>,
-    /// A stack: of each directory on the way down, what is left to tell, the next one last.
+    /// A stack of the directories on the current path. Each level contains the remaining items, with the next one last.
     levels: Vec<Vec<(Vec<u8>, Pending)>>,
-    /// Directories entered, so that one linked twice, or below itself, is not walked again.
+    /// Directories that were entered, so that one with two names, or below itself, is not walked again.
     entered: HashSet<u64>,
 }
 
-/// Path of `name` in `directory`.
+/// The path of `name` in `directory`.
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     match directory {
         b"." => name.to_vec(),
@@ -60,10 +61,10 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl<'f, O: Objects> Walk<'f, O> {
-    /// A walk over all that is at and below `object`.
+    /// A walk through `object` and everything below it.
     ///
     /// # Errors
-    /// When `object` itself cannot be read.
+    /// If `object` itself cannot be read.
     pub fn new(fs: &'f Filesystem<O>, object: u64) -> Result<Self, FsError> {
         let attributes = fs.attributes(object).map_err(FsError::zpl(b"."))?;
         let start = Node { path: b".".to_vec(), object, attributes };
@@ -78,7 +79,8 @@ impl<'f, O: Objects> Walk<'f, O> {
         Ok(Self { fs, levels: vec![top], entered: HashSet::new() })
     }
 
-    /// Reads a directory's entries into a new level. The walk's own start is told among them, where "." sorts.
+    /// Reads a directory's entries into a new level. The start of the walk is added to its own entries, at the position
+    /// of ".".
     fn enter(&mut self, node: &Node) -> Result<(), FsError> {
         if !self.entered.insert(node.object) {
             return Err(FsError::DirectoryTwice { path: node.path.clone(), object: node.object });
@@ -95,20 +97,20 @@ impl<'f, O: Objects> Walk<'f, O> {
         if node.path == b"." {
             level.push((b".".to_vec(), Pending::Itself(node.clone())));
         }
-        // Last first, for popping; of equal names in a hostile directory, whichever.
+        // In descending order, for popping. The order of equal names in a hostile directory does not matter.
         level.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
         level.insert(0, (Vec::new(), Pending::Leave(node.clone())));
-        // Told at once, then what could be read.
+        // The failure is returned first, then the entries that could be read.
         level.extend(failed.map(|error| (Vec::new(), Pending::Failed(error))));
         self.levels.push(level);
         Ok(())
     }
 
-    /// Puts what is below a directory just told where it sorts among the siblings still to be told.
+    /// Inserts the content of a directory that was just returned at its position among the remaining siblings.
     fn put_below(&mut self, name: &[u8], node: Node) {
         let Some(level) = self.levels.last_mut() else { return };
         let key = [name, b"/"].concat();
-        // The directory's own Leave, with an empty key, stays at the bottom.
+        // The directory's own Leave has an empty key and stays at the bottom.
         let at =
             level.partition_point(|(other, pending)| matches!(pending, Pending::Leave(_)) || *other > key);
         level.insert(at, (key, Pending::Below(node)));
@@ -135,7 +137,7 @@ impl<'f, O: Objects> Walk<'f, O> {
 impl<O: Objects> Iterator for Walk<'_, O> {
     type Item = Result<Event, FsError>;
 
-    /// The next event. After an error the walk goes on with what else there is.
+    /// The next event. After an error, the walk continues with the remaining items.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let Some((key, pending)) = self.levels.last_mut()?.pop() else {

@@ -1,5 +1,5 @@
-//! Targets of syncs that somebody else has a hand in: nothing outside of them is read, made, changed or removed, and nothing
-//! that a snapshot brings gives rights on this machine.
+//! Targets of syncs that other users can change. Nothing outside of them is read, created, changed or removed, and
+//! nothing in a snapshot grants rights on this machine.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ impl Observer for Silent {
     }
 }
 
-/// A directory to sync into, beside one that nothing may happen to.
+/// A target directory, and a directory next to it that must not change.
 struct World {
     _scratch: tempfile::TempDir,
     into: PathBuf,
@@ -52,7 +52,7 @@ impl World {
         Mirror::open(&self.into, "tank/t", true).unwrap()
     }
 
-    /// The copy of a dataset below, as a sync of it leaves it.
+    /// Creates the copy of a child dataset, as a sync does.
     fn kid(&self, top: &mut Mirror) {
         let directory = Directory::named(&self.into).unwrap();
         let mut kid = Mirror::open_at(&directory.place(b"kid"), "tank/t/kid", false).unwrap();
@@ -85,7 +85,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A snapshot with records of syncs at several depths, which lead elsewhere.
+/// A snapshot with records at several depths, which refer to other places.
 fn with_records(victim: &Path) -> MemoryObjects {
     let victim = victim.to_str().unwrap().as_bytes();
     let mut builder = Builder::new(Endian::Little);
@@ -109,7 +109,7 @@ fn records_in_a_snapshot_are_brought_at_no_depth() {
     let world = World::new();
     let mut mirror = world.open();
     let summary = fill(&mut mirror, with_records(&world.victim));
-    // That at the top is a matter of course.
+    // The record at the top does not count.
     assert_eq!(summary.left_out, LeftOut { records: 3, ..LeftOut::default() });
     let names = |path: &str| -> Vec<String> {
         let entries = fs::read_dir(world.into.join(path)).unwrap();
@@ -205,13 +205,13 @@ fn only_a_regular_file_is_opened_as_an_image_below() {
     assert!(Image::open_at(&top.place(b"new"), "tank/t/vol", false).is_ok());
 }
 
-/// The same by the name that the user gives, where devices are images too.
+/// The same for a name that the user gives, where devices are also images.
 #[test]
 #[ignore = "needs root"]
 fn a_device_node_below_is_never_opened() {
     let world = World::new();
     drop(world.open());
-    // A number that no driver has: to open it would fail in another way.
+    // No driver has this number, so opening it would fail with another error.
     mknodat(CWD, world.into.join("disk"), FileType::BlockDevice, Mode::RWXU, makedev(240, 240)).unwrap();
     mknodat(CWD, world.into.join("null"), FileType::CharacterDevice, Mode::RWXU, makedev(1, 3)).unwrap();
     let top = Directory::named(&world.into).unwrap();
@@ -277,7 +277,7 @@ fn what_gives_rights_is_left_out_unless_asked_for() {
     let world = World::new();
     let summary = fill(&mut world.open(), with_privileges());
     assert_eq!(summary.left_out, left_out);
-    // Without the right owner, the bits of a directory go too.
+    // Without the right owner, the bits of a directory are removed too.
     assert_eq!(modes(&world.into), [0o755, 0o755, 0o755, 0o775]);
     assert!(!world.into.join("disk").exists());
     assert_eq!(
@@ -306,14 +306,14 @@ fn what_gives_rights_is_restored_when_asked_for() {
     assert!(fs::metadata(out.path().join("disk")).unwrap().file_type().is_block_device());
 }
 
-/// A record that somebody else put there says what they like, also of what waits and of what is kept below.
+/// A record of another user could contain anything, also about waiting copies and nested copies.
 #[test]
 #[ignore = "needs root"]
 fn a_record_of_another_user_is_refused() {
     let world = World::new();
     fill(&mut world.open(), with_privileges());
     std::os::unix::fs::chown(&world.into, Some(1000), Some(1000)).unwrap();
-    // The directory's owner does not matter, that of the record does.
+    // Only the owner of the record matters, not the owner of the directory.
     drop(Mirror::open(&world.into, "tank/t", false).unwrap());
     let own = world.into.join(RECORD);
     std::os::unix::fs::chown(own.join("record"), Some(1000), Some(1000)).unwrap();
@@ -323,14 +323,14 @@ fn a_record_of_another_user_is_refused() {
     std::os::unix::fs::chown(&own, Some(1000), Some(1000)).unwrap();
     let opened = Mirror::open(&world.into, "tank/t", true);
     assert!(matches!(opened, Err(MirrorError::NotOurs { owner: 1000, .. })));
-    // Nothing is left of finding that out.
+    // The check leaves no temporary file.
     assert!(fs::read_dir(&world.into).unwrap().all(|entry| {
         let name = entry.unwrap().file_name();
         !name.to_string_lossy().starts_with(".snowmelt-owner")
     }));
 }
 
-/// The owner of the directory swaps the record's directory for one of theirs while root is at work in it.
+/// The owner of the directory replaces the record's directory while root works in it.
 #[test]
 fn what_is_made_stays_in_the_directory_that_was_opened() {
     let world = World::new();
@@ -361,7 +361,7 @@ fn a_mount_point_below_is_entered_only_if_it_holds_a_copy() {
     run("mount", &["-t", "tmpfs", "none", path]);
     let place = Directory::named(&world.into).unwrap().place(b"disk");
     let refused = Mirror::open_at(&place, "tank/t/disk", true);
-    // By itself it is what the user named.
+    // As a target of its own, the user has named it.
     let by_itself =
         Mirror::open(&disk, "tank/t/disk", false).map(|mut mirror| fill(&mut mirror, with_privileges()));
     let again = Mirror::open_at(&place, "tank/t/disk", false).map(drop);

@@ -1,4 +1,4 @@
-//! Manifests of snapshots that real ZFS sent, against those made where they were mounted.
+//! Manifests of snapshots from real ZFS are equal to those created from their mounts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,13 +10,13 @@ use snowmelt_fs::manifest::{manifest, manifest_volume};
 use snowmelt_fs::{ObjectReader, volume_info};
 use snowmelt_zpl::Filesystem;
 
-/// Receives each chain of a case and compares every snapshot's manifest; returns how many were.
+/// Receives each chain of a case and compares the manifest of every snapshot. Returns the number of comparisons.
 fn check(name: &str) -> usize {
     let Some(files) = case(name) else { return 0 };
     let truth = manifests(&files);
     let mut compared = 0;
     let mut received = Received::default();
-    // What the clone of case 12 is from; no manifest is of what it holds.
+    // The origin of the clone in case 12. There is no manifest for it.
     if let Some((_, redacted)) =
         files.iter().find(|(file, _)| file.starts_with("redacted") && file.ends_with(".zstream"))
     {
@@ -43,8 +43,8 @@ fn check(name: &str) -> usize {
     compared
 }
 
-/// Streams of datasets with blocks over 128 KiB sent without `-L`: the blocks are split on the way, so holes come to
-/// lie elsewhere, for real ZFS too.
+/// Streams of datasets with blocks over 128 KiB that were sent without `-L`. The blocks are split, so holes are at
+/// other places, also in real ZFS.
 const OTHER_HOLES: [&str; 6] = [
     "02-flags full-plain",
     "02-flags full-c.",
@@ -85,7 +85,7 @@ macro_rules! cases {
         #[test]
         fn $test() {
             let compared = check($name);
-            // The repository keeps part of the corpus; all of it is compared where it is all there.
+            // The repository contains only a part of the corpus. All of it is compared if it is available.
             let whole = std::env::var_os("SNOWMELT_CORPUS").is_some();
             let least = if whole { $least } else { usize::from(case($name).is_some()) };
             assert!(compared >= least, "only {compared} snapshots compared");

@@ -1,4 +1,4 @@
-//! What `zfs diff` would print.
+//! The differences are those that `zfs diff` would print.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use snowmelt_zpl::memory::MemoryObjects;
 use snowmelt_zpl::{Endian, FileKind, Filesystem};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Object numbers whose dnode, data or spill differ.
+/// Numbers of objects whose dnode, data or spill block differs.
 fn changed(from: &MemoryObjects, to: &MemoryObjects) -> Vec<u64> {
     let all: BTreeSet<u64> = from.objects.keys().chain(to.objects.keys()).copied().collect();
     let differs = |object: &u64| match (from.objects.get(object), to.objects.get(object)) {
@@ -72,7 +72,7 @@ fn after() -> Builder {
     builder.file(12, later, b"one");
     builder.file(14, Znode { generation: 9, ..later }, b"another");
     builder.file(15, Znode { links: 2, parent: 13, ..later }, b"one");
-    // Only its access time, say: nothing that counts as a change.
+    // A change that does not count, for example of the access time.
     builder.objects.objects.get_mut(&16).unwrap().dnode.bonus[0] ^= 1;
     builder.file(17, later, b"new");
     builder
@@ -81,9 +81,10 @@ fn after() -> Builder {
 #[test]
 fn each_kind_of_change_has_its_line() {
     let found = diff(&before().objects, &after().objects, &Format::default());
-    let expected = "M\t/changed\n-\t/gone\nR\t/old\\0040name\\0377 -> /back\\0134slash\n-\t/reused\n+\t/reused\nM\t/d/linked\t(+1)\n+\t/new\n";
+    let expected = "M\t/changed\n-\t/gone\nR\t/old\\0040name\\0377 -> /back\\0134slash\n\
+                    -\t/reused\n+\t/reused\nM\t/d/linked\t(+1)\n+\t/new\n";
     assert_eq!(found, expected);
-    // The other way round; a file whose parent no longer knows it is found by none.
+    // The opposite direction. A file whose parent no longer contains it has no path.
     let back = diff(&after().objects, &before().objects, &Format::default());
     assert!(
         back.contains("+\t/gone\n") && back.contains("-\t/new\n") && back.contains("M\t/d/linked\t(-1)\n"),
@@ -125,7 +126,7 @@ fn files_removed_while_open_are_on_the_delete_queue() {
     assert_eq!(diff(&to.objects, &gone.objects, &Format::default()), "");
 }
 
-/// Every path that is only in one snapshot must be told, by its own line or as one end of a rename or link.
+/// Every path that is in only one snapshot is listed, on its own line or as one side of a rename or link.
 #[test]
 fn real_snapshots_differ_as_their_paths_do() {
     for (case, full, increment) in
@@ -161,7 +162,8 @@ fn real_snapshots_differ_as_their_paths_do() {
     }
 }
 
-/// Object numbers by path, of files with one name: which of several names a line tells is the directory's choice.
+/// Object numbers by path, for files with one name. For a file with several names, the directory decides which one is
+/// listed.
 fn paths(fs: &Filesystem<&MemoryObjects>) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for event in Walk::new(fs, fs.root()).unwrap() {

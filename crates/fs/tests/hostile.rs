@@ -1,4 +1,4 @@
-//! Trees that no real system would make: loops, impossible names, lies.
+//! Tests with hostile trees, which no real system creates: loops, impossible names, false information.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -173,7 +173,7 @@ fn entries_that_cannot_be_read_do_not_hide_the_others() {
     let names: Vec<&[u8]> = listing.entries.iter().map(|entry| &entry.name[..]).collect();
     assert_eq!(names, [b"a", b"z"]);
     let [failure] = &listing.failures[..] else { panic!("{:?}", listing.failures) };
-    // On one line that no terminal obeys.
+    // The message is on one line and contains no terminal control characters.
     let told = failure.to_string();
     assert!(told.contains("bad\\033[2J\\nfile") && !told.contains(char::is_control), "{told}");
 }

@@ -1,5 +1,4 @@
-//! Importing with what an earlier import noted: directories that are as they were are passed over, and wrong hints do no
-//! harm there.
+//! Importing with the hints of an earlier import. Unchanged directories are skipped, and wrong hints do no harm.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +22,7 @@ type Fs = FilesystemMut<Arc<MemoryObjset>>;
 struct Noted {
     objects: HashMap<SourceId, (u64, u64)>,
     listings: HashMap<u64, [u8; 32]>,
-    /// How often it was asked which object a file became.
+    /// How often the object of a file was looked up.
     asked: usize,
 }
 
@@ -75,7 +74,7 @@ fn run(top: &Path, fs: &Fs, hints: &mut Noted) -> Summary {
     import(&scan, fs, hints, &mut Silent, ImportOptions::default()).unwrap()
 }
 
-/// Everything in a filesystem by its path: links, and what files hold.
+/// Every path of a filesystem, with its number of links and its content.
 fn held(fs: &Fs) -> BTreeMap<String, (u64, Vec<u8>)> {
     let (mut found, mut pending) = (BTreeMap::new(), vec![(String::new(), fs.root())]);
     while let Some((path, directory)) = pending.pop() {
@@ -120,7 +119,7 @@ fn directories_that_are_as_they_were_are_passed_over() {
     hints.asked = 0;
     let again = run(top.path(), &fs, &mut hints);
     assert_eq!(again, Summary { entries: 11, ..Summary::default() });
-    // Only for the root, which no listing has.
+    // Only for the root, which is in no listing.
     assert!(hints.asked <= 2, "asked {} times", hints.asked);
     assert_eq!(held(&fs), before);
 
@@ -135,10 +134,10 @@ fn directories_that_are_as_they_were_are_passed_over() {
     assert_eq!(run(top.path(), &fs, &mut hints).files_read, 0);
 }
 
-/// Inode numbers are used again: then a hint leads to what another file became since.
+/// Inode numbers are reused, so a hint may lead to an object that now belongs to another file.
 #[test]
 fn wrong_hints_take_nothing_from_directories_that_are_passed_over() {
-    // The new file comes before the directories that it could take from, and after them.
+    // The new file comes before or after the directory whose object it could take.
     for (new, victim) in [("a/new", "z/five"), ("z/new", "a/one"), ("z/new", "c/d"), ("a/new", "c/d")] {
         let (top, fs, mut hints) = (source(), filesystem(), Noted::default());
         run(top.path(), &fs, &mut hints);
@@ -166,7 +165,7 @@ fn wrong_hints_take_nothing_from_directories_that_are_passed_over() {
     }
 }
 
-/// The same, with a size and a time of modification that are the old file's too, as in a tree that was restored.
+/// The same, if size and modification time are equal to those of the old file, as in a restored tree.
 #[test]
 fn an_inode_number_that_is_used_again_is_another_file() {
     let (top, fs, mut hints) = (source(), filesystem(), Noted::default());
@@ -180,7 +179,7 @@ fn an_inode_number_that_is_used_again_is_another_file() {
     hints.objects.insert(id(&new), hint);
     run(top.path(), &fs, &mut hints);
     assert_eq!(held(&fs)["/b/new"].1, b"B/NEW");
-    // One that was only renamed is not read.
+    // A file that was only renamed is not read.
     fs::rename(&new, top.path().join("z/renamed")).unwrap();
     let renamed = run(top.path(), &fs, &mut hints);
     assert_eq!((renamed.renamed, renamed.files_read), (1, 0));
@@ -200,7 +199,7 @@ fn names_of_one_file_in_directories_that_are_passed_over_stay_one_file() {
     let changed = run(top.path(), &fs, &mut hints);
     assert_eq!((changed.created, changed.files_read, changed.renamed, changed.removed), (1, 1, 0, 0));
     assert_eq!(held(&fs)["/b/one"], (3, b"a/one".to_vec()));
-    // One of the names goes, one comes.
+    // One name is removed, and one is added.
     fs::remove_file(top.path().join("b/one")).unwrap();
     fs::hard_link(top.path().join("z/one"), top.path().join("c/d/one")).unwrap();
     run(top.path(), &fs, &mut hints);

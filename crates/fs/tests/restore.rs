@@ -1,4 +1,4 @@
-//! Restoring snapshots that real ZFS sent to a local directory, and comparing what is there with the snapshot.
+//! Restores snapshots from real ZFS to a local directory, and compares the result with the snapshot.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Everything that is in the snapshot.
+/// Options that restore everything in the snapshot.
 fn complete() -> RestoreOptions {
     RestoreOptions { privileges: Privileges::ALL, ..RestoreOptions::default() }
 }
@@ -56,14 +56,15 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// What the machine the tests run on may refuse: device nodes, trusted and security attributes, inode flags.
+/// Whether a failure is a limit of the machine that runs the test: device nodes, trusted and security attributes, inode
+/// flags.
 fn is_local_limit(failure: &Failure) -> bool {
     let Failure::Local { step, source, .. } = failure else { return false };
     let refused = matches!(source.raw_os_error(), Some(1 | 13 | 22 | 25 | 28 | 34 | 95));
     refused && ["make the node", "set an extended attribute", "set the inode flags"].contains(step)
 }
 
-/// Compares everything below `target` with the snapshot, but for `skipped` paths.
+/// Compares everything below `target` with the snapshot, except for paths with `failures`.
 fn compare(fs: &Filesystem<Arc<MemoryObjects>>, root: u64, target: &Path, failures: &[Failure]) {
     let excused = |path: &[u8], wanted: &str| {
         failures.iter().any(|failure| {
@@ -89,7 +90,7 @@ fn compare(fs: &Filesystem<Arc<MemoryObjects>>, root: u64, target: &Path, failur
         if is_root() {
             assert_eq!((found.uid(), found.gid()), (at.uid, at.gid), "owner of {shown}");
         }
-        // ext4, where tests mostly run, knows times from 1901 to 2446.
+        // ext4, on which the tests usually run, supports times from 1901 to 2446.
         if (-0x7fff_ffff..0x3_7fff_ffff).contains(&at.mtime.seconds) {
             let expected = (at.mtime.seconds, i64::from(at.mtime.nanoseconds));
             assert_eq!((found.mtime(), found.mtime_nsec()), expected, "{shown}");
@@ -132,7 +133,7 @@ fn restores(objects: Arc<MemoryObjects>) {
     compare(&fs, fs.root(), &target, &heard.failures);
     let made = summary.directories + summary.files + summary.hardlinks + summary.symlinks + summary.specials;
     assert!(made as usize + heard.failures.len() >= heard.paths);
-    // Nothing is left over from making it.
+    // No temporary file is left.
     let leftover = walk_local(&target).into_iter().find(|path| path.to_string_lossy().contains(".snowmelt"));
     assert_eq!(leftover, None);
 }
@@ -273,7 +274,7 @@ fn holes_stay_holes() {
     assert!(summary.bytes <= held, "{} bytes written for {held} of data", summary.bytes);
 }
 
-/// Where the target has projects the ids are set, else that is said once, not of every file.
+/// If the target has projects, the IDs are set. Otherwise this is reported once, not for every file.
 #[test]
 fn project_ids_are_set_or_missed_once() {
     let files = case("13-quota-names").unwrap();
@@ -344,7 +345,7 @@ fn nothing_gives_rights_unless_asked_for() {
         for event in Walk::new(&fs, fs.root()).unwrap() {
             let Event::Node(node) = event.unwrap() else { continue };
             let kind = node.attributes.kind();
-            // A character device (0, 0) is a mark of overlay filesystems.
+            // A character device (0, 0) is a marker of overlay filesystems.
             let is_mark = kind == FileKind::CharDevice && node.attributes.rdev == Some((0, 0));
             let is_device = !is_mark && matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
             let path = target.path().join(OsStr::from_bytes(&node.path));

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Directories deep that are removed with what is in them; no real tree is deeper.
+/// Maximum depth of a directory that is removed with its content. Real trees are less deep.
 const DEPTH_MAX: usize = 4096;
 
-/// Opens a directory in another, which is opened up if need be.
+/// Opens a directory in another one. If its mode forbids that, it is made accessible first.
 pub(crate) fn open_directory(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let open = || super::open(above, name, DIRECTORY, Mounts::Refuse);
     match open() {
@@ -21,7 +21,7 @@ pub(crate) fn open_directory(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<O
     }
 }
 
-/// Lets the owner do everything with a directory or file.
+/// Gives the owner all permissions on a directory or file.
 pub(crate) fn open_up(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let node = open_node(directory, name)?;
     let stat = rustix::fs::fstat(&node)?;
@@ -31,7 +31,7 @@ pub(crate) fn open_up(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> 
     Ok(change_mode(node.as_fd(), Mode::from_raw_mode(stat.st_mode) | Mode::RWXU)?)
 }
 
-/// Does `work`, which changes `name` in a directory; where the inode flags of either forbid that, these are taken away first.
+/// Does `work`, which changes `name` in a directory. If inode flags forbid that, they are cleared first.
 pub(crate) fn unlocked<T>(
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -42,7 +42,7 @@ pub(crate) fn unlocked<T>(
         done => return Ok(done?),
     }
     unlock(directory)?;
-    // Nothing else has such flags.
+    // Only files and directories have such flags.
     let file = open_regular(directory, name, OFlags::RDONLY);
     let file = file.or_else(|_| super::open(directory, name, DIRECTORY, Mounts::Refuse));
     if let Ok(file) = file {
@@ -51,9 +51,9 @@ pub(crate) fn unlocked<T>(
     Ok(work()?)
 }
 
-/// Takes away the inode flags that forbid changes.
+/// Clears the inode flags that forbid changes.
 pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
-    // Where there are no such flags none are in the way.
+    // If the filesystem has no such flags, nothing needs to be cleared.
     let Ok(flags) = rustix::fs::ioctl_getflags(file) else { return Ok(()) };
     let locks = IFlags::IMMUTABLE | IFlags::APPEND;
     if flags.intersects(locks) {
@@ -62,7 +62,7 @@ pub(crate) fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes whatever is called so, with all that is in it.
+/// Removes a name of any type, with its whole content.
 pub(crate) fn remove_all(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     remove_below(directory, name, DEPTH_MAX)
 }
@@ -79,7 +79,7 @@ fn remove_below(directory: BorrowedFd<'_>, name: &[u8], depth: usize) -> io::Res
     let Some(depth) = depth.checked_sub(1) else { return Err(Errno::NAMETOOLONG.into()) };
     let opened = open_directory(directory, name)?;
     if rustix::fs::fstat(&opened)?.st_dev != rustix::fs::fstat(directory)?.st_dev {
-        // A subvolume, which is a filesystem of its own though nothing is mounted.
+        // A subvolume is a separate filesystem even though it is not a mount.
         return Err(Errno::XDEV.into());
     }
     let below = names(opened.as_fd())?;

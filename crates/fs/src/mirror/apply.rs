@@ -1,6 +1,6 @@
-//! A plan carried out: detach, attach, contents, directories.
+//! Carrying out a plan: detach, attach, content, directories.
 //!
-//! Each step can be done again from its beginning after an interruption: whatever was done is found done, and content that
+//! After an interruption, each step can be repeated from its beginning. Finished parts are recognised, and content that
 //! may not have reached the disk is written again.
 
 use super::plan::{Entry, Known, Plan};
@@ -22,17 +22,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// Files up to this size are replaced at one stroke rather than changed in place.
+/// Files up to this size are replaced atomically instead of being changed in place.
 const REPLACED_MAX: u64 = 1 << 20;
-/// Bytes copied at once.
+/// Number of bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// What is to be carried out.
+/// The input of a sync that carries out a plan.
 pub(super) struct Work<'a, 'f, A, B> {
     pub(super) between: &'a Between<'f, A, B>,
     pub(super) plan: Plan,
     pub(super) options: &'a MirrorOptions<'a>,
-    /// It was begun before.
+    /// Whether an earlier attempt was interrupted.
     pub(super) resumes: bool,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct Apply<'a, 'f, A, B> {
     options: &'a MirrorOptions<'a>,
     restore: Restore<'a, 'f, B>,
     staging: Directory,
-    /// It was begun before.
+    /// Whether an earlier attempt was interrupted.
     resumes: bool,
-    /// What was written since then may not be on disk.
+    /// Files written after this time may not be on disk.
     distrusted: Option<Stamp>,
-    /// Where objects with several names have got the first of them.
+    /// For objects with several names, the path of the first one that was created.
     made: HashMap<u64, Path>,
 }
 
@@ -121,7 +121,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         move |source| Failure::Local { path, step, source }
     }
 
-    /// Under what name an object waits.
+    /// The name under which an object waits in the staging directory.
     fn staged(object: u64, attributes: &Attributes) -> Vec<u8> {
         format!("{object}-{}", attributes.generation).into_bytes()
     }
@@ -162,7 +162,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             let staged = Self::staged(entry.object, &attributes);
             if stat_at(self.staging.as_fd(), &staged).map_err(local("look at it"))?.is_none() {
                 if is_directory && !rustix::process::geteuid().is_root() {
-                    // To be moved it must let its ".." be changed.
+                    // To be moved, a directory must allow the change of its "..".
                     beneath::open_up(directory, &entry.name).map_err(local("open the directory"))?;
                 }
                 let moved = unlocked(directory, &entry.name, || {
@@ -215,10 +215,10 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         Ok(())
     }
 
-    /// Asks for what names that come will need; one item for each of them.
+    /// Prefetches the data for names to be added. There is one item for each name.
     fn expected(&self) -> impl Iterator<Item = ()> + use<'a, 'f, A, B> {
         let (plan, objects) = (self.plan, self.new.objects());
-        // What was attached before an interruption is not asked for.
+        // Names that were attached before an interruption are not prefetched.
         let top = self.resumes.then(|| self.mirror.tree.top().clone());
         let is_there = move |path: &Path, name: &[u8], attributes: &Attributes| {
             let stat = |top: &Directory| beneath::stat(top.as_fd(), &tree::shown(path, name), Mounts::Refuse);
@@ -276,7 +276,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
                 return Ok(());
             }
             if is_moved {
-                // What did not change in it is nowhere to be had but from the whole snapshot.
+                // The unchanged content of the directory is available only from the whole snapshot.
                 return Err(local("move it")(io::Error::other("it is gone: sync again with --force")));
             }
             rustix::fs::mkdirat(place, entry.name.as_slice(), Mode::RWXU)
@@ -284,7 +284,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
             self.restore.summary_mut().directories += 1;
             return Ok(());
         }
-        // Attached before an interruption.
+        // The name was attached before an interruption.
         let is_done = there.is_some_and(|stat| {
             self.resumes
                 && (is_moved || is_like(&stat, &attributes))
@@ -296,8 +296,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         self.make(directory, path, &entry.name, Node { path: shown, object: entry.object, attributes })
     }
 
-    /// Whether something that comes or changes is a device that is left out. What an earlier sync, which was asked for devices,
-    /// has there of it goes.
+    /// Whether a new or changed object is a device that is left out. If an earlier sync has created it, it is removed.
     fn leaves_out(
         &mut self,
         directory: &OwnedFd,
@@ -319,7 +318,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         Ok(self.restore.leaves_out(attributes))
     }
 
-    /// Makes a file, link or special node with all that belongs to it, in place of what has its name.
+    /// Creates a file, link or special node with its attributes. An existing name is replaced.
     fn make(
         &mut self,
         directory: &OwnedFd,
@@ -337,7 +336,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         Ok(())
     }
 
-    /// Gives a file a further name.
+    /// Creates a further name for a file.
     fn link(
         &mut self,
         directory: &OwnedFd,
@@ -371,7 +370,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         Ok(())
     }
 
-    /// A file, link or special node that stays and has changed.
+    /// Updates a changed file, link or special node that stays.
     fn content(&mut self, object: u64, path: &Path, page: Page) -> Result<(), Failure> {
         let Some(Known { old: Some(old), new: Some(new) }) = self.plan.known.get(&object) else {
             return Ok(());
@@ -405,7 +404,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         beneath::unlock(file.as_fd()).map_err(local("open the file"))?;
         if has_changed {
             let out = open(OFlags::WRONLY).map_err(local("open the file for writing"))?;
-            // Both have to be the file that was looked at.
+            // Both descriptors must refer to the file that was checked.
             let is_same = rustix::fs::fstat(&out).map_err(io::Error::from);
             let is_same = is_same.and_then(|found| beneath::check_unchanged(&stat, &found));
             is_same.map_err(local("open the file for writing"))?;
@@ -430,7 +429,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
         Ok(())
     }
 
-    /// Makes a part of a file what it is in the newer snapshot.
+    /// Makes a part of a file equal to the newer snapshot.
     fn patch(&mut self, node: &Node, out: &File, from: u64, to: u64) -> Result<(), Failure> {
         let (path, size) = (&node.path, node.attributes.size);
         let source = |error| Failure::from(FsError::zpl(path)(error));
@@ -476,7 +475,7 @@ impl<'a, 'f, A: Objects, B: Objects> Apply<'a, 'f, A, B> {
     }
 }
 
-/// Ranges in which a file differs, as of [`Changes::blocks`].
+/// Ranges in which a file differs, from [`Changes::blocks`].
 type Page = Result<Vec<(u64, u64)>, SourceError>;
 
 impl Plan {
@@ -491,12 +490,12 @@ impl Plan {
     }
 }
 
-/// Whether a file that changed is replaced at one stroke.
+/// Whether a changed file is replaced atomically.
 fn is_replaced(new: &Attributes) -> bool {
     new.size <= REPLACED_MAX && new.links == 1
 }
 
-/// Opens a regular file; one that forbids that to its owner is opened up.
+/// Opens a regular file. If its mode forbids that to its owner, it is made accessible first.
 fn open_up_file(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::Result<OwnedFd> {
     match beneath::open_regular(directory, name, access) {
         Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
@@ -507,7 +506,7 @@ fn open_up_file(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> io::R
     }
 }
 
-/// Makes a hole; writes zeros where the filesystem has none.
+/// Makes a hole. If the filesystem does not support holes, zeros are written.
 pub(super) fn punch(file: &File, at: u64, len: u64) -> io::Result<()> {
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match rustix::fs::fallocate(file, how, at, len) {

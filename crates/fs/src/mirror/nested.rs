@@ -1,7 +1,7 @@
-//! What is kept at the top of a directory by syncs of their own: the datasets below the one that the directory is a copy of.
+//! Names at the top of a directory that belong to other syncs: the copies of child datasets.
 //!
-//! Their names are noted beside the record. Whatever is done to the directory, these are left alone; so the snapshot must have
-//! nothing there but an empty directory, which is what a mount of the dataset hides.
+//! The names are stored next to the record. They are left alone by all changes of the directory. So the snapshot may
+//! have only an empty directory with such a name, which a mount of the dataset hides.
 
 use super::plan::{Listing, Plan, entries};
 use super::tree::{Path, Tree};
@@ -17,20 +17,20 @@ use std::io::{self, Read, Write};
 const FILE: &[u8] = b"nested";
 const TEMPORARY: &[u8] = b"nested.new";
 const NOTING: &str = "note what is kept in it by others";
-/// Larger than the names of all datasets that there can be below one.
+/// Limit in bytes. The names of all possible child datasets are shorter.
 const LEN_MAX: u64 = 16 << 20;
 
-/// Names at the top of a directory that are kept by others.
+/// Names at the top of a directory that belong to other syncs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Nested {
     names: BTreeSet<Vec<u8>>,
 }
 
 impl Nested {
-    /// The names noted in the directory `own` of a record.
+    /// The names stored in the record's directory `own`.
     ///
     /// # Errors
-    /// When one of them cannot be that of a dataset; when another user has written them; when they cannot be read.
+    /// If one of them cannot be the name of a dataset, if another user has written them, or if they cannot be read.
     pub(super) fn load(own: &Directory) -> Result<Self, MirrorError> {
         let path = own.path_of(FILE);
         let local = |step| MirrorError::local(&path, step);
@@ -47,13 +47,13 @@ impl Nested {
         }
     }
 
-    /// The names, as datasets can be called.
+    /// The names that are valid for datasets.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         let names = self.names.iter().filter_map(|name| str::from_utf8(name).ok());
         names.filter(|name| !name.contains('/') && !name.starts_with('.'))
     }
 
-    /// Takes in a name.
+    /// Adds a name.
     pub(super) fn note(mut self, own: &Directory, name: &[u8]) -> Result<(), MirrorError> {
         match self.names.insert(name.to_owned()) {
             true => self.store(own).map_err(MirrorError::local(own.path(), NOTING)),
@@ -75,7 +75,7 @@ impl Nested {
         own.sync()
     }
 
-    /// Takes in the datasets below that have, or can have, their place; what was given up by its owner is given up.
+    /// Adds the child datasets whose names are free or already have a copy, and removes names that no longer exist.
     pub(super) fn renew(
         &mut self,
         tree: &Tree,
@@ -88,7 +88,7 @@ impl Nested {
             if tree.stat(&[], name).map_err(local("look at what is there"))?.is_some() {
                 renewed.names.insert(name.clone());
             } else {
-                // Of an image that is gone, what it held is of no use.
+                // The record of an image that no longer exists is useless.
                 let _ = tree.top().unlink(&record_of_image(name));
             }
         }
@@ -104,7 +104,7 @@ impl Nested {
         Ok(())
     }
 
-    /// Whether a name at the top is no business of the snapshot: kept by another sync, or the record of one.
+    /// Whether a name at the top is excluded from the snapshot because it belongs to another sync or is a record.
     pub(crate) fn reserves(&self, name: &[u8]) -> bool {
         let image = name.strip_prefix(b".").and_then(|name| name.strip_suffix(RECORD_DIRECTORY.as_bytes()));
         is_reserved(name)
@@ -112,15 +112,15 @@ impl Nested {
             || image.is_some_and(|image| self.names.contains(image))
     }
 
-    /// Whether a path leads to or below such a name.
+    /// Whether a path is equal to or below such a name.
     pub(super) fn covers(&self, path: &[Vec<u8>]) -> bool {
         path.first().is_some_and(|name| self.reserves(name))
     }
 
-    /// Whether the snapshot leaves room for these, and for `children`.
+    /// Checks that the snapshot has nothing at these names and at `children`.
     ///
     /// # Errors
-    /// [`MirrorError::Nested`] when it has more there than an empty directory.
+    /// [`MirrorError::Nested`] if it has more there than an empty directory.
     pub(super) fn check<O: Objects>(
         &self,
         new: &Filesystem<O>,
@@ -137,7 +137,7 @@ impl Nested {
         Ok(())
     }
 
-    /// Takes out of a plan what is to be left alone.
+    /// Removes these names from a plan.
     pub(super) fn spare(&self, plan: &mut Plan) {
         if self.names.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Nested {
                 });
             }
         }
-        // What is taken away and put nowhere, or the other way round, does not move.
+        // An object that is only removed or only added does not move.
         plan.moved.retain(|object| !spared.contains(object));
         plan.linked.retain(|_, path| !self.covers(path));
         let is_ours = |(_, path): &(u64, Path)| !self.covers(path);
@@ -162,18 +162,18 @@ impl Nested {
     }
 }
 
-/// Whether it can be the last part of the name of a dataset, which is a name in a directory and a line of text.
+/// Whether it can be the last part of a dataset's name. It must also be valid as a file name and as a line of text.
 fn is_name(name: &[u8]) -> bool {
     let is_line = str::from_utf8(name).is_ok_and(|name| !name.contains(char::is_control));
     is_line && is_safe_name(name) && !is_reserved(name)
 }
 
-/// The name of the file, beside an image, in which it is noted what that holds.
+/// The name of an image's record, which is next to the image.
 pub(super) fn record_of_image(image: &[u8]) -> Vec<u8> {
     [b".", image, RECORD_DIRECTORY.as_bytes()].concat()
 }
 
-/// Whether a dataset below has, or can have, its place under this name: nothing is there, or nothing in it, or its own record.
+/// Whether the copy of a child dataset can use this name: it does not exist, is empty, or has its own record.
 fn is_free(tree: &Tree, name: &[u8]) -> io::Result<bool> {
     let Some(stat) = tree.stat(&[], name)? else { return Ok(true) };
     if stat.st_mode & 0o170_000 != FileKind::Directory.mode_bits() {

@@ -1,7 +1,7 @@
-//! From two snapshots to what has to change in a directory that holds the older one.
+//! Plans: the changes of a directory that holds the older of two snapshots.
 //!
-//! Names are compared directory by directory: only those that changed are read. An object is the same file in both
-//! snapshots if its generation and type are the same; then its content stays where it is and only its name moves.
+//! Directories are compared by their names, and only those that changed are read. An object is the same file in both
+//! snapshots if its generation and type are the same. Then its content stays where it is, and only its name moves.
 
 use super::tree::{self, Path};
 use super::{Between, Changes, is_reserved};
@@ -13,17 +13,17 @@ use crate::walk::{Event, Walk};
 use snowmelt_zpl::{Attributes, DMU_OT_SA, DMU_OT_ZNODE, FileKind, Filesystem, Objects, ZfsFlags, ZplError};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// An object that changed.
+/// A changed object.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// What it was in the older snapshot; nothing if it was no file, or had no name.
+    /// Its attributes in the older snapshot. `None` if it was not a file, or had no name.
     pub(super) old: Option<Attributes>,
-    /// What it is in the newer.
+    /// Its attributes in the newer snapshot.
     pub(super) new: Option<Attributes>,
 }
 
 impl Known {
-    /// It is the same file in both.
+    /// Whether it is the same file in both snapshots.
     pub(super) fn stays(&self) -> bool {
         match (&self.old, &self.new) {
             (Some(old), Some(new)) => old.generation == new.generation && old.kind() == new.kind(),
@@ -39,39 +39,40 @@ pub(super) struct Entry {
     pub(super) object: u64,
 }
 
-/// Names that go from, or come to, one directory.
+/// Names that are removed from, or added to, one directory.
 #[derive(Debug, Clone)]
 pub(super) struct Listing {
-    /// Where it is: in the older snapshot if names go, in the newer if they come.
+    /// The path of the directory: in the older snapshot for removed names, in the newer one for added names.
     pub(super) path: Path,
     pub(super) directory: u64,
     pub(super) entries: Vec<Entry>,
 }
 
-/// What has to be done.
+/// The changes of a directory.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// All objects that changed.
+    /// All changed objects.
     pub(super) known: BTreeMap<u64, Known>,
-    /// Names that go, the deepest directories first.
+    /// Names to remove, the deepest directories first.
     pub(super) removed: Vec<Listing>,
-    /// Names that come, the deepest directories last.
+    /// Names to add, the deepest directories last.
     pub(super) added: Vec<Listing>,
-    /// Objects that lose one name and get another.
+    /// Objects that lose a name and get another one.
     pub(super) moved: HashSet<u64>,
-    /// Where an object that only gets further names has one, in the newer snapshot.
+    /// For each object that only gets further names, the path of an existing one in the newer snapshot.
     pub(super) linked: HashMap<u64, Path>,
-    /// Files that stay and changed, and where they are in the newer snapshot.
+    /// Changed files that stay, with their paths in the newer snapshot.
     pub(super) changed: Vec<(u64, Path)>,
-    /// Directories that get their attributes in the end, the deepest first.
+    /// Directories whose attributes are set at the end, the deepest first.
     pub(super) dressed: Vec<(u64, Path)>,
-    /// Names that no directory can have: where, and what.
+    /// Invalid names: the directory and the name.
     pub(super) bad_names: Vec<(Vec<u8>, Vec<u8>)>,
-    /// A directory goes to, or comes from, where only records of syncs are: what is in it is not known to have changed.
+    /// Whether a directory moves to or from a name that is reserved for records. Then the changes inside it are not
+    /// known.
     pub(super) needs_whole: bool,
 }
 
-/// Works out what has to be done.
+/// Computes a plan.
 pub(super) struct Planner<'f, A, B> {
     old: &'f Filesystem<A>,
     new: &'f Filesystem<B>,
@@ -80,7 +81,7 @@ pub(super) struct Planner<'f, A, B> {
     plan: Plan,
 }
 
-/// The attributes of an object that has a name; nothing of one that is no file.
+/// The attributes of an object that has a name. `None` if it is not a file.
 fn file<O: Objects>(fs: &Filesystem<O>, object: u64) -> Result<Option<Attributes>, FsError> {
     let at = |error| FsError::zpl(format!("object {object}").as_bytes())(error);
     let dnode = fs.objects().dnode(object).map_err(|source| at(ZplError::Source { object, source }))?;
@@ -119,7 +120,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
                     continue;
                 }
                 let known = Known { old: file(self.old, object)?, new: file(self.new, object)? };
-                // An extended attribute is part of the file whose it is.
+                // An extended attribute is part of its file.
                 let of_xattr = known.new.as_ref().filter(|new| new.flags.contains(ZfsFlags::XATTR));
                 if let Some(hidden) = of_xattr {
                     owners.push(hidden.parent);
@@ -143,7 +144,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
-    /// The file that an extended attribute, or the hidden directory of such, belongs to.
+    /// Adds the file to which an extended attribute, or the hidden directory of such, belongs.
     fn owner(&mut self, mut object: u64) -> Result<(), FsError> {
         for _ in 0..2 {
             let Some(new) = file(self.new, object)? else { return Ok(()) };
@@ -159,14 +160,14 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
-    /// Asks for the directories that lead to what changed, so that each level of them is waited for once.
+    /// Prefetches the directories above all changed objects, so that each level is waited for only once.
     fn expect_directories(&self) {
         let known = self.plan.known.values();
         expect_above(self.old, known.clone().filter_map(|known| known.old.as_ref()));
         expect_above(self.new, known.filter_map(|known| known.new.as_ref()));
     }
 
-    /// Whether a name leads to the same file in both.
+    /// Whether an object is the same file in both snapshots.
     fn is_same(&self, object: u64) -> bool {
         self.plan.known.get(&object).is_none_or(Known::stays)
     }
@@ -233,7 +234,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
-    /// Which objects move, which only get further names, and which files changed in themselves.
+    /// Determines which objects move, which only get further names, and which files have changed content or attributes.
     fn links_and_contents(&mut self) -> Result<(), FsError> {
         let objects = |listings: &[Listing]| -> HashSet<u64> {
             listings.iter().flat_map(|listing| &listing.entries).map(|entry| entry.object).collect()
@@ -256,20 +257,20 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
             let Some(path) = path.map_or(Some(None), |path| place(Some(path)).map(Some)) else { continue };
             let is_linked = come.contains(object) && !self.plan.moved.contains(object);
             match path {
-                // A name that it had already, from which the others are made.
+                // A name that existed before, from which the others are linked.
                 Some(path) if is_linked && !added.contains(&path) => {
                     self.plan.linked.insert(*object, path.clone());
                     self.plan.changed.push((*object, path));
                 }
                 Some(path) if !is_linked => self.plan.changed.push((*object, path)),
-                // The file tells of a name that it has no more, or of one that it has only now.
+                // The path recorded in the file does not exist any more, or is a new one.
                 _ => _ = lost.insert((*object, is_linked)),
             }
         }
         self.find(lost, &added)
     }
 
-    /// Finds names of objects by looking at all there are: a file with several names tells of one at most.
+    /// Finds names of objects by a walk through all names, because a file with several names records at most one.
     fn find(&mut self, lost: HashSet<(u64, bool)>, added: &HashSet<Path>) -> Result<(), FsError> {
         if lost.is_empty() {
             return Ok(());
@@ -294,14 +295,15 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
-    /// Directories that changed or are new, or in which something changed; where rights are needed to reach that, those above too.
+    /// Determines the directories whose attributes must be set: changed and new ones, and those with changed entries.
+    /// Without root's rights, the directories above are included, because they may have to be made accessible.
     fn directories(&mut self) -> Result<(), FsError> {
         let mut wanted: BTreeMap<u64, Attributes> = BTreeMap::new();
         for (object, known) in &self.plan.known {
             let new = known.new.iter().filter(|new| new.kind() == FileKind::Directory);
             wanted.extend(new.map(|new| (*object, new.clone())));
         }
-        // A file that is replaced gives its directory another mtime, also where the source's stayed.
+        // Replacing a file changes the mtime of its directory, even if it did not change in the source.
         let has_rights = rustix::process::geteuid().is_root();
         let mut above: Vec<u64> = Vec::new();
         for (object, known) in &self.plan.known {
@@ -327,13 +329,13 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
         Ok(())
     }
 
-    /// Where a file was in the older snapshot, as far as it tells.
+    /// The recorded path of a file in the older snapshot.
     pub(super) fn old_path(&mut self, attributes: &Attributes) -> Result<Option<Path>, FsError> {
         let path = self.old_names.path(attributes).map_err(FsError::zpl(b"."))?;
         Ok(path.map(|path| tree::split(&path)))
     }
 
-    /// For asking where files were.
+    /// A planner that is only used to look up paths.
     pub(super) fn finder(between: &Between<'f, A, B>) -> Self {
         let (old, new) = (between.old, between.new);
         let (old_names, new_names) = (Names::new(old), Names::new(new));
@@ -341,7 +343,7 @@ impl<'f, A: Objects, B: Objects> Planner<'f, A, B> {
     }
 }
 
-/// Asks for all directories above these objects.
+/// Prefetches all directories above these objects.
 fn expect_above<'k, O: Objects>(fs: &Filesystem<O>, below: impl Iterator<Item = &'k Attributes>) {
     let mut level: BTreeSet<u64> = below.map(|attributes| attributes.parent).collect();
     let mut seen = level.clone();
@@ -350,13 +352,13 @@ fn expect_above<'k, O: Objects>(fs: &Filesystem<O>, below: impl Iterator<Item = 
             fs.objects().prefetch(*object);
             0
         });
-        // What cannot be read is told when it is needed.
+        // Failures are reported later, when the directory is needed.
         let parents = asked.filter_map(|object| fs.attributes(object).ok()).map(|above| above.parent);
         level.extend(parents.filter(|parent| seen.insert(*parent)));
     }
 }
 
-/// Where a path leads in the directory; nowhere if it is where only records of syncs are.
+/// The path in the directory. `None` if a part of it is a name reserved for records.
 fn place(path: Option<Vec<u8>>) -> Option<Path> {
     let path = tree::split(&path?);
     (!path.iter().any(|name| is_reserved(name))).then_some(path)
@@ -368,12 +370,12 @@ pub(super) fn join(path: &[Vec<u8>], name: &[u8]) -> Path {
     path
 }
 
-/// A failure to tell what changed.
+/// The error if the differences of an object cannot be read.
 pub(super) fn unknown(object: u64, source: snowmelt_zpl::SourceError) -> FsError {
     FsError::Zpl { path: b".".to_vec(), source: ZplError::Source { object, source } }
 }
 
-/// Names of a directory, without those that only records of syncs have.
+/// The names of a directory, without those reserved for records.
 pub(super) fn entries<O: Objects>(
     fs: &Filesystem<O>,
     directory: u64,

@@ -1,7 +1,7 @@
-//! The directory being kept in sync, as a tree of paths.
+//! The synced directory as a tree of paths.
 //!
-//! Every path is walked name by name from the open top, never through a symbolic link or into another mount. Directories that forbid what has to
-//! be done are opened up; whoever changes them gives them their attributes afterwards.
+//! Every path is followed name by name from the open top, never through a symbolic link or into another mount. If the
+//! mode of a directory forbids a necessary change, it is made accessible. The caller sets its attributes afterwards.
 
 use crate::beneath::{Directory, open_directory};
 use rustix::fs::{AtFlags, Mode, Stat};
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Names from the top.
+/// A path as a list of names from the top.
 pub(super) type Path = Vec<Vec<u8>>;
 
-/// The names of a path as `Names` tells it.
+/// The names of a path that `Names` has returned.
 pub(super) fn split(path: &[u8]) -> Path {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
-/// A path for people.
+/// Formats a path for messages.
 pub(super) fn shown(path: &[Vec<u8>], name: &[u8]) -> Vec<u8> {
     let mut all: Vec<&[u8]> = path.iter().map(Vec::as_slice).collect();
     all.extend((!name.is_empty()).then_some(name));
@@ -49,7 +49,7 @@ impl Tree {
         Ok(directory)
     }
 
-    /// Opens a directory in which names are to come and go.
+    /// Opens a directory in order to add or remove names.
     pub(super) fn writable(&self, path: &[Vec<u8>]) -> io::Result<OwnedFd> {
         let directory = self.directory(path)?;
         let stat = rustix::fs::fstat(&directory)?;
@@ -60,7 +60,7 @@ impl Tree {
         Ok(directory)
     }
 
-    /// What is at a name, if anything is.
+    /// The `lstat` data of a name, or `None` if it does not exist.
     pub(super) fn stat(&self, path: &[Vec<u8>], name: &[u8]) -> io::Result<Option<Stat>> {
         match self.directory(path) {
             Ok(directory) => stat_at(directory.as_fd(), name),
@@ -74,7 +74,7 @@ impl Tree {
     }
 }
 
-/// Whether a path leads nowhere.
+/// Whether the error means that a path does not exist.
 pub(super) fn is_missing(error: &io::Error) -> bool {
     [Errno::NOENT, Errno::NOTDIR, Errno::LOOP]
         .iter()

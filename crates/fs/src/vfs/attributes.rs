@@ -1,4 +1,4 @@
-//! Attributes, times of last read, and extended attributes.
+//! Attributes, times of the last read, and extended attributes.
 
 use snowmelt_zpl::acl::{ACCESS, DEFAULT};
 use snowmelt_zpl::{Attributes, FileKind, FilesystemMut, SetAttributes, SetXattr, ZplError};
@@ -9,9 +9,9 @@ use super::live::Live;
 use super::options::Atime;
 use super::{Stat, Vfs, Who, ino, now};
 
-/// File capabilities, which a write takes away.
+/// File capabilities, which every write removes.
 const CAPABILITIES: &[u8] = b"security.capability";
-/// `relatime` notes a read at least once in this many seconds.
+/// With `relatime`, a read is recorded at least once in this number of seconds.
 const RELATIVE_SECONDS: i64 = 24 * 60 * 60;
 
 fn is_acl(name: &[u8]) -> bool {
@@ -19,10 +19,10 @@ fn is_acl(name: &[u8]) -> bool {
 }
 
 impl Vfs {
-    /// What an inode is.
+    /// The `stat` data of an inode.
     ///
     /// # Errors
-    /// [`VfsError::Stale`]; when it cannot be read.
+    /// [`VfsError::Stale`], or if it cannot be read.
     pub fn stat(&self, number: u64) -> Result<Stat, VfsError> {
         match Place::of(number) {
             Place::Control => self.stat_control(),
@@ -42,11 +42,11 @@ impl Vfs {
         Stat { ino: number, attributes, blocks, block_size: self.options().record_size }
     }
 
-    /// Changes attributes, and takes away what Linux takes away with it: setuid and setgid bits and file capabilities
-    /// when the owner changes, or somebody else than root changes the size.
+    /// Changes attributes. Like Linux, it removes setuid and setgid bits and file capabilities if the owner changes, or
+    /// if a user other than root changes the size.
     ///
     /// # Errors
-    /// As [`FilesystemMut::set_attributes`]; [`VfsError::ReadOnly`].
+    /// Like [`FilesystemMut::set_attributes`], and [`VfsError::ReadOnly`].
     pub fn set_attributes(&self, number: u64, changes: &SetAttributes, who: Who) -> Result<Stat, VfsError> {
         let mut changes = *changes;
         let caller = who.now();
@@ -64,7 +64,7 @@ impl Vfs {
         Ok(self.stat_of(number, attributes, blocks))
     }
 
-    /// Somebody who may not keep them has written: the file loses its setuid and setgid bits.
+    /// Removes the setuid and setgid bits after a write by a user who may not keep them.
     pub(super) fn drop_setid(&self, fs: &FilesystemMut<Live>, number: u64, who: Who) -> Result<(), ZplError> {
         let attributes = fs.attributes(number)?;
         let has_setid = attributes.mode & 0o4000 != 0 || attributes.mode & 0o2010 == 0o2010;
@@ -75,7 +75,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Whatever is written loses its file capabilities.
+    /// Removes the file capabilities, after any write.
     pub(super) fn drop_capabilities(
         &self,
         fs: &FilesystemMut<Live>,
@@ -93,7 +93,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// A file was read, or a directory listed: notes when, if that is wanted. There is nobody to tell of a failure.
+    /// Records the time of a read of a file or directory, if the mount requires it. Failures are ignored.
     pub(super) fn note_read(&self, number: u64) {
         let atime = self.options().atime;
         if atime == Atime::Off || ino::slot(number) != 0 || self.is_read_only() {
@@ -126,7 +126,7 @@ impl Vfs {
     /// Names of all extended attributes; those of the namespace `trusted` only for root.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub fn xattr_names(&self, number: u64, who: Who) -> Result<Vec<Vec<u8>>, VfsError> {
         if matches!(Place::of(number), Place::Control | Place::SnapshotDir) {
             return Ok(Vec::new());
@@ -141,7 +141,7 @@ impl Vfs {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// As [`FilesystemMut::set_xattr`]; [`VfsError::Unsupported`], [`VfsError::ReadOnly`].
+    /// Like [`FilesystemMut::set_xattr`], [`VfsError::Unsupported`], or [`VfsError::ReadOnly`].
     pub fn set_xattr(
         &self,
         number: u64,
@@ -162,14 +162,14 @@ impl Vfs {
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// As [`FilesystemMut::remove_xattr`]; [`VfsError::Unsupported`], [`VfsError::ReadOnly`].
+    /// Like [`FilesystemMut::remove_xattr`], [`VfsError::Unsupported`], or [`VfsError::ReadOnly`].
     pub fn remove_xattr(&self, number: u64, name: &[u8], who: Who) -> Result<(), VfsError> {
         self.check_xattr(name)?;
         let caller = who.now();
         self.on_head(&[number], |fs| fs.remove_xattr(number, name, &caller))
     }
 
-    /// `acltype` and `xattr` may say that there are none.
+    /// Checks that `acltype` and `xattr` allow the attribute.
     fn check_xattr(&self, name: &[u8]) -> Result<(), VfsError> {
         let options = self.options();
         match is_acl(name) {

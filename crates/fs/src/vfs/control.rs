@@ -1,4 +1,4 @@
-//! `.zfs`, the directory that every mounted dataset has, and `.zfs/snapshot` in it.
+//! The directory `.zfs` of every mounted dataset, and `.zfs/snapshot` in it.
 
 use snowmelt_zpl::{Attributes, FileKind, Timestamp, ZfsFlags};
 
@@ -11,7 +11,7 @@ use super::{Stat, Vfs, ino};
 pub(super) const CONTROL_NAME: &[u8] = b".zfs";
 const SNAPSHOT_NAME: &[u8] = b"snapshot";
 
-/// Offsets in listings below this are not of snapshots, which have theirs from their txgs.
+/// First offset in listings that is used for snapshots. Their offsets are computed from their txgs.
 const FIRST_SNAPSHOT: u64 = 3;
 
 fn attributes(object: u64, parent: u64, links: u64, entries: u64, changed: Timestamp) -> Attributes {
@@ -43,7 +43,7 @@ impl Vfs {
         !self.is_snapshot() && self.options().snapdir != SnapDir::Disabled
     }
 
-    /// Whether it also lists it.
+    /// Whether it is also listed.
     pub(super) fn shows_control(&self) -> bool {
         !self.is_snapshot() && self.options().snapdir == SnapDir::Visible
     }
@@ -64,7 +64,7 @@ impl Vfs {
         Ok(Stat { ino: ino::SNAPSHOT_DIR, attributes, blocks: 0, block_size: 512 })
     }
 
-    /// A name in `.zfs`.
+    /// Looks up a name in `.zfs`.
     pub(super) fn lookup_in_control(&self, name: &[u8]) -> Result<Stat, VfsError> {
         match name {
             SNAPSHOT_NAME => self.stat_snapshot_dir(),
@@ -72,7 +72,7 @@ impl Vfs {
         }
     }
 
-    /// A snapshot's root.
+    /// Looks up the root directory of a snapshot.
     pub(super) fn lookup_snapshot(&self, name: &[u8]) -> Result<Stat, VfsError> {
         let found = self.snapshot_named(name)?;
         let snapshot =
@@ -96,7 +96,7 @@ impl Vfs {
         let snapshots = self.snapshots_from(from, count)?;
         let entries = snapshots.into_iter().map(|snapshot| Entry {
             name: snapshot.record.name.clone().into(),
-            // Which number it will have is not known before somebody looks into it.
+            // Its inode number is known only after it was opened.
             ino: ino::SNAPSHOT_DIR,
             kind: FileKind::Directory,
             next: FIRST_SNAPSHOT + snapshot.id.txg + 1,

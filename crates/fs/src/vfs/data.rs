@@ -1,34 +1,34 @@
-//! The content of files.
+//! Reading and changing the content of files.
 
 use snowmelt_zpl::{FileKind, ZplError};
 
 use super::error::VfsError;
 use super::{Vfs, Who};
 
-/// Bytes copied at once.
+/// Number of bytes copied at a time.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// What is looked for in a file.
+/// What is searched in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
-    /// The next byte that is no hole (`SEEK_DATA`).
+    /// The next byte that is not in a hole (`SEEK_DATA`).
     Data,
-    /// The next hole; there is one at the end (`SEEK_HOLE`).
+    /// The next hole. The end of the file counts as one (`SEEK_HOLE`).
     Hole,
 }
 
-/// What of a write matters besides its bytes.
+/// The options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteHow {
-    /// The writer may not keep setuid and setgid bits on what it writes.
+    /// Whether the writer may not keep setuid and setgid bits of the file.
     pub clear_setid: bool,
 }
 
 impl Vfs {
-    /// Reads a file at `offset`, as far as `buf` and the file reach; returns the number of bytes.
+    /// Reads a file's content at `offset` into `buf`, up to the end of the file. Returns the number of bytes read.
     ///
     /// # Errors
-    /// When it is no file or a block cannot be read.
+    /// If it is not a file or a block cannot be read.
     pub fn read(&self, number: u64, offset: u64, buf: &mut [u8]) -> Result<usize, VfsError> {
         let len = self.on_inode(number, |view, object| view.read(object, offset, buf))?;
         if self.inodes.is_first_read(number) {
@@ -40,15 +40,16 @@ impl Vfs {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// When it is none, or cannot be read.
+    /// If it is not a symbolic link or cannot be read.
     pub fn readlink(&self, number: u64) -> Result<Vec<u8>, VfsError> {
         self.on_inode(number, |view, object| view.readlink(object))
     }
 
-    /// Writes to a file; returns the number of bytes, which is less than all only when the pool is full.
+    /// Writes to a file. Returns the number of bytes written. It is less than the length of `data` only if the pool is
+    /// full.
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::write`]; [`VfsError::ReadOnly`].
+    /// Like [`snowmelt_zpl::FilesystemMut::write`], and [`VfsError::ReadOnly`].
     pub fn write(
         &self,
         number: u64,
@@ -67,10 +68,10 @@ impl Vfs {
         })
     }
 
-    /// Extends a file to hold a range, if need be.
+    /// Extends a file to contain a range, if needed.
     ///
     /// # Errors
-    /// As [`Vfs::write`].
+    /// Like [`Vfs::write`].
     pub fn allocate(&self, number: u64, range: FileRange, keep_size: bool, who: Who) -> Result<(), VfsError> {
         let caller = who.now();
         self.on_head(&[number], |fs| {
@@ -82,7 +83,7 @@ impl Vfs {
     /// Makes a hole.
     ///
     /// # Errors
-    /// As [`Vfs::write`].
+    /// Like [`Vfs::write`].
     pub fn punch_hole(&self, number: u64, range: FileRange, who: Who) -> Result<(), VfsError> {
         let caller = who.now();
         self.on_head(&[number], |fs| {
@@ -94,7 +95,7 @@ impl Vfs {
     /// Zeroes a range.
     ///
     /// # Errors
-    /// As [`Vfs::write`].
+    /// Like [`Vfs::write`].
     pub fn zero_range(
         &self,
         number: u64,
@@ -109,7 +110,7 @@ impl Vfs {
         })
     }
 
-    /// What anybody but root loses of a file by writing to it.
+    /// Removes the file capabilities and setuid and setgid bits that a write by a user other than root removes.
     fn dropped_by_write(
         &self,
         fs: &snowmelt_zpl::FilesystemMut<super::live::Live>,
@@ -123,7 +124,7 @@ impl Vfs {
     /// The next data or hole at or after `offset`.
     ///
     /// # Errors
-    /// [`VfsError::PastEnd`]; when it is no file.
+    /// [`VfsError::PastEnd`], or if it is not a file.
     pub fn seek(&self, number: u64, offset: u64, what: Seek) -> Result<u64, VfsError> {
         let found = self.on_inode(number, |view, object| {
             let attributes = view.attributes(object)?;
@@ -143,11 +144,11 @@ impl Vfs {
         found.ok_or(VfsError::PastEnd { ino: number, offset })
     }
 
-    /// Copies from one file to another, or within one; returns the number of bytes, which is less than all at the
-    /// source's end or when the pool is full.
+    /// Copies from one file to another, or within one. Returns the number of bytes copied. It is less than `length` at
+    /// the end of the source or if the pool is full.
     ///
     /// # Errors
-    /// As [`Vfs::read`] and [`Vfs::write`], if nothing was copied.
+    /// Like [`Vfs::read`] and [`Vfs::write`], if nothing was copied.
     pub fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64, who: Who) -> Result<u64, VfsError> {
         let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(length).unwrap_or(COPY_CHUNK)).max(1)];
         let mut done: u64 = 0;
@@ -180,8 +181,8 @@ impl Vfs {
 /// A range of a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRange {
-    /// Where it begins.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// How long it is.
+    /// Length.
     pub length: u64,
 }

@@ -1,4 +1,4 @@
-//! Finding names and listing directories.
+//! Looking up names and listing directories.
 
 use snowmelt_zpl::{FileKind, ZplError};
 
@@ -8,39 +8,40 @@ use super::ino::Place;
 use super::view::View;
 use super::{Stat, Vfs, ino};
 
-/// Offsets in listings: of "..", of `.zfs`, and of what the directory stores.
+/// Offsets in listings: after ".", after "..", and the first one of stored entries.
 const DOT_DOT: u64 = 1;
 const CONTROL: u64 = 2;
 const STORED: u64 = 3;
-/// Past the last entry; the directory's own number for it is no valid file offset.
+/// The offset at the end. The directory's own end cursor is not a valid file offset.
 const END: u64 = i64::MAX as u64;
 
-/// A name in a listing.
+/// An entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The name.
     pub name: Vec<u8>,
-    /// Inode number; for snapshots in `.zfs/snapshot` not the one they have once they are looked into.
+    /// Inode number. For snapshots in `.zfs/snapshot`, it differs from the number after they are opened.
     pub ino: u64,
-    /// What it is, as far as the directory knows.
+    /// The file type, if the directory knows it.
     pub kind: FileKind,
-    /// Where to go on after it: stays right whatever is added or removed meanwhile. Positive as a signed number.
+    /// The offset after this entry. It stays valid if entries are added or removed meanwhile, and is positive as a
+    /// signed number.
     pub next: u64,
 }
 
 /// Longest name (`MAXNAMELEN - 1`).
 const NAME_MAX: usize = 255;
 
-/// Such a name would mislead whoever reads the listing.
+/// Whether a name would mislead readers of the listing.
 fn is_misleading(name: &[u8]) -> bool {
     matches!(name, b"" | b"." | b"..") || name.iter().any(|byte| matches!(byte, b'/' | 0))
 }
 
 impl Vfs {
-    /// Inode number of the root directory: its object number.
+    /// Inode number of the root directory, which is its object number.
     ///
     /// # Errors
-    /// When the content was replaced by something unreadable.
+    /// If the content was replaced and cannot be read.
     pub fn root(&self) -> Result<u64, VfsError> {
         self.root_object()
     }
@@ -49,10 +50,10 @@ impl Vfs {
         Ok(self.base()?.view.root())
     }
 
-    /// Finds a name in a directory. The inode is referred to from then on: [`Vfs::forget`] gives that back.
+    /// Looks up a name in a directory. Adds a reference to the inode, which [`Vfs::forget`] drops.
     ///
     /// # Errors
-    /// [`VfsError::NotFound`]; when the name is too long, or the directory cannot be read.
+    /// [`VfsError::NotFound`], or if the name is too long or the directory cannot be read.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Stat, VfsError> {
         if name.len() > NAME_MAX {
             return Err(ZplError::NameTooLong { len: name.len() }.into());
@@ -86,11 +87,11 @@ impl Vfs {
         }
     }
 
-    /// Which inode, and of which generation, a name in a directory leads to now, without a reference to it; `None` if there
-    /// is no such name. Names in `.zfs` are not looked into.
+    /// The inode number and generation of a name in a directory, without adding a reference. `None` if the name does
+    /// not exist. Names in `.zfs` are not looked up.
     ///
     /// # Errors
-    /// When the directory is stale or cannot be read.
+    /// If the directory is stale or cannot be read.
     pub fn leads_to(&self, parent: u64, name: &[u8]) -> Result<Option<(u64, u64)>, VfsError> {
         if matches!(Place::of(parent), Place::Control | Place::SnapshotDir) {
             return Ok(None);
@@ -102,12 +103,12 @@ impl Vfs {
         })
     }
 
-    /// What is above the root of what an inode belongs to: of a snapshot below `.zfs`, the directory it is in.
+    /// The parent of a root directory. For the root of a snapshot, it is `.zfs/snapshot`.
     fn above_root(&self, root: u64) -> u64 {
         if ino::slot(root) == 0 { root } else { ino::SNAPSHOT_DIR }
     }
 
-    /// An entry must not lead to what is no file, nor back to the root.
+    /// Checks that an entry refers to a file, and not back to the root.
     fn check_entry(&self, parent: u64, name: &[u8], object: u64) -> Result<(), VfsError> {
         let is_root = match Place::of(parent) {
             Place::In(slot, _) => object == self.snapshot_of(slot, parent)?.view.root(),
@@ -119,10 +120,10 @@ impl Vfs {
         Ok(())
     }
 
-    /// What an inode is, with a reference to it as [`Vfs::lookup`] gives one.
+    /// The `stat` data of an inode. Adds a reference like [`Vfs::lookup`].
     ///
     /// # Errors
-    /// As [`Vfs::stat`].
+    /// Like [`Vfs::stat`].
     pub fn stat_referred(&self, number: u64) -> Result<Stat, VfsError> {
         match Place::of(number) {
             Place::Control => self.stat_control(),
@@ -139,7 +140,7 @@ impl Vfs {
         }
     }
 
-    /// What an inode of a snapshot below `.zfs` is, with a reference to it.
+    /// The `stat` data of an inode in a snapshot below `.zfs`. Adds a reference.
     pub(super) fn stat_known(&self, view: &View, number: u64) -> Result<Stat, VfsError> {
         let stat = self.stat_in(view, number)?;
         if self.inodes.looked_up(number, stat.attributes.generation, 0) {
@@ -157,11 +158,11 @@ impl Vfs {
         Ok(self.stat_of(number, attributes, blocks))
     }
 
-    /// At most `count` entries of a directory, "." and ".." among them, from an offset on: 0, or what an entry has for
-    /// [`Entry::next`].
+    /// At most `count` entries of a directory from an offset on, including "." and "..". The offset is 0 or
+    /// [`Entry::next`] of an entry.
     ///
     /// # Errors
-    /// [`VfsError::NotADirectory`]; when the directory cannot be read.
+    /// [`VfsError::NotADirectory`], or if the directory cannot be read.
     pub fn read_dir(&self, number: u64, offset: u64, count: usize) -> Result<Vec<Entry>, VfsError> {
         let mut entries = Vec::new();
         if offset >= END {
@@ -223,7 +224,7 @@ impl Vfs {
         entries: &mut Vec<Entry>,
     ) -> Result<(), VfsError> {
         let mut from = from;
-        // A directory in which all names are misleading is none that goes on for ever: each turn gets further.
+        // If all names are misleading, the loop still ends, because each round advances.
         loop {
             let stored = self.on_inode(number, |view, object| view.read_dir(object, from, count))?;
             let Some((_, last)) = stored.last() else { return Ok(()) };
@@ -243,7 +244,7 @@ impl Vfs {
         }
     }
 
-    /// `count` references are given back. What nobody refers to and no name leads to is removed.
+    /// Drops `count` references. If the inode is not in use any more and has no name, it is removed.
     pub fn forget(&self, number: u64, count: u64) {
         let dropped = self.inodes.forgotten(number, count);
         self.dropped(number, dropped);

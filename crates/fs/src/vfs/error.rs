@@ -1,35 +1,35 @@
-//! What can go wrong with a mounted filesystem, and the error numbers for it.
+//! The errors of a mounted filesystem, and their error numbers.
 
 use rustix::io::Errno;
 use snowmelt_dataset::DatasetError;
 use snowmelt_zpl::ZplError;
 
-/// A failure of an operation on a mounted filesystem.
+/// The error of an operation on a mounted filesystem.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VfsError {
-    /// The filesystem says so.
+    /// An error of the filesystem.
     #[error(transparent)]
     Zpl(#[from] ZplError),
-    /// The pool says so.
+    /// An error of the dataset or pool.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// The file is gone: its dataset was rolled back, or its snapshot destroyed.
+    /// The file no longer exists: its dataset was rolled back, or its snapshot destroyed.
     #[error("inode {ino:#x} is stale")]
     Stale {
         /// Inode number.
         ino: u64,
     },
-    /// The content was replaced again and again while an operation was tried.
+    /// The content was replaced during every attempt of an operation.
     #[error("the content was replaced {tries} times during one operation")]
     Replaced {
-        /// How often it was tried.
+        /// Number of attempts.
         tries: usize,
     },
-    /// It is mounted for reading only, or is a snapshot.
+    /// The mount is read-only, or is a snapshot.
     #[error("read-only filesystem")]
     ReadOnly,
-    /// There is no such name.
+    /// The name does not exist.
     #[error("directory {parent:#x} has no entry {:?}", String::from_utf8_lossy(.name))]
     NotFound {
         /// Inode number of the directory.
@@ -37,26 +37,26 @@ pub enum VfsError {
         /// The name.
         name: Vec<u8>,
     },
-    /// A directory was needed.
+    /// The inode is not a directory.
     #[error("inode {ino:#x} is not a directory")]
     NotADirectory {
         /// Inode number.
         ino: u64,
     },
-    /// Something else than a directory was needed.
+    /// The inode is a directory, which the operation does not accept.
     #[error("inode {ino:#x} is a directory")]
     IsADirectory {
         /// Inode number.
         ino: u64,
     },
-    /// A name leads to what no name can lead to.
+    /// An entry refers to an object that no entry may refer to.
     #[error("directory {parent:#x}: the entry {:?} leads to object {object}", String::from_utf8_lossy(.name))]
     BadEntry {
         /// Inode number of the directory.
         parent: u64,
         /// The name.
         name: Vec<u8>,
-        /// Where it leads.
+        /// The object.
         object: u64,
     },
     /// Files cannot be linked or moved between a dataset and its snapshots.
@@ -67,15 +67,15 @@ pub enum VfsError {
         /// The other.
         b: u64,
     },
-    /// Nothing follows: `SEEK_DATA` or `SEEK_HOLE` past the end.
+    /// There is nothing at this offset: `SEEK_DATA` or `SEEK_HOLE` past the end.
     #[error("inode {ino:#x} has nothing to seek at offset {offset}")]
     PastEnd {
         /// Inode number.
         ino: u64,
-        /// Where it was looked for.
+        /// The offset.
         offset: u64,
     },
-    /// There is no such extended attribute.
+    /// The extended attribute does not exist.
     #[error("inode {ino:#x} has no attribute {:?}", String::from_utf8_lossy(.name))]
     NoAttribute {
         /// Inode number.
@@ -83,28 +83,28 @@ pub enum VfsError {
         /// The attribute's name.
         name: Vec<u8>,
     },
-    /// The dataset does not have what was asked for, as POSIX ACLs with `acltype=off`.
+    /// The dataset does not support a feature, for example POSIX ACLs with `acltype=off`.
     #[error("{what} is not supported here")]
     Unsupported {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
     },
-    /// An immutable file cannot be opened for writing, nor an append-only one but for appending.
+    /// An immutable file cannot be opened for writing. An append-only file can be opened only for appending.
     #[error("inode {ino:#x} cannot be opened so: it is immutable or append-only")]
     NotPermitted {
         /// Inode number.
         ino: u64,
     },
-    /// So many snapshots are looked into at once that there is no number for another.
+    /// Too many snapshots are open below `.zfs`.
     #[error("more than {max} snapshots are in use at once")]
     TooManySnapshots {
-        /// How many there can be.
+        /// The maximum number.
         max: usize,
     },
 }
 
 impl VfsError {
-    /// The error number that Linux has for it.
+    /// The corresponding error number of Linux.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Zpl(error) => error.errno(),

@@ -1,10 +1,10 @@
-//! Inode numbers: 48 bits of an object number, and above them 16 bits that say where.
+//! Inode numbers: 48 bits of an object number, and 16 bits above them for the slot.
 //!
-//! 0 there is the mounted dataset or snapshot itself; other numbers are the snapshots below `.zfs/snapshot`, given out
-//! when one is first looked into. The directories of `.zfs` have the numbers that ZFS gives them
-//! (`ZFSCTL_INO_ROOT` and `ZFSCTL_INO_SNAPDIR` of `include/sys/zfs_ctldir.h`).
+//! Slot 0 is the mounted dataset or snapshot itself. Other slots are snapshots below `.zfs/snapshot`, which get their
+//! slot when they are first opened. The directories of `.zfs` have the same numbers as in ZFS (`ZFSCTL_INO_ROOT` and
+//! `ZFSCTL_INO_SNAPDIR` of `include/sys/zfs_ctldir.h`).
 
-/// Bits of an object number (`DN_MAX_OBJECT`).
+/// Number of bits of an object number (`DN_MAX_OBJECT`).
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 
@@ -12,10 +12,10 @@ const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 pub const CONTROL: u64 = OBJECT_MASK;
 /// `.zfs/snapshot`.
 pub const SNAPSHOT_DIR: u64 = OBJECT_MASK - 2;
-/// Object numbers from here on are no files'.
+/// First object number that is not used by files.
 pub(super) const RESERVED: u64 = OBJECT_MASK - 15;
 
-/// What an inode number stands for.
+/// The meaning of an inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Control,
@@ -37,12 +37,12 @@ impl Place {
     }
 }
 
-/// The number of an object in a snapshot below `.zfs`, or, with slot 0, of what is mounted.
+/// The inode number of an object in a snapshot below `.zfs`, or in the mounted filesystem for slot 0.
 pub(super) fn of(slot: u16, object: u64) -> u64 {
     u64::from(slot) << OBJECT_BITS | object & OBJECT_MASK
 }
 
-/// Where the number belongs: 0 for what is mounted.
+/// The slot of an inode number, which is 0 for the mounted filesystem.
 pub(super) fn slot(ino: u64) -> u16 {
     (ino >> OBJECT_BITS) as u16
 }

@@ -1,11 +1,11 @@
-//! Inodes that somebody knows or has open: as long as one is here, its object stays, with or without a name.
+//! The table of inodes that are referenced or open. The object of such an inode exists even if it has no name.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use parking_lot::Mutex;
 
-/// Parts of the table, each with its own lock.
+/// Number of parts of the table, each with its own lock.
 const SHARDS: usize = 64;
 
 /// Inodes in use.
@@ -21,30 +21,30 @@ impl Default for Inodes {
 
 #[derive(Debug, Default)]
 struct Inode {
-    /// How often it was looked up, less how often that was given back.
+    /// Number of lookups minus number of forgotten lookups.
     lookups: u64,
-    /// How often it is open.
+    /// Number of times that it is open.
     opens: u64,
-    /// Generation of the file it is.
+    /// Generation of its file.
     generation: u64,
-    /// Epoch of the content in which it was known to be that file.
+    /// Epoch in which it was last checked to be that file.
     epoch: u64,
-    /// No name leads to it any more.
+    /// Whether its last name was removed.
     unlinked: bool,
-    /// Its time of last read is to be seen to at the next read.
+    /// Whether the next read must record the time of the last read.
     note_read: bool,
-    /// It is known to have no file capabilities.
+    /// Whether it is known to have no file capabilities.
     no_capabilities: bool,
 }
 
-/// What giving back a reference led to.
+/// The result of dropping a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dropped {
-    /// Others use it still, or it was not known.
+    /// It is still in use, or was not known.
     InUse,
-    /// Nobody uses it.
+    /// It is no longer in use.
     Unused {
-        /// It has no name either.
+        /// Whether its last name was removed.
         unlinked: bool,
     },
 }
@@ -58,7 +58,7 @@ impl Inodes {
         self.shard(ino).lock().get_mut(&ino).map(change)
     }
 
-    /// It was looked up once more: that is a reference. Says whether it was unknown before.
+    /// Adds a reference for a lookup. Returns whether the inode was unknown before.
     pub(super) fn looked_up(&self, ino: u64, generation: u64, epoch: u64) -> bool {
         let mut shard = self.shard(ino).lock();
         let (inode, new) = match shard.entry(ino) {
@@ -66,12 +66,12 @@ impl Inodes {
             Entry::Vacant(free) => (free.insert(Inode::default()), true),
         };
         inode.lookups += 1;
-        // The number may have been another file's, of which a reference is still out.
+        // The number may have been used by another file, to which a reference still exists.
         (inode.generation, inode.epoch) = (generation, epoch);
         new
     }
 
-    /// It was opened once more. Says whether it was unknown before.
+    /// Counts another open. Returns whether the inode was unknown before.
     pub(super) fn opened(&self, ino: u64, epoch: u64, generation: u64) -> bool {
         let mut shard = self.shard(ino).lock();
         let (inode, new) = match shard.entry(ino) {
@@ -83,12 +83,12 @@ impl Inodes {
         new
     }
 
-    /// `count` lookups are given back.
+    /// Drops `count` lookups.
     pub(super) fn forgotten(&self, ino: u64, count: u64) -> Dropped {
         self.give_back(ino, |inode| inode.lookups = inode.lookups.saturating_sub(count))
     }
 
-    /// An open one was closed.
+    /// Counts a close.
     pub(super) fn closed(&self, ino: u64) -> Dropped {
         self.give_back(ino, |inode| inode.opens = inode.opens.saturating_sub(1))
     }
@@ -105,17 +105,17 @@ impl Inodes {
         Dropped::Unused { unlinked }
     }
 
-    /// Whether anybody uses it.
+    /// Whether the inode is in use.
     pub(super) fn is_used(&self, ino: u64) -> bool {
         self.shard(ino).lock().contains_key(&ino)
     }
 
-    /// The last name is gone. `false` if nobody uses it any longer.
+    /// Notes that the last name was removed. Returns `false` if the inode is not in use.
     pub(super) fn unlinked(&self, ino: u64) -> bool {
         self.with(ino, |inode| inode.unlinked = true).is_some()
     }
 
-    /// Whether it has lost its last name.
+    /// Whether the last name was removed.
     pub(super) fn is_unlinked(&self, ino: u64) -> bool {
         self.with(ino, |inode| inode.unlinked).unwrap_or(false)
     }
@@ -125,12 +125,12 @@ impl Inodes {
         self.with(ino, |inode| (inode.epoch != epoch).then_some(inode.generation)).flatten()
     }
 
-    /// It is the same file in this epoch.
+    /// Notes that it is the same file in this epoch.
     pub(super) fn checked(&self, ino: u64, epoch: u64) {
         self.with(ino, |inode| inode.epoch = epoch);
     }
 
-    /// Whether a read is the first since it was opened.
+    /// Whether this is the first read since it was opened.
     pub(super) fn is_first_read(&self, ino: u64) -> bool {
         self.with(ino, |inode| std::mem::take(&mut inode.note_read)).unwrap_or(false)
     }
@@ -140,7 +140,7 @@ impl Inodes {
         self.with(ino, |inode| inode.no_capabilities).unwrap_or(false)
     }
 
-    /// It has no file capabilities, or may have got some.
+    /// Notes whether it is known to have no file capabilities.
     pub(super) fn set_lacks_capabilities(&self, ino: u64, lacks: bool) {
         self.with(ino, |inode| inode.no_capabilities = lacks);
     }
@@ -150,7 +150,7 @@ impl Inodes {
         self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<_>>()).collect()
     }
 
-    /// Nobody uses anything any more.
+    /// Removes all inodes, at the end of a mount.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.lock().clear();

@@ -1,4 +1,4 @@
-//! A head as long as its content is not replaced.
+//! A head that can be written only until its content is replaced.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use snowmelt_dataset::Head;
 use snowmelt_dataset::head::Tx;
 use snowmelt_zpl::{Dnode, NewObject, Objects, ObjectsMut, Room, SourceError};
 
-/// A head with the content that it had when this was made. Once that is replaced no transaction begins any more, so
-/// nothing that was read from the old content gets into the new.
+/// A head with the content that it had when this value was created. After the content was replaced, no transaction
+/// begins any more, so nothing read from the old content is written to the new one.
 pub(super) struct Live {
     head: Arc<Head>,
     generation: u64,
 }
 
-/// The content is another than it was.
+/// The error if the content was replaced.
 #[derive(Debug, thiserror::Error)]
 #[error("the content was replaced by a rollback or receive")]
 struct Replaced;
@@ -60,7 +60,7 @@ impl ObjectsMut for Live {
 
     fn begin(&self, room: Room) -> Result<Tx<'_>, SourceError> {
         let tx = ObjectsMut::begin(&*self.head, room)?;
-        // With a transaction open it cannot be replaced any more.
+        // While a transaction is open, the content cannot be replaced.
         match self.is_current() {
             true => Ok(tx),
             false => Err(SourceError::Other(Box::new(Replaced))),

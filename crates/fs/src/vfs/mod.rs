@@ -1,15 +1,15 @@
-//! A filesystem dataset as something that is mounted: what FUSE, SFTP and the like serve, without their protocols.
+//! A mounted filesystem dataset: the operations that servers for FUSE, SFTP and similar protocols need.
 //!
-//! Files are named by inode numbers: of the dataset's head these are its object numbers, as in ZFS, so they stay the same
-//! across remounts, rollback and replication. Snapshots show below `.zfs/snapshot`, with numbers of their own
+//! Files are identified by inode numbers. In the dataset's head these are object numbers, as in ZFS, so they stay the
+//! same after remounts, rollback and replication. Snapshots are below `.zfs/snapshot` and have other numbers
 //! ([`ino`](self::ino)).
 //!
-//! Rollback and receive may replace the head's whole content while it is mounted. An operation that meets that is done
-//! again on the new content; an inode that was another file before is stale from then on ([`VfsError::Stale`]). Whoever
-//! caches what it is told watches [`Vfs::epoch`].
+//! Rollback and receive may replace the whole content of a mounted head. An operation that is affected is repeated on
+//! the new content. An inode that was another file before becomes stale ([`VfsError::Stale`]). Callers that cache
+//! results must watch [`Vfs::epoch`].
 //!
-//! Locks: the table of inodes and that of snapshots are leaves; no transaction is begun, and no other lock taken, while
-//! one of them is held.
+//! The locks of the inode table and of the snapshot table are leaves. While one of them is held, no transaction is
+//! begun and no other lock is taken.
 
 mod attributes;
 mod control;
@@ -44,18 +44,18 @@ use self::inodes::Inodes;
 use self::snapshots::Snapshots;
 use self::view::Base;
 
-/// Tries of an operation whose content is replaced under it.
+/// Maximum number of attempts of an operation whose content is replaced meanwhile.
 const TRIES_MAX: usize = 8;
 
-/// What of a pool is mounted.
+/// The mounted dataset or snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Head(DatasetId),
     Snapshot(SnapshotId),
 }
 
-/// A mounted dataset or snapshot. All methods may be called from any number of threads, but from none that has a
-/// transaction open.
+/// A mounted dataset or snapshot. All methods may be called from several threads at once, but not from a thread that
+/// has a transaction open.
 pub struct Vfs {
     datasets: Arc<Datasets>,
     source: Source,
@@ -64,44 +64,44 @@ pub struct Vfs {
     /// Keeps the head from being destroyed, until [`Vfs::close`].
     opened: Mutex<Option<OpenHead>>,
     options: RwLock<VfsOptions>,
-    /// What the dataset's properties say: an option stays as it was chosen until its property changes.
+    /// The options that follow from the dataset's properties. A chosen option stays until its property changes.
     properties: Mutex<VfsOptions>,
     base: RwLock<Arc<Base>>,
-    /// The content that was there when it was opened: as long as it is, no inode can be stale.
+    /// The epoch at the time of opening. As long as it is current, no inode can be stale.
     first_epoch: u64,
     inodes: Inodes,
     snapshots: Snapshots,
     space: Mutex<Option<space::Cached>>,
 }
 
-/// Whoever asks for something.
+/// The user who requests an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Who {
     /// Owner of what is created.
     pub uid: u32,
     /// Group of what is created.
     pub gid: u32,
-    /// Permission bits taken from what is created, unless a default ACL says otherwise.
+    /// Permission bits that are removed from created objects, unless there is a default ACL.
     pub umask: u32,
 }
 
 impl Who {
-    /// Now, by the host's clock.
+    /// The caller at the current time of the host's clock.
     fn now(self) -> Caller {
         Caller { uid: self.uid, gid: self.gid, umask: self.umask, now: now() }
     }
 }
 
-/// What `stat` tells of a file.
+/// The `stat` data of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     /// Inode number.
     pub ino: u64,
-    /// All else; its `object` is that of the file in its dataset.
+    /// The attributes. Their `object` is the object number in the file's dataset.
     pub attributes: Attributes,
-    /// Space taken in units of 512 bytes, before compression; of large sparse files an estimate.
+    /// Used space before compression, in units of 512 bytes. For large sparse files it is an estimate.
     pub blocks: u64,
-    /// Bytes that are best read or written at once.
+    /// Best size of reads and writes, in bytes.
     pub block_size: u32,
 }
 
@@ -113,11 +113,10 @@ impl Stat {
 }
 
 impl Vfs {
-    /// Opens a dataset's head. What was unlinked while it was open the last time is removed, unless it is opened for
-    /// reading only.
+    /// Opens a dataset's head. Files that were unlinked while open are removed, unless it is opened read-only.
     ///
     /// # Errors
-    /// As [`Datasets::open_head`]; when it is no filesystem.
+    /// Like [`Datasets::open_head`], and if it is not a filesystem.
     pub fn open(datasets: Arc<Datasets>, dataset: &Dataset, options: VfsOptions) -> Result<Self, VfsError> {
         let head = datasets.open_head(dataset)?;
         let base = Base::of_head(&datasets, head.head())?;
@@ -128,10 +127,10 @@ impl Vfs {
         Ok(Self::over(datasets, Source::Head(dataset.id), Some(head), base, options, properties))
     }
 
-    /// Opens a snapshot, for reading.
+    /// Opens a snapshot for reading.
     ///
     /// # Errors
-    /// When it is no filesystem's, or cannot be read.
+    /// If it is not a snapshot of a filesystem, or cannot be read.
     pub fn open_snapshot(
         datasets: Arc<Datasets>,
         snapshot: &Snapshot,
@@ -165,7 +164,7 @@ impl Vfs {
         }
     }
 
-    /// The dataset that is mounted, or that the mounted snapshot is of.
+    /// The mounted dataset, or the dataset of the mounted snapshot.
     pub fn dataset_id(&self) -> DatasetId {
         match self.source {
             Source::Head(id) => id,
@@ -173,40 +172,40 @@ impl Vfs {
         }
     }
 
-    /// Whether a snapshot is mounted, not a head.
+    /// Whether a snapshot is mounted.
     pub fn is_snapshot(&self) -> bool {
         self.head.is_none()
     }
 
-    /// How it is mounted.
+    /// The options of the mount.
     pub fn options(&self) -> VfsOptions {
         *self.options.read()
     }
 
-    /// Whether nothing can be changed.
+    /// Whether the mounted filesystem is read-only.
     pub fn is_read_only(&self) -> bool {
         self.options.read().read_only || self.base.read().view.writable().is_none()
     }
 
-    /// Properties that an option of this mount stands in for, and whether they are on.
+    /// The properties that are overridden by options of this mount, with the values of the options.
     pub fn chosen(&self) -> Vec<(&'static str, bool)> {
         self.options().differing(&self.properties.lock())
     }
 
-    /// Changes when the content is replaced: whatever was cached from before is worthless.
+    /// A number that changes when the content is replaced. Anything cached before is invalid then.
     pub fn epoch(&self) -> u64 {
         self.head.as_ref().map_or(0, |head| head.generation())
     }
 
-    /// As [`Datasets::change_count`]: while it stays the same, so do the properties and the snapshots.
+    /// Like [`Datasets::change_count`]. As long as it stays the same, so do the properties and the snapshots.
     pub fn change_count(&self) -> u64 {
         self.datasets.change_count()
     }
 
-    /// Takes changed properties of the dataset over, as far as a mounted filesystem can.
+    /// Applies changed properties of the dataset, if a mounted filesystem can change them.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     pub fn reload_properties(&self) -> Result<(), VfsError> {
         let Some(head) = &self.head else { return Ok(()) };
         let catalog = self.datasets.catalog();
@@ -214,7 +213,7 @@ impl Vfs {
         head.reload_properties(&catalog)?;
         if let Some(fs) = self.base()?.view.writable() {
             let options = snowmelt_dataset::write_options(&catalog, &dataset)?;
-            // A mounted filesystem keeps the kind of ACLs that it was mounted with.
+            // A mounted filesystem keeps its type of ACLs.
             fs.set_options(snowmelt_zpl::WriteOptions { posix_acl: fs.options().posix_acl, ..options })?;
         }
         let new = VfsOptions::of(&catalog, &dataset)?;
@@ -223,7 +222,7 @@ impl Vfs {
             return Ok(());
         }
         if new.read_only && !old.read_only {
-            // Everything that was done while that was allowed.
+            // Changes that were made before are synced.
             self.sync()?;
         }
         let mut options = self.options.write();
@@ -231,26 +230,26 @@ impl Vfs {
         Ok(())
     }
 
-    /// Chooses other options; what only a new mount can change stays. Whoever makes it read-only sees to it first that
-    /// nobody has anything open for writing.
+    /// Changes the options. Those that only a new mount can change stay. Before a change to read-only, the caller makes
+    /// sure that no file is open for writing.
     ///
     /// # Errors
-    /// [`VfsError::ReadOnly`] when a snapshot is to be written.
+    /// [`VfsError::ReadOnly`] if a snapshot should become writable.
     pub fn remount(&self, chosen: VfsOptions) -> Result<(), VfsError> {
         if self.is_snapshot() && !chosen.read_only {
             return Err(VfsError::ReadOnly);
         }
-        // Everything that was done while that was allowed.
+        // Changes that were made before are synced.
         self.sync()?;
         let mut options = self.options.write();
         *options = VfsOptions { posix_acl: options.posix_acl, ..chosen };
         Ok(())
     }
 
-    /// Makes all that was done durable.
+    /// Makes all changes durable.
     ///
     /// # Errors
-    /// When the pool cannot be written.
+    /// If the pool cannot be written.
     pub fn sync(&self) -> Result<(), VfsError> {
         if let (Some(head), false) = (&self.head, self.is_read_only()) {
             head.sync()?;
@@ -258,10 +257,10 @@ impl Vfs {
         Ok(())
     }
 
-    /// Ends: nobody has anything open any more. What was unlinked goes, and all is made durable.
+    /// Ends the mount. All files must be closed. Unlinked files are removed, and all changes are made durable.
     ///
     /// # Errors
-    /// When the pool cannot be written.
+    /// If the pool cannot be written.
     pub fn close(&self) -> Result<(), VfsError> {
         self.inodes.clear();
         self.snapshots.clear();
@@ -277,7 +276,7 @@ impl Vfs {
     }
 }
 
-/// The host's time.
+/// The current time of the host.
 fn now() -> Timestamp {
     match SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => Timestamp {

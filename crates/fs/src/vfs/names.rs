@@ -1,4 +1,4 @@
-//! Making, linking, moving and removing.
+//! Creating, linking, moving and removing names.
 
 use snowmelt_zpl::{Attributes, NewNode, Removed, RenameMode};
 
@@ -6,10 +6,10 @@ use super::error::VfsError;
 use super::{Stat, Vfs, Who, ino};
 
 impl Vfs {
-    /// Makes something under a new name. It is referred to from then on, as by [`Vfs::lookup`].
+    /// Creates an object with a new name. Adds a reference like [`Vfs::lookup`].
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::create`]; [`VfsError::ReadOnly`].
+    /// Like [`snowmelt_zpl::FilesystemMut::create`], and [`VfsError::ReadOnly`].
     pub fn create(&self, parent: u64, name: &[u8], new: NewNode<'_>, who: Who) -> Result<Stat, VfsError> {
         self.check_free(parent, name)?;
         let caller = who.now();
@@ -17,10 +17,11 @@ impl Vfs {
         self.referred(attributes)
     }
 
-    /// Gives something another name. It is referred to once more, as by [`Vfs::lookup`].
+    /// Adds a name to an object. Adds a reference like [`Vfs::lookup`].
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::link`]; [`VfsError::ReadOnly`]; [`VfsError::Stale`] for what has no name left.
+    /// Like [`snowmelt_zpl::FilesystemMut::link`], [`VfsError::ReadOnly`], and [`VfsError::NotFound`] for an object
+    /// without a name.
     pub fn link(&self, number: u64, parent: u64, name: &[u8], who: Who) -> Result<Stat, VfsError> {
         self.check_same(number, parent)?;
         self.check_free(parent, name)?;
@@ -35,7 +36,7 @@ impl Vfs {
     /// Removes a name of anything but a directory.
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::unlink`]; [`VfsError::ReadOnly`].
+    /// Like [`snowmelt_zpl::FilesystemMut::unlink`], and [`VfsError::ReadOnly`].
     pub fn unlink(&self, parent: u64, name: &[u8], who: Who) -> Result<(), VfsError> {
         let caller = who.now();
         let in_use = |object| self.inodes.is_used(object);
@@ -47,7 +48,7 @@ impl Vfs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::rmdir`]; [`VfsError::ReadOnly`].
+    /// Like [`snowmelt_zpl::FilesystemMut::rmdir`], and [`VfsError::ReadOnly`].
     pub fn rmdir(&self, parent: u64, name: &[u8], who: Who) -> Result<(), VfsError> {
         let caller = who.now();
         let in_use = |object| self.inodes.is_used(object);
@@ -56,10 +57,10 @@ impl Vfs {
         Ok(())
     }
 
-    /// Moves what a name (of a directory) leads to.
+    /// Moves an object from one name (in a directory) to another.
     ///
     /// # Errors
-    /// As [`snowmelt_zpl::FilesystemMut::rename`]; [`VfsError::ReadOnly`].
+    /// Like [`snowmelt_zpl::FilesystemMut::rename`], and [`VfsError::ReadOnly`].
     pub fn rename(
         &self,
         from: (u64, &[u8]),
@@ -76,7 +77,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// In the root directory the name of the control directory is taken.
+    /// Checks that the name is not that of the control directory in the root directory.
     fn check_free(&self, parent: u64, name: &[u8]) -> Result<(), VfsError> {
         if name == super::control::CONTROL_NAME && self.has_control() && parent == self.root_object()? {
             let name = name.to_vec();
@@ -85,7 +86,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Two inodes must be of one filesystem.
+    /// Checks that two inodes belong to the same filesystem.
     fn check_same(&self, a: u64, b: u64) -> Result<(), VfsError> {
         if ino::slot(a) != ino::slot(b) {
             return Err(VfsError::OtherFilesystem { a, b });

@@ -1,4 +1,4 @@
-//! Opening and closing, and what goes when nobody uses it any more.
+//! Opening and closing files, and removing unlinked files after the last use.
 
 use snowmelt_zpl::{FileKind, ZfsFlags};
 
@@ -7,17 +7,17 @@ use super::ino::Place;
 use super::inodes::Dropped;
 use super::{Vfs, ino};
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFor {
     /// It will be written.
     pub write: bool,
-    /// Only at its end (`O_APPEND`).
+    /// It will be written only at its end (`O_APPEND`).
     pub append: bool,
 }
 
 impl Vfs {
-    /// Opens a file or directory: until [`Vfs::close_inode`] it stays, with or without a name.
+    /// Opens a file or directory. Until [`Vfs::close_inode`] it exists even if it has no name.
     ///
     /// # Errors
     /// [`VfsError::ReadOnly`], [`VfsError::NotPermitted`], [`VfsError::IsADirectory`] for writing.
@@ -45,7 +45,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// Closes what was opened. What nobody uses and no name leads to is removed.
+    /// Closes a file or directory. If it is not in use any more and has no name, it is removed.
     pub fn close_inode(&self, number: u64) {
         if !matches!(Place::of(number), Place::Control | Place::SnapshotDir) {
             let dropped = self.inodes.closed(number);
@@ -53,7 +53,7 @@ impl Vfs {
         }
     }
 
-    /// Inodes that somebody refers to or has open.
+    /// The inodes that are referenced or open.
     pub fn inodes_in_use(&self) -> Vec<u64> {
         self.inodes.all()
     }
@@ -67,14 +67,14 @@ impl Vfs {
         }
     }
 
-    /// The last name of something is gone, but it was in use.
+    /// Handles the removal of the last name of an inode that was in use.
     pub(super) fn lost_its_names(&self, number: u64) {
         if !self.inodes.unlinked(number) {
             self.remove_unlinked(number);
         }
     }
 
-    /// Nobody uses what has no name. If it cannot be removed now, it is when the dataset is opened the next time.
+    /// Removes an unused object without a name. If that fails, it is removed when the dataset is opened the next time.
     fn remove_unlinked(&self, number: u64) {
         let _ = self.on_head(&[], |fs| fs.release(number));
     }

@@ -1,18 +1,18 @@
-//! How a dataset is mounted, by its properties.
+//! The options of a mount, from the properties of the dataset.
 
 use snowmelt_dataset::catalog::PropertyKind;
 use snowmelt_dataset::{Catalog, Dataset, DatasetError};
 use snowmelt_zpl::XattrStore;
 
-/// When the time of last read is noted.
+/// When the time of the last read is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Atime {
     /// Never (`atime=off`).
     Off,
-    /// When it is older than the last change, or than a day (`relatime=on`).
+    /// If the recorded time is older than the last change, or older than a day (`relatime=on`).
     #[default]
     Relative,
-    /// Whenever a file is read the first time after it was opened.
+    /// At the first read after each open.
     Strict,
 }
 
@@ -21,38 +21,38 @@ pub enum Atime {
 pub enum SnapDir {
     /// There is no `.zfs`.
     Disabled,
-    /// It is there for those who know, but not listed.
+    /// It exists but is not listed.
     #[default]
     Hidden,
     /// It is listed.
     Visible,
 }
 
-/// How a dataset is mounted.
+/// The options of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VfsOptions {
-    /// Nothing can be changed.
+    /// Whether the filesystem is read-only.
     pub read_only: bool,
-    /// When the time of last read is noted.
+    /// When the time of the last read is recorded.
     pub atime: Atime,
-    /// How snapshots show.
+    /// How snapshots are shown.
     pub snapdir: SnapDir,
-    /// POSIX ACLs (`acltype=posix`).
+    /// Whether POSIX ACLs are supported (`acltype=posix`).
     pub posix_acl: bool,
-    /// Extended attributes other than ACLs (`xattr`).
+    /// Whether extended attributes other than ACLs are supported (`xattr`).
     pub xattrs: bool,
-    /// `devices`: device nodes lead to devices. For whoever mounts it to see to, as the next two. The default of ZFS is that
-    /// they do; here a dataset may be a stranger's, so it takes a property that was set here.
+    /// `devices`: whether device nodes work. This option and the next two are enforced by the code that mounts the
+    /// filesystem. In ZFS the default is on. Here a dataset may be untrusted, so the property must be set locally.
     pub devices: bool,
-    /// `exec`: files can be executed.
+    /// `exec`: whether files can be executed.
     pub exec: bool,
-    /// `setuid`: setuid and setgid bits and file capabilities count, if that was set here.
+    /// `setuid`: whether setuid and setgid bits and file capabilities are honoured. The property must be set locally.
     pub setuid: bool,
-    /// `recordsize`, bytes: what `stat` tells as the best size of reads and writes.
+    /// `recordsize` in bytes, which `stat` shows as the best size of reads and writes.
     pub record_size: u32,
 }
 
-/// As a dataset none of whose properties is set.
+/// The options of a dataset with no properties set.
 impl Default for VfsOptions {
     fn default() -> Self {
         Self {
@@ -70,16 +70,16 @@ impl Default for VfsOptions {
 }
 
 impl VfsOptions {
-    /// By the properties of a dataset.
+    /// The options that follow from the properties of a dataset.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     pub fn of(catalog: &Catalog, dataset: &Dataset) -> Result<Self, DatasetError> {
         let value = |name: &str| -> Result<Option<String>, DatasetError> {
             Ok(catalog.inherited_property(dataset, name)?.map(|(value, ..)| value))
         };
         let is_on = |name: &str| -> Result<bool, DatasetError> { Ok(value(name)?.as_deref() != Some("off")) };
-        // A stream brings properties too, and its sender is not to say what gives rights on this machine.
+        // Streams contain properties too. Their sender must not decide what grants rights on this machine.
         let is_granted = |name: &str| -> Result<bool, DatasetError> {
             let found = catalog.inherited_property(dataset, name)?;
             Ok(found.is_some_and(|(value, kind, _)| value == "on" && kind == PropertyKind::Local))
@@ -107,7 +107,7 @@ impl VfsOptions {
         })
     }
 
-    /// Properties whose values other options stand for, and whether they are on here.
+    /// The properties that differ from `other`, with their values in `self`.
     pub(super) fn differing(&self, other: &Self) -> Vec<(&'static str, bool)> {
         let each = |options: &Self| {
             [
@@ -120,14 +120,14 @@ impl VfsOptions {
         };
         let mut found: Vec<_> =
             each(self).into_iter().zip(each(other)).filter(|(a, b)| a != b).map(|(own, _)| own).collect();
-        // Without `atime` it cannot be told.
+        // If `atime` is off, `relatime` has no meaning.
         if self.atime != other.atime && self.atime != Atime::Off && other.atime != Atime::Off {
             found.push(("relatime", self.atime == Atime::Relative));
         }
         found
     }
 
-    /// As chosen, except where a property has changed from what it was to what it is. What only a mount decides stays.
+    /// These options with the changes of properties from `was` to `is`. Options that only a new mount can change stay.
     pub(super) fn following(self, was: &Self, is: &Self) -> Self {
         fn one<T: PartialEq + Copy>(chosen: T, was: T, is: T) -> T {
             if was == is { chosen } else { is }

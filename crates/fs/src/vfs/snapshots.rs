@@ -1,4 +1,4 @@
-//! Snapshots that are looked into below `.zfs/snapshot`.
+//! The snapshots that are open below `.zfs/snapshot`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::error::VfsError;
 use super::view::View;
 use super::{Source, Vfs, ino};
 
-/// Snapshots that stay open though nobody uses an inode of theirs.
+/// Number of snapshots that stay open although none of their inodes is in use.
 const IDLE_MAX: usize = 32;
-/// Numbers for snapshots in inode numbers.
+/// Number of values for snapshots in inode numbers.
 const SLOTS_MAX: usize = u16::MAX as usize;
-/// How soon it is noticed that a snapshot was destroyed.
+/// Interval at which it is checked whether a snapshot was destroyed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Open snapshots, by slot.
@@ -28,33 +28,33 @@ pub(super) struct Snapshots {
 #[derive(Default)]
 struct Open {
     slots: HashMap<u16, Arc<OpenSnapshot>>,
-    /// By identity and guid: a snapshot that was destroyed and taken again is another one.
+    /// By identity and guid, because a snapshot that was destroyed and taken again is another one.
     by_id: HashMap<(SnapshotId, u64), u16>,
     last: u16,
 }
 
-/// A snapshot that is looked into.
+/// An open snapshot.
 pub(super) struct OpenSnapshot {
     id: SnapshotId,
     guid: u64,
     pub(super) slot: u16,
     pub(super) view: View,
-    /// Inodes of it that are in use.
+    /// Number of its inodes that are in use.
     inodes: AtomicU64,
     checked: Mutex<Instant>,
-    /// It was destroyed: its blocks may be others' by now.
+    /// Whether it was destroyed. Then its blocks may have been reused.
     destroyed: AtomicBool,
 }
 
 impl Snapshots {
-    /// Another inode of the snapshot is in use.
+    /// Counts another inode of the snapshot that is in use.
     pub(super) fn used(&self, slot: u16) {
         if let Some(snapshot) = self.open.lock().slots.get(&slot) {
             snapshot.inodes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// An inode of the snapshot is not in use any more.
+    /// Counts an inode of the snapshot that is no longer in use.
     pub(super) fn unused(&self, slot: u16) {
         let mut open = self.open.lock();
         if let Some(snapshot) = open.slots.get(&slot) {
@@ -69,7 +69,7 @@ impl Snapshots {
 }
 
 impl Open {
-    /// Closes snapshots of which nothing is in use, down to so many.
+    /// Closes unused snapshots until at most this number is open.
     fn shrink(&mut self, idle_max: usize) {
         if self.slots.len() <= idle_max {
             return;
@@ -77,7 +77,7 @@ impl Open {
         let by_id = &mut self.by_id;
         let mut excess = self.slots.len() - idle_max;
         self.slots.retain(|_, snapshot| {
-            // Whoever has just got it holds a reference, and is about to use an inode of it.
+            // A thread that has just looked it up holds a reference, and will use one of its inodes.
             let idle = snapshot.inodes.load(Ordering::Relaxed) == 0 && Arc::strong_count(snapshot) == 1;
             let goes = idle && excess > 0;
             if goes {
@@ -89,7 +89,8 @@ impl Open {
     }
 
     fn free_slot(&mut self) -> Option<u16> {
-        // Slots are not used again at once, so that a number which somebody remembers is none rather than another.
+        // A slot is not reused immediately, so that a remembered inode number becomes invalid instead of meaning
+        // another file.
         for _ in 0..SLOTS_MAX {
             self.last = if self.last == u16::MAX { 1 } else { self.last + 1 };
             if !self.slots.contains_key(&self.last) {
@@ -101,7 +102,7 @@ impl Open {
 }
 
 impl Vfs {
-    /// Opens a snapshot to be looked into.
+    /// Opens a snapshot.
     pub(super) fn look_into(&self, snapshot: &Snapshot) -> Result<Arc<OpenSnapshot>, VfsError> {
         if let Some(open) = self.snapshots.open.lock().known(snapshot) {
             return Ok(open);
@@ -127,7 +128,7 @@ impl Vfs {
         Ok(looked_into)
     }
 
-    /// The snapshot that an inode is of.
+    /// The snapshot that an inode belongs to.
     pub(super) fn snapshot_of(&self, slot: u16, number: u64) -> Result<Arc<OpenSnapshot>, VfsError> {
         let found = self.snapshots.open.lock().slots.get(&slot).cloned();
         let snapshot = found.ok_or(VfsError::Stale { ino: number })?;
@@ -149,8 +150,8 @@ impl Vfs {
         Ok(snapshot)
     }
 
-    /// Notes whether a snapshot was destroyed: then it is not to be found under its id, and its inodes lead nowhere until
-    /// they are forgotten. Says whether it just was.
+    /// Checks whether a snapshot was destroyed. If so, it is no longer found by its ID, and its inodes are stale until
+    /// they are forgotten. Returns whether the destruction was detected now.
     fn check_exists(&self, snapshot: &OpenSnapshot) -> Result<bool, VfsError> {
         let catalog = self.datasets.catalog();
         let newer = match catalog.dataset_by_id(snapshot.id.dataset) {
@@ -167,11 +168,10 @@ impl Vfs {
         Ok(!snapshot.destroyed.swap(true, Ordering::AcqRel))
     }
 
-    /// Closes what is open of snapshots that were destroyed. Returns the inodes of these that were in use: they lead nowhere
-    /// from now on.
+    /// Closes destroyed snapshots. Returns their inodes that were in use, which are stale from now on.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     pub fn close_destroyed(&self) -> Result<Vec<u64>, VfsError> {
         let open: Vec<_> = self.snapshots.open.lock().slots.values().cloned().collect();
         let mut gone = HashSet::new();
@@ -186,7 +186,7 @@ impl Vfs {
         Ok(self.inodes.all().into_iter().filter(|ino| gone.contains(&ino::slot(*ino))).collect())
     }
 
-    /// The snapshots of the mounted dataset, oldest first, from a txg on.
+    /// The snapshots of the mounted dataset from a txg on, the oldest first.
     pub(super) fn snapshots_from(&self, txg: u64, count: usize) -> Result<Vec<Snapshot>, VfsError> {
         let Source::Head(id) = self.source else { return Ok(Vec::new()) };
         let catalog = self.datasets.catalog();
@@ -195,7 +195,7 @@ impl Vfs {
         Ok(catalog.snapshots_after(&dataset, after).take(count).collect::<Result<_, _>>()?)
     }
 
-    /// One of them, by its name.
+    /// The snapshot of the mounted dataset with this name.
     pub(super) fn snapshot_named(&self, name: &[u8]) -> Result<Option<Snapshot>, VfsError> {
         let (Source::Head(id), Ok(name)) = (self.source, std::str::from_utf8(name)) else { return Ok(None) };
         let catalog = self.datasets.catalog();

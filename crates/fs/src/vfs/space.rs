@@ -1,4 +1,4 @@
-//! How full it is: `zfs_statvfs`.
+//! The used and available space of a mounted filesystem: `zfs_statvfs`.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +7,15 @@ use snowmelt_dataset::catalog::SpaceReader;
 use super::error::VfsError;
 use super::{Source, Vfs};
 
-/// How long an answer holds: what it takes to find it out grows with the datasets below a quota.
+/// How long a result is cached. Computing it takes time proportional to the number of datasets below a quota.
 const HOLDS_FOR: Duration = Duration::from_millis(500);
 
-/// Space as `statfs` tells it, in bytes.
+/// Space for `statfs`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceInfo {
-    /// What the dataset refers to.
+    /// Space that the dataset refers to.
     pub referenced: u64,
-    /// What can still be written to it.
+    /// Space that can still be written.
     pub available: u64,
 }
 
@@ -26,10 +26,10 @@ pub(super) struct Cached {
 }
 
 impl Vfs {
-    /// How full the dataset is.
+    /// The used and available space of the dataset.
     ///
     /// # Errors
-    /// When the pool cannot be read.
+    /// If the pool cannot be read.
     pub fn space(&self) -> Result<SpaceInfo, VfsError> {
         let now = Instant::now();
         if let Some(cached) = *self.space.lock()

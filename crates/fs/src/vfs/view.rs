@@ -1,4 +1,4 @@
-//! What is read and written: a head, or a snapshot.
+//! The mounted content: a head or a snapshot.
 
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use super::error::VfsError;
 use super::live::Live;
 use super::{Source, TRIES_MAX, Vfs, ino};
 
-/// Data blocks of one file that are counted for `st_blocks`; what is beyond is taken to be dense where it begins so.
+/// Maximum number of data blocks of one file that are counted for `st_blocks`. The rest counts as dense if the file
+/// begins dense.
 const COUNTED_MAX: usize = 64;
-/// Files up to this size are taken to be dense: telling takes longer than it is worth.
+/// Files up to this size count as dense, because counting would take too long for its value.
 const DENSE_MAX: u64 = 128 << 10;
 
 /// A filesystem of one of the three kinds that can be mounted.
 pub(super) enum View {
     /// A head.
     Head(FilesystemMut<Live>),
-    /// A head of an old ZPL version, which is only read.
+    /// A head of an old ZPL version, which is read-only.
     Old(Filesystem<Live>),
     Snapshot(Filesystem<Objset>),
 }
 
-/// What is mounted, with the content of one epoch.
+/// The mounted filesystem, with the content of one epoch.
 pub(super) struct Base {
     pub(super) view: View,
     /// The head's generation.
@@ -86,7 +87,7 @@ impl View {
         either!(self, fs => fs.xattrs(object)).map(|all| all.into_keys().collect())
     }
 
-    /// Entries with where to go on after each, from such a place on; 0 is the beginning.
+    /// Entries of a directory from an offset on (0 is the beginning), each with the offset that follows it.
     pub(super) fn read_dir(
         &self,
         directory: u64,
@@ -122,7 +123,7 @@ impl View {
         }
     }
 
-    /// Units of 512 bytes that a file takes.
+    /// Number of 512-byte units that a file uses.
     pub(super) fn blocks(&self, attributes: &Attributes) -> Result<u64, ZplError> {
         let size = match attributes.kind() {
             FileKind::File => attributes.size,
@@ -161,7 +162,7 @@ fn read_dir_of<O: Objects>(
     numbered.collect()
 }
 
-/// Bytes of a file that lie in data blocks, as far as that is found out.
+/// Number of bytes of a file in data blocks, counted or estimated.
 fn data_bytes<O: Objects>(objects: &O, object: u64, size: u64) -> Result<u64, ZplError> {
     let failed = |source| ZplError::Source { object, source };
     let block_size = match objects.dnode(object).map_err(failed)? {
@@ -202,7 +203,7 @@ impl Base {
     }
 }
 
-/// An inode whose object is no more is stale.
+/// Converts an error. An inode whose object no longer exists is stale.
 fn gone(number: u64, object: u64, error: ZplError) -> VfsError {
     match error {
         ZplError::NoObject { object: missing } if missing == object => VfsError::Stale { ino: number },
@@ -210,14 +211,14 @@ fn gone(number: u64, object: u64, error: ZplError) -> VfsError {
     }
 }
 
-/// A number that nobody can guess, for the hashing of names.
+/// A random number for the salts of name hashes.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }
 
 impl Vfs {
-    /// What is mounted, with its present content.
+    /// The mounted filesystem with its current content.
     pub(super) fn base(&self) -> Result<Arc<Base>, VfsError> {
         let base = self.base.read().clone();
         if base.view.is_current() {
@@ -230,7 +231,7 @@ impl Vfs {
         Ok(base.clone())
     }
 
-    /// Reads something of what is mounted, again if its content is replaced meanwhile.
+    /// Reads from the mounted filesystem. If its content is replaced meanwhile, the read is repeated.
     pub(super) fn read_base<T>(
         &self,
         mut read: impl FnMut(&Base) -> Result<T, VfsError>,
@@ -245,7 +246,7 @@ impl Vfs {
         Err(VfsError::Replaced { tries: TRIES_MAX })
     }
 
-    /// Reads from whatever an inode belongs to: `read` is given that and the object number.
+    /// Reads from the filesystem that an inode belongs to. `read` is called with it and the object number.
     pub(super) fn on_inode<T>(
         &self,
         number: u64,
@@ -264,7 +265,7 @@ impl Vfs {
         }
     }
 
-    /// Changes something in the mounted head: `change` is given the filesystem.
+    /// Changes the mounted head. `change` is called with its filesystem.
     pub(super) fn on_head<T>(
         &self,
         numbers: &[u64],
@@ -279,7 +280,7 @@ impl Vfs {
             }
         }
         if let Some(head) = &self.head {
-            // Before any lock is taken, so that nobody else waits for a commit with us.
+            // This is done before any lock is taken, so that other threads do not wait for the commit.
             head.pool().maybe_commit().map_err(snowmelt_dataset::DatasetError::from)?;
         }
         for _ in 0..TRIES_MAX {
@@ -287,7 +288,7 @@ impl Vfs {
             let fs = base.view.writable().ok_or(VfsError::ReadOnly)?;
             let checked = numbers.iter().try_for_each(|number| self.check_inode(&base, *number, *number));
             let result = checked.and_then(|()| Ok(change(fs)?));
-            // What was changed was changed in a transaction, so before the content was replaced.
+            // A successful change was part of a transaction, so it happened before the content was replaced.
             if result.is_ok() || base.view.is_current() {
                 return result;
             }
@@ -295,7 +296,7 @@ impl Vfs {
         Err(VfsError::Replaced { tries: TRIES_MAX })
     }
 
-    /// An inode from before the content was replaced must be the same file still.
+    /// Checks that an inode from before a replacement of the content is still the same file.
     fn check_inode(&self, base: &Base, number: u64, object: u64) -> Result<(), VfsError> {
         if object >= ino::RESERVED {
             return Err(VfsError::Stale { ino: number });
