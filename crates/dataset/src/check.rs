@@ -1,4 +1,5 @@
-//! `check`: every invariant of this layer, and through [`Pool::check`](snowmelt_pool::Pool::check) those below.
+//! `check`: verifies every invariant of this layer, and through [`Pool::check`](snowmelt_pool::Pool::check) those of
+//! the pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +20,10 @@ use crate::objset::view::redaction_len;
 use crate::source::SourceObject;
 
 impl Datasets {
-    /// Verifies the whole pool; see [`snowmelt_pool::Pool::check`]. Each fault goes to `report`.
+    /// Verifies the whole pool; see [`snowmelt_pool::Pool::check`]. Each finding is passed to `report`.
     ///
     /// # Errors
-    /// Only what keeps the check from going on.
+    /// Only errors that stop the check.
     pub fn check(
         &self,
         options: CheckOptions,
@@ -145,7 +146,7 @@ impl State {
         }
     }
 
-    /// Every index entry leads to a record that leads back.
+    /// Checks that every index entry leads to a record that refers back to it.
     fn check_indexes(&self, meta: &View, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
         let mut names = BTreeSet::new();
         for item in range(meta, keys::CHILD) {
@@ -260,7 +261,7 @@ impl State {
         Ok(())
     }
 
-    /// Every tree of the pool belongs to something: what does not, nobody would ever free.
+    /// Checks that every tree of the pool has an owner: nothing would ever free a tree without one.
     fn check_trees(&self, pool: &Pool, meta: &View, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
         let mut owned: BTreeSet<TreeId> = self.datasets.values().map(|record| record.head).collect();
         owned.extend(&self.deadlists);
@@ -286,8 +287,8 @@ impl State {
         Ok(())
     }
 
-    /// A block is in one deadlist of the dataset it was born in, or it would be freed twice. Those of clones
-    /// hold blocks of the origin besides, which never are freed from there.
+    /// Checks that a block is in only one deadlist of the dataset that it was born in; otherwise it would be freed
+    /// twice. The deadlists of clones also hold blocks of the origin, which are never freed from there.
     fn check_deadlists(&self, pool: &Pool, fault: &mut Fault<'_>) -> Result<(), DatasetError> {
         let mut seen = BTreeSet::new();
         for (id, record) in &self.datasets {
@@ -302,7 +303,7 @@ impl State {
             for deadlist in deadlists {
                 let entries = match Deadlist::open(pool, deadlist) {
                     Ok(deadlist) => deadlist.entries(),
-                    // Reported above.
+                    // Already reported.
                     Err(PoolError::NoTree(_)) => continue,
                     Err(error) if error.is_corruption() => {
                         fault(format!("dataset {} ({})", id.0, record.name), error.to_string());
@@ -322,7 +323,7 @@ impl State {
         Ok(())
     }
 
-    /// Deadlists of the trees that are not frozen.
+    /// The deadlists of trees that are not frozen.
     fn live_deadlists(&self, pool: &Pool) -> Result<BTreeSet<TreeId>, DatasetError> {
         let heads = self.datasets.values().map(|record| record.head);
         let trees = heads.chain(self.receives.values().map(|state| state.tree));
@@ -330,7 +331,7 @@ impl State {
         for tree in trees {
             match pool.tree(tree) {
                 Ok(tree) => found.extend(tree.sharing().1),
-                // Reported above.
+                // Already reported.
                 Err(PoolError::NoTree(_)) => {}
                 Err(other) => return Err(other.into()),
             }

@@ -1,8 +1,8 @@
-//! A bounded little-endian cursor for the records of this crate.
+//! A bounds-checked little-endian cursor for the records of this crate.
 
 use crate::error::DatasetError;
 
-/// Reads fields one after another; every read is checked.
+/// Reads fields one after another. Every read is checked.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
     what: &'static str,
@@ -49,24 +49,24 @@ impl<'a> Fields<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A string of at most 64 KiB, its length first.
+    /// A string of at most 64 KiB, after its length.
     pub(crate) fn text(&mut self) -> Result<String, DatasetError> {
         let len = self.u16()?;
         let bytes = self.bytes(usize::from(len))?;
         String::from_utf8(bytes.to_vec()).map_err(|_| DatasetError::corrupt(self.what, "name is not UTF-8"))
     }
 
-    /// The bytes not yet read, for a nested decoder; what it leaves comes back here.
+    /// The unread bytes, for a nested decoder. Bytes that it does not read stay unread.
     pub(crate) fn nested(&mut self) -> &mut &'a [u8] {
         &mut self.rest
     }
 
-    /// What is left, all of it.
+    /// All unread bytes.
     pub(crate) fn remaining(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Refuses a record with bytes that nobody reads: a newer version has to say so.
+    /// Refuses unread bytes at the end: a newer format must have a new version.
     pub(crate) fn finish(self) -> Result<(), DatasetError> {
         if self.rest.is_empty() {
             Ok(())
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Checks the version byte that begins every record.
+    /// Checks the version byte at the beginning of a record.
     pub(crate) fn version(&mut self, known: u8) -> Result<(), DatasetError> {
         match self.u8()? {
             found if found == known => Ok(()),
@@ -84,7 +84,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a string with its length before it. Names are at most 255 bytes by [`crate::name`].
+/// Appends a string after its length. Names are at most 255 bytes long, see [`crate::name`].
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let len = u16::try_from(text.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&len.to_le_bytes());

@@ -1,4 +1,4 @@
-//! The namespace of an open pool, and what every change to it has in common.
+//! The datasets of an open pool, and the common parts of all changes.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -17,14 +17,14 @@ use crate::objset::fill::fill;
 use crate::ops::filesystem::new_filesystem_objects;
 use crate::random;
 
-/// Room that a change is begun with, so that it is not refused in the middle.
+/// Space that must be free when a change begins, so that it is not refused in the middle.
 pub(crate) const CHANGE_BYTES: u64 = 256 << 10;
-/// How often [`Datasets::read`] begins again before the error counts.
+/// How often [`Datasets::read`] tries again before it returns the error.
 const READS_MAX: u32 = 100;
 
 /// The datasets of an open pool.
 ///
-/// Lock order: the namespace lock, then a txg hold. Whoever has a hold takes no lock but a tree's own.
+/// Lock order: the namespace lock, then a hold. A thread with a hold takes no locks except those of trees.
 pub struct Datasets {
     pool: Arc<Pool>,
     pool_name: Arc<str>,
@@ -35,14 +35,14 @@ pub struct Datasets {
     pub(crate) limits: Arc<Limits>,
 }
 
-/// One atomic change of the namespace: everything done through it lands in one txg.
+/// One atomic change of datasets: everything done with it is in one txg.
 pub(crate) struct Change<'a> {
     pub(crate) hold: TxgHold<'a>,
     pub(crate) datasets: &'a Datasets,
     _namespace: Option<MutexGuard<'a, ()>>,
 }
 
-/// The txg hold of a change: its own, or that of a sync task.
+/// The hold of a change: its own, or that of a sync task.
 pub(crate) enum TxgHold<'a> {
     Own(Hold<'a>),
     Task(&'a Hold<'a>),
@@ -60,7 +60,7 @@ impl<'a> Deref for TxgHold<'a> {
 }
 
 impl Datasets {
-    /// Makes the root dataset of a new pool.
+    /// Creates the root dataset of a new pool.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -87,8 +87,8 @@ impl Datasets {
         Ok(datasets)
     }
 
-    /// Opens the datasets of a pool. If it is writable, what a crash left of receives that cannot be resumed
-    /// is removed.
+    /// Opens the datasets of a pool. If the pool is writable, receives that were interrupted by a crash and cannot be
+    /// resumed are removed.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -125,13 +125,13 @@ impl Datasets {
         &self.pool_name
     }
 
-    /// Everything as it is now.
+    /// A catalog of the current state.
     pub fn catalog(&self) -> Catalog {
         Catalog::new(self.pool.clone(), self.pool_name.clone())
     }
 
-    /// Runs `work` on the catalog. If a dataset or snapshot of the catalog was destroyed meanwhile, so that one of its trees is
-    /// gone, runs it again on a newer catalog.
+    /// Runs `work` on the catalog. If a dataset or snapshot was destroyed meanwhile, so that a tree is missing, runs it
+    /// again on a newer catalog.
     ///
     /// # Errors
     /// Those of `work`.
@@ -145,21 +145,22 @@ impl Datasets {
         work(&self.catalog())
     }
 
-    /// A number that is larger after each change of datasets, snapshots and properties. A reader of the catalog that takes
-    /// the number first need not read again until it is another one. Contents of filesystems and the history do not count.
+    /// A number that increases with each change of datasets, snapshots and properties. A reader that gets the number
+    /// before it reads the catalog must read again only when the number has changed. The contents of filesystems and
+    /// the history do not count.
     pub fn change_count(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Begins a change; waits for others to end.
+    /// Begins a change. Waits for other changes to end.
     pub(crate) fn change(&self) -> Result<Change<'_>, DatasetError> {
         let namespace = self.namespace.lock();
         let hold = TxgHold::Own(begin_with_room(&self.pool, CHANGE_BYTES)?);
         Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
     }
 
-    /// Begins a change that takes no space to speak of, and so is done in a full pool too, if `check` allows it by the space
-    /// that everything takes at this moment.
+    /// Begins a change that needs almost no space, so it is possible in a full pool. `check` may refuse it from the
+    /// current use of space.
     pub(crate) fn change_if(
         &self,
         check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
@@ -173,7 +174,7 @@ impl Datasets {
         check: impl FnOnce(&Catalog) -> Result<(), DatasetError>,
         begin: impl FnOnce(&'a Pool) -> Result<Hold<'a>, DatasetError>,
     ) -> Result<Change<'a>, DatasetError> {
-        // So that what is kept in memory counts.
+        // Writes the changes in memory, so that they count.
         self.settle()?;
         let namespace = self.namespace.lock();
         self.pool.quiesced(|| check(&self.catalog()))?;
@@ -181,7 +182,7 @@ impl Datasets {
         Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
     }
 
-    /// Tries something on the table of limits, of which there are some. With the gate closed.
+    /// Calls `attempt` with the table of limits, if there are limits, and with the free space. The gate must be closed.
     pub(crate) fn try_limits(
         &self,
         attempt: impl FnOnce(&mut Table, u64) -> Result<(), DatasetError>,
@@ -195,7 +196,7 @@ impl Datasets {
         })?
     }
 
-    /// Begins a change that gives space back, or takes none to speak of, and so may use the reserve of a full pool.
+    /// Begins a change that frees space or needs almost none, and so may use the reserve.
     pub(crate) fn freeing_change(&self) -> Result<Change<'_>, DatasetError> {
         let namespace = self.namespace.lock();
         Ok(Change {
@@ -205,8 +206,8 @@ impl Datasets {
         })
     }
 
-    /// Runs a change alone in its txg, after everything else, and commits it: nothing can come between what it
-    /// freezes and the txg's end.
+    /// Runs a change alone at the end of its txg, and commits it. Nothing can be written between a freeze and the end
+    /// of the txg.
     pub(crate) fn sync_change<T, E: From<PoolError>>(
         &self,
         task: impl FnOnce(&Change<'_>) -> Result<T, E>,
@@ -216,7 +217,7 @@ impl Datasets {
             .sync_task(|hold| task(&Change { hold: TxgHold::Task(hold), datasets: self, _namespace: None }))
     }
 
-    /// Says that a receive into `id` begins; `false` when one is under way.
+    /// Notes that a receive into `id` begins. Returns `false` when one is under way.
     pub(crate) fn begin_receiving(&self, id: DatasetId) -> bool {
         self.receiving.lock().insert(id)
     }
@@ -230,13 +231,13 @@ impl Datasets {
         self.receiving.lock().contains(&id)
     }
 
-    /// Writes a line of the pool's history (`zpool history`): a command that changed something.
+    /// Writes a line to the pool's history (`zpool history`): a command that changed something.
     ///
     /// # Errors
     /// When the pool cannot be written.
     pub fn record_history(&self, line: &str) -> Result<(), DatasetError> {
         const LINE_MAX: usize = 4096;
-        // Also of what is done in a full pool.
+        // The line must be written also if the pool is full.
         let change = self.freeing_change()?;
         let sequence = change.next("history", 1)?;
         let mut value = random::now().to_be_bytes().to_vec();
@@ -264,7 +265,7 @@ impl Change<'_> {
         self.datasets.pool.meta()
     }
 
-    /// The state with all that this change did so far.
+    /// The state with everything that this change did so far.
     pub(crate) fn catalog(&self) -> Catalog {
         self.datasets.catalog()
     }
@@ -276,7 +277,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// After each write, so that whoever reads the old state has the old number.
+    /// Increases the change count after each write, so that a reader of the old state has the old number.
     fn count(&self, key: &[u8]) {
         if !keys::is_bookkeeping(key) {
             self.datasets.changes.fetch_add(1, Ordering::AcqRel);
@@ -303,7 +304,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The next number of a counter that starts at `first`.
+    /// Increments a counter that starts at `first`, and returns its number.
     pub(crate) fn next(&self, counter: &str, first: u64) -> Result<u64, DatasetError> {
         let key = keys::counter(counter);
         let number = match self.meta().get(&key)? {

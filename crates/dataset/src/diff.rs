@@ -1,5 +1,5 @@
-//! Which objects, and which blocks of them, differ between two snapshots: for `zfs diff`, and to bring up to date what was
-//! made of the older one.
+//! Finds the objects and blocks that differ between two snapshots: for `zfs diff`, and for updating copies of the older
+//! one.
 
 use snowmelt_pool::{Diff, DiffIter, PoolError, View};
 
@@ -7,13 +7,13 @@ use crate::error::DatasetError;
 use crate::objset::Objset;
 use crate::objset::key::{ObjsetKey, object_start};
 
-/// Numbers of the objects whose dnode, spill block or data differ, ascending, each once. Objects that are only in one
-/// of the two count as different. What both share is skipped unread, so the cost is that of the differences.
+/// Numbers of the objects whose dnode, spill block or data differ, in ascending order, each once. Objects in only one
+/// of the snapshots count as different. Shared subtrees are not read, so the cost is proportional to the differences.
 pub fn changed_objects(old: &Objset, new: &Objset) -> impl Iterator<Item = Result<u64, DatasetError>> {
     changed_objects_from(old, new, 0)
 }
 
-/// As [`changed_objects`], beginning with the object `first`.
+/// As [`changed_objects`], from the object `first` on.
 pub fn changed_objects_from(
     old: &Objset,
     new: &Objset,
@@ -26,8 +26,8 @@ pub fn changed_objects_from(
     }
 }
 
-/// The blocks of `object` that differ, from the byte `offset` on: offset and length in bytes, ascending. Where the size of
-/// its blocks differs, or the object is only in one of the two, that is one range without an end.
+/// The blocks of `object` that differ, from the byte `offset` on: offset and length in bytes, in ascending order. If
+/// the block size differs, or the object is only in one snapshot, the result is one range without an end.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -71,7 +71,7 @@ impl ChangedObjects {
         let (Diff::Removed { key, .. } | Diff::Added { key, .. } | Diff::Changed { key, .. }) = item?;
         let key = ObjsetKey::decode(&key)?;
         let object = key.object();
-        // A range says how dnodes are encrypted, not what they are.
+        // An object range describes the encryption of dnodes, not their content.
         if matches!(key, ObjsetKey::Range { .. }) || self.last == Some(object) {
             return Ok(None);
         }

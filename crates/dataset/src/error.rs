@@ -1,9 +1,9 @@
-//! What can go wrong with datasets.
+//! Errors of datasets.
 
 use snowmelt_pool::PoolError;
 use snowmelt_stream::StreamError;
 
-/// A name that breaks ZFS's rules.
+/// A name that violates ZFS's rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -34,7 +34,7 @@ pub enum NameError {
     Reserved { name: String },
 }
 
-/// A failed operation on datasets.
+/// Why an operation on datasets failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -67,7 +67,10 @@ pub enum DatasetError {
     BookmarkExists { name: String },
     #[error("bookmark '{name}' does not exist")]
     NoBookmark { name: String },
-    #[error("'{name}': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\n{}", newer.join("\n"))]
+    #[error(
+        "'{name}': more recent snapshots or bookmarks exist\n\
+         use '-r' to force deletion of the following snapshots and bookmarks:\n{}", newer.join("\n")
+    )]
     NotNewest { name: String, newer: Vec<String> },
     #[error("'{name}': not a cloned filesystem")]
     NotAClone { name: String },
@@ -86,26 +89,26 @@ pub enum DatasetError {
     Encrypted { dataset: String, object: u64, root: String, location: String },
     #[error("the operation was interrupted")]
     Interrupted,
-    /// A dataset, or one above it, may not use more (`EDQUOT`).
+    /// A dataset or one of its parents has reached its quota (`EDQUOT`).
     #[error("'{name}': {quota} exceeded: {used} of {limit} bytes are used")]
     QuotaExceeded { name: String, quota: Quota, limit: u64, used: u64 },
-    /// A dataset would need more than quotas, reservations of others and the pool leave it.
+    /// A dataset needs more space than quotas, reservations of others and the pool allow.
     #[error("'{name}': out of space")]
     OutOfSpace { name: String, needed: u64, available: u64 },
-    /// A quota may not be set below what is used.
+    /// A quota below the used space is refused.
     #[error("size is less than current used or reserved space")]
     BelowUse { property: &'static str },
-    /// A reservation may not be set beyond what is available.
+    /// A reservation above the available space is refused.
     #[error("size is greater than available space")]
     BeyondSpace { property: &'static str },
     #[error(transparent)]
     Pool(#[from] PoolError),
 }
 
-/// Which quota is used up.
+/// Which quota was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// `quota`: of a dataset with all below it.
+    /// `quota`: of a dataset with all its descendants.
     Quota,
     /// `refquota`: of a dataset's head.
     Refquota,
@@ -179,7 +182,7 @@ impl From<PoolError> for ReceiveError {
     }
 }
 
-/// Why a stream was not sent, or not wholly.
+/// Why a stream was not sent completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -196,7 +199,7 @@ pub enum SendError {
     NeedsRaw { name: String },
     #[error("'{name}' has blocks that this stream cannot carry: {why}")]
     Unsendable { name: String, why: String },
-    /// A block is damaged or cannot be read; the stream stops there. Without an offset it is the spill block.
+    /// A block is damaged or cannot be read; the stream ends there. Without an offset, it is the spill block.
     #[error("{} cannot be read", place(*object, *offset, name))]
     Unreadable { name: String, object: u64, offset: Option<u64>, source: PoolError },
     #[error("writing the stream")]
@@ -209,7 +212,7 @@ pub enum SendError {
     Dataset(#[from] DatasetError),
 }
 
-/// A block of a snapshot, for people.
+/// Describes a block of a snapshot, for messages.
 fn place(object: u64, offset: Option<u64>, name: &str) -> String {
     match offset {
         Some(offset) => format!("object {object}, offset {offset} of {name}"),

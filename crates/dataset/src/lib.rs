@@ -1,7 +1,7 @@
 //! Datasets, snapshots, clones, bookmarks, holds, properties and deadlists; send and receive.
 //!
-//! [`Datasets`] is an open pool's namespace; a [`Catalog`] is its state at one moment, for reading. The
-//! content of a snapshot is an [`objset::Objset`].
+//! [`Datasets`] are the datasets of an open pool. A [`Catalog`] is their state at one moment, for reading. The content
+//! of a snapshot is an [`objset::Objset`].
 
 mod check;
 mod codec;

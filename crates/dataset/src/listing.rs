@@ -1,10 +1,10 @@
-//! What the directories of an imported source looked like when a dataset held just that: how a later import knows, by one
-//! comparison, that nothing in a directory has changed.
+//! Digests of the directories of an imported source. With them a later import knows, by one comparison, that nothing in
+//! a directory has changed.
 //!
-//! A digest is kept for each directory object, and one record says of which content they tell: the root of the snapshot's
-//! tree, which is the same only if every byte is. Any other change of the dataset, or a rollback, makes another root, and
-//! the digests count for nothing until the next import has made them anew. While they are being changed there is no such
-//! record; it is written in the txg that makes the import's snapshot visible.
+//! There is a digest for each directory object. One more record says which content the digests describe: the root of
+//! the snapshot's tree, which is the same only if every byte is the same. Any other change of the dataset, or a
+//! rollback, makes another root. The digests are then not used until the next import writes them again. While they are
+//! being changed, that record does not exist. It is written in the txg that makes the import's snapshot visible.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use crate::error::DatasetError;
 use crate::staging::Staging;
 
 const VERSION: u8 = 1;
-/// Under this number, which no object has, lies of what the digests tell.
+/// The number of the record that says which content the digests describe. No object has this number.
 const OF_WHAT: u64 = 0;
-/// Digests written at a time.
+/// Number of digests that are written at once.
 const BATCH: usize = 4096;
 
-/// A digest of all that a directory of a source said.
+/// A digest of everything that the source returned for a directory.
 pub type ListingDigest = [u8; 32];
 
-/// Digests of a dataset that is being staged.
+/// The digests of a dataset with a staging writer.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
-    /// Those in the pool tell of the snapshot that the staging starts from.
+    /// Whether the digests in the pool describe the base snapshot.
     are_valid: bool,
-    /// Not written yet; without a digest, to be removed.
+    /// Digests that were not written yet; `None` means to be removed.
     changed: BTreeMap<u64, Option<ListingDigest>>,
-    /// They are to tell of what is staged.
+    /// Whether the digests will describe the staged content.
     kept: bool,
 }
 
@@ -46,7 +46,7 @@ fn encode(digest: &ListingDigest) -> Vec<u8> {
     [&[VERSION][..], digest].concat()
 }
 
-/// The digest in a record; `None` where it is none that this build knows.
+/// Decodes a digest; `None` if it is of a version that this build does not know.
 fn decode(bytes: &[u8]) -> Option<ListingDigest> {
     match bytes.split_first() {
         Some((&VERSION, digest)) => digest.try_into().ok(),
@@ -54,7 +54,7 @@ fn decode(bytes: &[u8]) -> Option<ListingDigest> {
     }
 }
 
-/// Whether a record is one of this module's: for the check.
+/// Whether a record belongs to this module; for the check.
 pub(crate) fn is_record(key: &[u8], value: &[u8]) -> bool {
     match keys::number(key, 9) {
         Ok(OF_WHAT) => value.first() == Some(&VERSION) && value.len() > 1,
@@ -82,8 +82,8 @@ impl Staging<'_> {
         Ok(entry.and_then(|entry| decode(&entry.value)))
     }
 
-    /// What the source's directory looked like that became this object, if the object is in the snapshot that the staging
-    /// starts from, and that snapshot holds just what the source said then.
+    /// The digest of the source's directory that became this object. `None` unless the object is in the base snapshot
+    /// and that snapshot was exactly the source at that time.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -95,7 +95,7 @@ impl Staging<'_> {
         self.stored_listing(directory)
     }
 
-    /// Notes what the source's directory looks like that the object holds, or that this cannot be said.
+    /// Notes the digest of the directory in the source that the object holds, or that there is none.
     ///
     /// # Errors
     /// When the pool cannot be read or written.
@@ -115,7 +115,7 @@ impl Staging<'_> {
         self.write_listings()
     }
 
-    /// From now on, [`Staging::finish`] makes what was noted count for the snapshot that it takes.
+    /// Makes [`Staging::finish`] validate the noted digests for the snapshot that it takes.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -131,7 +131,7 @@ impl Staging<'_> {
             return Ok(());
         }
         let change = self.datasets().change()?;
-        // They are neither of the old content nor of the new until all are there.
+        // Until all are written, the digests describe neither the old content nor the new.
         change.delete(&keys::listing(self.id(), OF_WHAT))?;
         for (directory, digest) in changed {
             let key = keys::listing(self.id(), directory);
@@ -143,7 +143,7 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// In the txg that makes the snapshot visible.
+    /// Must be called in the txg that makes the snapshot visible.
     pub(crate) fn listings_tell_of(
         &self,
         change: &Change<'_>,

@@ -5,19 +5,20 @@ use std::fmt;
 
 use crate::error::NameError;
 
-/// Longest full name, in bytes, as `ZFS_MAX_DATASET_NAME_LEN` less its NUL.
+/// Maximal length of a full name in bytes: `ZFS_MAX_DATASET_NAME_LEN` without its NUL.
 pub const NAME_MAX: usize = 255;
 
-/// Longest name of a pool, in bytes: ZFS leaves room for `/$ORIGIN@$ORIGIN`, a snapshot that each of its pools has.
+/// Maximal length of a pool's name in bytes. ZFS reserves space for `/$ORIGIN@$ORIGIN`, a snapshot in each of its
+/// pools.
 pub const POOL_NAME_MAX: usize = NAME_MAX - 16;
 
-/// Most components a dataset name may have (`zfs_max_dataset_nesting`).
+/// Maximal number of components in a dataset's name (`zfs_max_dataset_nesting`).
 pub const NESTING_MAX: usize = 50;
 
-/// What follows the dataset in a full name.
+/// The part of a full name after the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Suffix {
-    /// The filesystem or volume itself.
+    /// Nothing: a filesystem or volume.
     None,
     /// `@name`
     Snapshot(String),
@@ -36,7 +37,7 @@ impl Name {
     /// Parses and checks a full name.
     ///
     /// # Errors
-    /// What is wrong with it, in ZFS's words.
+    /// What is wrong with it, in the words of ZFS.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if text.len() > NAME_MAX {
             return Err(NameError::TooLong { name: text.to_owned() });
@@ -64,7 +65,7 @@ impl Name {
     /// Parses a name that must be a filesystem or volume.
     ///
     /// # Errors
-    /// As [`Name::parse`], and when the name has a `@` or `#`.
+    /// As [`Name::parse`]; when the name has a `@` or `#`.
     pub fn parse_dataset(text: &str) -> Result<Self, NameError> {
         let name = Self::parse(text)?;
         match name.suffix {
@@ -79,12 +80,12 @@ impl Name {
         &self.dataset
     }
 
-    /// What follows the dataset.
+    /// The part after the dataset.
     pub fn suffix(&self) -> &Suffix {
         &self.suffix
     }
 
-    /// The snapshot part, when it has one.
+    /// The name of the snapshot, if it has one.
     pub fn snapshot(&self) -> Option<&str> {
         match &self.suffix {
             Suffix::Snapshot(name) => Some(name),
@@ -92,7 +93,7 @@ impl Name {
         }
     }
 
-    /// The bookmark part, when it has one.
+    /// The name of the bookmark, if it has one.
     pub fn bookmark(&self) -> Option<&str> {
         match &self.suffix {
             Suffix::Bookmark(name) => Some(name),
@@ -122,17 +123,18 @@ impl fmt::Display for Name {
     }
 }
 
-/// A dataset with everything below it, by name: `tank/a` holds `tank/a`, `tank/a/b` and `tank/a@s`, and not `tank/ab`.
+/// A dataset with all its descendants, by name: `tank/a` includes `tank/a`, `tank/a/b` and `tank/a@s`, but not
+/// `tank/ab`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subtree {
     root: String,
 }
 
 impl Subtree {
-    /// The subtree of the dataset of this full name, which need not exist.
+    /// The subtree of the dataset with this full name. The dataset need not exist.
     ///
     /// # Errors
-    /// When this is no name of a filesystem or volume.
+    /// When this is not the name of a filesystem or volume.
     pub fn new(root: &str) -> Result<Self, NameError> {
         Ok(Self { root: Name::parse_dataset(root)?.dataset })
     }
@@ -142,18 +144,18 @@ impl Subtree {
         &self.root
     }
 
-    /// Whether a dataset of this full name is inside.
+    /// Whether a dataset with this full name is in the subtree.
     pub fn contains(&self, dataset: &str) -> bool {
         dataset.strip_prefix(&self.root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
-/// Checks one component: a snapshot's, a bookmark's, or one of a dataset's path (`entity_namecheck`).
+/// Checks one component: the name of a snapshot or bookmark, or a part of a dataset's path (`entity_namecheck`).
 ///
-/// `%` is for ZFS's own names (`%recv`), which no command and no stream can create there either.
+/// `%` is reserved for ZFS's own names (`%recv`), which no command and no stream can create in ZFS either.
 ///
 /// # Errors
-/// What is wrong with it; `full` is quoted in the message.
+/// What is wrong with it; the message contains `full`.
 pub fn check_component(full: &str, component: &str) -> Result<(), NameError> {
     if component.is_empty() {
         return Err(NameError::EmptyComponent { name: full.to_owned() });
@@ -187,7 +189,7 @@ fn check_dataset(full: &str, dataset: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// Checks a pool's name: a letter first, and none of the words that vdev specifications use.
+/// Checks a pool's name: it must begin with a letter, and must not be a word used in vdev specifications.
 ///
 /// # Errors
 /// What is wrong with it.

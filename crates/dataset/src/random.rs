@@ -1,4 +1,4 @@
-//! Guids and the clock: the only places where this crate meets either.
+//! Guids and the clock. Only this module of the crate uses random numbers and the time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ pub(crate) fn guid() -> u64 {
     }
     loop {
         let mut bytes = [0; 8];
-        // getrandom(2) of 8 bytes neither fails nor comes short once the system has booted; should it, the
-        // clock still makes ids that differ.
+        // getrandom(2) of 8 bytes neither fails nor returns fewer bytes once the system has booted. If it does, ids
+        // from the clock still differ.
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
         if got != Ok(bytes.len()) {
             bytes = nanoseconds().wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -41,22 +41,22 @@ pub(crate) fn nanoseconds() -> u64 {
 #[cfg(test)]
 pub(crate) use simulated::{simulate, time_passes as simulated_time_passes};
 
-/// Guids and a clock that follow from a seed, for the threads that ask for them.
+/// Guids and a clock that are derived from a seed, for threads that call `simulate`.
 #[cfg(test)]
 mod simulated {
     use std::cell::Cell;
 
     thread_local! {
-        /// The last guid, and the time.
+        /// The last guid and the time.
         static STATE: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
     }
 
-    /// From now on, in this thread.
+    /// Turns the simulation on in this thread.
     pub(crate) fn simulate(seed: u64) {
         STATE.set(Some((seed, 1_700_000_000)));
     }
 
-    /// So many seconds.
+    /// Advances the clock.
     pub(crate) fn time_passes(seconds: u64) {
         STATE.set(STATE.get().map(|(last, now)| (last, now + seconds)));
     }

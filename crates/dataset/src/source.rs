@@ -1,7 +1,7 @@
-//! Which object a file of an imported directory became: how a later import knows a file that was renamed.
+//! The objects of imported files by their inode: with them a later import recognizes renamed files.
 //!
-//! Entries are hints. An object is taken for the file only if it still has the generation noted, so an entry that was
-//! written by an import that came to nothing, or is older than a rollback, does no harm.
+//! Entries are hints. An object is used for a file only if it still has the noted generation. So an entry of an
+//! abandoned import, or from before a rollback, does no harm.
 
 use crate::catalog::{DatasetId, keys};
 use crate::codec::Fields;
@@ -10,16 +10,16 @@ use crate::error::DatasetError;
 
 const VERSION: u8 = 1;
 
-/// A file where it comes from.
+/// A file in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceFile {
-    /// Its device, 0 for that of the directory that is imported: device numbers do not outlive a reboot.
+    /// Its device; 0 for the device of the imported directory, because device numbers can change at a reboot.
     pub device: u64,
     /// Its inode number.
     pub inode: u64,
 }
 
-/// What it became.
+/// The object of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceObject {
     /// Object number.
@@ -46,7 +46,7 @@ impl SourceObject {
 }
 
 impl Datasets {
-    /// What a file became, if an import noted it.
+    /// The object of a file, if an import noted it.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -59,7 +59,7 @@ impl Datasets {
         entry.map(|entry| SourceObject::decode(&entry.value)).transpose()
     }
 
-    /// Notes what files became, in the open txg.
+    /// Notes the objects of files, in the open txg.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -76,7 +76,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// How many files are noted, as far as `most`.
+    /// Number of noted files, counted up to `most`.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -94,10 +94,10 @@ impl Datasets {
         Ok(count)
     }
 
-    /// Forgets the entries that `keep` does not want, a few thousand in a txg hold.
+    /// Removes the entries for which `keep` returns false, a few thousand with each hold.
     ///
     /// # Errors
-    /// What `keep` returns; when the pool cannot be written.
+    /// The error of `keep`; when the pool cannot be written.
     pub fn prune_sources<E: From<DatasetError>>(
         &self,
         id: DatasetId,

@@ -1,8 +1,8 @@
-//! Staging: a dataset's next snapshot, made beside its head.
+//! The staging writer: creates a dataset's next snapshot in addition to its head.
 //!
-//! What is staged is written to a tree of its own that begins as the newest snapshot is. In the end it becomes head and
-//! snapshot in one txg, or it is gone: when the [`Staging`] is dropped, or after a crash when the pool is opened next. So
-//! an import is seen whole or not at all.
+//! It writes to a separate tree that starts with the content of the newest snapshot. At the end, that tree becomes head
+//! and snapshot in one txg. Otherwise it is removed: when the [`Staging`] is dropped, or, after a crash, when the pool
+//! is opened next. So an import is visible completely or not at all.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ use crate::ops::snapshot::SnapshotIdentity;
 use crate::random;
 use crate::receive::check_unmodified;
 
-/// What to stage, and over what.
+/// Options of a staging writer.
 #[derive(Debug, Clone, Default)]
 pub struct StageOptions {
-    /// Make missing parents too.
+    /// Create missing parents.
     pub parents: bool,
-    /// Give up what was written to the head since its newest snapshot (`-F`).
+    /// Discard changes of the head since its newest snapshot (`-F`).
     pub force: bool,
-    /// Local properties of a dataset that is made, in canonical text.
+    /// Local properties for a dataset that is created, in canonical text.
     pub properties: Vec<(String, String)>,
-    /// The content of files or of the volume stays outside the pool, of those objects of which
-    /// [`Head::refer_outside`] says so: only hashes are kept.
+    /// The content of files or of the volume stays outside the pool, for the objects passed to [`Head::refer_outside`]:
+    /// only hashes are stored.
     pub shadow: bool,
 }
 
-/// The next snapshot of a dataset, being made. Dropped without [`Staging::finish`], it comes to nothing.
+/// A dataset's next snapshot that is being written. If it is dropped without [`Staging::finish`], it is removed.
 pub struct Staging<'a> {
     datasets: &'a Datasets,
     id: DatasetId,
@@ -51,13 +51,13 @@ pub struct Staging<'a> {
 }
 
 impl Datasets {
-    /// Begins the next snapshot of `name`, which is made if it is not there. `first` gives the objects that a new
-    /// dataset, or one that is still empty, begins with.
+    /// Begins the next snapshot of `name`. The dataset is created if it does not exist. `first` returns the objects of
+    /// a dataset that is new or still empty.
     ///
     /// # Errors
-    /// [`ReceiveError::Modified`] when the head was written to since its newest snapshot;
-    /// [`ReceiveError::Busy`] while something else is being received or staged; [`DatasetError::WrongType`],
-    /// [`DatasetError::NoParent`]; when the pool cannot be written.
+    /// [`ReceiveError::Modified`] when the head was written since its newest snapshot; [`ReceiveError::Busy`] while
+    /// another receive or staging writer is active; [`DatasetError::WrongType`], [`DatasetError::NoParent`]; when the
+    /// pool cannot be written.
     pub fn stage(
         &self,
         name: &str,
@@ -88,7 +88,7 @@ impl Datasets {
     }
 }
 
-/// How a staging is known to whoever opens the pool after a crash: as a receive that nobody can resume.
+/// The record of a staging writer for the case of a crash: a receive that cannot be resumed.
 fn state(tree: &Tree, base: Option<SnapshotId>, content: Content) -> ReceiveState {
     ReceiveState {
         resumable: false,
@@ -188,7 +188,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What the next snapshot of a dataset comes after: its newest, or what it was cloned from.
+/// The base of a dataset's next snapshot: its newest one, or its origin.
 fn base_of(catalog: &Catalog, dataset: &Dataset) -> Result<Option<Snapshot>, DatasetError> {
     match (catalog.newest_snapshot(dataset)?, dataset.record.origin) {
         (None, Some(origin)) => catalog.snapshot_by_id(origin).map(Some),
@@ -196,7 +196,7 @@ fn base_of(catalog: &Catalog, dataset: &Dataset) -> Result<Option<Snapshot>, Dat
     }
 }
 
-/// A dataset without snapshots may be replaced if nothing was written to it since it was made.
+/// Checks that a dataset without snapshots was not written since it was created, so that it may be replaced.
 fn check_new(catalog: &Catalog, dataset: &Dataset) -> Result<(), ReceiveError> {
     let head = catalog.head(dataset)?;
     match head.view().changes_since(dataset.record.createtxg, &[]).next().transpose()? {
@@ -206,7 +206,7 @@ fn check_new(catalog: &Catalog, dataset: &Dataset) -> Result<(), ReceiveError> {
 }
 
 impl Staging<'_> {
-    /// Where to write.
+    /// The head to write to.
     pub fn head(&self) -> &Arc<Head> {
         &self.head
     }
@@ -219,7 +219,7 @@ impl Staging<'_> {
         &self.listings
     }
 
-    /// The snapshot it starts from.
+    /// The snapshot that it starts from.
     pub fn base(&self) -> Option<&Snapshot> {
         self.base.as_ref()
     }
@@ -229,18 +229,18 @@ impl Staging<'_> {
         self.id
     }
 
-    /// Makes what was staged the dataset's head and its snapshot `short`, and waits until that is durable.
+    /// Makes the staged content the dataset's head and its snapshot `short`, and waits until that is durable.
     ///
     /// # Errors
-    /// [`ReceiveError::Modified`] when the head was written to, or a snapshot taken, meanwhile; [`DatasetError::Exists`]; when the pool cannot
-    /// be written. Then it comes to nothing.
+    /// [`ReceiveError::Modified`] when the head was written, or a snapshot taken, meanwhile; [`DatasetError::Exists`];
+    /// when the pool cannot be written. The staged content is then removed.
     pub fn finish(mut self, short: &str, properties: &[(String, String)]) -> Result<Snapshot, ReceiveError> {
         let id = self.datasets.sync_change(|change| self.make_visible(change, short, properties))?;
         self.finished = true;
         Ok(self.datasets.catalog().snapshot_by_id(id)?)
     }
 
-    /// As [`Staging::finish`], unless nothing was staged that the newest snapshot has not: then no other is taken.
+    /// As [`Staging::finish`], but takes no snapshot if the staged content is equal to the newest snapshot.
     ///
     /// # Errors
     /// As [`Staging::finish`].
@@ -260,7 +260,7 @@ impl Staging<'_> {
         Ok(None)
     }
 
-    /// Whether the newest snapshot of the dataset, its head, and what was staged are the same.
+    /// Whether the newest snapshot of the dataset, its head, and the staged content are equal.
     fn is_unchanged(&self) -> Result<bool, ReceiveError> {
         let Some(base) = self.base.as_ref().filter(|base| base.id.dataset == self.id) else {
             return Ok(false);
@@ -296,7 +296,7 @@ impl Staging<'_> {
         }
         catalog.check_refquota(&dataset, self.tree.stats().physical, 0)?;
         if dataset.record.head != self.tree.id() {
-            // A snapshot taken meanwhile is newer than what was staged.
+            // A snapshot that was taken meanwhile is newer than the staged content.
             let newest = base_of(&catalog, &dataset)?;
             if newest.map(|newest| newest.id) != self.base.as_ref().map(|base| base.id) {
                 return Err(ReceiveError::Modified { name: dataset.name });
@@ -336,7 +336,7 @@ impl Staging<'_> {
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // What cannot be removed now goes when the pool is next opened.
+            // What cannot be removed now is removed when the pool is opened next.
             let _ = self.give_up();
         }
         self.datasets.end_receiving(self.id);

@@ -1,19 +1,19 @@
-//! Names and messages from elsewhere, for people.
+//! Makes names and messages from outside safe to print.
 //!
-//! What a stranger wrote may hold what a terminal obeys: escape sequences, line breaks, characters that turn the direction of
-//! what follows. Here it becomes what is safe to print.
+//! Such text may contain characters that control a terminal: escape sequences, line breaks, characters that change the
+//! text direction. They are replaced here.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a character does something to a terminal instead of being shown.
+/// Whether a character controls the terminal instead of being shown.
 fn is_unsafe(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A name on one line: control characters as `\n`, `\033` and the like (as `ls -b` has them), bytes that are not UTF-8 as
-/// `\377`.
+/// A name on one line. Control characters are shown as `\n`, `\033` and so on (like `ls -b`), bytes that are not UTF-8
+/// as `\377`.
 #[must_use]
 pub fn visible_name(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
@@ -24,7 +24,7 @@ pub fn visible_name(bytes: &[u8]) -> String {
     shown
 }
 
-/// A message: as [`visible_name`], with its line breaks and tabs as they are.
+/// A message: like [`visible_name`], but line breaks and tabs are kept.
 #[must_use]
 pub fn visible_message(text: &str) -> Cow<'_, str> {
     let stays = |letter: char| matches!(letter, '\n' | '\t');
@@ -50,7 +50,7 @@ fn push_visible(shown: &mut String, text: &str, stays: impl Fn(char) -> bool) {
 
 fn push_octal(shown: &mut String, bytes: &[u8]) {
     for byte in bytes {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(shown, "\\{byte:03o}");
     }
 }

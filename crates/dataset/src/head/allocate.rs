@@ -1,16 +1,16 @@
-//! Numbers for new objects.
+//! Allocates object numbers.
 
 use std::collections::VecDeque;
 
 use crate::error::DatasetError;
 use crate::objset::key::{OBJECT_MAX, SLOTS_PER_BLOCK};
 
-/// Freed numbers remembered for use again.
+/// Maximal number of freed object numbers that are kept for reuse.
 const FREED_MAX: usize = 1 << 16;
 
-/// Hands out numbers past all that are in use, and those freed since the head was opened.
+/// Allocates numbers after all used ones, and numbers that were freed since the head was opened.
 ///
-/// A number is not used again in the txg that freed it: the two files would have the same number and generation.
+/// A number is not reused in the txg that freed it: both files would have the same number and generation.
 #[derive(Debug)]
 pub(super) struct Allocator {
     next: u64,
@@ -25,7 +25,7 @@ struct Freed {
 }
 
 impl Allocator {
-    /// `past`: the first number past all in use.
+    /// `past` is the first number after all used ones.
     pub(super) fn new(past: u64) -> Self {
         Self { next: past.max(1), freed: VecDeque::new() }
     }
@@ -39,7 +39,7 @@ impl Allocator {
         }
         let slots = u64::from(slots);
         let mut object = self.next;
-        // A dnode lies in one block of dnodes.
+        // A dnode must lie within one block of dnodes.
         if object % SLOTS_PER_BLOCK + slots > SLOTS_PER_BLOCK {
             object = object.next_multiple_of(SLOTS_PER_BLOCK);
         }
@@ -50,7 +50,7 @@ impl Allocator {
         Ok(object)
     }
 
-    /// A given number is in use from now on.
+    /// Marks a given number as used.
     pub(super) fn claim(&mut self, object: u64, slots: u8) {
         self.next = self.next.max(object + u64::from(slots));
     }

@@ -1,4 +1,4 @@
-//! Writing the layers of changes to the tree.
+//! Writes the layers of changes to the tree.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -21,18 +21,18 @@ use crate::objset::view::blocks_end;
 use crate::objset::{Block, ObjsetKey};
 use crate::receive::prepare::{Codec, METADATA, pack};
 
-/// Blocks that are compressed and hashed together, on all cores, before they are put into the tree.
+/// Number of blocks that are compressed and hashed together, on all cores, before they are put into the tree.
 const BATCH: usize = 256;
 
-/// Bytes of the same: few enough that they are still in the processor's cache when they are written.
+/// Maximal bytes of such a batch. They are still in the processor's cache when they are written.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The system reads several files to tell.
+/// Computed only once, because the system reads several files for it.
 static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 impl Writeback for Head {
     fn is_dirty(&self) -> bool {
-        // What was written early may have left the rest of it to be done at the end.
+        // An earlier write-back may have left parts that must be written at the end.
         let has_features = !self.staged && self.new_features() != Features::NONE;
         if has_features || !self.staged && !self.spare.is_empty() {
             return true;
@@ -53,7 +53,7 @@ impl Writeback for Head {
                 break;
             }
         }
-        // Who stages fills it again at once, and ends.
+        // A staging writer uses the memory again at once, and releases it when it ends.
         if last && !self.staged {
             self.spare.clear();
         }
@@ -64,7 +64,7 @@ impl Writeback for Head {
     }
 }
 
-/// The pool's own errors go back to it as they are.
+/// Unpacks an error of the pool, for returning it to the pool.
 fn pool_error(error: DatasetError) -> PoolError {
     match error {
         DatasetError::Pool(error) => error,
@@ -75,13 +75,13 @@ fn pool_error(error: DatasetError) -> PoolError {
 /// A block to be written.
 struct Job<'o> {
     object: u64,
-    /// `None`: the spill block.
+    /// Block number; `None` for the spill block.
     blkid: Option<u64>,
     data: &'o Arc<Vec<u8>>,
     codec: Codec,
-    /// Where the data is, if it stays there.
+    /// The place of the data, if it is an external block.
     outside: Option<OutsidePlace>,
-    /// Zeros are no data.
+    /// Whether a block of zeros becomes a hole.
     holes: bool,
 }
 
@@ -94,7 +94,7 @@ impl Job<'_> {
         }
     }
 
-    /// `None`: it is all zeros.
+    /// `None` if it becomes a hole.
     fn prepare(&self) -> Option<Prepared> {
         if self.holes && is_zero(self.data) {
             return None;
@@ -116,7 +116,7 @@ fn is_zero(data: &[u8]) -> bool {
 }
 
 impl Head {
-    /// What is to be written next: what an earlier, failed attempt left, or all that has collected since.
+    /// The next layer to write: the one that an earlier, failed attempt left, or all changes since.
     fn next_layer(&self) -> Option<Arc<Overlay>> {
         let mut layers = self.layers.lock();
         if layers.below.is_none() && !layers.active.objects.is_empty() {
@@ -125,7 +125,7 @@ impl Head {
         layers.below.clone()
     }
 
-    /// Brings a layer into the tree. Done twice, it comes to the same.
+    /// Writes a layer to the tree. Writing it twice has the same result.
     fn write_overlay(&self, hold: &Hold<'_>, overlay: &Overlay) -> Result<(), DatasetError> {
         let tree = self.tree();
         let codec = *self.codec.lock();
@@ -150,7 +150,7 @@ impl Head {
             let metadata = types::is_metadata(dnode.object_type);
             let codec = match &self.shadow {
                 _ if metadata => METADATA,
-                // What is kept of a file is compared with what was referred to before, which is as it is in the file.
+                // The data of a file is compared with the external block before, which is as in the file: uncompressed.
                 Some(_) => Codec { algorithm: Compression::Off, level: 0 },
                 None => codec,
             };
@@ -244,7 +244,7 @@ impl Head {
                 }
                 continue;
             };
-            // What has not changed is not written, and so not sent (nopwrite).
+            // An unchanged block is not written, and so not sent in streams (nopwrite).
             let id = BlockId { object: job.object, blkid: job.blkid.unwrap_or(u64::MAX) };
             let is_same = old
                 .as_ref()
@@ -261,13 +261,13 @@ impl Head {
         Ok(())
     }
 
-    /// Whether a block that a shadow refers to is to be kept from now on.
+    /// Whether an external block of a shadow must be stored in the pool from now on.
     fn must_come_inside(&self, object: u64, old: &BlockPtr) -> bool {
         matches!(old, BlockPtr::Outside(_))
             && self.shadow.as_ref().is_some_and(|shadow| shadow.lock().inside.contains(object))
     }
 
-    /// Notes in the dataset's record what its streams will have to announce.
+    /// Records in the dataset's record the new features that its streams must announce.
     fn record_features(&self, hold: &Hold<'_>) -> Result<(), DatasetError> {
         let new = Features(self.new_features.swap(0, Ordering::Relaxed));
         if new == Features::NONE {

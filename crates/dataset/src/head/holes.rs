@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Disjoint ranges that do not touch: first block to the one after the last.
+/// Disjoint ranges that do not touch: from the first block to the one after the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Holes(BTreeMap<u64, u64>);
 

@@ -1,4 +1,4 @@
-//! What was read of objects, for as long as the tree says the same: most requests ask for the same few over and over.
+//! A cache of facts about objects that were read from the tree: most requests ask for the same few objects.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use parking_lot::Mutex;
 use crate::objset::Dnode;
 use crate::objset::view::VOLUME_PROPERTIES;
 
-/// Slots of the dnodes remembered, 512 bytes each; beyond that all are forgotten.
+/// Maximal slots (512 bytes each) of the cached dnodes. Above this, all are dropped.
 const SLOTS_MAX: usize = 4096;
 
-/// Remembers what the tree says. Layers are asked first: what they hold is not here.
+/// Caches what is in the tree. Layers must be checked first: their content is not here.
 #[derive(Default)]
 pub(super) struct Known(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// How often something was forgotten.
+    /// How often entries were dropped.
     epoch: u64,
     objects: HashMap<u64, (Arc<Dnode>, bool)>,
-    /// What all of these take.
+    /// Slots of all cached dnodes.
     slots: usize,
     volume_size: Option<u64>,
 }
 
-/// When a reading of the tree began.
+/// The epoch in which a read of the tree began.
 #[derive(Clone, Copy)]
 pub(super) struct Begun(u64);
 
 impl Known {
-    /// An object's dnode and whether it has a spill block; or when to have begun to read them.
+    /// An object's dnode and whether it has a spill block. If it is not cached, the epoch in which the read begins.
     pub(super) fn object(&self, object: u64) -> Result<(Arc<Dnode>, bool), Begun> {
         let state = self.0.lock();
         state.objects.get(&object).cloned().ok_or(Begun(state.epoch))
@@ -41,7 +41,7 @@ impl Known {
         state.volume_size.ok_or(Begun(state.epoch))
     }
 
-    /// Remembers what was read, unless that may have changed since.
+    /// Caches what was read, unless it may have changed since the read began.
     pub(super) fn learn_object(&self, begun: Begun, object: u64, found: &(Arc<Dnode>, bool)) {
         self.learn(begun, |state| {
             state.forget(object);
@@ -65,7 +65,7 @@ impl Known {
         }
     }
 
-    /// The tree now says something else of these objects. To be called before the layer that said so is gone.
+    /// Drops objects that changed in the tree. Must be called before the layer with the changes is removed.
     pub(super) fn forget(&self, objects: impl Iterator<Item = u64>) {
         let mut state = self.0.lock();
         state.epoch += 1;
@@ -77,7 +77,7 @@ impl Known {
         }
     }
 
-    /// The tree is another.
+    /// Drops everything, because the tree was replaced.
     pub(super) fn forget_all(&self) {
         let mut state = self.0.lock();
         *state = State { epoch: state.epoch + 1, ..State::default() };

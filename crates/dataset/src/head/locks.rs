@@ -1,4 +1,4 @@
-//! Locks over blocks: a write of part of a block reads the rest of it first.
+//! Locks for blocks: a write of a part of a block reads the rest of the block first.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -9,14 +9,14 @@ pub(super) struct BlockLocks {
     freed: Condvar,
 }
 
-/// A range of blocks, held until dropped.
+/// A range of blocks that is locked until this is dropped.
 pub struct LockedBlocks<'a> {
     locks: &'a BlockLocks,
     range: (u64, u64),
 }
 
 impl BlockLocks {
-    /// Waits until nobody changes any block of `first..past`.
+    /// Waits until no block of `first..past` is locked, and locks them.
     pub(super) fn lock(&self, first: u64, past: u64) -> LockedBlocks<'_> {
         let mut held = self.held.lock();
         while held.iter().any(|(from, to)| *from < past && first < *to) {

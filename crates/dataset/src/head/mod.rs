@@ -1,8 +1,8 @@
-//! The head of a dataset, open for writing: ZFS's DMU.
+//! The head of a dataset, open for writing: the equivalent of ZFS's DMU.
 //!
-//! Changes collect in memory, in a layer above the objset tree, and are written to it before each commit
-//! ([`Writeback`](snowmelt_pool::Writeback)): a block that is written a hundred times in a txg is compressed, hashed and
-//! stored once. All that is done in one transaction lands in one txg.
+//! Changes collect in memory, in a layer above the objset tree, and are written to the tree before each commit
+//! ([`Writeback`](snowmelt_pool::Writeback)). A block that is written a hundred times in a txg is compressed, hashed
+//! and stored once. All changes of one transaction are in the same txg.
 
 mod allocate;
 mod flush;
@@ -35,75 +35,76 @@ use crate::limits::{Limits, Side};
 use crate::objset::{ObjectSet, ObjsetKey};
 use crate::receive::prepare::Codec;
 
-/// A dataset's head, shared by all who have it open: see [`Datasets::open_head`].
+/// A dataset's head, shared by all openers: see [`Datasets::open_head`].
 pub struct Head {
     pool: Arc<Pool>,
     id: DatasetId,
     kind: Kind,
-    /// Replaced by rollback and receive, which nobody's transaction can meet: both are sync tasks.
+    /// Replaced by rollback and receive. Both are sync tasks, so no transaction is open meanwhile.
     tree: RwLock<Arc<Tree>>,
     layers: Mutex<Layers>,
     known: Known,
     spare: Spare,
     blocks: BlockLocks,
-    /// Held by whoever writes layers to the tree. Taken with a hold, or by the commit itself.
+    /// Held while layers are written to the tree. Taken with a hold, or by the commit.
     writing: Mutex<()>,
     allocator: Mutex<Allocator>,
     codec: Mutex<Codec>,
-    /// Features of the content that its record lacks.
+    /// Features of the content that are missing in the dataset's record.
     new_features: AtomicU64,
-    /// It is not the dataset's head yet.
+    /// Whether it belongs to a staging writer, and is not the dataset's head yet.
     staged: bool,
-    /// Bytes of large whole blocks written to what is staged since the pool was last asked to write them out.
+    /// Bytes of large whole blocks that a staging writer wrote since it last asked the pool to write out.
     streamed: AtomicUsize,
-    /// It is that of a shadow.
+    /// For the head of a shadow.
     shadow: Option<Mutex<ShadowObjects>>,
     /// How often the tree was replaced.
     generation: AtomicU64,
     limits: Arc<Limits>,
-    /// Bytes kept in memory or promised, of all heads of the dataset.
+    /// Bytes kept in memory or promised, over all heads of the dataset.
     inflight: Arc<AtomicU64>,
-    /// How many [`OpenHead`]s there are of it.
+    /// Number of its [`OpenHead`]s.
     openers: AtomicUsize,
 }
 
 pub use self::locks::LockedBlocks;
 
-/// What becomes of the data of objects in a shadow. Of those not named, blocks that differ from what was there are kept.
+/// How the data of objects in a shadow is stored. For objects in neither set, only blocks that differ from the old ones
+/// are stored.
 #[derive(Default)]
 struct ShadowObjects {
-    /// It is only referred to.
+    /// Objects whose data is only referred to.
     outside: ObjectSet,
-    /// It is kept, whatever was there.
+    /// Objects whose data is always stored.
     inside: ObjectSet,
 }
 
-/// A transaction on a head: ends when dropped.
+/// A transaction on a head. It ends when it is dropped.
 pub struct Tx<'a> {
     hold: Hold<'a>,
     inflight: &'a AtomicU64,
-    /// Bytes promised and not kept so far.
+    /// Promised bytes that are not used yet.
     room: AtomicU64,
 }
 
 impl Tx<'_> {
-    /// The txg it lands in.
+    /// The txg of its changes.
     pub fn txg(&self) -> Txg {
         self.hold.txg()
     }
 
-    /// `bytes` more are kept: they come out of what was promised, or are promised now.
+    /// Counts `bytes` that are kept in memory. They use promised bytes; the rest is promised now.
     fn keep(&self, bytes: u64) {
         let take = |room: u64| Some(room.saturating_sub(bytes));
         let room = self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or(0);
-        // Beyond the room only a wrong estimate leads; the reserve is there for that too.
+        // More bytes than promised are kept only after a wrong estimate. The reserve covers them.
         if bytes > room {
             self.hold.promise_anyway(bytes - room);
             self.inflight.fetch_add(bytes - room, Ordering::Relaxed);
         }
     }
 
-    /// Promised bytes have been written, or never will be.
+    /// Releases promised bytes: they were written, or will never be.
     fn fulfil(&self, bytes: u64) {
         self.hold.fulfil(bytes);
         take(self.inflight, bytes);
@@ -126,7 +127,7 @@ impl Head {
         Self::over(catalog, dataset, limits, tree, None, false)
     }
 
-    /// Over a tree that will be the dataset's head when it is finished; in a `shadow`, data can stay outside.
+    /// The head of a tree that becomes the dataset's head when it is finished. In a `shadow`, data can be external.
     pub(crate) fn staged(
         catalog: &Catalog,
         dataset: &Dataset,
@@ -173,14 +174,15 @@ impl Head {
         Ok(head)
     }
 
-    /// Features of the content that the dataset's record lacks.
+    /// Features of the content that are missing in the dataset's record.
     pub(crate) fn new_features(&self) -> Features {
         Features(self.new_features.load(Ordering::Relaxed))
     }
 
-    /// Drops what is kept in memory: it will not be needed.
+    /// Drops the changes in memory, which are not needed any more.
     pub(crate) fn forget(&self) {
-        // Before the lock: who waits for the lock has a hold, and a commit that waits for that lets nobody in.
+        // The hold is taken before the lock. Otherwise a thread with a hold could wait for the lock while a commit
+        // waits for its hold and admits no new one.
         let hold = self.pool.begin_free();
         let _writing = self.writing.lock();
         let layers = std::mem::take(&mut *self.layers.lock());
@@ -194,23 +196,23 @@ impl Head {
         self.openers.load(Ordering::Acquire) > 0
     }
 
-    /// Bytes that were kept in memory are in the tree, or nowhere.
+    /// Releases promised bytes of changes that are in the tree now, or were dropped.
     fn fulfil(&self, hold: &Hold<'_>, bytes: u64) {
         hold.fulfil(bytes);
         take(&self.inflight, bytes);
     }
 
-    /// The data that is written to an object from now on is where the pool's [outside](snowmelt_pool::Outside) finds it, under
-    /// the object's number and the same offset. Only the head of a shadow does that, and it gives zeros for what was written
-    /// before: whoever writes to the object writes whole blocks.
+    /// Makes the data that is written to an object from now on external: the pool's [outside](snowmelt_pool::Outside)
+    /// must find it under the object's number and the same offset. This works only in the head of a shadow. Such a head
+    /// returns zeros for external data written before, so callers must write whole blocks.
     pub fn refer_outside(&self, object: u64) {
         if let Some(shadow) = &self.shadow {
             shadow.lock().outside.insert(object);
         }
     }
 
-    /// The data that is written to an object of a shadow from now on is kept in the pool, also where it is what the pool
-    /// referred to before.
+    /// Stores the data that is written to an object of a shadow from now on in the pool, even if it is equal to the
+    /// external block before.
     pub fn keep_inside(&self, object: u64) {
         if let Some(shadow) = &self.shadow {
             shadow.lock().inside.insert(object);
@@ -227,8 +229,8 @@ impl Head {
         self.kind
     }
 
-    /// Changes whenever rollback or receive replaces all content. While a transaction is open it does not, so what was
-    /// read before it began is of the same content if this is as it was then.
+    /// A number that changes whenever rollback or receive replaces the whole content. It does not change while a
+    /// transaction is open. If it is unchanged in a transaction, what was read before the transaction is still valid.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -238,7 +240,7 @@ impl Head {
         &self.pool
     }
 
-    /// Bytes taken in the pool by what it refers to, as of the last commit.
+    /// Bytes that its content takes in the pool, as of the last commit.
     pub fn referenced(&self) -> u64 {
         self.tree().stats().physical
     }
@@ -247,8 +249,8 @@ impl Head {
         self.tree.read().clone()
     }
 
-    /// Begins a transaction, after committing if enough is dirty. Transactions that free as much as they write are begun
-    /// though the pool is full or a quota used up.
+    /// Begins a transaction, after a commit if enough is dirty. A transaction that frees as much as it writes can begin
+    /// even if the pool is full or a quota is reached.
     ///
     /// # Errors
     /// [`SourceError::NoSpace`], [`SourceError::QuotaExceeded`], [`SourceError::ReadOnly`]; when the pool cannot be
@@ -273,18 +275,18 @@ impl Head {
     fn begin_free(&self) -> Result<Hold<'_>, PoolError> {
         self.limits.written(self.id);
         let hold = self.pool.begin_free()?;
-        // Nothing, but the txg has something to commit from now on.
+        // Promises nothing, but marks the txg as dirty so that it is committed.
         hold.promise(0)?;
         Ok(hold)
     }
 
-    /// Keeps others who ask in the same way from blocks `first..past` of a volume until what this gives is dropped. In a
-    /// transaction already begun: nothing that is held here waits for a commit.
+    /// Locks the blocks `first..past` of a volume until the result is dropped. Must be called in a transaction: no
+    /// holder of this lock waits for a commit.
     pub fn lock_blocks(&self, first: u64, past: u64) -> LockedBlocks<'_> {
         self.blocks.lock(first, past)
     }
 
-    /// Makes everything durable (`zil_commit`, as far as there is one): one commit for all who wait for one.
+    /// Makes all changes durable (like `zil_commit`). Concurrent callers share one commit.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -293,7 +295,7 @@ impl Head {
         Ok(())
     }
 
-    /// Takes the properties that matter to writing from the catalog: after `set`.
+    /// Reads the properties that affect writing from the catalog. Must be called after `set`.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -303,7 +305,7 @@ impl Head {
         Ok(())
     }
 
-    /// The head is another tree from now on: to be called in a sync task.
+    /// Replaces the head's tree. Must be called in a sync task.
     fn replaced(&self, tree: Arc<Tree>) -> Result<(), DatasetError> {
         *self.allocator.lock() = Allocator::new(past_objects(&tree)?);
         *self.layers.lock() = Layers::default();
@@ -319,7 +321,7 @@ fn codec(catalog: &Catalog, dataset: &Dataset) -> Result<Codec, DatasetError> {
     Ok(Codec::of_property(value.as_ref().map_or("on", |(value, ..)| value)))
 }
 
-/// The first object number past all in use.
+/// The first object number after all used ones.
 fn past_objects(tree: &Tree) -> Result<u64, DatasetError> {
     let Some((key, _)) = tree.view().last_before(&[0xff; 9])? else { return Ok(1) };
     let object = ObjsetKey::decode(&key)?.object();
@@ -330,7 +332,7 @@ fn past_objects(tree: &Tree) -> Result<u64, DatasetError> {
     Ok(object + slots)
 }
 
-/// A head that somebody has open. While one exists, the dataset cannot be destroyed.
+/// A reference to an open head. While one exists, the dataset cannot be destroyed.
 pub struct OpenHead(Arc<Head>);
 
 impl OpenHead {
@@ -339,7 +341,7 @@ impl OpenHead {
         Self(head)
     }
 
-    /// The head, for parts of the opener that end no later than this.
+    /// The head, for parts of the opener that end no later than this reference.
     pub fn head(&self) -> &Arc<Head> {
         &self.0
     }
@@ -391,7 +393,7 @@ impl Datasets {
         Ok(OpenHead::new(head))
     }
 
-    /// Brings what open heads keep into their trees, so that the catalog shows it.
+    /// Writes the changes of open heads to their trees, so that the catalog shows them.
     ///
     /// # Errors
     /// When the pool cannot be written.
@@ -408,18 +410,18 @@ impl Datasets {
         self.heads.lock().get(&id).is_some_and(|head| head.is_open())
     }
 
-    /// Forgets the head of a dataset that is to be destroyed. Returns `false`, and forgets nothing, when changes in memory
-    /// must be written first.
+    /// Closes the head of a dataset that will be destroyed. Returns `false`, and does not close it, when changes in
+    /// memory must be written first.
     ///
     /// # Errors
-    /// [`DatasetError::Busy`] while somebody has it open.
+    /// [`DatasetError::Busy`] while it is open.
     pub(crate) fn close_head(&self, id: DatasetId, name: &str) -> Result<bool, DatasetError> {
         let mut heads = self.heads.lock();
         let Some(head) = heads.get(&id) else { return Ok(true) };
         if head.is_open() {
             return Err(DatasetError::Busy { name: name.to_owned() });
         }
-        // A commit may hold a reference for a moment. It writes nothing of a head that has no changes.
+        // A commit may hold a reference for a moment. It writes nothing for a head without changes.
         if head.is_dirty() {
             return Ok(false);
         }
@@ -427,7 +429,7 @@ impl Datasets {
         Ok(true)
     }
 
-    /// The head is another tree from now on. Whoever has it open goes on with that one.
+    /// Replaces the tree of an open head. Its openers continue with the new tree.
     pub(crate) fn replace_head(&self, id: DatasetId, tree: Arc<Tree>) -> Result<(), DatasetError> {
         let head = self.heads.lock().get(&id).cloned();
         head.map_or(Ok(()), |head| head.replaced(tree))

@@ -1,4 +1,4 @@
-//! A head as the ZPL wants it: objects to read and write.
+//! A head as the storage of the ZPL: reads and writes objects.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::objset::Dnode;
 use crate::objset::view::{VOLUME_DATA, VOLUME_PROPERTIES, volume_size};
 use std::sync::atomic::Ordering;
 
-/// Largest block without the feature `large_blocks`.
+/// Maximal length of a block without the feature `large_blocks`.
 const BLOCK_OLD_MAX: u32 = 128 << 10;
-/// Largest block.
+/// Maximal length of a block.
 const BLOCK_MAX: u32 = 16 << 20;
-/// Most slots of a dnode.
+/// Maximal number of slots of a dnode.
 const SLOTS_MAX: u8 = 32;
-/// So many bytes of large blocks are kept of what is staged before they are to be written out.
+/// A staging writer keeps this many bytes of large blocks before they are written out.
 const STREAMED_MAX: usize = 8 << 20;
 
-/// Sorts failures into what the filesystem can do about them.
+/// Classifies errors by what the filesystem can do about them.
 pub(super) fn source_error(object: u64, offset: u64) -> impl Fn(DatasetError) -> SourceError {
     move |error| match error {
         DatasetError::Pool(PoolError::NoSpace { .. }) => SourceError::NoSpace,
@@ -256,7 +256,7 @@ impl Head {
         self.check(object, &dnode)?;
         let mut layers = self.layers.lock();
         let change = layers.active.objects.entry(object).or_default();
-        // The number may have been another object's, which the tree still has.
+        // The number may have belonged to another object, which is still in the tree.
         *change = ObjectChange { cleared: true, dnode: Some(Arc::new(dnode)), ..ObjectChange::default() };
         Ok(())
     }
@@ -297,8 +297,8 @@ impl Head {
         settle(tx, old, new);
     }
 
-    /// A whole block was written. What is staged comes once, in order, and large blocks of it are the content of large files: nothing is gained by
-    /// keeping much of that in memory.
+    /// Notes that a whole block was written. A staging writer writes each block once, in order. Large blocks belong to
+    /// large files, so keeping many of them in memory has no benefit.
     fn stream(&self, len: usize) {
         if !self.staged || len < spare::LEN_MIN {
             return;
@@ -309,7 +309,7 @@ impl Head {
         }
     }
 
-    /// Changes part of a block that the newest layer holds; `false` when it does not.
+    /// Changes a part of a block in the newest layer. Returns `false` when the block is not there.
     fn patch(&self, object: u64, blkid: u64, within: usize, piece: &[u8]) -> bool {
         let mut layers = self.layers.lock();
         let Some(change) = layers.active.objects.get_mut(&object) else { return false };
@@ -322,7 +322,7 @@ impl Head {
         true
     }
 
-    /// Makes holes of whole blocks.
+    /// Makes whole blocks holes.
     fn punch(&self, tx: &Tx<'_>, object: u64, first: u64, past: u64) {
         let mut layers = self.layers.lock();
         let change = layers.active.objects.entry(object).or_default();
@@ -336,7 +336,7 @@ impl Head {
     }
 }
 
-/// Accounts for bytes kept no longer and bytes kept from now on.
+/// Accounts for bytes that are no longer kept, and bytes that are kept from now on.
 fn settle(tx: &Tx<'_>, old: u64, new: u64) {
     tx.keep(new.saturating_sub(old));
     tx.fulfil(old.saturating_sub(new));

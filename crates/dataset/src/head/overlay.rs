@@ -1,4 +1,4 @@
-//! Changes to an objset that are not in its tree yet: a layer that hides what lies below it.
+//! A layer of changes to an objset that are not in its tree yet. It hides what is below it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,37 +6,37 @@ use std::sync::Arc;
 use super::holes::Holes;
 use crate::objset::Dnode;
 
-/// What a block takes besides its bytes at most: its frame's header and its entry in the tree.
+/// Maximal bytes of a block in addition to its data: its frame's header and its entry in the tree.
 const BLOCK_OVERHEAD: u64 = 256;
 
-/// What a block takes in the pool at most.
+/// Maximal bytes that a block takes in the pool.
 pub(super) fn cost(data: &[u8]) -> u64 {
     data.len() as u64 + BLOCK_OVERHEAD
 }
 
-/// What happened to one block, as a layer knows it.
+/// The state of a block in a layer.
 #[derive(Debug, Clone)]
 pub(super) enum BlockState {
     /// It holds these bytes.
     Data(Arc<Vec<u8>>),
     /// It is a hole.
     Hole,
-    /// The layer below knows.
+    /// Not in this layer; see the layer below.
     Below,
 }
 
-/// What happened to one object.
+/// The changes of one object.
 #[derive(Debug, Default)]
 pub(super) struct ObjectChange {
-    /// Nothing that lies below counts: the object is new, or gone.
+    /// Nothing below this layer is valid: the object is new or removed.
     pub(super) cleared: bool,
-    /// The dnode, if it changed. None of a cleared object: it is gone.
+    /// The dnode, if it changed. `None` in a cleared object means that the object is removed.
     pub(super) dnode: Option<Arc<Dnode>>,
-    /// Blocks below that are gone.
+    /// Blocks of the layer below that were removed.
     pub(super) holes: Holes,
     /// Blocks that were written, each of the object's block size.
     pub(super) blocks: BTreeMap<u64, Arc<Vec<u8>>>,
-    /// The spill block, if it changed: its bytes, or that there is none.
+    /// The spill block, if it changed: its bytes, or `None` if it was removed.
     pub(super) spill: Option<Option<Arc<Vec<u8>>>>,
 }
 
@@ -49,12 +49,12 @@ impl ObjectChange {
         }
     }
 
-    /// Whether the block below is gone.
+    /// Whether the block in the layer below is hidden.
     pub(super) fn hides(&self, blkid: u64) -> bool {
         self.cleared || self.holes.contains(blkid)
     }
 
-    /// Makes it an object that never was; gives the bytes that are kept no longer.
+    /// Makes it a removed object, and returns the bytes that are no longer kept.
     pub(super) fn clear(&mut self) -> u64 {
         let bytes = self.bytes();
         *self = Self { cleared: true, ..Self::default() };
@@ -71,12 +71,11 @@ impl ObjectChange {
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     pub(super) objects: HashMap<u64, ObjectChange>,
-    /// What the blocks kept will take in the pool at most, bytes.
+    /// Maximal bytes that the kept blocks will take in the pool.
     pub(super) bytes: u64,
 }
 
-/// The layers above the tree. Changes go to `active`; while `below` is being written to the tree, it is still what
-/// readers see.
+/// The layers above the tree. Changes go to `active`. Readers still see `below` while it is being written to the tree.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     pub(super) active: Overlay,
@@ -84,19 +83,19 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// What is known of an object, the newest first.
+    /// The changes of an object, newest layer first.
     pub(super) fn changes(&self, object: u64) -> impl Iterator<Item = &ObjectChange> {
         let below = self.below.as_deref().and_then(|below| below.objects.get(&object));
         self.active.objects.get(&object).into_iter().chain(below)
     }
 
-    /// `Below`: the tree knows.
+    /// The state of a block; `Below` means that the tree has it.
     pub(super) fn block(&self, object: u64, blkid: u64) -> BlockState {
         let known = self.changes(object).map(|change| change.block(blkid));
         known.into_iter().find(|state| !matches!(state, BlockState::Below)).unwrap_or(BlockState::Below)
     }
 
-    /// The dnode: `Some(None)` when there is none, `None` when the tree knows.
+    /// The dnode: `Some(None)` if it does not exist, `None` if the tree has it.
     pub(super) fn dnode(&self, object: u64) -> Option<Option<Arc<Dnode>>> {
         self.changes(object).find_map(|change| match &change.dnode {
             Some(dnode) => Some(Some(dnode.clone())),
@@ -105,7 +104,7 @@ impl Layers {
         })
     }
 
-    /// The spill block: `Some(None)` when there is none, `None` when the tree knows.
+    /// The spill block: `Some(None)` if it does not exist, `None` if the tree has it.
     pub(super) fn spill(&self, object: u64) -> Option<Option<Arc<Vec<u8>>>> {
         self.changes(object).find_map(|change| match &change.spill {
             Some(spill) => Some(spill.clone()),
@@ -119,7 +118,7 @@ impl Layers {
         self.changes(object).any(|change| change.hides(blkid))
     }
 
-    /// Numbers of the blocks from `from` on that a layer holds.
+    /// Numbers of the blocks from `from` on that are in a layer.
     pub(super) fn blocks_from(&self, object: u64, from: u64) -> std::collections::BTreeSet<u64> {
         let mut found = std::collections::BTreeSet::new();
         let newest = self.active.objects.get(&object);

@@ -1,4 +1,4 @@
-//! Reading a head: the layers of changes first, then the tree.
+//! Reads a head: first the layers of changes, then the tree.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Head {
         Ok(self.stored(object)?.map(|(dnode, _)| dnode))
     }
 
-    /// The dnode as the tree has it, and whether there is a spill block: the entry behind the dnode's tells.
+    /// The dnode in the tree, and whether there is a spill block, which is in the entry after the dnode.
     fn stored(&self, object: u64) -> Result<Option<(Arc<Dnode>, bool)>, DatasetError> {
         let begun = match self.known.object(object) {
             Ok(known) => return Ok(Some(known)),
@@ -47,7 +47,7 @@ impl Head {
             .ok_or_else(|| DatasetError::corrupt(format!("object {object}"), "it does not exist"))
     }
 
-    /// The bytes of a block, or `None` for a hole.
+    /// The bytes of a block; `None` for a hole.
     pub(super) fn block(&self, object: u64, blkid: u64) -> Result<Option<bytes::Bytes>, DatasetError> {
         let state = self.layers.lock().block(object, blkid);
         match state {
@@ -66,7 +66,7 @@ impl Head {
         }
     }
 
-    /// The bytes of a block that is about to be changed, or `None` for a hole.
+    /// The bytes of a block that will be changed; `None` for a hole.
     pub(super) fn block_to_change(&self, object: u64, blkid: u64) -> Result<Option<Vec<u8>>, DatasetError> {
         let state = self.layers.lock().block(object, blkid);
         match state {
@@ -85,7 +85,8 @@ impl Head {
         }
     }
 
-    /// Whether a block is one whose content a shadow does not have, and does not need: see [`Head::refer_outside`].
+    /// Whether a block is external in a shadow, so that its content is neither available nor needed: see
+    /// [`Head::refer_outside`].
     fn is_unread(&self, ptr: &BlockPtr) -> bool {
         self.shadow.is_some() && matches!(ptr, BlockPtr::Outside(_))
     }
@@ -117,7 +118,7 @@ impl Head {
         Ok(dnode.map(|dnode| (dnode, spill.or(stored_spill).unwrap_or(false))))
     }
 
-    /// Reads bytes; holes are zeros.
+    /// Reads bytes; holes read as zeros.
     pub(super) fn read_at(&self, object: u64, offset: u64, buf: &mut [u8]) -> Result<(), DatasetError> {
         let block_size = self.existing(object)?.block_size;
         let (size, mut done) = (u64::from(block_size), 0);
@@ -144,8 +145,8 @@ impl Head {
         Ok(())
     }
 
-    /// Reads a whole block of the tree past the cache, if it can be read straight into `buf`: whoever reads whole blocks
-    /// seldom comes back, or has a cache of its own.
+    /// Reads a whole block of the tree directly into `buf` without the cache, if possible: readers of whole blocks
+    /// seldom read them again, or have their own cache.
     fn read_whole(&self, object: u64, blkid: u64, buf: &mut [u8]) -> Result<bool, DatasetError> {
         if !matches!(self.layers.lock().block(object, blkid), BlockState::Below) {
             return Ok(false);
@@ -204,7 +205,7 @@ impl Head {
         })
     }
 
-    /// First hole at or after `offset`, not looked for past `end`: then `end` or more.
+    /// First hole at or after `offset`. Does not search past `end`; the result is then `end` or more.
     ///
     /// # Errors
     /// When the pool cannot be read.
@@ -221,7 +222,7 @@ impl Head {
         Ok(Some(expected.saturating_mul(size).max(offset)))
     }
 
-    /// Highest block number with data.
+    /// The highest block number with data.
     pub(super) fn last_block(&self, object: u64) -> Result<Option<u64>, DatasetError> {
         let kept = self.layers.lock().blocks_from(object, 0).last().copied();
         let view = self.tree().view();

@@ -1,4 +1,4 @@
-//! Memory of blocks that have been written, to be filled again. To the system fresh memory costs as much as filling it.
+//! Memory of written blocks that is used again. Getting new memory from the system costs as much as filling it.
 
 use std::sync::Arc;
 
@@ -6,13 +6,14 @@ use parking_lot::Mutex;
 
 use super::overlay::Overlay;
 
-/// Shorter blocks come from the allocator's own lists.
+/// The allocator handles shorter blocks well.
 pub(super) const LEN_MIN: usize = 64 << 10;
 
-/// Bytes that are kept at most.
+/// Maximal bytes that are kept.
 const KEPT_MAX: usize = 32 << 20;
 
-/// Buffers of one length: that of the blocks written last. Only what layers held at one time is ever here, until the commit, or until
+/// Buffers with the length of the blocks written last. They hold no more than layers held at one time. They are kept
+/// until the commit, or until the staging writer is finished.
 /// what is staged is finished.
 #[derive(Default)]
 pub(super) struct Spare(Mutex<Buffers>);
@@ -20,7 +21,8 @@ pub(super) struct Spare(Mutex<Buffers>);
 #[derive(Default)]
 struct Buffers {
     free: Vec<Vec<u8>>,
-    /// Blocks of the layer written last that somebody had still: the last ones of it wait to go to the store with others.
+    /// Blocks of the last written layer that were still in use: its last blocks wait in the pool's buffer for the
+    /// store.
     held: Vec<Arc<Vec<u8>>>,
 }
 
@@ -37,7 +39,7 @@ impl Spare {
         }
     }
 
-    /// Keeps the memory of a layer that has been written, as far as nobody reads from it.
+    /// Keeps the memory of a written layer, except what is still in use.
     pub(super) fn keep(&self, layer: Arc<Overlay>) {
         let Ok(layer) = Arc::try_unwrap(layer) else { return };
         let blocks = layer.objects.into_values().flat_map(|change| change.blocks.into_values());
@@ -58,13 +60,13 @@ impl Spare {
         buffers.held = held;
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub(super) fn is_empty(&self) -> bool {
         let buffers = self.0.lock();
         buffers.free.is_empty() && buffers.held.is_empty()
     }
 
-    /// Gives all back to the system.
+    /// Returns all memory to the system.
     pub(super) fn clear(&self) {
         *self.0.lock() = Buffers::default();
     }
@@ -92,12 +94,12 @@ mod tests {
         let copy = spare.copy(&vec![5; LEN_MIN]);
         assert!(copy == vec![5; LEN_MIN] && copy.as_ptr() == at);
         assert_eq!(*read, vec![2; LEN_MIN]);
-        // What was read then, and is not any more, comes with the next layer.
+        // A block that was in use then, and is not any more, is kept with the next layer.
         drop(read);
         spare.keep(layer([Arc::new(copy)]));
         assert_eq!(spare.0.lock().free.len(), 2);
         spare.clear();
-        // A layer that is still being read gives nothing.
+        // Nothing is kept of a layer that is still in use.
         let shown = layer([Arc::new(vec![6; LEN_MIN])]);
         spare.keep(shown.clone());
         assert!(spare.is_empty());
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(spare.copy(&vec![8; 2 * LEN_MIN]), vec![8; 2 * LEN_MIN]);
         spare.keep(layer([Arc::new(vec![7; LEN_MIN]), Arc::new(vec![7; 2 * LEN_MIN])]));
         assert_eq!(spare.0.lock().free.iter().map(Vec::len).collect::<Vec<_>>(), [2 * LEN_MIN]);
-        // What is not filled stays beside what comes after it.
+        // Unused buffers are kept beside later ones.
         spare.keep(layer([Arc::new(vec![7; 2 * LEN_MIN])]));
         assert_eq!(spare.0.lock().free.len(), 2);
         spare.clear();

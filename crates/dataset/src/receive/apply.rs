@@ -1,4 +1,4 @@
-//! What each record does to the tree. The rules are those of `receive_object` and its neighbours in OpenZFS's
+//! Applies records to the tree. The rules are those of `receive_object` and similar functions in OpenZFS's
 //! `module/zfs/dmu_recv.c`.
 
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use crate::objset::types::{self, PLAIN_FILE_CONTENTS};
 use crate::objset::value::{Block, BlockCrypt, Dnode, RawDnode};
 use crate::objset::view::{encode_redaction, last_block, redaction_len};
 
-/// Most slots a dnode can have.
+/// Maximal number of slots of a dnode.
 const SLOTS_MAX: u64 = 32;
 
-/// Writes a session's records to its tree.
+/// Writes the records of a session to its tree.
 pub(super) struct Applier<'s, 'd> {
     session: &'s mut Session<'d>,
     pool: Arc<Pool>,
     tree: Arc<Tree>,
-    /// The object that records are about, and its dnode.
+    /// The current object of the records, and its dnode.
     current: Option<(u64, Dnode)>,
     /// The dnodes that the last OBJECT_RANGE covers.
     range: Option<(u64, u64)>,
-    /// The place to resume from.
+    /// The place from which the receive can be resumed.
     reached: (u64, u64),
     bytes: u64,
     bytes_before: u64,
     moved: bool,
-    /// The stream is of the other byte order.
+    /// Whether the stream is of the other byte order.
     swapped: bool,
-    /// Ranges that were left out may be marked.
+    /// Whether there may be records of omitted ranges.
     redacted: bool,
 }
 
@@ -71,7 +71,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         })
     }
 
-    /// Takes a share in the open txg, with room for `bytes`.
+    /// Takes a hold, with space for `bytes`.
     pub(super) fn begin<'p>(&self, pool: &'p Pool, bytes: u64) -> Result<Hold<'p>, ReceiveError> {
         let Session { datasets, id, .. } = &*self.session;
         let ask = |hold: &Hold<'_>, reserved: u64| hold.require(bytes.saturating_add(reserved));
@@ -82,7 +82,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         &self.pool
     }
 
-    /// Stores the place to resume from, in the txg of what was applied.
+    /// Stores the place to resume from, in the same txg as the applied records.
     pub(super) fn save_state(&mut self, hold: &Hold<'_>) -> Result<(), ReceiveError> {
         if !std::mem::take(&mut self.moved) || !self.session.state.resumable {
             return Ok(());
@@ -107,7 +107,7 @@ impl<'s, 'd> Applier<'s, 'd> {
             }
             Record::FreeObjects(free) => self.free_objects(hold, free)?,
             Record::Write(write) => {
-                // BEGIN need not have said so.
+                // BEGIN does not always announce this feature.
                 if write.compression == Compression::Zstd.id() {
                     self.session.state.content.features |= Features::ZSTD;
                 }
@@ -155,8 +155,8 @@ impl<'s, 'd> Applier<'s, 'd> {
         self.session.is_raw()
     }
 
-    /// A raw record's flags as a little-endian stream would have them. Raw bytes are never turned around, so what is of
-    /// its own stream's order is swapped to the streams that are sent from here, and the other way round.
+    /// A raw record's flags as in a little-endian stream. Raw bytes are never byte-swapped. So bytes in the order of
+    /// their own stream count as swapped in streams that are sent from here, and the other way round.
     fn raw_flags(&self, flags: u8) -> u8 {
         if self.swapped { flags ^ Write::RAW_BYTESWAP } else { flags }
     }
@@ -168,7 +168,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         }
     }
 
-    /// The dnode that a record of data needs.
+    /// The dnode for a data record.
     fn dnode_for(&mut self, item: &Item, object: u64) -> Result<&Dnode, ReceiveError> {
         if self.current.as_ref().is_none_or(|(current, _)| *current != object) {
             let dnode = self.get_dnode(object)?;
@@ -240,7 +240,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// Object 1 says what an objset is: a filesystem's master node, or a volume's data.
+    /// Object 1 shows the kind of an objset: a filesystem's master node, or a volume's data.
     fn check_first_object(&self, item: &Item, object: u64, object_type: u8) -> Result<(), ReceiveError> {
         let expected = match self.session.kind {
             Kind::Filesystem => types::MASTER_NODE,
@@ -254,7 +254,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// In a raw stream every OBJECT belongs to the OBJECT_RANGE before it.
+    /// Checks that an OBJECT of a raw stream belongs to the last OBJECT_RANGE.
     fn check_range(&self, item: &Item, object: u64) -> Result<(), ReceiveError> {
         if !self.raw() {
             return Ok(());
@@ -265,7 +265,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         }
     }
 
-    /// An object cannot begin inside another's slots.
+    /// Checks that an object does not begin inside another object's slots.
     fn check_not_interior(&self, item: &Item, object: u64) -> Result<(), ReceiveError> {
         for back in 1..SLOTS_MAX.min(object) {
             let before = object - back;
@@ -284,7 +284,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// An OBJECT for an object that exists: the same file changed, or another one in its place.
+    /// Handles an OBJECT record for an existing object: either it changed, or another object replaces it.
     fn replace_object(
         &mut self,
         hold: &Hold<'_>,
@@ -311,7 +311,7 @@ impl<'s, 'd> Applier<'s, 'd> {
                         existing.block_size, dnode.block_size
                     )));
                 }
-                // Sent with -L for the first time: the file is kept in the blocks it has.
+                // Sent with -L for the first time: the file keeps its block size.
                 dnode.block_size = existing.block_size;
             } else {
                 replaced = true;
@@ -346,7 +346,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// Removes data blocks from `blkid` on, and redactions of whole objects.
+    /// Removes data blocks from `blkid` on; for `blkid` 0 also the records of omitted ranges.
     fn remove_blocks(&self, hold: &Hold<'_>, object: u64, blkid: u64) -> Result<(), ReceiveError> {
         let from = ObjsetKey::Block { object, blkid }.encode();
         let end = if blkid == 0 { object_end(object) } else { data_end(object) };
@@ -371,7 +371,7 @@ impl<'s, 'd> Applier<'s, 'd> {
 
     fn remove_object(&mut self, hold: &Hold<'_>, object: u64) -> Result<(), ReceiveError> {
         self.current = None;
-        // The object's range entry, if it carries one, belongs to its whole dnode block.
+        // The entry of an object range belongs to the whole dnode block, so it stays.
         self.remove_keys(hold, &ObjsetKey::Dnode { object }.encode(), &object_end(object))
     }
 
@@ -446,7 +446,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         self.write_range(hold, item, embedded.object, embedded.offset, &data)
     }
 
-    /// Stores a block and lets go of what it replaces.
+    /// Stores a block and releases the one that it replaces.
     fn put_block(
         &mut self,
         hold: &Hold<'_>,
@@ -472,7 +472,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// The block that is there, if a full stream on top of an origin (`-o origin=`) brings it again (nopwrite).
+    /// The existing block, if a full stream on top of an origin (`-o origin=`) contains it again (nopwrite).
     fn unchanged(
         &self,
         key: &[u8],
@@ -503,8 +503,8 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// The plain bytes of a block that does not fit the object's blocks. Rare: streams of one dataset sent with
-    /// and without `-L` in turn.
+    /// The plain bytes of a block that does not fit the object's block size. This is rare: streams of one dataset sent
+    /// alternately with and without `-L`.
     fn unprepare(&self, hold: &Hold<'_>, block: Prepared) -> Result<bytes::Bytes, ReceiveError> {
         let ptr = hold.write(self.tree.id(), BlockId { object: 0, blkid: 0 }, block)?;
         let data = self.pool.read(&ptr)?;
@@ -514,7 +514,7 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(data)
     }
 
-    /// Writes bytes across blocks, keeping what they do not cover.
+    /// Writes bytes across blocks, and keeps the other bytes of these blocks.
     fn write_range(
         &mut self,
         hold: &Hold<'_>,
@@ -592,7 +592,8 @@ impl<'s, 'd> Applier<'s, 'd> {
             let mut block = this.read_block(object, start / block_size, size)?;
             let within = |at: u64| usize::try_from(at - start).unwrap_or(size).min(size);
             let part = &mut block[within(from)..within(to)];
-            // A block that stays as it is must not become younger: every incremental from here would carry it.
+            // A block that does not change must keep its birth: otherwise every incremental stream from here would
+            // contain it.
             if part.iter().all(|byte| *byte == 0) {
                 return Ok(());
             }
@@ -626,11 +627,11 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// Bytes `[from, to)` of an object are there now: whatever marks them as left out is cut down to what still is.
+    /// Notes that the bytes `[from, to)` of an object exist now: shortens the records of omitted ranges.
     fn unmark_redacted(&self, hold: &Hold<'_>, object: u64, from: u64, to: u64) -> Result<(), ReceiveError> {
         let key = |offset| ObjsetKey::Redaction { object, offset }.encode();
         let view = self.tree.view();
-        // The last range before may reach into it.
+        // The last range before may extend into it.
         let before = view.last_before(&key(from))?;
         let inside = view.range(&key(from), Some(&key(to)));
         for item in before.map(Ok).into_iter().chain(inside) {
@@ -670,7 +671,8 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// A block that an earlier record, or another snapshot, has already (deduplicated streams of before 2.0).
+    /// Writes a block that an earlier record or another snapshot already has (deduplicated streams from before ZFS
+    /// 2.0).
     fn write_by_ref(
         &mut self,
         hold: &Hold<'_>,
@@ -703,8 +705,8 @@ impl<'s, 'd> Applier<'s, 'd> {
         Ok(())
     }
 
-    /// What a snapshot holds that a deduplicated stream refers to: itself, or one that the same input brought before.
-    /// Others are not for the sender to read.
+    /// The snapshot that a deduplicated stream refers to: itself, or one that the same input contained before. The
+    /// sender must not read other snapshots.
     fn referred(&self, item: &Item, guid: u64) -> Result<View, ReceiveError> {
         if guid == self.session.begin.to_guid {
             return Ok(self.tree.view());
@@ -746,8 +748,8 @@ impl<'s, 'd> Applier<'s, 'd> {
     }
 }
 
-/// The encrypted block that a record of a raw stream refers to, with its salt, IV and MAC. It can only be copied whole, to
-/// an object whose blocks are as long.
+/// The encrypted block that a record of a raw stream refers to, with its salt, IV and MAC. It can be copied only as a
+/// whole, to an object with the same block size.
 fn raw_block(view: &View, by_ref: &WriteByRef, block_size: u64) -> Result<(BlockPtr, BlockCrypt), String> {
     let WriteByRef { offset, length, ref_object, ref_offset, .. } = *by_ref;
     if length != block_size || !offset.is_multiple_of(block_size) || !ref_offset.is_multiple_of(block_size) {

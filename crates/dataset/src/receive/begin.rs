@@ -1,4 +1,4 @@
-//! Where a stream goes, and whether it may go there.
+//! Decides where a stream is received, and whether it may be.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::{DatasetError, ReceiveError};
 use crate::name::Name;
 use crate::objset::view::blocks_end;
 
-/// Features of a stream that say what its snapshot contains, not how it was sent.
+/// Features of a stream that describe its snapshot's content, not how it was sent.
 const CONTENT: Features = Features(
     Features::LARGE_BLOCKS.0
         | Features::LARGE_DNODE.0
@@ -27,17 +27,17 @@ const CONTENT: Features = Features(
         | Features::SA_SPILL.0,
 );
 
-/// The names that a stream will have here.
+/// The names that a stream will get here.
 #[derive(Debug, Clone)]
 pub(super) struct Destination {
     pub(super) dataset: String,
     pub(super) snapshot: String,
-    /// Missing parents are made (`-d`, `-e`, and inside packages).
+    /// Create missing parents (`-d`, `-e`, and inside packages).
     pub(super) make_parents: bool,
 }
 
 impl Destination {
-    /// Names after the user's words and the stream's.
+    /// The names from the user's target and the stream.
     pub(super) fn resolve(target: &str, begin: &Begin, naming: Naming) -> Result<Self, ReceiveError> {
         let sent = begin.to_name.as_str().ok_or_else(|| ReceiveError::Package {
             why: format!("the stream names its snapshot {:?}, which is no name", begin.to_name),
@@ -62,7 +62,7 @@ impl Destination {
             None => given.dataset().to_owned(),
         };
         let snapshot = given.snapshot().unwrap_or(sent_snapshot).to_owned();
-        // Both came from outside: the whole must be a name.
+        // Both parts are untrusted, so the full name must be checked.
         Name::parse(&format!("{dataset}@{snapshot}")).map_err(DatasetError::from)?;
         Ok(Self { dataset, snapshot, make_parents: naming != Naming::Exact })
     }
@@ -81,12 +81,13 @@ pub(super) struct Session<'a> {
     pub(super) tree: Arc<Tree>,
     pub(super) base: Option<SnapshotId>,
     pub(super) state: ReceiveState,
-    /// The receive goes on where an earlier one stopped.
+    /// Whether the receive continues an earlier one.
     pub(super) resumed: bool,
-    /// Full names of the snapshots that the input has brought before: a deduplicated stream may refer to them.
+    /// Full names of the snapshots that the same input contained before: a deduplicated stream may refer to them.
     pub(super) brought: Vec<String>,
     pub(super) kind: Kind,
-    /// Guids of the snapshots that a redacted stream was redacted by, as `zfs get -p redact_snaps` shows them.
+    /// Guids of the snapshots that a redacted stream is redacted with respect to, as `zfs get -p redact_snaps` shows
+    /// them.
     pub(super) redact_snaps: Option<String>,
 }
 
@@ -101,20 +102,20 @@ impl Session<'_> {
         self.begin.features.contains(Features::RAW)
     }
 
-    /// SPILL records and the OBJECT flag say exactly which objects have spill blocks.
+    /// Whether SPILL records and the OBJECT flag say exactly which objects have spill blocks.
     pub(super) fn has_spill_flags(&self) -> bool {
         self.begin.flags.contains(BeginFlags::SPILL_BLOCK)
     }
 }
 
-/// How many components two names have in common from the pool on.
+/// The number of common components of two names, counted from the pool.
 fn shared_components(a: &str, b: &str) -> usize {
     let b = b.split('@').next().unwrap_or(b);
     a.split('/').zip(b.split('/')).take_while(|(a, b)| a == b).count()
 }
 
 impl Datasets {
-    /// Checks a stream against the pool and makes the tree it will be written to.
+    /// Checks a stream against the pool, and creates the tree for it.
     pub(super) fn begin_session(
         &self,
         begin: &Begin,
@@ -160,7 +161,7 @@ impl Datasets {
 }
 
 impl<'a> Change<'a> {
-    /// A stream for a dataset that is not there yet.
+    /// Begins a stream for a dataset that does not exist yet.
     fn begin_new(
         self,
         begin: &Begin,
@@ -212,7 +213,7 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// A stream for a dataset that exists.
+    /// Begins a stream for an existing dataset.
     fn begin_existing(
         self,
         dataset: &Dataset,
@@ -267,7 +268,8 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// A full stream replaces a dataset only by force, and only one without snapshots.
+    /// Checks a full stream for an existing dataset: it may replace the dataset only with force, and only if that has
+    /// no snapshots.
     fn check_full_over(&self, dataset: &Dataset, options: &ReceiveOptions) -> Result<(), ReceiveError> {
         if !options.force {
             return Err(ReceiveError::DestinationExists { name: dataset.name.clone() });
@@ -278,7 +280,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// The dataset's snapshot that an incremental starts from, or a later one that holds the same.
+    /// The base of an incremental stream: the dataset's snapshot with its guid, or a later one with the same content.
     fn find_base(
         &self,
         dataset: &Dataset,
@@ -293,7 +295,7 @@ impl<'a> Change<'a> {
             .find(|snapshot| snapshot.id.dataset == dataset.id)
             .ok_or_else(|| ReceiveError::NotNewest { name: dataset.name.clone() })?;
         if !options.force {
-            // Snapshots taken since of the same content are no obstacle: the stream goes on from the newest of them
+            // Later snapshots with the same content are allowed: the stream then continues from the newest of them
             // (`dsl_dataset_modified_since_snap` in module/zfs/dsl_dataset.c).
             let newest = newest.filter(|newest| newest.id != base.id);
             if let Some(newest) = &newest {
@@ -319,7 +321,7 @@ impl<'a> Change<'a> {
         Ok(base)
     }
 
-    /// The snapshot that a stream for a new dataset is an incremental of.
+    /// The origin for an incremental stream that creates a dataset.
     fn find_origin(
         &self,
         begin: &Begin,
@@ -342,8 +344,8 @@ impl<'a> Change<'a> {
         if begin.from_guid == 0 {
             return Ok(None);
         }
-        // Of several copies of the origin, the one nearest to the clone: a package that is received beside its source has
-        // its own, as with ZFS.
+        // If there are several copies of the origin, the one nearest to the clone is used. A package that is received
+        // beside its source contains its own copy, as with ZFS.
         let full = destination.full();
         let distance = |found: &Snapshot| std::cmp::Reverse(shared_components(&found.dataset, &full));
         let found = catalog.snapshots_by_guid_in(within, begin.from_guid)?.into_iter().min_by_key(distance);
@@ -353,7 +355,7 @@ impl<'a> Change<'a> {
         Ok(found.filter(|_| begin.flags.contains(BeginFlags::CLONE)))
     }
 
-    /// Continues what an earlier receive left. The sender need not be the one that began: everything is checked again.
+    /// Continues an earlier receive. The sender may be another one, so everything is checked again.
     fn resume_session(
         self,
         dataset: &Dataset,
@@ -453,7 +455,7 @@ fn redact_snaps(payload: Option<&NvList>) -> Option<String> {
     Some(guids.join(","))
 }
 
-/// The key data that a raw stream must carry.
+/// The key data of a raw stream, which is required.
 fn raw_key(
     begin: &Begin,
     payload: Option<&NvList>,
@@ -467,8 +469,8 @@ fn raw_key(
         .map_err(|why| ReceiveError::Raw { name: destination.full(), why: why.to_owned() })
 }
 
-/// Raw follows raw and plain follows plain; and a raw incremental must start from the very blocks that the base has
-/// (its IV set), or nothing after it could ever be decrypted.
+/// Checks that a raw stream follows a raw one, and a plain stream a plain one. A raw incremental stream must start from
+/// exactly the blocks of the base (its IV set); otherwise nothing after it could ever be decrypted.
 fn check_raw_lineage(
     catalog: &crate::catalog::Catalog,
     begin: &Begin,
@@ -500,7 +502,7 @@ fn check_raw_lineage(
 }
 
 impl Catalog {
-    /// A receive makes a snapshot, and replaces none.
+    /// Checks that the snapshot does not exist: a receive never replaces a snapshot.
     pub(super) fn check_snapshot_is_new(&self, full: &str) -> Result<(), ReceiveError> {
         match self.snapshot(&Name::parse(full).map_err(DatasetError::from)?) {
             Err(DatasetError::NotFound { .. }) => Ok(()),
@@ -510,12 +512,12 @@ impl Catalog {
     }
 }
 
-/// First key after all data of an object.
+/// The first key after all data of an object.
 pub(super) fn data_end(object: u64) -> Vec<u8> {
     blocks_end(object)
 }
 
-/// A head that differs from the snapshot it would be replaced by a successor of is not overwritten.
+/// Checks that a head does not differ from its snapshot `base`: otherwise changes would be overwritten.
 pub(crate) fn check_unmodified(
     catalog: &Catalog,
     dataset: &Dataset,

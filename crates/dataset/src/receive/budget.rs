@@ -1,9 +1,9 @@
-//! Bounds the bytes that are between reading and applying, whatever the size of records.
+//! Limits the bytes between reading and applying, whatever the size of records.
 
 use parking_lot::{Condvar, Mutex};
 use snowmelt_pool::memory::UnderWay;
 
-/// Bytes that may be under way at once. One record may always be, however large.
+/// The bytes that may be in the pipeline at once. One record of any size is always allowed.
 pub(super) struct Budget {
     state: Mutex<State>,
     freed: Condvar,
@@ -20,7 +20,7 @@ impl Budget {
         Self { state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// Waits for room; `false` when the other side has given up.
+    /// Waits for room. Returns `false` when the other side has ended.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
         while !state.closed && !state.under_way.take(bytes) {
@@ -34,7 +34,7 @@ impl Budget {
         self.freed.notify_all();
     }
 
-    /// Wakes whoever waits: nobody will give anything back any more.
+    /// Wakes waiting threads: no bytes will be given back any more.
     pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.freed.notify_all();

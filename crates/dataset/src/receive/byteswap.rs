@@ -1,12 +1,12 @@
-//! Metadata from a machine of the other byte order, turned around.
+//! Byte-swaps metadata from machines of the other byte order.
 //!
-//! A stream has its sender's byte order, and so have the blocks and bonuses in it whose type says what they hold. They
-//! are stored little-endian, so that nothing above needs to know where they came from. The way to turn each type
-//! follows OpenZFS's `dmu_ot_byteswap[]` (`module/zfs/dmu.c`): `zap_byteswap`, `mzap_byteswap`, `zap_leaf_byteswap`,
+//! A stream has its sender's byte order, and so do those blocks and bonuses in it that are not just bytes. They are
+//! stored as little-endian, so that higher layers need not know their source. The method for each type follows
+//! OpenZFS's `dmu_ot_byteswap[]` (`module/zfs/dmu.c`): `zap_byteswap`, `mzap_byteswap`, `zap_leaf_byteswap`,
 //! `zfs_znode_byteswap`, `zfs_acl_byteswap`, `zfs_oldacl_byteswap`.
 //!
-//! System attributes stay as they came: only the registry and layouts of their filesystem tell what is in them, so they
-//! say their order by their magic number, and every reader of them looks (`sa_byteswap` of `module/zfs/sa.c`).
+//! System attributes are not swapped: only the registry and layouts of their filesystem say what they contain. Their
+//! magic number shows their byte order, and every reader checks it (`sa_byteswap` of `module/zfs/sa.c`).
 
 use crate::objset::types::{self, Swap};
 
@@ -14,10 +14,10 @@ use crate::objset::types::{self, Swap};
 const ZBT_LEAF: u64 = 1 << 63;
 const ZBT_MICRO: u64 = (1 << 63) + 3;
 
-/// Turns a whole block, or bonus, of an object of type `object_type` from big-endian to little-endian.
+/// Swaps a whole block or bonus of an object of type `object_type` from big-endian to little-endian.
 ///
 /// # Errors
-/// What is wrong with it, when it cannot be turned.
+/// What is wrong with it, when it cannot be swapped.
 pub(crate) fn to_little_endian(object_type: u8, bytes: &mut [u8]) -> Result<(), String> {
     match types::swap(object_type) {
         Swap::Bytes => {}
@@ -35,26 +35,26 @@ pub(crate) fn to_little_endian(object_type: u8, bytes: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
-/// Turns every whole word of `N` bytes; what is left behind the last stays.
+/// Swaps every whole word of `N` bytes. The rest at the end does not change.
 fn words<const N: usize>(bytes: &mut [u8]) {
     for word in bytes.as_chunks_mut::<N>().0 {
         word.reverse();
     }
 }
 
-/// Turns the word of `N` bytes at `at`, if it is there.
+/// Swaps the word of `N` bytes at `at`, if it exists.
 fn word<const N: usize>(bytes: &mut [u8], at: usize) {
     if let Some(word) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
         word.reverse();
     }
 }
 
-/// A word of two bytes that was turned already.
+/// A word of two bytes that was already swapped.
 fn turned_u16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u16::from_le_bytes(*word))
 }
 
-/// Fat ZAPs are all 64-bit words, but for their leaves.
+/// Fat ZAPs contain only 64-bit words, except for their leaves.
 fn zap(bytes: &mut [u8]) -> Result<(), String> {
     match bytes.first_chunk().map(|word| u64::from_be_bytes(*word)) {
         Some(ZBT_MICRO) => micro_zap(bytes),
@@ -64,7 +64,7 @@ fn zap(bytes: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// `mzap_phys_t`: a header, then `mzap_ent_phys_t`s, whose names stay.
+/// `mzap_phys_t`: a header, then `mzap_ent_phys_t`s, whose names are not swapped.
 fn micro_zap(bytes: &mut [u8]) {
     /// Length of the header, and of an entry (`MZAP_ENT_LEN`).
     const ENTRY: usize = 64;
@@ -78,14 +78,14 @@ fn micro_zap(bytes: &mut [u8]) {
     }
 }
 
-/// `zap_leaf_phys_t`: a header, a hash table, and chunks that each say what they are.
+/// `zap_leaf_phys_t`: a header, a hash table, and chunks with a type byte.
 fn zap_leaf(bytes: &mut [u8]) -> Result<(), String> {
     const HEADER: usize = 48;
     const CHUNK: usize = 24;
     const ENTRY: u8 = 252;
     const FREE: u8 = 253;
     const ARRAY: u8 = 251;
-    // Whatever the block's size, the leaf in it is a power of two.
+    // The size of the leaf is a power of two, whatever the block's size is.
     let len = 1usize << bytes.len().ilog2();
     let hash_len = len / 32 * 2;
     let Some((header, rest)) = bytes.get_mut(..len).and_then(|leaf| leaf.split_at_mut_checked(HEADER)) else {
@@ -97,7 +97,7 @@ fn zap_leaf(bytes: &mut [u8]) -> Result<(), String> {
     word::<8>(header, 0);
     word::<8>(header, 16);
     word::<4>(header, 24);
-    // Counts of free chunks and entries, length of the prefix, head of the list of free chunks.
+    // Numbers of free chunks and entries, length of the prefix, head of the list of free chunks.
     words::<2>(&mut header[28..36]);
     words::<2>(hash);
     for (number, chunk) in chunks.as_chunks_mut::<CHUNK>().0.iter_mut().enumerate() {
@@ -107,7 +107,7 @@ fn zap_leaf(bytes: &mut [u8]) -> Result<(), String> {
                 word::<4>(chunk, 12);
                 word::<8>(chunk, 16);
             }
-            // Arrays are big-endian everywhere; only the link to the next chunk is not.
+            // Arrays are always big-endian; only the link to the next chunk is swapped.
             FREE | ARRAY => word::<2>(chunk, 22),
             other => return Err(format!("chunk {number} of a ZAP leaf is of type {other}")),
         }
@@ -115,9 +115,9 @@ fn zap_leaf(bytes: &mut [u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// `znode_phys_t`: words, and at the end an ACL. A link's target that may lie behind it stays.
+/// `znode_phys_t`: words, with an ACL at the end. A symlink's target after it is not swapped.
 fn znode(bytes: &mut [u8]) {
-    /// Where `zp_acl` is, and in it the version and the entries (`zfs_acl_phys_t`).
+    /// Offset of `zp_acl`, and the offsets of the version and the entries in it (`zfs_acl_phys_t`).
     const ACL: usize = 176;
     const VERSION: usize = ACL + 12;
     const ENTRIES: usize = ACL + 16;
@@ -135,7 +135,7 @@ fn znode(bytes: &mut [u8]) {
     }
 }
 
-/// `zfs_oldace_t`s: whom and what of four bytes each, then flags and type.
+/// `zfs_oldace_t`s: user and mask of four bytes each, then flags and type.
 fn old_acl(bytes: &mut [u8]) {
     for entry in bytes.as_chunks_mut::<12>().0 {
         words::<4>(&mut entry[..8]);
@@ -143,13 +143,13 @@ fn old_acl(bytes: &mut [u8]) {
     }
 }
 
-/// Entries of variable length one after another (`zfs_ace_hdr_t`, `zfs_ace_t`, `zfs_object_ace_t`). How many there are
-/// the block does not tell: zeros behind them do not matter.
+/// Entries of variable length, one after another (`zfs_ace_hdr_t`, `zfs_ace_t`, `zfs_object_ace_t`). The block does not
+/// contain their number: zeros after them do not matter.
 fn acl(mut rest: &mut [u8]) {
     const HEADER: usize = 8;
     const WITH_WHO: usize = 16;
     const OBJECT: usize = 48;
-    /// `ACE_TYPE_FLAGS`, and the values of it that name nobody: owner, group, everyone.
+    /// `ACE_TYPE_FLAGS`, and its values without a user: owner, group, everyone.
     const WHO: u16 = 0x7040;
     const NOBODY: [u16; 3] = [0x1000, 0x2040, 0x4000];
     /// `ACE_ACCESS_ALLOWED_OBJECT_ACE_TYPE` to `ACE_SYSTEM_ALARM_OBJECT_ACE_TYPE`.

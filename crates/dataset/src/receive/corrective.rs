@@ -1,8 +1,7 @@
-//! Corrective receive (`zfs receive -c`): a stream of a snapshot that is here already gives back what of its data is
-//! damaged.
+//! Corrective receive (`zfs receive -c`): repairs damaged data of an existing snapshot from a stream of that snapshot.
 //!
-//! Nothing is received. Of each data block that the stream brings, the one here is read; if it is damaged, and the stream's
-//! bytes are what its pointer's hash is of, it is written anew. So a stream can do no harm, whatever is in it.
+//! Nothing is received. For each data block in the stream, the local block is read. If it is damaged, and the stream's
+//! bytes match the hash in its pointer, it is written again. So a stream can do no harm, whatever it contains.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,16 +22,16 @@ use crate::objset::{Block, Objset, ObjsetKey};
 /// Bytes of stream between two [`ReceiveEvent::Progress`].
 const PROGRESS: u64 = 1 << 20;
 
-/// What a corrective receive came to.
+/// The result of a corrective receive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Corrected {
-    /// Full names of the snapshots that the stream is of.
+    /// Full names of the snapshots of the stream.
     pub snapshots: Vec<String>,
-    /// Blocks that were damaged and are well.
+    /// Blocks that were repaired.
     pub blocks: u64,
     /// Their stored bytes.
     pub bytes: u64,
-    /// Blocks that are damaged still: what the stream has of them is stored otherwise.
+    /// Blocks that are still damaged: the stream has them in another form.
     pub damaged: u64,
 }
 
@@ -45,11 +44,11 @@ struct Current {
 }
 
 impl Datasets {
-    /// Mends damaged data of snapshots of `target` (`pool/fs` or `pool/fs@snap`) from a stream of the same snapshots, full or
-    /// incremental, or of several.
+    /// Repairs damaged data in snapshots of `target` (`pool/fs` or `pool/fs@snap`) from a stream of the same snapshots.
+    /// The stream may be full or incremental, and contain several snapshots.
     ///
     /// # Errors
-    /// When the stream is bad, or is of no snapshot of `target`. What was mended by then stays.
+    /// When the stream is invalid, or contains no snapshot of `target`. Blocks repaired before the error stay repaired.
     pub fn correct(
         &self,
         target: &str,
@@ -129,7 +128,7 @@ impl Datasets {
 }
 
 impl Current {
-    /// Mends the block of one record, if it is damaged and the record has it.
+    /// Repairs the block of one record, if it is damaged and the record contains it.
     fn record(
         &self,
         mending: &mut Mending<'_>,
@@ -147,7 +146,7 @@ impl Current {
         let entry = match self.objset.view().get(&key.encode()) {
             Ok(Some(entry)) => entry,
             Ok(None) => return Ok(()),
-            // What leads there is damaged: no stream has that.
+            // A node on the path is damaged. No stream contains nodes.
             Err(error) if error.is_corruption() => return Ok(()),
             Err(error) => return Err(DatasetError::from(error).into()),
         };
@@ -168,7 +167,7 @@ impl Current {
             swapped,
             block_size,
         };
-        // Nothing of the stream gets here but what the hash is of, so why a record makes no sense is of no concern.
+        // Bytes are used only if their hash is correct, so invalid records are just skipped.
         if let Ok(came) = job.run() {
             for good in candidates(came, &ptr) {
                 if mending.offer(&ptr, self.tree, id, &good).map_err(DatasetError::from)? {
@@ -180,8 +179,8 @@ impl Current {
         Ok(())
     }
 
-    /// The key of the block that a record brings, and the size of the object's blocks. `None` where the blocks here are of
-    /// another size, or what tells it cannot be read.
+    /// The key of a record's block, and the object's block size. `None` if the local blocks have another size, or the
+    /// size cannot be read.
     fn key(&self, object: u64, offset: Option<u64>) -> Result<Option<(ObjsetKey, u64)>, ReceiveError> {
         let Some(offset) = offset else { return Ok(Some((ObjsetKey::Spill { object }, 0))) };
         let dnode = match self.objset.dnode(object) {
@@ -195,7 +194,7 @@ impl Current {
     }
 }
 
-/// The forms in which a block may have been stored, the likeliest first.
+/// The forms in which a block may have been stored, the most likely first.
 pub(crate) fn candidates(came: Prepared, ptr: &StoredPtr) -> Vec<Prepared> {
     let mut out = vec![came];
     let Some(plain) = out.first().and_then(Prepared::expand) else { return out };
@@ -213,7 +212,7 @@ pub(crate) fn candidates(came: Prepared, ptr: &StoredPtr) -> Vec<Prepared> {
     out
 }
 
-/// What blocks may have been compressed with, but for zstd's many levels.
+/// Compressions that may have been used, except for the many levels of zstd.
 const CODECS: [Compression; 6] = [
     Compression::Lz4,
     Compression::Lzjb,

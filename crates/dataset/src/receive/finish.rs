@@ -1,4 +1,4 @@
-//! The end of a receive: the tree becomes head and snapshot, or goes.
+//! The end of a receive: the tree becomes head and snapshot, or is removed.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use crate::ops::free::free_tree;
 use crate::ops::snapshot::SnapshotIdentity;
 use crate::property;
 
-/// How far beyond `refquota` a received head may be, in bytes. A sender that has used up its `refquota` has overrun it by one
-/// transaction, and its data may take more space here. As `dsl_dataset_clone_swap_check_impl` of ZFS: `DMU_MAX_ACCESS`, times
-/// the space that a byte may take there.
+/// By how many bytes a received head may exceed `refquota`. A sender at its `refquota` may have exceeded it by one
+/// transaction, and its data may take more space here. As in `dsl_dataset_clone_swap_check_impl` of ZFS:
+/// `DMU_MAX_ACCESS`, multiplied by the space that a byte may take there.
 const REFQUOTA_OVERRUN: u64 = (64 << 20) * 24;
 
 impl Session<'_> {
-    /// Makes the head and the snapshot, in one txg, and waits until they are durable.
+    /// Creates the head and the snapshot in one txg, and waits until they are durable.
     pub(super) fn finish(&self, options: &ReceiveOptions, end: Place) -> Result<(), ReceiveError> {
         self.check_content(end)?;
         self.datasets.sync_change(|change| self.make_visible(change, options))
@@ -36,7 +36,7 @@ impl Session<'_> {
     fn make_visible(&self, change: &Change<'_>, options: &ReceiveOptions) -> Result<(), ReceiveError> {
         let catalog = change.catalog();
         let mut dataset = catalog.dataset_by_id(self.id)?;
-        // Everything is checked before anything is changed: what a change has written so far stays when it fails.
+        // Everything is checked before anything is changed, because changes made before an error would stay.
         catalog.check_refquota(&dataset, self.tree.stats().physical, REFQUOTA_OVERRUN)?;
         self.check_kind(&catalog, &dataset)?;
         self.check_name(&catalog, &dataset)?;
@@ -53,7 +53,7 @@ impl Session<'_> {
             change.put(&keys::key_data(self.id, 0), &self.state.key_data)?;
         }
         if self.base.is_none() {
-            // Another dataset by the same name, with a key of its own if any.
+            // It is another dataset with the same name, with its own key if it is encrypted.
             change.delete(&keys::key_root(self.id))?;
         }
         change.put_dataset(self.id, &dataset.record)?;
@@ -83,7 +83,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A snapshot may have got the name meanwhile. One that goes is not in the way.
+    /// Checks the name again: another snapshot may have got it meanwhile. A snapshot that will be destroyed does not
+    /// count.
     fn check_name(&self, catalog: &Catalog, dataset: &Dataset) -> Result<(), ReceiveError> {
         let full = format!("{}@{}", dataset.name, self.destination.snapshot);
         match catalog.snapshot(&Name::parse(&full).map_err(DatasetError::from)?) {
@@ -94,7 +95,7 @@ impl Session<'_> {
         }
     }
 
-    /// A volume takes no filesystem's place that has datasets below it.
+    /// Checks that a volume does not replace a filesystem with children.
     fn check_kind(&self, catalog: &Catalog, dataset: &Dataset) -> Result<(), DatasetError> {
         if self.kind == Kind::Filesystem {
             return Ok(());
@@ -106,7 +107,7 @@ impl Session<'_> {
         }
     }
 
-    /// The base is still what the stream is to come after, whatever was done to the dataset meanwhile.
+    /// Checks the base again, because the dataset may have been changed meanwhile.
     fn check_base(
         &self,
         catalog: &Catalog,
@@ -115,7 +116,7 @@ impl Session<'_> {
         options: &ReceiveOptions,
     ) -> Result<(), ReceiveError> {
         let newest = match options.force {
-            // What is newer goes; but a promoted clone may have taken the base away.
+            // Newer snapshots are destroyed, but the base may have moved to a promoted clone.
             true => {
                 catalog.snapshots(dataset).find(|it| it.as_ref().is_ok_and(|it| it.id == base)).transpose()?
             }
@@ -125,7 +126,7 @@ impl Session<'_> {
         if options.force { Ok(()) } else { check_unmodified(catalog, dataset, &base) }
     }
 
-    /// What no mount could ever show is not made visible.
+    /// Checks the content: what no mount could show is not made visible.
     fn check_content(&self, end: Place) -> Result<(), ReceiveError> {
         if self.is_raw() || self.state.content.features.contains(Features::RAW) {
             return Ok(());
@@ -155,7 +156,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// After a failure: keeps what can be resumed, removes everything else.
+    /// After an error: keeps what can be resumed, and removes everything else.
     pub(super) fn abandon(&mut self) -> Result<(), ReceiveError> {
         if self.state.can_be_resumed() {
             self.datasets.pool().commit()?;
@@ -170,8 +171,8 @@ impl Session<'_> {
 }
 
 impl Change<'_> {
-    /// A tree takes the place of the old head. Snapshots newer than the base go: the user said so, and
-    /// that nothing holds them was checked when it began, and is again.
+    /// Replaces the old head by a tree. Snapshots newer than the base are destroyed, as the user requested. That
+    /// nothing holds them is checked again.
     pub(crate) fn replace_head(
         &self,
         dataset: &mut Dataset,

@@ -1,8 +1,7 @@
 //! The key data of a raw stream: the nvlist `crypt_keydata` in BEGIN's payload.
 //!
-//! It is kept as it came, and given back as it came: wrapped keys, the portable MAC of the objset, and the
-//! guids of the IV sets that the stream starts from and leads to (`dsl_crypto_populate_key_nvlist` of
-//! `module/zfs/dsl_crypt.c`).
+//! It is stored and sent unchanged: wrapped keys, the portable MAC of the objset, and the guids of the IV sets of the
+//! stream's base and snapshot (`dsl_crypto_populate_key_nvlist` of `module/zfs/dsl_crypt.c`).
 
 use snowmelt_stream::nvlist::NvList;
 
@@ -21,12 +20,12 @@ pub(crate) fn extract(payload: Option<&NvList>) -> Result<Vec<u8>, &'static str>
     Err("its key data names no key")
 }
 
-/// Guid of the IV set that the snapshot has.
+/// The guid of the snapshot's IV set.
 pub(crate) fn ivset_guid(packed: &[u8]) -> Option<u64> {
     NvList::unpack(packed).ok()?.get_u64("to_ivset_guid")
 }
 
-/// Guid of the IV set that an incremental starts from.
+/// The guid of the IV set that an incremental stream starts from.
 pub(crate) fn from_ivset_guid(packed: &[u8]) -> Option<u64> {
     NvList::unpack(packed).ok()?.get_u64("from_ivset_guid")
 }

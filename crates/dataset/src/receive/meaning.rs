@@ -1,7 +1,7 @@
-//! Metadata that no filesystem could be made of, refused where it arrives.
+//! Refuses metadata that no filesystem could use, when it is received.
 //!
-//! A stream's checksums only prove that it came as it was sent. Blocks whose type says what they hold are
-//! looked at besides, by their magic numbers: a receiver that stores junk finds out when the data is needed.
+//! A stream's checksums only prove that it arrived as it was sent. Blocks with a known format are also checked by their
+//! magic numbers. Otherwise a receiver would notice invalid data only when it is needed.
 
 use crate::objset::types::{self, Swap};
 
@@ -18,7 +18,7 @@ const ZAP_LEAF_MAGIC: u32 = 0x02AB_1EAF;
 /// Length of `znode_phys_t` up to its embedded ACL.
 const ZNODE_LEN: usize = 264;
 
-/// What is wrong with the bonus of an object, if anything.
+/// What is wrong with an object's bonus, if anything.
 pub(crate) fn bonus(bonus_type: u8, bytes: &[u8]) -> Result<(), String> {
     match bonus_type {
         types::SA if bytes.is_empty() => Ok(()),
@@ -50,7 +50,7 @@ fn system_attributes(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with a block of an object of this type, if anything. `blkid` is its number.
+/// What is wrong with a block of an object of this type, if anything. `blkid` is the block number.
 pub(crate) fn block(object_type: u8, blkid: u64, bytes: &[u8]) -> Result<(), String> {
     if types::swap(object_type) != Swap::Zap {
         return Ok(());
@@ -65,14 +65,14 @@ pub(crate) fn block(object_type: u8, blkid: u64, bytes: &[u8]) -> Result<(), Str
             let magic = bytes.get(24..28).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes);
             magic == ZAP_LEAF_MAGIC
         }
-        // Pointer tables and not yet used blocks of a fat ZAP have no magic of their own.
+        // Pointer tables and unused blocks of a fat ZAP have no magic number.
         _ => blkid != 0,
     };
     if ok { Ok(()) } else { Err(format!("block {blkid} of a ZAP object begins with {kind:#x}")) }
 }
 
-/// The generation of a file, from its bonus (`zpl_get_file_info`): tells a file from another that took its
-/// object number.
+/// The generation of a file, from its bonus (`zpl_get_file_info`). It distinguishes files that had the same object
+/// number.
 pub(crate) fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
     /// `SA_GEN_OFFSET`: the third attribute of every layout of a file.
     const SA_GEN: usize = 16;
@@ -83,7 +83,7 @@ pub(crate) fn generation(bonus_type: u8, bonus: &[u8]) -> Option<u64> {
             let (magic, rest) = bonus.split_first_chunk::<4>()?;
             let layout = *rest.first_chunk::<2>()?;
             let at = |layout: u16| usize::from(layout >> 10) * 8 + SA_GEN;
-            // Attributes of a stream of the other byte order stay as they came.
+            // Attributes from a stream of the other byte order were not swapped.
             if u32::from_be_bytes(*magic) == SA_MAGIC {
                 word(at(u16::from_be_bytes(layout))).map(u64::from_be_bytes)
             } else {

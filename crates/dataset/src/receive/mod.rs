@@ -1,17 +1,17 @@
-//! `receive`: a stream becomes a snapshot, or nothing.
+//! `receive`: makes a snapshot from a stream.
 //!
-//! What arrives is written to a tree of its own, which becomes the dataset's head in the txg that also makes
-//! the snapshot: nobody sees half a receive, and a crash leaves either the old head or the new one. With
-//! `resumable` the tree and the last record applied are kept in every txg, so that the stream can be continued.
+//! The received records are written to a separate tree. It becomes the dataset's head in the txg that also creates the
+//! snapshot. So a partial receive is never visible, and a crash leaves either the old head or the new one. With
+//! `resumable`, the tree and the last applied record are kept in every txg, so that the stream can be continued.
 //!
-//! - `begin`: where the stream goes, and whether it may
-//! - `pipeline`: reading, checking and preparing records on several threads, applying them in order
-//! - `apply`: what each record does to the tree
+//! - `begin`: where the stream is received, and whether it may be
+//! - `pipeline`: reads, checks and prepares records in several threads, and applies them in order
+//! - `apply`: applies each record to the tree
 //! - `byteswap`: metadata from a machine of the other byte order
-//! - `meaning`: metadata that no filesystem could be made of
-//! - `finish`: END: the tree becomes head and snapshot
-//! - `package`: compound streams
-//! - `corrective`: a stream of what is here already mends what of it is damaged
+//! - `meaning`: refuses metadata that no filesystem could use
+//! - `finish`: after END, the tree becomes head and snapshot
+//! - `package`: packages
+//! - `corrective`: repairs damaged blocks from a stream of an existing snapshot
 //! - `resume`: tokens, and abandoned receives
 
 mod apply;
@@ -43,47 +43,47 @@ pub(crate) use begin::check_unmodified;
 pub use corrective::Corrected;
 pub use resume::resume_token;
 
-/// How the destination's name follows from the stream's (`zfs receive`, `-d`, `-e`).
+/// How the name of the destination is derived from the stream's (`zfs receive`, `-d`, `-e`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Naming {
-    /// The destination is the name given.
+    /// The destination is the given name.
     #[default]
     Exact,
-    /// `-d`: the sent name without its pool, below the name given.
+    /// `-d`: the sent name without its pool, below the given name.
     DiscardPool,
-    /// `-e`: the last component of the sent name, below the name given.
+    /// `-e`: the last component of the sent name, below the given name.
     LastComponent,
 }
 
-/// How to receive.
+/// Options of a receive.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiveOptions {
-    /// Roll the destination back, destroying what is newer than the stream's base (`-F`).
+    /// Roll the destination back, and destroy snapshots newer than the stream's base (`-F`).
     pub force: bool,
-    /// Keep what was received of a stream that is cut off (`-s`).
+    /// Keep the received part of an interrupted stream (`-s`).
     pub resumable: bool,
-    /// Only say what would happen (`-n`).
+    /// Only report what would happen (`-n`).
     pub dry_run: bool,
     /// How the destination is named.
     pub naming: Naming,
-    /// The snapshot the stream is a clone of (`-o origin=`).
+    /// The origin of the received clone (`-o origin=`).
     pub origin: Option<String>,
     /// Properties set on the destination (`-o`), in canonical text.
     pub properties: Vec<(String, String)>,
-    /// Properties of the stream that are not taken (`-x`).
+    /// Properties of the stream that are ignored (`-x`).
     pub exclude: Vec<String>,
-    /// Holds of the stream are not taken (`-h`).
+    /// Ignore the holds of the stream (`-h`).
     pub skip_holds: bool,
-    /// Blocks are not copied: what the pool gets refers to them, as outside blocks of source 0 at their offset in the
-    /// input. The pool has to [allow](snowmelt_pool::Pool::allow_outside) and [read](snowmelt_pool::Pool::set_outside) them.
+    /// Do not copy blocks. The pool then refers to them as external blocks of source 0, at their offset in the input.
+    /// The pool must [allow](snowmelt_pool::Pool::allow_outside) and [read](snowmelt_pool::Pool::set_outside) them.
     pub by_reference: bool,
-    /// What the stream may reach and set, where it comes from somebody who is not trusted with the whole pool.
+    /// What a stream from an untrusted sender may use and set.
     pub confinement: Confinement,
 }
 
 impl ReceiveOptions {
-    /// For what is below the first filesystem of a package: properties that are set there are inherited here, and those that
-    /// nobody inherits are not set (zfs-receive(8), `-o`).
+    /// Adapts the options for the descendants of a package's first filesystem: properties set there are inherited by
+    /// them, and properties that cannot be inherited are not set (zfs-receive(8), `-o`).
     fn leave_to_top(&mut self) {
         let is_inherited = |name: &str| property::find(name).is_none_or(|known| known.is_inheritable());
         for (name, _) in std::mem::take(&mut self.properties) {
@@ -94,83 +94,82 @@ impl ReceiveOptions {
     }
 }
 
-/// What a stream may reach and set. The default restricts nothing.
+/// What a stream may use and set. The default has no restrictions.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
-    /// The snapshot that a clone is of is looked for here only. The target itself is
-    /// for the caller to check.
+    /// The origin of a clone is searched only in this subtree. The caller must check the target itself.
     pub within: Option<Subtree>,
-    /// A package may not rename or destroy what is there.
+    /// A package may not rename or destroy existing datasets.
     pub only_adds: bool,
-    /// The properties of the stream that are taken; without, all.
+    /// The properties of the stream that are accepted; `None` means all.
     pub properties: Option<PeerProperties>,
 }
 
 impl Confinement {
-    /// Whether a property of the stream is taken.
+    /// Whether a property of the stream is accepted.
     pub(crate) fn takes(&self, property: &str) -> bool {
         self.properties.as_ref().is_none_or(|allowed| allowed.takes(property))
     }
 }
 
-/// What happens during a receive, for whoever shows it to people.
+/// Progress of a receive, for display.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ReceiveEvent {
-    /// A snapshot's stream begins.
+    /// The stream of a snapshot begins.
     Begin {
         /// The snapshot's name at the sender.
         source: String,
-        /// The snapshot that it becomes.
+        /// The snapshot that is created from it.
         target: String,
-        /// Whether it is an incremental.
+        /// Whether it is incremental.
         incremental: bool,
     },
-    /// So many bytes of stream have been applied.
+    /// Progress of applying the stream.
     Progress {
-        /// Bytes since the stream began.
+        /// Applied bytes since the stream began.
         bytes: u64,
     },
-    /// A snapshot is there.
+    /// A snapshot was created.
     End {
         /// Its name.
         target: String,
         /// Bytes of its stream.
         bytes: u64,
     },
-    /// A snapshot of a package is here already and was passed over.
+    /// A snapshot of a package already exists and was skipped.
     Skipped {
         /// Its name.
         target: String,
     },
-    /// A property of the stream was not taken, since streams from this sender may not set it.
+    /// A property of the stream was ignored, because streams from this sender may not set it.
     PropertyLeftOut {
         /// Its name.
         name: String,
     },
-    /// These are about to be destroyed, since the sender no longer has them: what is mounted of them keeps them from it.
+    /// These datasets will be destroyed, because the sender no longer has them. Mounts of them must be removed first.
     Destroying {
-        /// With what is below them.
+        /// The datasets with their descendants.
         datasets: Vec<Dataset>,
     },
-    /// Something that the user should know and that does not fail the receive.
+    /// A message for the user about something that does not fail the receive.
     Note(String),
 }
 
-/// A receive's way to the outside.
+/// Callbacks of a receive.
 pub struct Observer<'a> {
-    /// Called from the receiving thread.
+    /// Called by the receiving thread.
     pub event: &'a dyn Fn(ReceiveEvent),
-    /// Set from anywhere to stop the receive.
+    /// Any thread can set it to stop the receive.
     pub cancelled: &'a AtomicBool,
 }
 
-/// What was received.
+/// The result of a receive.
 #[derive(Debug, Clone, Default)]
 pub struct Received {
     /// Full names of the new snapshots.
     pub snapshots: Vec<String>,
-    /// Bytes of stream read.
+    /// Bytes of the stream that were read.
     pub bytes: u64,
 }
 
@@ -178,7 +177,7 @@ impl Datasets {
     /// Receives one stream or package into `target` (`pool/fs` or `pool/fs@snap`).
     ///
     /// # Errors
-    /// Why it was refused: nothing of it is visible then, but for state kept by `resumable`.
+    /// Why it was refused. Nothing of it is visible then, except the state kept by `resumable`.
     pub fn receive(
         &self,
         target: &str,
@@ -232,7 +231,8 @@ impl Datasets {
         Ok(received)
     }
 
-    /// `-d` and `-e` make datasets below one that is there: one that is not was mistyped.
+    /// With `-d` and `-e`, checks that the target exists: datasets are created below it, so a missing one is probably a
+    /// typo.
     fn check_target(&self, target: &str, naming: Naming) -> Result<(), ReceiveError> {
         if naming == Naming::Exact {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Compound streams: `-R`, `-I`, `-p`, `-h` (libzfs's `zfs_receive_package`, `lib/libzfs/libzfs_sendrecv.c`).
+//! Packages: `-R`, `-I`, `-p`, `-h` (libzfs's `zfs_receive_package`, `lib/libzfs/libzfs_sendrecv.c`).
 //!
-//! The outer BEGIN's nvlist describes every filesystem of the package: its properties, snapshots, holds and
-//! where it was before. Renames and destroys are carried out first, then the inner streams come in order.
+//! The nvlist in the outer BEGIN describes every filesystem of the package: its properties, snapshots, holds, and its
+//! old place. Renames and destroys are done first, then the inner streams are received in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -29,24 +29,24 @@ const CONFINED_MAX: usize = 1000;
 struct Member<'a> {
     /// Its name at the sender.
     name: &'a str,
-    /// Guid of the parent's snapshot that the package starts from; 0 for the top.
+    /// Guid of the parent's base snapshot; 0 for the topmost one.
     parent_from: u64,
-    /// Guid of the snapshot that it is a clone of there; 0 if it is none.
+    /// Guid of its origin at the sender; 0 if it is not a clone.
     origin: u64,
     snapshots: BTreeMap<&'a str, u64>,
     properties: Option<&'a NvList>,
     snapshot_properties: Option<&'a NvList>,
     snapshot_holds: Option<&'a NvList>,
-    /// It has a key of its own, if it is encrypted.
+    /// Whether it has its own key, if it is encrypted.
     is_encryption_root: bool,
 }
 
-/// A package's table of contents.
+/// A package's list of filesystems.
 struct Package<'a> {
-    /// The sender's name of the topmost filesystem.
+    /// The topmost filesystem's name at the sender.
     top: String,
     from_snapshot: Option<&'a str>,
-    /// Made with `-R`: what is not in it was destroyed at the sender.
+    /// Made with `-R`: datasets that are not in it were destroyed at the sender.
     recursive: bool,
     members: Vec<Member<'a>>,
 }
@@ -92,7 +92,7 @@ impl<'a> Package<'a> {
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
     }
 
-    /// The member that a dataset here is a copy of.
+    /// The member that a local dataset is a copy of.
     fn matching(&self, snapshots: &[Snapshot]) -> Option<&Member<'a>> {
         let guids: BTreeSet<_> = snapshots.iter().map(|snapshot| snapshot.record.guid).collect();
         self.members.iter().find(|member| member.snapshots.values().any(|guid| guids.contains(guid)))
@@ -104,7 +104,7 @@ impl<'a> Package<'a> {
 }
 
 impl Datasets {
-    /// Receives a package whose outer BEGIN has been read.
+    /// Receives a package whose outer BEGIN was read.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn receive_package<R: Read + Send>(
         &self,
@@ -116,7 +116,7 @@ impl Datasets {
         observer: &Observer<'_>,
         received: &mut Received,
     ) -> Result<(), ReceiveError> {
-        // A plain `-I` has nothing to say but its snapshots.
+        // A package made only with `-I` has an empty list.
         let contents = match payload {
             [] => NvList::new(),
             packed => NvList::unpack(packed)
@@ -145,7 +145,7 @@ impl Datasets {
             }
             self.follow_sender(&package, &top, options.force, observer)?;
         }
-        // Where nothing may change but by adding, the keys of what is there stay as they are.
+        // If the package may only add datasets, the keys of existing ones stay unchanged.
         let settled = match options.confinement.only_adds {
             true => self.ids_below(&top)?,
             false => BTreeSet::new(),
@@ -220,7 +220,7 @@ impl Datasets {
         }
     }
 
-    /// Properties and holds that a package has for a snapshot and its dataset.
+    /// Applies the properties and holds in a package to a snapshot and its dataset.
     fn take_member_records(
         &self,
         member: &Member<'_>,
@@ -237,7 +237,7 @@ impl Datasets {
             let id = snapshot.id.dataset;
             let dataset = catalog.dataset_by_id(id)?;
             leave_out_limits(&catalog, &dataset, &mut taken, observer)?;
-            // With its first snapshot a dataset is made; later ones do not change what it was made with.
+            // The first snapshot creates the dataset. Later ones do not change properties that are fixed at creation.
             let is_made = catalog.snapshots(&dataset).nth(1).is_some();
             let stays = |name: &str| is_made && property::is_made_with(name);
             taken.retain(|(name, _)| !stays(name));
@@ -271,7 +271,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// Does here what the sender did since the package's first snapshot: renames, and with `-F` destroys
+    /// Repeats what the sender did since the package's base: renames, and with `-F` destroys
     /// (`recv_incremental_replication`).
     fn follow_sender(
         &self,
@@ -292,13 +292,13 @@ impl Datasets {
             self.destroy_missing(package, &local, &gone, observer)?;
         }
         self.follow_renames(package, top, &local, |snapshots| package.matching(snapshots), observer)?;
-        // What could not go because of something below it, which may have been moved away.
+        // Datasets that could not be destroyed because of a descendant, which may have been moved since.
         let catalog = self.catalog();
         gone.retain(|dataset| catalog.dataset_by_id(dataset.id).is_ok());
         self.destroy_all(&catalog, &removable(&catalog, &gone)?, Vec::new(), observer)
     }
 
-    /// A dataset and what is below it, with snapshots.
+    /// A dataset and its descendants, with their snapshots.
     fn everything_below(&self, top: &str) -> Result<Vec<(Dataset, Vec<Snapshot>)>, ReceiveError> {
         let catalog = self.catalog();
         let mut all = Vec::new();
@@ -309,7 +309,7 @@ impl Datasets {
         Ok(all)
     }
 
-    /// Promotes clones that are none at the sender any more, or are clones of something else.
+    /// Promotes clones that are not clones at the sender any more, or have another origin there.
     fn follow_promotions(
         &self,
         package: &Package<'_>,
@@ -333,7 +333,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Destroys what the sender no longer has: datasets under which nothing stays, and snapshots. All of it or nothing.
+    /// Destroys what the sender no longer has: datasets without remaining descendants, and snapshots. All of it or
+    /// nothing.
     fn destroy_missing(
         &self,
         package: &Package<'_>,
@@ -384,7 +385,7 @@ impl Datasets {
         observer: &Observer<'_>,
     ) -> Result<(), ReceiveError> {
         for (dataset, snapshots) in local {
-            // An earlier rename, or destroy, may have taken this one along.
+            // An earlier rename or destroy may have included this one.
             let Ok(now) = self.catalog().dataset_by_id(dataset.id) else { continue };
             let Some(member) = matching(snapshots) else { continue };
             for snapshot in snapshots {
@@ -412,7 +413,7 @@ impl Datasets {
     }
 }
 
-/// Those under which nothing stays.
+/// The datasets without remaining descendants.
 fn removable(catalog: &Catalog, gone: &[Dataset]) -> Result<Vec<Dataset>, ReceiveError> {
     let stays = |dataset: &Dataset| !gone.iter().any(|gone| gone.id == dataset.id);
     let mut removable = Vec::new();
@@ -424,10 +425,10 @@ fn removable(catalog: &Catalog, gone: &[Dataset]) -> Result<Vec<Dataset>, Receiv
     Ok(removable)
 }
 
-/// The datasets here that the sender no longer has, with what is below them and was never replicated.
+/// The local datasets that the sender no longer has, and their descendants that were never replicated.
 fn missing_at_sender(package: &Package<'_>, top: &str, local: &[(Dataset, Vec<Snapshot>)]) -> Vec<Dataset> {
     let mut gone: Vec<Dataset> = Vec::new();
-    // Those above come first.
+    // Parents come first.
     for (dataset, snapshots) in local {
         let is_below = |above: &Dataset| dataset.name.starts_with(&format!("{}/", above.name));
         let is_gone = match snapshots.is_empty() {
@@ -442,15 +443,15 @@ fn missing_at_sender(package: &Package<'_>, top: &str, local: &[(Dataset, Vec<Sn
 }
 
 impl Datasets {
-    /// A dataset and all below it, as far as they are there.
+    /// The ids of a dataset and its descendants, if they exist.
     fn ids_below(&self, top: &str) -> Result<BTreeSet<DatasetId>, ReceiveError> {
         let catalog = self.catalog();
         let Ok(dataset) = catalog.dataset(top) else { return Ok(BTreeSet::new()) };
         Ok(catalog.descendants(dataset)?.iter().map(|dataset| dataset.id).collect())
     }
 
-    /// Lets keys be inherited as they are at the sender (`recv_fix_encryption_hierarchy`): every stream on its own
-    /// brings an encryption root. Those of the `settled` datasets stay as they are.
+    /// Makes keys inherited as at the sender (`recv_fix_encryption_hierarchy`), because each stream alone creates an
+    /// encryption root. The `settled` datasets do not change.
     fn fix_encryption_roots(
         &self,
         package: &Package<'_>,
@@ -462,7 +463,7 @@ impl Datasets {
         let local = if package.recursive { catalog.descendants(dataset)? } else { vec![dataset] };
         let encrypted = |dataset: &Dataset| dataset.record.content.features.contains(Features::RAW);
         let change = self.change()?;
-        // Parents come before children, so what they inherit is settled by then.
+        // Parents come before children, so their encryption roots are final by then.
         for dataset in local.iter().filter(|dataset| encrypted(dataset) && !settled.contains(&dataset.id)) {
             let snapshots = catalog.snapshots(dataset).collect::<Result<Vec<_>, _>>()?;
             let Some(member) = package.matching(&snapshots) else { continue };
@@ -472,7 +473,7 @@ impl Datasets {
                 change.split_encryption_root(&local, dataset)?;
             } else if !member.is_encryption_root && is_root && dataset.name != top {
                 let parent = now.dataset_by_id(dataset.record.parent)?;
-                // Without an encrypted parent (it was left out) the dataset keeps its own key.
+                // If the parent is not encrypted (its stream was left out), the dataset keeps its own key.
                 if encrypted(&parent) {
                     change.set_encryption_root(dataset.id, now.encryption_root(parent.id)?)?;
                 }
@@ -484,7 +485,7 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Makes a dataset an encryption root, also of those below it that had the same.
+    /// Makes a dataset an encryption root, also for its descendants that had the same root as it.
     fn split_encryption_root(&self, all: &[Dataset], dataset: &Dataset) -> Result<(), ReceiveError> {
         let catalog = self.catalog();
         let old = catalog.encryption_root(dataset.id)?;
@@ -499,7 +500,7 @@ impl Change<'_> {
     }
 }
 
-/// Leaves out quotas and reservations that the dataset could not be given by `set` either, with a note.
+/// Removes quotas and reservations that `set` would refuse for the dataset, with a note.
 fn leave_out_limits(
     catalog: &Catalog,
     dataset: &Dataset,
@@ -510,7 +511,7 @@ fn leave_out_limits(
     let mut refused = Vec::new();
     for (name, value) in taken.iter() {
         let mut altered = limits;
-        // What is set here counts more than what is received.
+        // A local value has priority over a received one.
         let is_set = catalog.stored_property(dataset.id, 0, PropertyKind::Local, name)?.is_some();
         if is_set || !altered.set(name, value) {
             continue;
@@ -528,8 +529,8 @@ fn leave_out_limits(
     Ok(())
 }
 
-/// The properties of a stream that are taken, as canonical text. Those that this build does not know are left out with
-/// a note, as the receiver of an older ZFS does.
+/// The accepted properties of a stream, as canonical text. Properties that this build does not know are skipped with a
+/// note, as an older ZFS does.
 fn stream_properties(
     properties: &NvList,
     options: &ReceiveOptions,

@@ -1,5 +1,5 @@
-//! A stream's records from the input to the tree: the caller's thread reads and checks, workers prepare data,
-//! one thread applies everything in order. What is between them is bounded in records and bytes.
+//! The pipeline from the input to the tree: the calling thread reads and checks records, workers prepare data, and one
+//! thread applies everything in order. The queues between them are limited in records and bytes.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use super::{Observer, ReceiveEvent, ReceiveOptions, Received};
 use crate::datasets::Datasets;
 use crate::error::{DatasetError, ReceiveError};
 
-/// Records that may be under way.
+/// Maximal number of records in the pipeline.
 const QUEUE: usize = 256;
-/// Payload bytes that may be under way.
+/// Maximal bytes of payload in the pipeline.
 const BYTES: u64 = 32 << 20;
 /// Bytes of stream between two [`ReceiveEvent::Progress`].
 const PROGRESS: u64 = 1 << 20;
 
-/// A stream whose BEGIN has been read.
+/// A stream whose BEGIN was read.
 pub(super) struct Incoming {
     pub(super) begin: Begin,
     pub(super) payload: Vec<u8>,
     pub(super) at: Positioned,
 }
 
-/// Where a record was, for messages.
+/// The place of a record, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub(super) index: u64,
@@ -42,7 +42,7 @@ pub(super) struct Place {
     pub(super) bytes: u64,
 }
 
-/// A record on its way to the tree.
+/// A record in the pipeline.
 pub(super) struct Item {
     pub(super) place: Place,
     pub(super) record: Arc<Record>,
@@ -50,7 +50,7 @@ pub(super) struct Item {
     size: u64,
 }
 
-/// What came with a record.
+/// The data of a record.
 pub(super) enum Data {
     /// A bonus, or nothing.
     Bytes(Vec<u8>),
@@ -66,7 +66,7 @@ impl Item {
 }
 
 impl Datasets {
-    /// Receives one snapshot's stream, whose BEGIN has been read.
+    /// Receives one snapshot's stream, whose BEGIN was read.
     pub(super) fn receive_substream<R: Read + Send>(
         &self,
         reader: &mut Reader<R>,
@@ -107,7 +107,8 @@ impl Datasets {
                     Ok(()) => Err(error),
                     Err(cleanup) => {
                         (observer.event)(ReceiveEvent::Note(format!(
-                            "what was received could not be removed now ({cleanup}); it goes when the pool is next opened"
+                            "what was received could not be removed now ({cleanup}); \
+                             it goes when the pool is next opened"
                         )));
                         Err(error)
                     }
@@ -124,7 +125,7 @@ impl Datasets {
     }
 }
 
-/// Reads records until END without looking at what they say.
+/// Reads records until END and ignores them.
 pub(super) fn skip_to_end<R: Read>(
     reader: &mut Reader<R>,
     observer: &Observer<'_>,
@@ -142,7 +143,7 @@ pub(super) fn skip_to_end<R: Read>(
     }
 }
 
-/// Moves records from the reader into the session's tree. Gives the place of END.
+/// Moves records from the reader to the session's tree. Returns the place of END.
 fn transfer<R: Read + Send>(
     reader: &mut Reader<R>,
     session: &mut Session<'_>,
@@ -160,7 +161,7 @@ fn transfer<R: Read + Send>(
             let jobs = jobs.clone();
             scope.spawn(move || {
                 for (job, done) in jobs {
-                    // The applier has gone if nobody listens; then the job does not matter.
+                    // If nothing listens, the applier has ended, and the result does not matter.
                     let _ = done.send(job.run());
                 }
             });
@@ -184,7 +185,7 @@ fn transfer<R: Read + Send>(
     })
 }
 
-/// What becomes of data.
+/// How data is stored.
 #[derive(Clone, Copy)]
 struct Storing {
     codec: Codec,
@@ -192,19 +193,19 @@ struct Storing {
     by_reference: bool,
 }
 
-/// Where the reading thread puts things.
+/// The outputs of the reading thread.
 struct Sink<'a> {
     to_applier: Sender<Item>,
     to_workers: Sender<(Job, Sender<Outcome>)>,
     budget: &'a Budget,
     storing: Storing,
     raw: bool,
-    /// The stream is of the other byte order.
+    /// Whether the stream is of the other byte order.
     swapped: bool,
     start: u64,
 }
 
-/// Reads up to END. Stops without an error of its own when the applier gives up: that one knows why.
+/// Reads up to END. Stops without an error when the applier has ended: the applier returns the error.
 fn read_all<R: Read>(
     reader: &mut Reader<R>,
     sink: Sink<'_>,
@@ -241,7 +242,7 @@ fn read_all<R: Read>(
             return Ok(place);
         }
         let data = match &*record {
-            // How to turn its data around only the applier knows.
+            // Only the applier knows the type of the object, which is needed to swap the data.
             Record::WriteEmbedded(_) if sink.swapped => Data::Bytes(std::mem::take(&mut payload)),
             Record::Write(_) | Record::WriteEmbedded(_) | Record::Spill(_) => {
                 let at = positioned.offset.saturating_add(RECORD_LEN as u64);
@@ -268,7 +269,7 @@ fn read_all<R: Read>(
     }
 }
 
-/// Applies items as they come, a batch to a txg hold, so that commits can come between.
+/// Applies items in order, several with one hold, so that commits are possible between them.
 fn apply_all(
     mut applier: Applier<'_, '_>,
     items: &Receiver<Item>,
@@ -295,8 +296,8 @@ fn apply_all(
     Ok(())
 }
 
-/// What has already come: nobody waits for the input with a hold. Except in simulations, whose input is all there and in
-/// which nothing may depend on how fast a thread is.
+/// The next item, if it has already arrived: with a hold, nothing may wait for the input. In simulations the whole
+/// input is available, and nothing may depend on the speed of threads, so there it waits.
 fn at_hand(items: &Receiver<Item>) -> Option<Item> {
     if cfg!(test) { items.recv().ok() } else { items.try_recv().ok() }
 }

@@ -1,4 +1,4 @@
-//! What workers do with a record before it is applied: check what the bytes are, compress and hash them.
+//! The work of the workers before a record is applied: check, compress and hash the data.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use snowmelt_stream::record::{Record, Spill, Write, WriteEmbedded};
 use super::{byteswap, meaning};
 use crate::objset::types::{self, Swap};
 
-/// How blocks that come uncompressed are stored.
+/// How blocks that arrive uncompressed are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Codec {
     pub(crate) algorithm: Compression,
-    /// zstd's, as ZFS numbers them.
+    /// The level of zstd, in ZFS's numbering.
     pub(crate) level: u8,
 }
 
 impl Codec {
-    /// The codec of a `compression` property; unknown words mean the default.
+    /// The codec for a `compression` property; unknown values mean the default.
     pub(crate) fn of_property(value: &str) -> Self {
         let plain = |algorithm| Self { algorithm, level: 0 };
         let level = |text: &str| text.parse::<u8>().ok();
@@ -42,7 +42,7 @@ impl Codec {
     }
 }
 
-/// zstd's own level: `zstd-7` is 7, `zstd-fast` is -1, `zstd-fast-20` is -20.
+/// The level in zstd's own numbering: `zstd-7` is 7, `zstd-fast` is -1, `zstd-fast-20` is -20.
 fn zstd_level(value: &str) -> Option<i32> {
     match value.strip_prefix("zstd-fast") {
         Some("") => Some(-1),
@@ -51,7 +51,7 @@ fn zstd_level(value: &str) -> Option<i32> {
     }
 }
 
-/// Metadata is always compressed this way, as ZFS does.
+/// Metadata is always compressed like this, as in ZFS.
 pub(crate) const METADATA: Codec = Codec { algorithm: Compression::Lz4, level: 0 };
 
 /// A job for a worker.
@@ -59,16 +59,16 @@ pub(super) struct Job {
     pub(super) record: Arc<Record>,
     pub(super) payload: Vec<u8>,
     pub(super) codec: Codec,
-    /// Where the payload is, if it is to stay there.
+    /// The place of the payload, if it becomes an external block.
     pub(super) outside: Option<OutsidePlace>,
     pub(super) raw: bool,
-    /// The stream is of the other byte order.
+    /// Whether the stream is of the other byte order.
     pub(super) swapped: bool,
-    /// Block size of the object as the stream has it, when known: gives the block's number.
+    /// Block size of the object in the stream, if known; it gives the block number.
     pub(super) block_size: u64,
 }
 
-/// A record's data, ready to be stored; or why it cannot be.
+/// A record's data, ready to be stored, or why it cannot be stored.
 pub(super) type Outcome = Result<Prepared, String>;
 
 impl Job {
@@ -82,7 +82,7 @@ impl Job {
         }
     }
 
-    /// The payload without what pads it.
+    /// The payload without its padding.
     fn take_payload(&mut self, len: u64) -> Result<Vec<u8>, String> {
         let mut payload = std::mem::take(&mut self.payload);
         payload.truncate(length(len)?);
@@ -119,7 +119,7 @@ impl Job {
         Ok(self.pack(object_type, payload))
     }
 
-    /// A block to be stored, or referred to, just as it came.
+    /// A block that is stored, or referred to, as it was received.
     fn as_it_is(&self, payload: Vec<u8>, logical: u32, compression: u8) -> Prepared {
         match self.outside {
             Some(place) => Prepared::outside(payload, logical, compression, place),
@@ -137,7 +137,7 @@ impl Job {
             let payload = self.take_payload(spill.compressed_size)?;
             return Ok(self.as_it_is(payload, logical, spill.compression));
         }
-        // Spill blocks hold system attributes, which say their byte order themselves.
+        // Spill blocks contain system attributes, which show their byte order themselves.
         let payload = self.take_payload(spill.length)?;
         meaning::spill(&payload)?;
         if self.outside.is_some() {
@@ -147,8 +147,8 @@ impl Job {
     }
 }
 
-/// Prepares the data of a record that does not say what it is of: `turn` is the type of the object where the stream
-/// is of the other byte order.
+/// Prepares the data of an embedded block. If the stream is of the other byte order, `turn` is the type of the object,
+/// which is not in the record.
 pub(super) fn prepare_embedded(embedded: &WriteEmbedded, mut payload: Vec<u8>, turn: Option<u8>) -> Outcome {
     payload.truncate(length(u64::from(embedded.psize))?);
     if u64::from(embedded.lsize) != embedded.length {
@@ -167,12 +167,12 @@ pub(super) fn prepare_embedded(embedded: &WriteEmbedded, mut payload: Vec<u8>, t
     }
 }
 
-/// Whether blocks of this type have no byte order, and so can stay as they were compressed.
+/// Whether blocks of this type have no byte order, so that they can stay compressed.
 fn is_the_same_turned(object_type: u8) -> bool {
     types::swap(object_type) == Swap::Bytes
 }
 
-/// An object type as dnodes have it.
+/// An object type as in dnodes.
 fn narrow(object_type: u32) -> Result<u8, String> {
     u8::try_from(object_type).map_err(|_| format!("data of type {object_type}"))
 }
@@ -185,7 +185,7 @@ fn lsize(bytes: u64) -> Result<u32, String> {
     u32::try_from(bytes).map_err(|_| format!("a block of {bytes} bytes"))
 }
 
-/// Compresses when that pays.
+/// Compresses data if that saves enough.
 pub(crate) fn pack(data: impl Into<Bytes>, codec: Codec) -> Prepared {
     let data = data.into();
     let logical = u32::try_from(data.len()).unwrap_or(u32::MAX);

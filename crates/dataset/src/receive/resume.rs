@@ -1,4 +1,4 @@
-//! Resume tokens of receives that were cut off, and the end of those that nobody will resume.
+//! Resume tokens of interrupted receives, and the removal of abandoned ones.
 
 use snowmelt_stream::features::Features;
 use snowmelt_stream::nvlist::{NvList, NvValue};
@@ -10,7 +10,7 @@ use crate::datasets::{Change, Datasets};
 use crate::error::{DatasetError, ReceiveError};
 use crate::ops::free::free_tree;
 
-/// The `receive_resume_token` of a dataset: `None` when nothing is there to resume.
+/// The `receive_resume_token` of a dataset; `None` when nothing can be resumed.
 ///
 /// # Errors
 /// When the pool cannot be read.
@@ -19,8 +19,7 @@ pub fn resume_token(catalog: &Catalog, id: DatasetId) -> Result<Option<String>, 
     Ok(state.map(|state| token(&state)))
 }
 
-/// The token's contents, in the order in which ZFS writes them (`get_receive_resume_token_stats` of
-/// `module/zfs/dsl_dataset.c`).
+/// The token's fields, in ZFS's order (`get_receive_resume_token_stats` of `module/zfs/dsl_dataset.c`).
 fn token(state: &ReceiveState) -> String {
     let mut list = NvList::default();
     if state.from_guid != 0 {
@@ -45,11 +44,11 @@ fn token(state: &ReceiveState) -> String {
 }
 
 impl Datasets {
-    /// `receive -A`: throws away what a receive that was cut off left.
+    /// `receive -A`: discards the state of an interrupted receive.
     ///
     /// # Errors
     /// [`ReceiveError::NoPartialState`]; [`ReceiveError::Busy`] while a receive is under way;
-    /// [`DatasetError::HasChildren`] when the receive made the dataset, and there are others below it by now.
+    /// [`DatasetError::HasChildren`] when the receive created the dataset, and it has children by now.
     pub fn abort_receive(&self, name: &str) -> Result<(), ReceiveError> {
         let change = self.freeing_change()?;
         let catalog = change.catalog();
@@ -65,7 +64,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// Removes what a crash left of receives that cannot be resumed.
+    /// Removes the state of receives that a crash interrupted and that cannot be resumed.
     pub(crate) fn remove_abandoned_receives(&self) -> Result<(), DatasetError> {
         let catalog = self.catalog();
         let prefix = [keys::RECEIVE];
@@ -83,7 +82,7 @@ impl Datasets {
         for id in abandoned {
             let dataset = change.catalog().dataset_by_id(id)?;
             match change.give_up_receive(&dataset) {
-                // It stays until those below it are elsewhere, or destroyed.
+                // It stays until its children are moved or destroyed.
                 Err(DatasetError::HasChildren { .. }) => {}
                 given_up => given_up?,
             }
@@ -93,10 +92,10 @@ impl Datasets {
 }
 
 impl Change<'_> {
-    /// Frees what a receive wrote; a dataset that the receive made goes with it.
+    /// Frees what a receive wrote. A dataset that the receive created is destroyed.
     ///
     /// # Errors
-    /// [`DatasetError::HasChildren`] when that would take datasets below with it.
+    /// [`DatasetError::HasChildren`] when that would destroy children.
     pub(crate) fn give_up_receive(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         if dataset.record.inconsistent {
             let children = self.catalog().children(dataset)?;
@@ -110,8 +109,8 @@ impl Change<'_> {
         self.abandon_receive(dataset)
     }
 
-    /// Frees the tree of a receive into an existing dataset. Of a dataset that the receive made, the tree is
-    /// the head, and goes with that.
+    /// Frees the tree of a receive into an existing dataset. If the receive created the dataset, the tree is its head,
+    /// and is freed with it.
     pub(crate) fn abandon_receive(&self, dataset: &Dataset) -> Result<(), DatasetError> {
         let Some(state) = self.catalog().receive_state(dataset.id)? else { return Ok(()) };
         if state.tree != dataset.record.head {
@@ -120,7 +119,7 @@ impl Change<'_> {
         self.end_receive(dataset.id)
     }
 
-    /// Nothing is being received into the dataset any more; nor does it hold the snapshot that it began from.
+    /// Ends a receive into the dataset, and releases the snapshot that it was based on.
     pub(crate) fn end_receive(&self, id: DatasetId) -> Result<(), DatasetError> {
         let base = self.catalog().receive_state(id)?.and_then(|state| state.base);
         self.delete(&keys::receive(id))?;

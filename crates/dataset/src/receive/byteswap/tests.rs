@@ -78,11 +78,11 @@ fn leaves_turn_chunk_by_chunk() {
         .padded(48)
         .u16s(&[0xffff; 15])
         .u16s(&[2])
-        // Chunk 0 is free, the last of its list.
+        // Chunk 0 is free, and the last of its list.
         .bytes(&[253])
         .padded(48 + 32 + 22)
         .u16s(&[0xfffe])
-        // Chunk 1 is an array, whose integers are big-endian everywhere.
+        // Chunk 1 is an array, whose integers are always big-endian.
         .bytes(&[251])
         .bytes(b"twenty-one bytes long")
         .u16s(&[0x0102])
@@ -184,7 +184,7 @@ fn data_and_attributes_stay() {
 }
 
 proptest! {
-    /// Nothing makes it panic.
+    /// No input may cause a panic.
     #[test]
     fn any_bytes_of_any_type(object_type: u8, start in 0u8..5, rest in prop::collection::vec(any::<u8>(), 0..700)) {
         let mut bytes = match start {
