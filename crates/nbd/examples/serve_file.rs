@@ -1,5 +1,5 @@
-//! Serves a raw disk image on a Unix socket: `serve_file IMAGE SOCKET`. The smallest useful export, and what to measure the
-//! server by: qemu-nbd serves the same file.
+//! Serves a raw disk image on a Unix socket: `serve_file IMAGE SOCKET`. It is a minimal example of an export, and a
+//! benchmark for comparison with qemu-nbd, which serves the same file.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,8 +1,8 @@
-//! What the requests of a connection may hold: a place among those in flight, and memory for their data.
+//! Limits for the requests of a connection: places for requests in flight, and memory for their data.
 //!
-//! A request takes its share before its data is read from the socket and gives it back when its reply is written to the
-//! socket or the connection is gone. Taken in one order (place, connection's memory, server's memory), and nothing that
-//! holds a share waits for another one, so that requests cannot wait for each other.
+//! A request takes its share before its data is read from the socket. It releases the share when its reply is written
+//! to the socket or the connection is closed. Shares are taken in a fixed order (place, connection's memory, server's
+//! memory), and nothing that holds a share waits for another one. So requests cannot deadlock.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::options::Options;
 
-/// The grain that memory is counted in: counters of permits are 32 bits wide.
+/// The unit in bytes in which memory is counted, because counters of permits have 32 bits.
 const GRAIN: u64 = 4096;
 
 fn grains(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(GRAIN).max(1)).unwrap_or(u32::MAX)
 }
 
-/// Memory for the data of all connections.
+/// The memory for the data of all connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerBudget(Arc<Semaphore>);
 
@@ -40,7 +40,7 @@ pub(crate) struct Budget {
 #[derive(Debug)]
 pub(crate) struct Place(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
-/// What one request holds; given back when dropped.
+/// The place and memory of one request. Dropping it releases them.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for its drop")]
 pub(crate) struct Share {
@@ -71,14 +71,14 @@ impl Budget {
         Share { place, memory, server }
     }
 
-    /// Returns when no request is in flight. No new one may be begun meanwhile.
+    /// Waits until no request is in flight. No new request may begin meanwhile.
     pub(crate) async fn idle(&self) {
         drop(acquire(&self.places, self.place_count).await);
     }
 }
 
 async fn acquire(semaphore: &Arc<Semaphore>, count: u32) -> OwnedSemaphorePermit {
-    // never closed, which is the only failure
+    // acquiring fails only if the semaphore is closed
     Arc::clone(semaphore).acquire_many_owned(count).await.expect("the semaphore is never closed")
 }
 
@@ -96,7 +96,7 @@ mod tests {
         let (a, b) = (Budget::new(&options, server.clone()), Budget::new(&options, server));
         let first = a.share(a.place().await, 8 * GRAIN).await;
         let soon = Duration::from_millis(20);
-        // its own connection is full, and the server has only 4 grains left for the other one
+        // connection `a` is full, and the server has only 4 units left for connection `b`
         assert!(tokio::time::timeout(soon, a.share(a.place().await, 1)).await.is_err());
         assert!(tokio::time::timeout(soon, b.share(b.place().await, 5 * GRAIN)).await.is_err());
         assert!(tokio::time::timeout(soon, a.idle()).await.is_err());

@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last.
+//! The life of one connection.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::tls::{Tls, TlsConfig};
 use crate::transmission::Transmission;
 use crate::workers::Workers;
 
-/// For the last bytes of TLS, which nobody waits for.
+/// Time limit for the last bytes of TLS.
 const GOOD_BYE: Duration = Duration::from_secs(1);
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 pub(crate) struct Shared {
     pub(crate) exports: Arc<dyn Exports>,
     pub(crate) options: Options,
@@ -33,13 +33,13 @@ pub(crate) struct Shared {
     pub(crate) workers: Workers,
 }
 
-/// A connection that is past its negotiation, encrypted or not.
+/// A connection after its negotiation, encrypted or not.
 enum Ready {
     Plain(Stream),
     Tls(Box<dyn Duplex>),
 }
 
-/// What a negotiation ended with.
+/// The result of a negotiation.
 struct Negotiated {
     ready: Ready,
     agreement: Agreement,
@@ -49,7 +49,7 @@ struct Negotiated {
 trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// Serves one client until it goes or the server shuts down, and tells the log.
+/// Serves one client until it disconnects or the server shuts down. Reports events to the log.
 pub(crate) async fn serve(shared: &Shared, stream: Stream, peer: String, plain: bool) {
     let log = &shared.options.log;
     let limit = shared.options.handshake_timeout;
@@ -83,7 +83,7 @@ pub(crate) async fn serve(shared: &Shared, stream: Stream, peer: String, plain: 
     log.tell(&Event::Disconnected { client: &client, why: event::why(&result) });
 }
 
-/// `None`: the client left.
+/// `None` if the client disconnected.
 async fn negotiate(
     shared: &Shared,
     stream: Stream,
@@ -178,7 +178,7 @@ async fn transmit(
     }
 }
 
-/// Reads requests while `writer` writes replies; returns when both are done and no request is in flight.
+/// Reads requests while `writer` writes replies. Returns when both have ended and no request is in flight.
 async fn run<R: AsyncRead + Unpin, T>(
     shared: &Shared,
     (agreement, client): (&Agreement, &Arc<Client>),
@@ -199,7 +199,7 @@ async fn run<R: AsyncRead + Unpin, T>(
     };
     let reader = async {
         let result = transmission.read_requests(read, &shared.shutdown).await;
-        // also for a client that broke the protocol: what it asked for before is answered
+        // earlier requests are answered even if the client has violated the protocol
         budget.idle().await;
         outbox.close();
         result
@@ -213,6 +213,6 @@ async fn run<R: AsyncRead + Unpin, T>(
 }
 
 async fn say_good_bye<S: AsyncWrite + Unpin>(stream: &mut S) {
-    // the client may be gone: there is nobody to tell
+    // the client may be gone, so a failure is ignored
     let _: Result<io::Result<()>, _> = timeout(GOOD_BYE, stream.shutdown()).await;
 }

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// An address that a server listens on.
+/// An address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// TCP, with the port that was bound.
+    /// A TCP address, with the actual port.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
 impl Endpoint {
-    /// The NBD URI of an export. Over TCP it asks for TLS if `tls`.
+    /// The NBD URI of an export. Over TCP, `tls` selects the scheme that requires TLS.
     pub fn uri(&self, export: &str, tls: bool) -> String {
         let export = escaped(export.as_bytes());
         match self {
@@ -27,7 +27,7 @@ impl Endpoint {
     }
 }
 
-/// Bytes as a URI has them (RFC 3986), slashes as they are.
+/// Percent-encodes bytes for a URI (RFC 3986). Slashes are not encoded.
 fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -42,7 +42,7 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 impl fmt::Display for Endpoint {
-    /// As an NBD URI without its export.
+    /// Prints the NBD URI without an export.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.uri("", false))
     }

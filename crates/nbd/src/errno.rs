@@ -1,4 +1,4 @@
-//! The protocol's error numbers, and which of them an [`io::Error`] of an export becomes (proto.md, "Error values").
+//! The error numbers of the protocol, and how an [`io::Error`] of an export is converted (proto.md, "Error values").
 
 use std::io;
 
@@ -6,26 +6,26 @@ use std::io;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Errno {
-    /// Not permitted: writing to what is read only.
+    /// Not permitted: a write to a read-only export.
     Perm = 1,
-    /// Storage failed.
+    /// The storage failed.
     Io = 5,
     /// No memory.
     NoMem = 12,
-    /// Not a valid request.
+    /// Invalid request.
     Inval = 22,
-    /// No space, or beyond the end.
+    /// No space, or beyond the end of the export.
     NoSpc = 28,
-    /// Longer than this server does at once.
+    /// Longer than this server supports.
     Overflow = 75,
     /// A fast zeroing that would not be fast.
     NotSup = 95,
-    /// The server is going away.
+    /// The server is shutting down.
     Shutdown = 108,
 }
 
 impl Errno {
-    /// For everything but a fast zeroing: the protocol keeps ENOTSUP for that.
+    /// Converts an error of any operation except a fast zeroing. The protocol reserves ENOTSUP for that.
     pub(crate) fn of(error: &io::Error) -> Self {
         if error.raw_os_error() == Some(rustix::io::Errno::SHUTDOWN.raw_os_error()) {
             return Self::Shutdown;

@@ -1,4 +1,4 @@
-//! The crate's errors: what stops a server or its set-up, and what ends one connection.
+//! The errors of this crate: those of a server or its set-up, and those of one connection.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,54 +6,54 @@ use std::time::Duration;
 
 use crate::endpoint::Endpoint;
 
-/// What stops a server, or keeps it from starting.
+/// Why a server stopped or could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// An option has a value that cannot work.
+    /// An option has an invalid value.
     #[error("option {option} is {value}: it must be {expected}")]
     Option {
         /// The field of [`Options`](crate::Options).
         option: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
-        /// What it may be.
+        /// The valid values.
         expected: String,
     },
-    /// Another server answers on the socket.
+    /// Another server is using the socket.
     #[error("{path:?}: another server is listening there")]
     SocketInUse {
         /// The Unix socket.
         path: PathBuf,
     },
-    /// A path for a Unix socket is taken by something else, which is left alone.
+    /// The path of a Unix socket is another file, which is not changed.
     #[error("{path:?} exists and is not a socket")]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// The socket cannot be listened on.
+    /// Listening on the socket failed.
     #[error("listening on {endpoint}")]
     Listen {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// The threads of the server could not be started.
     #[error("starting the server's threads")]
     Runtime(#[source] io::Error),
-    /// After shutdown, requests were still running when [`Options::drain_timeout`](crate::Options::drain_timeout) was over.
+    /// After a shutdown, requests did not end within [`Options::drain_timeout`](crate::Options::drain_timeout).
     #[error("{connections} connections were still busy {waited:?} after shutdown")]
     Drain {
-        /// How many connections had requests running.
+        /// Number of connections with requests in flight.
         connections: usize,
-        /// How long they were waited for.
+        /// How long the server has waited.
         waited: Duration,
     },
 }
 
-/// What is wrong with the certificates of a server.
+/// An error in the certificates of a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -62,35 +62,35 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file's text is not PEM of the kind it should be.
+    /// A file is not PEM of the expected kind.
     #[error("{what}: not valid PEM: {reason}")]
     Pem {
-        /// Which part: certificate, key or authority.
+        /// The part: certificate, key or authority.
         what: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is no certificate where one is needed.
+    /// A required certificate is missing.
     #[error("{what}: no certificate in it")]
     Empty {
-        /// Which part.
+        /// The part.
         what: &'static str,
     },
-    /// The certificate and the key do not work together, or are of an unknown kind.
+    /// The certificate and the key do not belong together, or are of an unsupported kind.
     #[error("certificate and key")]
     Rustls(#[from] rustls::Error),
-    /// The authorities for client certificates do not make a verifier.
+    /// The authorities for client certificates cannot be used for verification.
     #[error("authorities for client certificates: {reason}")]
     Verifier {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What ends one connection before its time. For the log: the client only sees the connection close.
+/// Why a connection was ended early. This is only for the log. The client only sees that the connection closes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("client broke the protocol: {0}")]

@@ -1,4 +1,4 @@
-//! What happens to connections, for whoever keeps a log of them.
+//! Events of connections, for a log.
 
 use std::error::Error;
 use std::fmt;
@@ -7,57 +7,57 @@ use std::sync::Arc;
 use crate::error::ConnectionError;
 use crate::identity::Certificate;
 
-/// A client past its negotiation.
+/// A client that has finished its negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
-    /// Its address, or who it is on a Unix socket.
+    /// Its address, or its user on a Unix socket.
     pub peer: String,
-    /// The export that it has chosen, by its full name.
+    /// The full name of the export that it has chosen.
     pub export: String,
-    /// Bytes that it was told.
+    /// Size in bytes as shown to the client.
     pub size: u64,
-    /// It may not write.
+    /// Whether the client may only read.
     pub read_only: bool,
-    /// It speaks TLS.
+    /// Whether the connection uses TLS.
     pub encrypted: bool,
-    /// Its certificate, which was verified.
+    /// Its verified certificate.
     pub certificate: Option<Certificate>,
 }
 
-/// Something that happened. `Display` tells it in a line of its own.
+/// An event. `Display` formats it in one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A client has chosen an export.
     Connected(&'a Client),
-    /// A client has gone.
+    /// A client has disconnected.
     Disconnected {
-        /// Which.
+        /// The client.
         client: &'a Client,
-        /// What ended the connection, unless the client said good-bye or the server was told to end.
+        /// The error that ended the connection. `None` if the client disconnected properly or the server was stopped.
         why: Option<&'a dyn Error>,
     },
-    /// Somebody has gone who had not chosen an export: who lists exports does that.
+    /// A client has disconnected before choosing an export, for example after listing the exports.
     Left {
-        /// Who.
+        /// The client.
         peer: &'a str,
-        /// What ended the connection, unless the client said good-bye or the server was told to end.
+        /// The error that ended the connection. `None` if the client disconnected properly or the server was stopped.
         why: Option<&'a dyn Error>,
     },
-    /// There were too many connections for one more.
+    /// A connection was refused because there were too many.
     TooMany {
-        /// Who was not let in.
+        /// The refused client.
         peer: &'a str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
-        /// It is the limit of one machine.
+        /// Whether it is the limit for one machine.
         same_machine: bool,
     },
-    /// An export could not do what a client asked for.
+    /// A request of a client has failed.
     Failed {
-        /// Which client.
+        /// The client.
         client: &'a Client,
-        /// What the client was told.
+        /// The message sent to the client.
         why: &'a str,
     },
 }
@@ -95,12 +95,12 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// Who is told of events, from any thread. What it does keeps clients waiting.
+/// A function that receives events, from any thread. Clients wait while it runs.
 #[derive(Clone)]
 pub struct Log(Arc<dyn Fn(&Event<'_>) + Send + Sync>);
 
 impl Log {
-    /// Tells `tell`.
+    /// A log that calls `tell` for each event.
     pub fn new(tell: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(tell))
     }
@@ -111,7 +111,7 @@ impl Log {
 }
 
 impl Default for Log {
-    /// Nobody.
+    /// A log that ignores all events.
     fn default() -> Self {
         Self::new(|_| {})
     }
@@ -123,7 +123,7 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Why a connection ended, for a log.
+/// The error that ended a connection, for a log.
 pub(crate) fn why(result: &Result<(), ConnectionError>) -> Option<&dyn Error> {
     result.as_ref().err().map(|error| error as &dyn Error)
 }

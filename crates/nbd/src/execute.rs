@@ -1,4 +1,4 @@
-//! Runs a request against its export: the part that happens on a worker thread.
+//! Runs a request against its export, on a worker thread.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,23 +9,23 @@ use crate::plan::{Operation, Range};
 use crate::wire::Style;
 use crate::wire::reply::{Data, Piece, Reply, ReplyError};
 
-/// Extents in one reply. The protocol's bound is 2^20; clients ask again where a reply ends.
+/// Maximum number of extents in one reply. The protocol's limit is 2^20. Clients ask again from where a reply ends.
 const MAX_EXTENTS: usize = 8192;
 
-/// Zeroes shorter than this are sent as data: below it a chunk and a call cost more than the bytes.
+/// Shorter runs of zeros are sent as data, because a chunk and a call would cost more than the bytes.
 const MIN_HOLE: u64 = 32 << 10;
 
-/// Bytes a request may hold beside its payload while it runs and until its reply is sent.
+/// Number of bytes that a request may occupy in addition to its payload, until its reply is sent.
 pub(crate) fn reply_bytes(operation: &Operation) -> u64 {
     match operation {
         Operation::Read { length, .. } => u64::from(*length),
-        // what the export returned, and its bytes on the wire
+        // the extents from the export, and their encoding
         Operation::Status { .. } | Operation::FilteredStatus { .. } => (MAX_EXTENTS as u64) * 32,
         _ => 0,
     }
 }
 
-/// Runs `operation` with its payload. An export's panic fails the request, not the server.
+/// Runs `operation` with its payload. If the export panics, only the request fails.
 pub(crate) fn execute(export: &dyn Export, style: Style, operation: &Operation, payload: &[u8]) -> Reply {
     match catch_unwind(AssertUnwindSafe(|| run(export, style, operation, payload))) {
         Ok(Ok(reply)) => reply,
@@ -84,7 +84,7 @@ fn run(
     }
 }
 
-/// Trim and cache: what is not supported is not done, and that is no error.
+/// Runs a trim or cache operation. It is no error if the export does not support it.
 fn hint(range: Range, call: impl FnOnce(Range) -> io::Result<()>) -> io::Result<()> {
     if range.length == 0 {
         return Ok(());
@@ -95,14 +95,14 @@ fn hint(range: Range, call: impl FnOnce(Range) -> io::Result<()>) -> io::Result<
     }
 }
 
-/// The one place where an export's error becomes an error of the protocol.
+/// Converts an export's error to an error of the protocol, for all operations.
 fn failure(error: &io::Error, operation: &Operation) -> ReplyError {
     let errno = Errno::of(error);
     tracing::warn!(?operation, ?errno, %error, "request failed");
     ReplyError::new(errno, error.to_string())
 }
 
-/// Extents of exactly what was asked for or less: neighbours of one kind are joined, and no more than `count` are left.
+/// Limits extents to the requested range. Neighbours of the same kind are joined, and at most `count` extents are kept.
 fn within(found: Vec<Extent>, length: u64, count: usize) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::with_capacity(found.len().min(count));
     let mut left = length;
@@ -122,7 +122,7 @@ fn within(found: Vec<Extent>, length: u64, count: usize) -> Vec<Extent> {
         left -= extent.length;
     }
     if extents.is_empty() {
-        // "allocated, contents unknown" is always true enough
+        // "allocated, content unknown" is always correct
         extents.push(Extent { length, hole: false, zero: false });
     }
     extents
@@ -130,7 +130,7 @@ fn within(found: Vec<Extent>, length: u64, count: usize) -> Vec<Extent> {
 
 fn read(export: &dyn Export, style: Style, range: Range, whole: bool) -> Result<Reply, ReplyError> {
     if range.length == 0 {
-        // a chunk of no data is not allowed, and a simple reply has none either
+        // a chunk without data is not allowed, and a simple reply has no data either
         return Ok(Reply::Done);
     }
     let parts =
@@ -157,11 +157,11 @@ fn read(export: &dyn Export, style: Style, range: Range, whole: bool) -> Result<
     Ok(Reply::Read(pieces))
 }
 
-/// Divides a long read into zeroes and what has to be read.
+/// Divides a long read into zeros and parts that must be read.
 fn parts(export: &dyn Export, range: Range) -> Result<Vec<(Range, bool)>, ReplyError> {
     let found = match export.extents(range.offset, range.length) {
         Ok(found) => within(found, range.length, MAX_EXTENTS),
-        // it was only to save work: the read itself shall say what is wrong
+        // this only saves work; if there is a problem, the read itself reports it
         Err(_) => Vec::new(),
     };
     let mut parts: Vec<(Range, bool)> = Vec::new();
@@ -182,7 +182,7 @@ fn parts(export: &dyn Export, range: Range) -> Result<Vec<(Range, bool)>, ReplyE
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    // most data differs early: look at a little of it first
+    // most data is not zero at the beginning, so a few bytes are checked first
     let (head, rest) = bytes.split_at(bytes.len().min(16));
     head.iter().all(|&byte| byte == 0) && {
         let (words, tail) = rest.as_chunks::<64>();

@@ -1,4 +1,4 @@
-//! The negotiation: from the first byte to the choice of an export (proto.md, "Handshake").
+//! The negotiation, from the first byte to the choice of an export (proto.md, "Handshake").
 
 use std::sync::Arc;
 
@@ -15,17 +15,18 @@ use crate::wire::consts::{
 };
 use crate::wire::option::{InfoRequest, MetaRequest, OptionError, OptionHead, push_reply, string};
 
-/// Data of one option. Nothing a client has to say is longer; up to [`SKIPPED_OPTION_DATA`] it is told so.
+/// Maximum size of the data of an option. Valid clients send less. Up to [`SKIPPED_OPTION_DATA`], a client gets an
+/// error.
 const MAX_OPTION_DATA: u32 = 64 << 10;
 const SKIPPED_OPTION_DATA: u32 = 1 << 20;
 
-/// Options that a client may try before it chooses an export.
+/// Maximum number of options before the client chooses an export.
 const MAX_OPTIONS: u32 = 1024;
 
-/// Replies are sent when they have grown to this.
+/// Replies are sent when they reach this size in bytes.
 const REPLY_BATCH: usize = 64 << 10;
 
-/// Whether the connection is encrypted, or may be.
+/// Whether the connection is or may become encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TlsState {
     Off,
@@ -37,9 +38,9 @@ pub(crate) enum TlsState {
 /// What a client and the server agreed on.
 pub(crate) struct Agreement {
     pub(crate) export: Arc<dyn Export>,
-    /// Its name, for the log.
+    /// Name of the export, for the log.
     pub(crate) name: String,
-    /// What the client was told.
+    /// Size as shown to the client.
     pub(crate) size: u64,
     pub(crate) read_only: bool,
     pub(crate) style: Style,
@@ -50,9 +51,9 @@ pub(crate) struct Agreement {
 pub(crate) enum Outcome {
     /// The client chose an export.
     Transmit(Agreement),
-    /// TLS begins now, and the negotiation goes on in it.
+    /// TLS begins now, and the negotiation continues in it.
     StartTls,
-    /// The client wants nothing more.
+    /// The client ends the negotiation.
     Closed,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Handshake<'a> {
     client: ClientFlags,
     structured: bool,
     extended: bool,
-    /// The export that `base:allocation` was selected for.
+    /// The export for which `base:allocation` was selected.
     meta_context: Option<String>,
     count: u32,
 }
@@ -76,7 +77,7 @@ struct ClientFlags {
     no_zeroes: bool,
 }
 
-/// What becomes of the connection after an option.
+/// What happens to the connection after an option.
 enum Next {
     Go(Agreement),
     StartTls,
@@ -84,7 +85,7 @@ enum Next {
     More,
 }
 
-/// An export, opened.
+/// An open export.
 struct Opened {
     name: String,
     export: Arc<dyn Export>,
@@ -129,7 +130,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// The first bytes of both sides.
+    /// Exchanges the first bytes of both sides.
     pub(crate) async fn greet<S>(&mut self, stream: &mut S) -> Result<(), ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -150,7 +151,7 @@ impl<'a> Handshake<'a> {
         Ok(())
     }
 
-    /// TLS has begun: what was agreed on before is void, as somebody between may have said it.
+    /// Continues after the start of TLS. Everything agreed before is void, because an attacker may have sent it.
     pub(crate) fn started_tls(&mut self, identity: Identity) {
         self.tls = TlsState::Active;
         self.identity = identity;
@@ -159,13 +160,13 @@ impl<'a> Handshake<'a> {
         self.meta_context = None;
     }
 
-    /// Who the client is.
+    /// The identity of the client.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Answers options until one ends the negotiation. Reads no byte beyond that option, so that what a client sent in the
-    /// clear after asking for TLS is never taken for something said within it.
+    /// Answers options until one ends the negotiation. It reads no byte after that option. So bytes that a client sent
+    /// unencrypted after its request for TLS are never treated as encrypted ones.
     pub(crate) async fn haggle<S>(&mut self, stream: &mut S) -> Result<Outcome, ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -204,7 +205,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// The data of an option; `None` if it is too much, and was skipped.
+    /// The data of an option. `None` if it was too large and was skipped.
     async fn data<S: AsyncRead + Unpin>(
         &self,
         stream: &mut S,
@@ -313,7 +314,7 @@ impl<'a> Handshake<'a> {
         Ok(Ok(Next::More))
     }
 
-    /// An option that cannot be refused: what is wrong ends the connection.
+    /// Handles an option that has no error reply. A failure ends the connection.
     async fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> Result<Next, ConnectionError> {
         if self.tls == TlsState::Required {
             return Err(ConnectionError::Refused("TLS is required".to_owned()));
@@ -387,14 +388,14 @@ impl<'a> Handshake<'a> {
         let request = MetaRequest::parse(data)?;
         self.open(request.name).await?;
         if request.queries == 0 || request.allocation || request.all_base {
-            // the number means nothing in a list
+            // the number has no meaning in a list
             push_meta_context(out, opt::LIST_META_CONTEXT, 0);
         }
         Ok(Next::More)
     }
 
     async fn set_meta_context(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<Next, Refusal> {
-        // what was selected before is gone even if this fails
+        // the earlier selection is dropped even if this fails
         self.meta_context = None;
         self.need_chunks()?;
         let request = MetaRequest::parse(data)?;
@@ -406,7 +407,7 @@ impl<'a> Handshake<'a> {
         Ok(Next::More)
     }
 
-    /// Opens an export; an empty name stands for the default one.
+    /// Opens an export. An empty name means the default one.
     async fn open(&self, name: &str) -> Result<Opened, Refusal> {
         let unknown = |message: &str| Refusal::new(rep::ERR_UNKNOWN, message);
         let (exports, client, name) = (Arc::clone(self.exports), self.identity.clone(), name.to_owned());
@@ -457,13 +458,13 @@ fn push_meta_context(out: &mut Vec<u8>, option: u32, id: u32) {
     push_reply(out, option, rep::META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()]);
 }
 
-/// A power of two from 512 to the largest request, whatever the export says.
+/// A valid preferred block size: a power of two from 512 to the largest request.
 fn preferred_block_size(wanted: u32, max_request: u32) -> u32 {
     let largest = 1 << max_request.clamp(512, MAX_PAYLOAD).ilog2();
     wanted.clamp(512, largest).next_power_of_two()
 }
 
-/// Runs storage code on a thread where it may wait. `None`: it panicked.
+/// Runs storage code on a thread that may block. `None` if it panicked.
 async fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(call)
         .await

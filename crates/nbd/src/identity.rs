@@ -1,4 +1,4 @@
-//! Who a client is, as far as the server has verified it.
+//! The verified identity of a client.
 
 use std::fmt;
 
@@ -18,19 +18,19 @@ mod tag {
     pub(super) const SET: u8 = 0x31;
 }
 
-/// Who a client is. [`Exports`](crate::Exports) decides by it what the client sees.
+/// The identity of a client. [`Exports`](crate::Exports) uses it to decide which exports the client may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Identity {
-    /// It connected to a Unix socket, so the permissions of that socket let it in.
+    /// It connected to a Unix socket, whose permissions allowed it.
     Local,
-    /// It connected over TCP and has no certificate that was verified.
+    /// It connected over TCP without a verified certificate.
     Unknown,
-    /// It has a certificate that one of the server's authorities signed.
+    /// It has a certificate signed by one of the server's authorities.
     Certificate(Certificate),
 }
 
-/// What identifies the holder of a verified certificate.
+/// The identity in a verified certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// SHA-256 of the certificate in DER, as `openssl x509 -fingerprint -sha256` prints it.
@@ -43,7 +43,7 @@ pub struct Certificate {
 
 impl Certificate {
     pub(crate) fn of(der: &CertificateDer<'_>) -> Self {
-        // rustls has parsed and verified it: what does not parse here has a fingerprint and no names
+        // rustls has parsed and verified it. If it cannot be parsed here, it has a fingerprint and no names.
         let parsed = webpki::EndEntityCert::try_from(der).ok();
         Self {
             fingerprint: Sha256::digest(der).into(),
@@ -55,14 +55,15 @@ impl Certificate {
         }
     }
 
-    /// The fingerprint in lower-case hexadecimal digits.
+    /// The fingerprint in lower-case hexadecimal.
     pub fn fingerprint_text(&self) -> String {
         self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
 impl fmt::Display for Certificate {
-    /// A name if it has one, quoted so that it cannot forge a line of a log, and the fingerprint.
+    /// Prints a name, if there is one, and the fingerprint. The name is quoted, so that it cannot forge a line of a
+    /// log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(name) = self.common_name.as_ref().or(self.dns_names.first()) {
             write!(f, "{name:?} ")?;
@@ -71,7 +72,7 @@ impl fmt::Display for Certificate {
     }
 }
 
-/// One element of DER: its tag, its content, and what follows it.
+/// Parses one element of DER: its tag, its content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -86,7 +87,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// The elements of a sequence or set, to its end or to the first that is malformed.
+/// The elements of a sequence or set, up to the first malformed one.
 fn elements(mut der: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (tag, content, rest) = element(der)?;
@@ -95,8 +96,8 @@ fn elements(mut der: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// The common name in a subject: a sequence of sets of pairs (type, value), without its own tag and length. A subject with several
-/// has none, so that nobody can be mistaken for somebody else.
+/// The common name in a subject. `subject` is a sequence of sets of pairs (type, value), without its own tag and
+/// length. A subject with several common names counts as having none, so that names are unambiguous.
 fn common_name(subject: &[u8]) -> Option<String> {
     let sets = elements(subject).filter(|(tag, _)| *tag == tag::SET);
     let pairs = sets.flat_map(|(_, set)| elements(set)).filter(|(tag, _)| *tag == tag::SEQUENCE);

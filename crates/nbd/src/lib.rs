@@ -1,12 +1,12 @@
-//! An NBD server: block devices over a Unix socket or TCP, for qemu, libnbd, fio, the Linux kernel and every other client
-//! of the Network Block Device protocol.
+//! An NBD server: block devices over a Unix socket or TCP, for qemu, libnbd, fio, the Linux kernel and other clients of
+//! the Network Block Device protocol.
 //!
-//! The crate knows nothing of pools. It serves whatever implements [`Exports`], and each of those is an [`Export`]: a
-//! range of bytes that many threads read and write at once. Storage code is synchronous and runs on a pool of threads;
-//! only the sockets are asynchronous.
+//! This crate knows nothing of pools. It serves any implementation of [`Exports`]. Each export is an [`Export`]: a
+//! range of bytes that many threads read and write at once. Storage code is synchronous and runs on a pool of threads.
+//! Only the sockets are asynchronous.
 //!
 //! The protocol is `doc/proto.md` of the NBD project, with the `EXTENDED_HEADERS` extension of its branch
-//! `extension-ext-header`. What of it is supported, option by option, is in `docs/nbd.md`.
+//! `extension-ext-header`. `docs/nbd.md` lists the supported options.
 //!
 //! ```no_run
 //! # use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where clients connect: TCP and Unix sockets.
+//! Listening sockets: TCP and Unix.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,10 +13,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use crate::endpoint::Endpoint;
 use crate::error::ServeError;
 
-/// Clients that may wait to be accepted.
+/// Number of clients that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// A socket that takes connections from now on; they are answered when a server gets it.
+/// A socket that accepts connections immediately. They are answered after it was passed to a server.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) socket: Socket,
@@ -31,19 +31,20 @@ pub(crate) enum Socket {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Removes the file of a Unix socket when the listener is gone.
+/// Removes the file of a Unix socket when it is dropped.
 #[derive(Debug)]
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // nothing is left to do about it, and the next server replaces a dead socket
+        // a failure is harmless, because the next server replaces an unused socket
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Listener {
-    /// Listens on a TCP address. Port 0 takes any free one: see [`endpoint`](Self::endpoint). NBD's own port is 10809.
+    /// Listens on a TCP address. Port 0 means any free port; see [`endpoint`](Self::endpoint). NBD's standard port is
+    /// 10809.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
@@ -55,13 +56,14 @@ impl Listener {
     /// Listens on a Unix socket that only this user can connect to (mode 0600); see [`unix_mode`](Self::unix_mode).
     ///
     /// # Errors
-    /// As for [`unix_mode`](Self::unix_mode).
+    /// Like [`unix_mode`](Self::unix_mode).
     pub fn unix(path: &Path) -> Result<Self, ServeError> {
         Self::unix_mode(path, 0o600)
     }
 
-    /// Listens on a Unix socket with these permissions. A socket that a server left behind is replaced; the file is removed
-    /// when the server ends. It never exists with other permissions: it is made beside `path`, as `path~`, and moved there.
+    /// Listens on a Unix socket with the permissions `mode`. An unused socket of an earlier server is replaced. The
+    /// file is removed when the server ends. It never has other permissions: it is created as `path~` and then renamed
+    /// to `path`.
     ///
     /// # Errors
     /// [`ServeError::SocketInUse`], [`ServeError::NotASocket`], [`ServeError::Listen`].
@@ -89,7 +91,7 @@ impl Listener {
         }
         let socket = bind(&beside, mode).map_err(listen)?;
         let file = SocketFile(beside.clone());
-        // What the umask has taken off.
+        // Restores the permissions that the umask has removed.
         set_mode(&beside, mode).map_err(listen)?;
         rustix::net::listen(&socket, BACKLOG).map_err(|error| listen(error.into()))?;
         std::fs::rename(&beside, path).map_err(listen)?;
@@ -103,10 +105,10 @@ impl Listener {
         })
     }
 
-    /// Takes a socket that listens already, as a service manager passes it.
+    /// Uses a socket that is already listening, for example from a service manager.
     ///
     /// # Errors
-    /// [`ServeError::Listen`]: it has no address.
+    /// [`ServeError::Listen`] if the socket has no address.
     pub fn from_tcp(socket: std::net::TcpListener) -> Result<Self, ServeError> {
         let unknown = Endpoint::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
         let address =
@@ -114,28 +116,29 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(socket), endpoint: Endpoint::Tcp(address), plain: false, _file: None })
     }
 
-    /// Takes a Unix socket that listens already. Its file is the business of whoever made it.
+    /// Uses a Unix socket that is already listening. The caller is responsible for its file.
     pub fn from_unix(socket: std::os::unix::net::UnixListener) -> Self {
         let path = socket.local_addr().ok().and_then(|address| address.as_pathname().map(Path::to_path_buf));
         let endpoint = Endpoint::Unix(path.unwrap_or_default());
         Self { socket: Socket::Unix(socket), endpoint, plain: false, _file: None }
     }
 
-    /// No TLS on this one, whatever [`Options::tls`](crate::Options::tls) says: for a Unix socket beside an encrypted TCP port.
+    /// Disables TLS on this socket, independently of [`Options::tls`](crate::Options::tls). For a Unix socket next to
+    /// an encrypted TCP port.
     #[must_use]
     pub fn plain(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 }
 
-/// A Unix socket that has a name and does not listen yet. On Linux its file inherits the permissions of the socket, less the
-/// umask, so that it never has more than `mode`.
+/// Creates a Unix socket with a name that does not listen yet. On Linux its file inherits the permissions of the
+/// socket, without those of the umask. So it never has more permissions than `mode`.
 fn bind(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -144,8 +147,8 @@ fn bind(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Changes the permissions of a socket of ours. Whoever can write to its directory could have put a link to something else in
-/// its place, which is not followed.
+/// Changes the permissions of a socket of this process. Other users of the directory could replace it by a link, which
+/// is not followed.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let found = rustix::fs::fstat(&node)?;
@@ -163,12 +166,12 @@ pub(crate) enum Accept {
     Unix(tokio::net::UnixListener),
 }
 
-/// A client that has connected.
+/// A connected client.
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
-    /// Its name for the log.
+    /// The client's name for the log.
     pub(crate) peer: String,
-    /// Its address, over TCP.
+    /// The client's address, if it uses TCP.
     pub(crate) source: Option<IpAddr>,
 }
 
@@ -179,7 +182,7 @@ pub(crate) enum Stream {
 }
 
 impl Listener {
-    /// Must be called within a runtime. The file of a Unix socket stays with `self`.
+    /// Converts the socket. It must be called within a runtime. The file of a Unix socket stays with `self`.
     pub(crate) fn accept(&self) -> Result<Accept, ServeError> {
         let listen = |source| ServeError::Listen { endpoint: self.endpoint.clone(), source };
         match &self.socket {
@@ -198,7 +201,7 @@ impl Listener {
 }
 
 impl Accept {
-    /// The next client.
+    /// Waits for the next client.
     pub(crate) async fn next(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener) => {
@@ -220,7 +223,8 @@ impl Accept {
     }
 }
 
-/// Replies go out at once, and a client whose machine is gone is noticed within about two minutes.
+/// Sets socket options, so that replies are sent immediately, and a client whose machine is gone is detected within
+/// about two minutes.
 fn tune(stream: &tokio::net::TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

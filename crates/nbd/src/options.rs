@@ -1,4 +1,4 @@
-//! The limits and time-outs of a server.
+//! The options of a server: limits and time-outs.
 
 use std::time::Duration;
 
@@ -6,39 +6,40 @@ use crate::error::ServeError;
 use crate::event::Log;
 use crate::tls::Tls;
 
-/// The largest payload of any request, in bytes. The protocol asks servers to accept payloads up to this size without
-/// taking them for an attack (proto.md, "Size constraints"); a client that announces more is disconnected.
+/// The largest payload of any request, in bytes. The protocol requires servers to accept payloads up to this size and
+/// not to treat them as an attack (proto.md, "Size constraints"). A client that announces more is disconnected.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
-/// How a server treats its clients.
+/// The options of a server.
 ///
-/// What a client can make the server hold in memory is bounded by `connection_memory`, and all clients together by
-/// `server_memory`, beside some hundred KiB for each connection.
+/// `connection_memory` limits the memory that one client can occupy, and `server_memory` the memory of all clients
+/// together. In addition, each connection needs some hundred KiB.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Whether connections are encrypted.
     pub tls: Tls,
-    /// Connections at once; further ones are closed as they come.
+    /// Maximum number of connections. Further ones are closed immediately.
     pub max_connections: usize,
-    /// Of those, connections over TCP from one machine: one address of IPv4, or one network of 64 bits of IPv6.
+    /// Maximum number of TCP connections from one machine: from one IPv4 address, or from one IPv6 network of 64 bits.
     pub max_connections_per_machine: usize,
-    /// The largest read or write, in bytes: 64 KiB to [`MAX_PAYLOAD`]. Told to clients.
+    /// The largest read or write in bytes, from 64 KiB to [`MAX_PAYLOAD`]. Clients are informed of it.
     pub max_request: u32,
-    /// Requests of one connection that are being worked on or wait to be sent. More stay in the socket.
+    /// Maximum number of requests of one connection that run or whose replies wait to be sent. Further requests stay in
+    /// the socket.
     pub max_in_flight: usize,
-    /// Bytes of data in the requests and replies of one connection; at least `max_request`.
+    /// Maximum size of the data in the requests and replies of one connection, in bytes; at least `max_request`.
     pub connection_memory: u64,
-    /// Bytes of data in the requests and replies of all connections together; at least `connection_memory`.
+    /// Maximum size of the data in the requests and replies of all connections, in bytes; at least `connection_memory`.
     pub server_memory: u64,
-    /// Threads that run requests, at most.
+    /// Maximum number of threads that run requests.
     pub workers: usize,
-    /// From accepting a connection to the end of its negotiation, TLS included.
+    /// Time limit from accepting a connection to the end of its negotiation, including TLS.
     pub handshake_timeout: Duration,
-    /// How long a client may take no byte of a reply, or send none of a request it has begun.
+    /// How long a client may accept no byte of a reply, or send no byte of a request that it has begun.
     pub stall_timeout: Duration,
-    /// How long requests in flight may take to end after a shutdown.
+    /// How long requests in flight may take after a shutdown.
     pub drain_timeout: Duration,
-    /// Who is told of clients that come and go.
+    /// Receives the events of connections.
     pub log: Log,
 }
 
@@ -49,7 +50,7 @@ impl Default for Options {
             max_connections: 256,
             max_connections_per_machine: 64,
             max_request: MAX_PAYLOAD,
-            // the Linux kernel's client has at most 128 requests under way on a connection
+            // the Linux kernel's client has at most 128 requests in flight on a connection
             max_in_flight: 128,
             connection_memory: 64 << 20,
             server_memory: 512 << 20,
@@ -63,14 +64,16 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The smallest `max_request`: the protocol wants unfragmented reads of 64 KiB to work always.
+    /// The smallest `max_request`. The protocol requires that unfragmented reads of 64 KiB always work.
     const MIN_MAX_REQUEST: u32 = 64 << 10;
-    /// Far more than any machine has, and what every counter here can hold.
+    /// Limits that are larger than any machine needs, and that fit in every counter.
     const MAX_MEMORY: u64 = 1 << 40;
     const MAX_COUNT: usize = 1 << 20;
 
+    /// Checks all options.
+    ///
     /// # Errors
-    /// [`ServeError::Option`] for the first option that is out of its range.
+    /// [`ServeError::Option`] for the first option that is out of range.
     pub(crate) fn validate(&self) -> Result<(), ServeError> {
         let max_request = u64::from(self.max_request);
         let checks = [

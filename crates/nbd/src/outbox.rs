@@ -1,8 +1,8 @@
-//! Replies on their way out of a connection.
+//! The queue of replies of a connection.
 //!
-//! Whoever has a reply puts it in the queue, and whoever finds nobody writing writes: mostly the worker thread itself,
-//! straight to the socket, without waking another. When the socket takes no more, the right to write passes to the
-//! connection's writer task, which waits for the socket; with TLS it is always that task.
+//! A thread with a reply puts it in the queue. If no other thread is writing, it also writes the queue. So usually the
+//! worker thread itself writes to the socket, without waking another thread. If the socket is full, the connection's
+//! writer task becomes the writer and waits for the socket. With TLS, the writer is always that task.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,17 +17,17 @@ use tokio::time::timeout;
 use crate::budget::Share;
 use crate::error::ConnectionError;
 
-/// Frames in one system call.
+/// Maximum number of frames in one system call.
 const MAX_SLICES: usize = 32;
 
-/// Bytes to send, and what gets free when they are sent.
+/// Bytes to send, and the share of the budget that is released after they are sent.
 struct Frame {
     bytes: Vec<u8>,
-    /// With the last frame of a reply.
+    /// Only in the last frame of a reply.
     _share: Option<Share>,
 }
 
-/// Frames in order, the first of them sent up to `sent`.
+/// Frames in order. The first `sent` bytes of the first frame are already sent.
 #[derive(Default)]
 struct Queue {
     frames: VecDeque<Frame>,
@@ -60,14 +60,14 @@ impl Queue {
         }
     }
 
-    /// What is left of an older part of the queue goes before it.
+    /// Puts the unsent rest of an older queue before this one.
     fn put_back(&mut self, mut older: Queue) {
         older.frames.append(&mut self.frames);
         *self = older;
     }
 }
 
-/// A socket that can be written to without waiting, from any thread.
+/// A socket that any thread can write to without blocking.
 pub(crate) enum Direct {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
@@ -88,7 +88,7 @@ impl Direct {
         }
     }
 
-    /// Writes until the queue is empty, or fails; `WouldBlock` is one of the failures.
+    /// Writes until the queue is empty or a write fails. `WouldBlock` counts as a failure.
     fn write(&self, queue: &mut Queue) -> io::Result<()> {
         while !queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
@@ -107,31 +107,31 @@ impl Direct {
 #[derive(Default)]
 struct State {
     queue: Queue,
-    /// Somebody has the right to write. The queue may only be written from by the one who set it.
+    /// Whether a thread or task is the writer. Only the writer may write from the queue.
     writing: bool,
-    /// Nothing is sent any more: what comes is dropped.
+    /// Whether the connection is closed. Then new replies are dropped.
     closed: bool,
     failure: Option<ConnectionError>,
 }
 
-/// The replies of one connection. See the module.
+/// The replies of one connection; see the module.
 pub(crate) struct Outbox {
     state: Mutex<State>,
     direct: Option<Direct>,
-    /// Wakes the writer task, with the right to write, or because the box is closed.
+    /// Wakes the writer task, either as the new writer or because the outbox was closed.
     wake: Notify,
-    /// Wakes the reader when writing has failed.
+    /// Wakes the reader after a failed write.
     failed: Notify,
     stall: Duration,
 }
 
 impl Outbox {
-    /// `direct`: the socket, unless the writer task gets a stream of its own.
+    /// `direct` is the socket, or `None` if the writer task gets its own stream.
     pub(crate) fn new(direct: Option<Direct>, stall: Duration) -> Self {
         Self { state: Mutex::default(), direct, wake: Notify::new(), failed: Notify::new(), stall }
     }
 
-    /// Sends a reply, or drops it if the connection is closed. Does not wait.
+    /// Sends a reply, or drops it if the connection is closed. It does not block.
     pub(crate) fn push(&self, frames: Vec<Vec<u8>>, share: Share) {
         let mut share = Some(share);
         let last = frames.len().saturating_sub(1);
@@ -154,7 +154,7 @@ impl Outbox {
         }
     }
 
-    /// Takes what there is to write; gives the right to write back if there is nothing.
+    /// Takes the queue in order to write it. If it is empty, the caller is no longer the writer.
     fn take(&self) -> Option<Queue> {
         let mut state = self.state.lock();
         if state.queue.is_empty() || state.closed {
@@ -178,7 +178,7 @@ impl Outbox {
         }
     }
 
-    /// Gives up: what is queued is dropped, and the reader is told.
+    /// Closes the outbox after a failure. The queue is dropped, and the reader is notified.
     fn fail(&self, error: ConnectionError) {
         let dropped = {
             let mut state = self.state.lock();
@@ -192,17 +192,17 @@ impl Outbox {
         self.failed.notify_one();
     }
 
-    /// Returns when writing has failed. For one waiter.
+    /// Waits until writing has failed. Only one task may wait.
     pub(crate) async fn failed(&self) {
         self.failed.notified().await;
     }
 
-    /// Why writing failed, if it did.
+    /// The error of a failed write, if there is one.
     pub(crate) fn failure(&self) -> Option<ConnectionError> {
         self.state.lock().failure.take()
     }
 
-    /// Ends the writer task. What is not sent is dropped.
+    /// Ends the writer task. Unsent replies are dropped.
     pub(crate) fn close(&self) {
         let dropped = {
             let mut state = self.state.lock();
@@ -217,7 +217,7 @@ impl Outbox {
         self.state.lock().closed
     }
 
-    /// The writer task of a connection that is written to directly.
+    /// The writer task of a connection whose socket is written to directly.
     pub(crate) async fn write_when_possible(&self) {
         let Some(direct) = &self.direct else { return };
         loop {
@@ -243,7 +243,7 @@ impl Outbox {
         }
     }
 
-    /// The writer task of any other connection. Returns the stream, for its end to be written.
+    /// The writer task of any other connection. Returns the stream, so that the caller can shut it down.
     pub(crate) async fn write_to<W: AsyncWrite + Unpin>(&self, mut stream: W) -> W {
         loop {
             self.wake.notified().await;
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However the socket cuts the writes, the bytes come out whole and in order.
+        /// However the socket splits the writes, all bytes are sent in order.
         #[test]
         fn a_queue_is_sent_in_order(
             frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..50), 0..80),
@@ -304,7 +304,7 @@ mod tests {
             let mut sent = Vec::new();
             for cut in cuts.iter().cycle() {
                 if sent.len() > expected.len() / 4 || queue.is_empty() {
-                    // as when more was pushed while the first part was being written
+                    // as if more was pushed while the first part was written
                     if let Some(mut later) = later.take() {
                         later.put_back(std::mem::take(&mut queue));
                         queue = later;

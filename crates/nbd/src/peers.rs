@@ -1,4 +1,4 @@
-//! How many connections each client over TCP has, so that one of them cannot take all.
+//! The number of TCP connections of each machine, so that no machine can use all connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Connections by the address they come from.
+/// Connections by source address.
 #[derive(Debug, Clone)]
 pub(crate) struct Peers {
     counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
     max: usize,
 }
 
-/// One connection; it counts until it is dropped.
+/// One connection. It is counted until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     counts: Arc<Mutex<HashMap<IpAddr, usize>>>,
@@ -25,8 +25,8 @@ impl Peers {
         Self { counts: Arc::default(), max }
     }
 
-    /// Counts a connection; `None` if there are too many from there. Those of a Unix socket have no source, and no limit of
-    /// their own.
+    /// Counts a connection. `None` if there are too many from its source. Connections to a Unix socket have no source
+    /// and no limit of their own.
     pub(crate) fn seat(&self, source: Option<IpAddr>) -> Option<Seat> {
         let source = source.map(network);
         if let Some(source) = source {
@@ -54,7 +54,7 @@ impl Drop for Seat {
     }
 }
 
-/// A machine with IPv6 has a whole network of 64 bits to take addresses from.
+/// The network of an address. A machine with IPv6 can use all addresses of a 64-bit network.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),

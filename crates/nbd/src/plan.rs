@@ -1,5 +1,5 @@
-//! What to do with a request, decided from its head alone, before its payload is read: run it, refuse it, or give up on the
-//! connection. Everything that proto.md wants checked is checked here, so that an export sees only valid calls.
+//! Decides from the head of a request what to do with it: run it, refuse it, or end the connection. The payload is not
+//! read yet. All checks that proto.md requires are done here, so that an export gets only valid calls.
 
 use crate::errno::Errno;
 use crate::options::MAX_PAYLOAD;
@@ -8,14 +8,14 @@ use crate::wire::reply::ReplyError;
 use crate::wire::request::RequestHead;
 use crate::wire::{Cursor, Style};
 
-/// What a request is checked against.
+/// The limits for requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) style: Style,
-    /// The export's size as far as this client may use it.
+    /// The export's size for this client.
     pub(crate) size: u64,
     pub(crate) read_only: bool,
-    /// `base:allocation` was agreed on.
+    /// Whether `base:allocation` was agreed on.
     pub(crate) meta_context: bool,
     pub(crate) max_request: u32,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Range {
 /// A valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// In one piece if `whole`.
+    /// `whole` means that the reply must be in one piece.
     Read {
         offset: u64,
         length: u32,
@@ -55,39 +55,39 @@ pub(crate) enum Operation {
         fast: bool,
         fua: bool,
     },
-    /// With one extent only if `one`.
+    /// `one` means that the reply has only one extent.
     Status {
         range: Range,
         one: bool,
     },
-    /// The payload says which contexts and how long: see [`filtered_status`].
+    /// The payload contains the contexts and the length; see [`filtered_status`].
     FilteredStatus {
         offset: u64,
         one: bool,
     },
 }
 
-/// What to do with a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Read `payload` bytes, then run it.
     Run { operation: Operation, payload: u32 },
-    /// Read and forget `payload` bytes, then answer with the error.
+    /// Read and discard `payload` bytes, then answer with the error.
     Refuse { error: ReplyError, payload: u32 },
-    /// The client says good-bye.
+    /// The client disconnects.
     Disconnect,
-    /// The client sends what cannot be skipped.
+    /// The payload cannot be skipped, so the connection ends.
     GiveUp(&'static str),
 }
 
-/// The payload of `NBD_CMD_BLOCK_STATUS` has its effect length and a number for each context: there is one context, and
-/// a client that repeats it is refused, so more than this many need not be looked at.
+/// Maximum payload of `NBD_CMD_BLOCK_STATUS`: its effect length and a number for each context. There is only one
+/// context, and a client that repeats it is refused, so longer payloads need not be read.
 const MAX_FILTER: u32 = 8 + 4 * 16;
 
 type Checked = Result<Operation, ReplyError>;
 
 impl Limits {
-    /// Decides.
+    /// Decides about a request.
     pub(crate) fn plan(&self, head: &RequestHead) -> Plan {
         if head.command == cmd::DISC {
             return Plan::Disconnect;
@@ -153,7 +153,7 @@ impl Limits {
             cmd::BLOCK_STATUS => cmd::FLAG_REQ_ONE,
             _ => 0,
         };
-        // clients are known to set FUA on anything, and may
+        // some clients set FUA on all commands, which is allowed
         if head.flags & !(allowed | cmd::FLAG_FUA) == 0 {
             Ok(())
         } else if has_payload && head.flags & !(allowed | cmd::FLAG_FUA) == cmd::FLAG_PAYLOAD_LEN {
@@ -182,7 +182,7 @@ impl Limits {
                 let whole = style == Style::Simple || head.flags & cmd::FLAG_DF != 0;
                 Ok(Operation::Read { offset: range.offset, length, whole })
             }
-            // EOVERFLOW is newer than clients that know simple replies only
+            // EOVERFLOW is newer than clients that only support simple replies
             (None, Style::Simple) => Err(invalid("the read is longer than the server's largest request")),
             (None, _) => {
                 Err(ReplyError::new(Errno::Overflow, "the read is longer than the server's largest request"))
@@ -209,12 +209,12 @@ impl Limits {
         }
     }
 
-    /// Turns a [`Operation::FilteredStatus`] with its payload into a [`Operation::Status`].
+    /// Converts an [`Operation::FilteredStatus`] and its payload to an [`Operation::Status`].
     pub(crate) fn filtered_status(&self, offset: u64, one: bool, payload: &[u8]) -> Checked {
         let mut cursor = Cursor(payload);
         let short = || invalid("the payload is not a length and numbers of contexts");
         let length = cursor.u64().ok_or_else(short)?;
-        // exactly one context can be asked for: none leaves nothing to answer, two are a repetition
+        // exactly one context can be requested: with none there is nothing to answer, and two are a repetition
         if cursor.u32().ok_or_else(short)? != BASE_ALLOCATION_ID || !cursor.is_empty() {
             return Err(invalid("unknown or repeated metadata context"));
         }

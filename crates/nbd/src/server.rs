@@ -1,4 +1,4 @@
-//! The server: accepts connections and sees them to their end.
+//! The server: accepts connections and serves them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,34 +19,36 @@ use crate::peers::Peers;
 use crate::shutdown::Shutdown;
 use crate::workers::Workers;
 
-/// After a failure to accept a connection, such as having no file descriptor left.
+/// Pause after a failure to accept a connection, for example because there is no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Threads that move bytes; requests run on [`Options::workers`] others.
+/// Number of threads for the sockets. Requests run on [`Options::workers`] other threads.
 const SOCKET_THREADS: usize = 4;
 
-/// Threads that list and open exports, at most.
+/// Maximum number of threads that list and open exports.
 const OPENING_THREADS: usize = 16;
 
-/// An NBD server over some exports.
+/// An NBD server for a set of exports.
 pub struct Server {
     exports: Arc<dyn Exports>,
     options: Options,
 }
 
 impl Server {
+    /// Creates a server.
+    ///
     /// # Errors
-    /// [`ServeError::Option`]: an option has a value that cannot work.
+    /// [`ServeError::Option`] if an option has an invalid value.
     pub fn new(exports: Arc<dyn Exports>, options: Options) -> Result<Self, ServeError> {
         options.validate()?;
         Ok(Self { exports, options })
     }
 
-    /// Serves on threads of its own until `shutdown` is triggered, then answers the requests in flight and returns.
+    /// Serves on its own threads until `shutdown` is triggered. Then it answers the requests in flight and returns.
     ///
     /// # Errors
-    /// [`ServeError::Runtime`], [`ServeError::Listen`], and [`ServeError::Drain`] if requests would not end. The threads that run those
-    /// are left behind.
+    /// [`ServeError::Runtime`], [`ServeError::Listen`], and [`ServeError::Drain`] if requests do not end. In the last
+    /// case, their threads keep running.
     pub fn serve(self, listeners: Vec<Listener>, shutdown: &Shutdown) -> Result<(), ServeError> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -61,11 +63,11 @@ impl Server {
         result
     }
 
-    /// As [`serve`](Self::serve), within a runtime of the caller's, which must have I/O and time enabled. Requests run on threads of
-    /// the server's own; exports are listed and opened on the runtime's blocking threads.
+    /// Like [`serve`](Self::serve), within a runtime of the caller, which must have I/O and time enabled. Requests run
+    /// on the server's own threads. Exports are listed and opened on the runtime's blocking threads.
     ///
     /// # Errors
-    /// As for [`serve`](Self::serve).
+    /// Like [`serve`](Self::serve).
     pub async fn run(self, listeners: Vec<Listener>, shutdown: &Shutdown) -> Result<(), ServeError> {
         let Options { max_connections, drain_timeout, .. } = self.options;
         let budget = ServerBudget::new(&self.options);
@@ -95,13 +97,13 @@ impl Server {
     }
 }
 
-/// Room for connections: of all clients together, and of each machine.
+/// Limits of connections: for all clients together, and for each machine.
 struct Room {
     slots: Arc<Semaphore>,
     seats: Peers,
 }
 
-/// Accepts connections until shutdown. Each holds its share of the room to its end.
+/// Accepts connections until shutdown. Each connection holds its place in `room` until it ends.
 async fn accept_all(accept: Accept, shared: Arc<Shared>, room: Room, plain: bool) {
     loop {
         let accepted = tokio::select! {

@@ -1,10 +1,10 @@
-//! The way to stop a server.
+//! The signal that stops a server.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Stops servers: they accept no more connections, answer the requests in flight and return. Clones are one and the same.
+/// Stops servers: they accept no more connections, answer the requests in flight and return. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     sender: Arc<watch::Sender<bool>>,
@@ -17,12 +17,13 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// Not triggered.
+    /// A shutdown that is not triggered.
     pub fn new() -> Self {
         Self { sender: Arc::new(watch::Sender::new(false)) }
     }
 
-    /// Stops every server that runs with it, now or later. May be called from any thread, and more than once.
+    /// Stops every server that uses it, also servers that start later. It may be called from any thread, and
+    /// repeatedly.
     pub fn trigger(&self) {
         self.sender.send_replace(true);
     }
@@ -32,9 +33,9 @@ impl Shutdown {
         *self.sender.borrow()
     }
 
-    /// Returns once it is triggered.
+    /// Waits until it is triggered.
     pub(crate) async fn triggered(&self) {
-        // the sender lives as long as `self`: waiting cannot fail
+        // waiting cannot fail, because the sender lives as long as `self`
         let _ = self.sender.subscribe().wait_for(|&triggered| triggered).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates, and whether connections are encrypted.
+//! TLS: certificates, and whether connections are encrypted.
 
 use std::fmt;
 use std::io;
@@ -12,46 +12,47 @@ use rustls::{RootCertStore, ServerConfig};
 
 use crate::error::TlsError;
 
-/// Whether connections are encrypted (proto.md, "TLS support": NOTLS, SELECTIVETLS with no export that insists, FORCEDTLS).
+/// Whether connections are encrypted (proto.md, "TLS support": NOTLS, SELECTIVETLS with no export that requires it,
+/// FORCEDTLS).
 #[derive(Debug, Clone, Default)]
 pub enum Tls {
     /// Never.
     #[default]
     Off,
-    /// If the client asks.
+    /// If the client requests it.
     Optional(TlsConfig),
-    /// Always: until then a client learns nothing.
+    /// Always. Without TLS, a client gets no information.
     Required(TlsConfig),
 }
 
-/// Which clients are let in.
+/// Which clients are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates<'a> {
-    /// All.
+    /// All clients. No certificate is requested.
     NotAsked,
-    /// Those with a certificate from one of these authorities, in PEM.
+    /// Clients with a certificate from one of these authorities.
     Required {
-        /// One certificate or more.
+        /// One or more certificates in PEM.
         authorities: &'a [u8],
     },
 }
 
-/// A server's certificate and key, and its demands on clients. Clones share them.
+/// A server's certificate and key, and its requirements for clients. Clones share them.
 #[derive(Clone)]
 pub struct TlsConfig {
     server: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for TlsConfig {
-    /// Says nothing of the key.
+    /// Does not show the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsConfig").finish_non_exhaustive()
     }
 }
 
 impl TlsConfig {
-    /// `chain`: the server's certificate and those between it and an authority, in PEM; `key`: its key, in PEM (PKCS #8, PKCS #1
-    /// or SEC1). TLS 1.2 and 1.3.
+    /// Creates the configuration for TLS 1.2 and 1.3. `chain` contains the server's certificate and the intermediate
+    /// certificates, in PEM. `key` is its key, in PEM (PKCS #8, PKCS #1 or SEC1).
     ///
     /// # Errors
     /// See [`TlsError`].
@@ -78,8 +79,9 @@ impl TlsConfig {
         Ok(Self { server: Arc::new(builder.with_single_cert(chain, key)?) })
     }
 
-    /// Reads the files of a directory as qemu, libnbd and nbdkit name them: `server-cert.pem`, `server-key.pem`, and
-    /// `ca-cert.pem`, whose clients alone are let in if `verify_clients`.
+    /// Reads the files of a directory with the names that qemu, libnbd and nbdkit use: `server-cert.pem`,
+    /// `server-key.pem`, and `ca-cert.pem`. With `verify_clients`, only clients with a certificate from that authority
+    /// are accepted.
     ///
     /// # Errors
     /// See [`TlsError`].

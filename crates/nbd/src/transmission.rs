@@ -1,6 +1,7 @@
-//! The transmission phase of one connection: requests in, replies out.
+//! The transmission phase of one connection: requests and replies.
 //!
-//! One task reads requests and hands each to a worker thread; replies go out as they are ready (see [`crate::outbox`]).
+//! One task reads requests and passes each to a worker thread. Replies are sent as soon as they are ready (see
+//! [`crate::outbox`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::wire::reply::{Address, Reply, ReplyError};
 use crate::wire::request::{MAX_REQUEST_HEAD, RequestHead};
 use crate::workers::Workers;
 
-/// Holds a queue of small requests with their data, so that a system call brings in several.
+/// Size of the read buffer. It holds several small requests with their data, so that one system call reads them.
 const READ_BUFFER: usize = 128 << 10;
 
 /// The reading side of a connection.
@@ -35,7 +36,7 @@ pub(crate) struct Transmission<'a> {
     pub(crate) workers: &'a Workers,
 }
 
-/// A request that was read.
+/// A request with its payload.
 struct Request {
     head: RequestHead,
     operation: Operation,
@@ -43,8 +44,8 @@ struct Request {
 }
 
 impl Transmission<'_> {
-    /// Reads and starts requests until the client says good-bye or goes, the server shuts down, or writing fails. Requests may
-    /// be in flight when it returns.
+    /// Reads and starts requests until the client disconnects, the server shuts down, or writing fails. Requests may be
+    /// in flight when it returns.
     pub(crate) async fn read_requests<R: AsyncRead + Unpin>(
         &self,
         stream: R,
@@ -59,7 +60,7 @@ impl Transmission<'_> {
         };
         tokio::pin!(stop);
         loop {
-            // between requests and while one waits for its share: a request half read when the server stops is not begun
+            // this also stops while a request waits for its share; a request that is only partly read is not started
             tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
@@ -68,7 +69,7 @@ impl Transmission<'_> {
         }
     }
 
-    /// Reads one request and starts it. `false`: there is no further one.
+    /// Reads one request and starts it. Returns `false` if there are no more requests.
     async fn next<R: AsyncBufRead + Unpin>(&self, stream: &mut R) -> Result<bool, ConnectionError> {
         let place = self.budget.place().await;
         let Some(head) = self.head(stream).await? else { return Ok(false) };
@@ -104,7 +105,7 @@ impl Transmission<'_> {
                                 log.tell(&Event::Failed { client: &client, why: message });
                             }
                             let Request { head, payload, .. } = request;
-                            // its memory is free before the reply is out, so that the share covers both
+                            // the payload is freed before the reply is sent, so that the share covers both
                             drop(payload);
                             let address = Address { style, cookie: head.cookie, offset: head.offset };
                             outbox.push(reply.into_frames(address), share);
@@ -119,7 +120,7 @@ impl Transmission<'_> {
     fn limits(&self) -> Limits {
         Limits {
             style: self.agreement.style,
-            // the export may have shrunk; that it has grown this client does not know
+            // the export may have shrunk; if it has grown, this client does not know it
             size: self.agreement.size.min(self.agreement.export.size()),
             read_only: self.agreement.read_only,
             meta_context: self.agreement.meta_context,
@@ -134,12 +135,12 @@ impl Transmission<'_> {
         reply.into_frames(Address { style: self.agreement.style, cookie: head.cookie, offset: head.offset })
     }
 
-    /// The next head; `None` if the client closed the connection between requests.
+    /// The next head. `None` if the client closed the connection between requests.
     async fn head<R: AsyncBufRead + Unpin>(
         &self,
         stream: &mut R,
     ) -> Result<Option<RequestHead>, ConnectionError> {
-        // a client may be idle for as long as it likes, but not in the middle of a request
+        // a client may be idle without limit, but not within a request
         if stream.fill_buf().await?.is_empty() {
             return Ok(None);
         }
@@ -157,7 +158,7 @@ impl Transmission<'_> {
         length: u32,
     ) -> Result<Vec<u8>, ConnectionError> {
         let length = length as usize;
-        // memory that is not written to costs nothing: a client gets as much as it has sent
+        // memory that is not written to costs nothing, so a client occupies only as much as it has sent
         let mut payload = Vec::with_capacity(length);
         while payload.len() < length {
             let left = (length - payload.len()) as u64;

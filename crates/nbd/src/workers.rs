@@ -1,9 +1,10 @@
 //! The threads that call exports.
 //!
-//! A request may take a microsecond or wait for a disk, and nobody knows beforehand. So every request gets a thread while there
-//! are any, but threads are woken one after the other: whoever is woken wakes the next if there is still work then. Short requests
-//! are thus done by few threads without a system call for each, while requests that wait soon have all threads at work.
-//! The thread that was idle last is woken first, as its memory is still in the cache.
+//! A request may take a microsecond or wait for a disk, which is not known beforehand. So every request gets a thread
+//! as long as there are idle ones. But threads are woken one after the other: a woken thread wakes the next one if
+//! there is still work then. So short requests are done by few threads without a system call for each, and slow
+//! requests soon use all threads. The thread that became idle last is woken first, because its memory is still in the
+//! cache.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads and what they have to do. Dropping it lets them finish that, and end.
+/// Threads and their queue of work. When it is dropped, the threads finish the queue and end.
 pub(crate) struct Workers {
     pool: Arc<Pool>,
 }
@@ -31,7 +32,7 @@ struct State {
     queue: VecDeque<Job>,
     idle: Vec<Arc<Idle>>,
     threads: usize,
-    /// A thread has been woken or started, and has not come here yet.
+    /// Whether a thread was woken or started and has not taken work yet.
     waking: bool,
     closed: bool,
 }
@@ -42,7 +43,7 @@ struct Idle {
     woken: AtomicBool,
 }
 
-/// Whom to wake, once the lock is released.
+/// The thread to wake after the lock is released.
 enum Wake {
     Nobody,
     Idle(Arc<Idle>),
@@ -50,8 +51,10 @@ enum Wake {
 }
 
 impl Workers {
+    /// Starts the first thread.
+    ///
     /// # Errors
-    /// Not even one thread can be started. Later on, those there are do the work.
+    /// If not even one thread can be started. Later failures only limit the number of threads.
     pub(crate) fn new(max_threads: usize) -> io::Result<Self> {
         let pool = Arc::new(Pool { state: Mutex::default(), max_threads });
         {
@@ -63,7 +66,7 @@ impl Workers {
         Ok(Self { pool })
     }
 
-    /// Has `job` done by some thread, soon.
+    /// Queues `job`, which a thread runs soon.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         let job = Box::new(job);
         let wake = {
@@ -136,7 +139,7 @@ impl Pool {
         std::thread::Builder::new().name("nbd-worker".to_owned()).spawn(move || pool.work()).map(drop)
     }
 
-    /// The life of a thread.
+    /// The main loop of a thread.
     fn work(self: Arc<Self>) {
         let mut state = self.state.lock();
         state.waking = false;
@@ -183,7 +186,7 @@ mod tests {
                 let sender = sender.clone();
                 workers.run(move || sender.send(round * 40 + index).unwrap());
             }
-            // so that threads go to sleep now and then
+            // so that threads sometimes become idle
             if round % 10 == 0 {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -199,7 +202,7 @@ mod tests {
     fn jobs_that_wait_have_all_threads() {
         let workers = Workers::new(8).unwrap();
         for _ in 0..20 {
-            // none of them ends before all have begun
+            // no job ends before all have begun
             let barrier = Arc::new(Barrier::new(8));
             let (sender, receiver) = mpsc::channel();
             for _ in 0..8 {

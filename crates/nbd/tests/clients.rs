@@ -1,4 +1,4 @@
-//! The clients that people use: libnbd's tools, qemu's, fio. A tool that is missing fails the test: Debian has them in
+//! Tests with common clients: libnbd's tools, qemu and fio. A missing tool fails the test. Debian has the tools in
 //! libnbd-bin, python3-libnbd, qemu-utils and fio.
 
 #![allow(clippy::unwrap_used)]
@@ -24,7 +24,7 @@ fn run(program: &str, args: &[&str]) -> Output {
     }
 }
 
-/// The standard output of a command that must succeed.
+/// The standard output of a command, which must succeed.
 fn succeed(program: &str, args: &[&str]) -> String {
     let output = run(program, args);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -34,7 +34,7 @@ fn succeed(program: &str, args: &[&str]) -> String {
 
 fn json(program: &str, args: &[&str]) -> Value {
     let text = succeed(program, args);
-    // fio says other things first
+    // fio prints other lines first
     let start = text.find(['{', '[']).unwrap_or(0);
     serde_json::from_str(&text[start..]).unwrap_or_else(|error| panic!("{program} {args:?}: {error}\n{text}"))
 }
@@ -46,7 +46,7 @@ fn uri(server: &Running, export: &str) -> String {
     }
 }
 
-/// Data and holes: blocks of `step` bytes, every third of them zero, with an odd end.
+/// Data and holes: blocks of `step` bytes, of which every third is zero, with a partial block at the end.
 fn content(size: u64, step: usize, seed: u8) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size).unwrap()];
     for (index, chunk) in bytes.chunks_mut(step).enumerate().filter(|(index, _)| index % 3 != 2) {
@@ -245,7 +245,7 @@ fn qemu_io_reads_what_it_wrote() {
     succeed("qemu-io", &["-r", "-f", "raw", &read_only, "-c", "read 0 512"]);
 }
 
-/// fio with what it wrote verified, and some arguments of its own.
+/// Runs fio with these further arguments. It verifies what it has written.
 fn fio(uri: &str, dir: &Path, args: &[&str]) {
     let uri = format!("--uri={uri}");
     let aux = format!("--aux-path={}", dir.display());
@@ -281,7 +281,7 @@ fn fio_verifies_what_it_wrote() {
     fio(&uri, dir, &["--rw=randwrite", "--bs=16k", "--iodepth=16", "--fsync=20"]);
 }
 
-/// The parts of libnbd that its tools do not use.
+/// The functions of libnbd that its tools do not use.
 #[test]
 #[ignore = "needs libnbd-bin, python3-libnbd, qemu-utils and fio: .ci/run clients"]
 fn libnbd_uses_the_rest() {
@@ -332,12 +332,12 @@ h.block_status(1 << 20, 0, extent)
 assert extents == [65536, 0, (1 << 20) - 65536, 3], extents
 h.shutdown()
 "#;
-    // meta contexts must be asked for before the connection is made
+    // metadata contexts must be requested before the connection is made
     let prefix = format!(
         "import nbd\nuri = {:?}\nh = nbd.NBD()\nh.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)\n",
         uri(&server, "disk")
     );
-    // not nbdsh, which takes the first python3 it finds, and that need not be the one with libnbd
+    // nbdsh is not used, because it runs the first python3 in the path, which may lack libnbd
     succeed("/usr/bin/python3", &["-c", &(prefix + script)]);
 }
 

@@ -1,4 +1,4 @@
-//! TLS: who may do what before and after it begins, and with which certificates.
+//! Tests of TLS: what clients may do before and after it begins, and with which certificates.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,7 +56,7 @@ fn connection(certificates: &Certificates, identity: Option<&Identity>) -> Clien
     ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap()
 }
 
-/// A client in the clear whose socket can be taken back for TLS.
+/// An unencrypted client whose socket can be reused for TLS.
 struct Clear {
     socket: TcpStream,
     client: Client,
@@ -70,7 +70,7 @@ impl Clear {
         Self { socket, client }
     }
 
-    /// Asks for TLS, and begins it.
+    /// Requests TLS and starts it.
     fn start_tls(
         mut self,
         certificates: &Certificates,
@@ -155,7 +155,7 @@ fn bytes_in_the_clear_after_starttls_are_not_taken_for_encrypted_ones() {
     }
     socket.write_all(&sent).unwrap();
     let mut answer = Vec::new();
-    // the greeting, the acknowledgement of STARTTLS, at most an alert of TLS, and the end
+    // the greeting, the acknowledgement of STARTTLS, possibly a TLS alert, and the end
     let _ = socket.read_to_end(&mut answer);
     assert!(answer.len() >= 38, "{answer:?}");
     assert!(
@@ -173,7 +173,7 @@ fn clients_without_the_right_certificate_are_not_let_in() {
     let mut client = Clear::new(&server).start_tls(&certificates, Some(&certificates.client)).unwrap();
     assert_eq!(go(&mut client, "disk"), ACK);
     for identity in [None, Some(&stranger.client)] {
-        // in TLS 1.3 the client learns of it with its first answer only
+        // in TLS 1.3 the client is informed of it only with the first answer
         let refused = match Clear::new(&server).start_tls(&certificates, identity) {
             Err(_) => true,
             Ok(mut client) => {
@@ -202,7 +202,7 @@ fn large_requests_through_tls() {
         assert!(client.reply().unwrap().content(0, SIZE as u32) == data);
     }
     client.send(DISC, 0, 0, 0, 0, &[]);
-    // a clean end of TLS is an end of file, and not an error
+    // a clean end of TLS is an end of file, not an error
     assert_eq!(client.wire.read(&mut [0]).unwrap(), 0);
 }
 
@@ -240,11 +240,11 @@ fn a_certificate_decides_which_exports_a_client_sees() {
     assert_eq!(refused(&mut client, "disk"), refused(&mut client, "nothing"));
     assert_eq!(go(&mut client, "disk"), ERR_UNKNOWN);
     assert_eq!(go(&mut client, "other"), ACK);
-    // the server's own certificate comes from the same authority, but is for servers
+    // the server's own certificate is from the same authority, but is valid only for servers
     assert!(!sees(&server, &certificates, &certificates.server));
 }
 
-/// Whether somebody with this certificate is answered.
+/// Whether a client with this certificate gets an answer.
 fn sees(server: &Running, certificates: &Certificates, identity: &Identity) -> bool {
     let Ok(mut client) = Clear::new(server).start_tls(certificates, Some(identity)) else { return false };
     client.wire.write_all(b"IHAVEOPT\0\0\0\x03\0\0\0\0").is_ok() && client.option_reply().is_ok()
@@ -257,7 +257,7 @@ fn one_machine_cannot_take_all_connections() {
     let mut kept: Vec<Client> = (0..2).map(|_| Client::new(&server.endpoint)).collect();
     let mut refused = TcpStream::connect(address(&server)).unwrap();
     refused.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // closed without a greeting
+    // the connection was closed without a greeting
     assert!(matches!(refused.read(&mut [0; 18]), Ok(0) | Err(_)));
     assert_eq!(go(&mut kept[1], "disk"), ACK);
     assert_eq!(kept[0].ask(OPT_ABORT, &[]).0, ACK);

@@ -1,4 +1,5 @@
-//! Clients that mean no good, or are broken: the server must not panic, hang, or hold more than its bounds, and goes on serving others.
+//! Tests with hostile or broken clients. The server must not panic, hang, or exceed its limits, and must continue to
+//! serve other clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,7 +18,7 @@ fn serve(options: Options) -> Running {
     Running::unix(Shelf::default().with("disk", Memory::filled(SIZE)), options)
 }
 
-/// Somebody else is still served.
+/// Checks that another client is still served.
 fn still_serves(server: &Running) {
     let expected = server.memory("disk").content();
     assert_eq!(Client::open(&server.endpoint, "disk", Style::Structured).read(0, 4096), expected[..4096]);
@@ -64,7 +65,7 @@ fn endless_haggling_ends() {
 fn silence_is_not_waited_for_for_ever() {
     let server = serve(Options { handshake_timeout: Duration::from_millis(100), ..quick() });
     let begun = Instant::now();
-    // one says nothing at all, one stops in the middle of an option, one in the middle of nowhere
+    // one client sends nothing, the other one stops within an option
     assert!(Client::new(&server.endpoint).is_closed());
     let mut client = Client::new(&server.endpoint);
     client.wire.write_all(b"IHAVEO").unwrap();
@@ -83,7 +84,7 @@ fn a_request_half_sent_is_not_waited_for_for_ever() {
     let mut client = Client::open(&server.endpoint, "disk", Style::Simple);
     client.wire.write_all(&[&head[..], &[1; 100]].concat()).unwrap();
     assert!(client.is_closed());
-    // but between requests a client may be idle
+    // but a client may be idle between requests
     let mut client = Client::open(&server.endpoint, "disk", Style::Simple);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(client.read(0, 512).len(), 512);
@@ -119,7 +120,7 @@ fn replies_that_nobody_takes_do_not_pile_up() {
     let server = serve(options);
     let mut client = Client::open(&server.endpoint, "disk", Style::Simple);
     let head = client.head(READ, 0, 1, 0, 64 << 10);
-    // far more than the sockets hold: the server must stop reading, then give up
+    // this is far more than the sockets hold: the server must stop reading, then close the connection
     let begun = Instant::now();
     while client.wire.write_all(&head).is_ok() {
         assert!(begun.elapsed() < Duration::from_secs(15), "the server takes requests without end");
@@ -175,13 +176,13 @@ fn too_many_connections_are_closed_and_make_room_again() {
     last.send(DISC, 0, 0, 0, 0, &[]);
     assert!(last.is_closed());
     let begun = Instant::now();
-    // the place is free a moment after the client sees the end
+    // the place becomes free shortly after the client sees the end
     while connect(&server.endpoint).read(&mut [0]).unwrap() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 }
 
-/// Nobody may connect before the socket has its permissions, so that no umask ever counts.
+/// Nobody may connect before the socket has its permissions, so the umask never matters.
 #[test]
 fn sockets_never_have_other_permissions() {
     use std::os::unix::fs::PermissionsExt;
@@ -231,12 +232,24 @@ fn sockets_are_private_replaced_and_removed() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Any bytes in place of options, of requests, and of requests that begin rightly.
+    /// Random bytes instead of options, of requests, and after the valid beginning of a request.
     #[test]
     fn any_bytes_do_no_harm(
-        style in prop_oneof![Just(None), Just(Some(Style::Simple)), Just(Some(Style::Structured)), Just(Some(Style::Extended))],
+        style in prop_oneof![
+            Just(None),
+            Just(Some(Style::Simple)),
+            Just(Some(Style::Structured)),
+            Just(Some(Style::Extended))
+        ],
         heads in proptest::collection::vec(
-            (0u16..12, 0u16..128, prop_oneof![0..SIZE, any::<u64>()], prop_oneof![0..10_000u64, 0..u64::from(u32::MAX)]), 0..6),
+            (
+                0u16..12,
+                0u16..128,
+                prop_oneof![0..SIZE, any::<u64>()],
+                prop_oneof![0..10_000u64, 0..u64::from(u32::MAX)]
+            ),
+            0..6
+        ),
         junk in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
         let server = Running::unix(Shelf::default().with("disk", Memory::filled(SIZE).read_only()), quick());
@@ -256,7 +269,7 @@ proptest! {
             }
         }
         bytes.extend(junk);
-        // the server may hang up in the middle, or wait for more: both are well
+        // the server may close the connection or wait for more bytes; both are correct
         let _ = client.wire.write_all(&bytes);
         drop(client);
         still_serves(&server);

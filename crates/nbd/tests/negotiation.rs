@@ -1,4 +1,4 @@
-//! Every option of the negotiation, with a client of our own.
+//! Tests of all options of the negotiation, with the tests' own client.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn server() -> Running {
     Running::unix(shelf, quick())
 }
 
-/// The items of an answer to INFO or GO, by number.
+/// The items of the answer to INFO or GO, by number.
 fn items(replies: &[OptionReply]) -> Vec<(u16, Vec<u8>)> {
     let item = |reply: &OptionReply| {
         assert_eq!(reply.kind, INFO);
@@ -104,7 +104,7 @@ fn info_tells_what_was_asked_for_and_goes_nowhere() {
         (3, sizes),
     ];
     assert_eq!((kind, items(&replies)), (ACK, expected));
-    // the name is told unasked where it is not the one that was given
+    // the name is sent without a request if it differs from the given one
     let (_, replies) = client.ask(OPT_INFO, &info_data("", &[]));
     assert_eq!(items(&replies), vec![export_item(SIZE, WRITABLE), (1, b"tank/vm1".to_vec())]);
     let (kind, replies) = client.ask(OPT_INFO, &info_data("tank/vm1@monday", &[2]));
@@ -255,7 +255,7 @@ fn meta_contexts_are_listed_and_set() {
     assert_eq!(client.ask(OPT_SET_META, &[0, 0, 0, 9]).0, ERR_INVALID);
 }
 
-/// Block status after the given SET_META_CONTEXT requests and then GO for `tank/vm1`.
+/// The error of a block status request after the given SET_META_CONTEXT requests and GO for `tank/vm1`.
 fn status_after(server: &Running, sets: &[(&str, &str)]) -> u32 {
     let mut client = Client::new(&server.endpoint);
     assert_eq!(client.ask(OPT_STRUCTURED, &[]).0, ACK);

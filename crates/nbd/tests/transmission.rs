@@ -1,4 +1,5 @@
-//! Every command of the transmission phase, in every style, with a client of our own; and a model of all of them together.
+//! Tests of all commands of the transmission phase, in every style, with the tests' own client, and of a model of all
+//! commands.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -166,7 +167,7 @@ fn block_status_of_parts() {
 
 #[test]
 fn extended_requests_of_more_than_4_gib() {
-    // the size is a promise only: trims and status of a sparse export touch no memory
+    // the size needs no memory: trims and status requests of a sparse export touch none
     let memory = Memory::new(SIZE);
     let server = serve(memory);
     let mut client = Client::open(&server.endpoint, "disk", Style::Extended);
@@ -189,7 +190,7 @@ fn extended_requests_of_more_than_4_gib() {
         let length = payload.len() as u64;
         assert_eq!(client.call(BLOCK_STATUS, PAYLOAD_LEN, 0, length, &payload).error, error, "{length}");
     }
-    // payloads where none belong are skipped
+    // payloads of commands that have none are skipped
     assert_eq!(client.call(TRIM, PAYLOAD_LEN, 0, 4096, &[1; 4096]).error, EINVAL);
     assert_eq!(client.call(TRIM, 0, 0, 4096, &[]).error, 0);
 }
@@ -252,7 +253,7 @@ fn errors_of_the_export_become_the_protocols() {
     }
 }
 
-/// The log has who came, what failed, and who went, in that order.
+/// The log lists the connection, the failure and the disconnection in this order.
 #[test]
 fn the_log_is_told() {
     let lines = Arc::new(Mutex::new(Vec::new()));
@@ -383,7 +384,13 @@ fn a_size_that_changes() {
 
 /// A request of the model: command, flags, offset, length.
 fn any_request() -> impl Strategy<Value = (u16, u16, u64, u64)> {
-    let command = prop_oneof![3 => Just(READ), 4 => Just(WRITE), 1 => Just(TRIM), 2 => Just(WRITE_ZEROES), 1 => Just(FLUSH)];
+    let command = prop_oneof![
+        3 => Just(READ),
+        4 => Just(WRITE),
+        1 => Just(TRIM),
+        2 => Just(WRITE_ZEROES),
+        1 => Just(FLUSH)
+    ];
     (command, 0u16..2, 0..SIZE, prop_oneof![0..5000u64, 0..SIZE / 2]).prop_map(
         |(command, fua, offset, length)| {
             if command == FLUSH {
@@ -398,7 +405,7 @@ fn any_request() -> impl Strategy<Value = (u16, u16, u64, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// A device over the wire is an array of bytes, whatever the style; trimmed bytes of this export are zeroes.
+    /// A device behaves like an array of bytes in every style. Trimmed bytes of this export are zeros.
     #[test]
     fn a_device_is_an_array_of_bytes(
         style in prop_oneof![Just(Style::Simple), Just(Style::Structured), Just(Style::Extended)],
@@ -422,7 +429,7 @@ proptest! {
         prop_assert!(server.memory("disk").content() == model);
     }
 
-    /// Many requests at once: each is answered once, and what does not overlap does not disturb the rest.
+    /// Many requests at once: each is answered once, and requests that do not overlap do not affect each other.
     #[test]
     fn requests_in_flight_are_each_answered(
         style in prop_oneof![Just(Style::Simple), Just(Style::Structured), Just(Style::Extended)],

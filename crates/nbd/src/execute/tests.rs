@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Content, extents and failures as given; counts flushes.
+/// An export with the given content, extents and failures.
 #[derive(Default)]
 struct Fake {
     content: Mutex<Vec<u8>>,
@@ -187,7 +187,7 @@ proptest! {
         prop_assert!(extents.len() == count || u128::from(sum) == total.min(u128::from(length)) || total == 0);
     }
 
-    /// A split read gives the content, whatever the export says of its extents so long as zeroes are zero.
+    /// A split read returns the content for any extents that the export reports, as long as zero extents are zero.
     #[test]
     fn split_reads_give_the_content(found in any_extents(), offset in 0u32..1000, length in 1u32..300_000) {
         let mut content = vec![0xa5; 400_000];

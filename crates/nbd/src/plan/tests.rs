@@ -157,7 +157,7 @@ fn unknown_commands_are_refused() {
 }
 
 proptest! {
-    /// Whatever the head says, what runs is within the export and within the largest request.
+    /// For any request head, the operation is within the export and the largest request.
     #[test]
     fn what_runs_is_within_bounds(
         style in prop_oneof![Just(Style::Simple), Just(Style::Structured), Just(Style::Extended)],

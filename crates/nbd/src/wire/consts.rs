@@ -1,8 +1,8 @@
-//! The protocol's numbers, under its own names less the `NBD_` in front (proto.md, "Values").
+//! The constants of the protocol, with their names in proto.md without `NBD_` ("Values").
 
-/// "NBDMAGIC": the first thing a server sends.
+/// "NBDMAGIC": the first bytes of a server.
 pub(crate) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
-/// "IHAVEOPT": the second, and the head of each option.
+/// "IHAVEOPT": the next bytes of a server, and the head of each option.
 pub(crate) const OPTS_MAGIC: u64 = 0x4948_4156_454f_5054;
 pub(crate) const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
 pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -11,10 +11,10 @@ pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 pub(crate) const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
-/// Of a name or any other string, in bytes.
+/// Maximum length of a name or other string, in bytes.
 pub(crate) const MAX_STRING: usize = 4096;
 
-// handshake flags; the client's have the same bits
+// handshake flags; the client's flags have the same bits
 pub(crate) const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 pub(crate) const FLAG_NO_ZEROES: u16 = 1 << 1;
 
@@ -97,7 +97,7 @@ pub(crate) mod chunk {
     pub(crate) const ERROR_OFFSET: u16 = (1 << 15) + 2;
 }
 
-/// The one metadata context there is, and its number on every connection.
+/// The only supported metadata context, and its number on every connection.
 pub(crate) const BASE_ALLOCATION: &str = "base:allocation";
 pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
 pub(crate) const STATE_HOLE: u32 = 1 << 0;

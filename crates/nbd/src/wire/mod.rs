@@ -1,4 +1,4 @@
-//! The bytes of the protocol, with no I/O: numbers, options, requests and replies. All integers are big-endian.
+//! The bytes of the protocol, without I/O: numbers, options, requests and replies. All integers are big-endian.
 
 pub(crate) mod consts;
 pub(crate) mod option;
@@ -8,15 +8,15 @@ pub(crate) mod request;
 /// How the messages of the transmission phase are framed, as agreed in the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Compact requests, simple replies: what every client can do.
+    /// Compact requests and simple replies, which every client supports.
     Simple,
-    /// Compact requests, replies in chunks.
+    /// Compact requests, and replies in chunks.
     Structured,
-    /// Requests and replies with 64-bit lengths, replies in chunks.
+    /// Requests and replies with 64-bit lengths, and replies in chunks.
     Extended,
 }
 
-/// Takes integers and strings off the front of bytes from outside.
+/// Parses integers and strings from the beginning of untrusted bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 

@@ -1,4 +1,4 @@
-//! Options of the negotiation: what clients send with them, and the replies.
+//! The options of the negotiation: their data, and the replies.
 
 use super::Cursor;
 use super::consts::{BASE_ALLOCATION, MAX_STRING, OPTS_MAGIC, REP_MAGIC};
@@ -13,7 +13,7 @@ pub(crate) struct OptionHead {
 impl OptionHead {
     pub(crate) const LEN: usize = 16;
 
-    /// `None`: it does not begin as an option must.
+    /// `None` if the magic number is wrong.
     pub(crate) fn parse(bytes: [u8; Self::LEN]) -> Option<Self> {
         let mut cursor = Cursor(&bytes);
         let magic = cursor.u64()?;
@@ -22,7 +22,7 @@ impl OptionHead {
     }
 }
 
-/// Why the data of an option cannot be used. The texts are for the client.
+/// Why the data of an option is invalid. The texts are sent to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OptionError {
     #[error("the option's data ends too early")]
@@ -48,7 +48,7 @@ pub(crate) fn string(bytes: &[u8]) -> Result<&str, OptionError> {
     }
 }
 
-/// A string with its length, 32 bits, before it.
+/// A string that follows its length in 32 bits.
 fn counted<'a>(cursor: &mut Cursor<'a>) -> Result<&'a str, OptionError> {
     let length = cursor.u32().ok_or(OptionError::Short)?;
     let length = usize::try_from(length).map_err(|_| OptionError::Short)?;
@@ -63,7 +63,7 @@ fn end(cursor: Cursor<'_>) -> Result<(), OptionError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InfoRequest<'a> {
     pub(crate) name: &'a str,
-    /// The `NBD_INFO` numbers asked for, known or not.
+    /// The requested `NBD_INFO` numbers, known or not.
     pub(crate) items: Vec<u16>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> InfoRequest<'a> {
         let mut cursor = Cursor(data);
         let name = counted(&mut cursor)?;
         let count = cursor.u16().ok_or(OptionError::Short)?;
-        // at most 65,535, and each needs two bytes that are here already
+        // at most 65,535, and each needs two bytes of `data`
         let mut items = Vec::new();
         for _ in 0..count {
             items.push(cursor.u16().ok_or(OptionError::Short)?);
@@ -86,11 +86,11 @@ impl<'a> InfoRequest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MetaRequest<'a> {
     pub(crate) name: &'a str,
-    /// How many queries there were.
+    /// Number of queries.
     pub(crate) queries: u32,
-    /// One of them is exactly [`BASE_ALLOCATION`].
+    /// Whether one of them is exactly [`BASE_ALLOCATION`].
     pub(crate) allocation: bool,
-    /// One of them is `base:`, which stands for all contexts of that namespace in a list.
+    /// Whether one of them is `base:`, which means all contexts of that namespace in a list.
     pub(crate) all_base: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'a> MetaRequest<'a> {
         let name = counted(&mut cursor)?;
         let queries = cursor.u32().ok_or(OptionError::Short)?;
         let mut request = Self { name, queries, allocation: false, all_base: false };
-        // each query takes four bytes or more of the data: the loop ends when it is used up, whatever the count says
+        // each query uses at least four bytes of the data, so the loop ends even if the count is too large
         for _ in 0..queries {
             let query = counted(&mut cursor)?;
             match query.split_once(':') {

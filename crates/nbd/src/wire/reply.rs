@@ -1,4 +1,4 @@
-//! Replies of the transmission phase, and their bytes in each style.
+//! The replies of the transmission phase, and their encoding in each style.
 
 use super::Style;
 use super::consts::{
@@ -8,38 +8,39 @@ use super::consts::{
 use crate::errno::Errno;
 use crate::export::Extent;
 
-/// Messages to clients are cut to this many bytes; the protocol allows 4,096.
+/// Maximum length of messages to clients, in bytes. The protocol allows 4,096.
 const MAX_MESSAGE: usize = 512;
 
-/// To whom a reply goes.
+/// The request to which a reply belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) style: Style,
-    /// The request's.
+    /// The request's cookie.
     pub(crate) cookie: u64,
-    /// The request's.
+    /// The request's offset.
     pub(crate) offset: u64,
 }
 
-/// The outcome of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Done, and nothing to say.
+    /// Success without data.
     Done,
     Error(ReplyError),
-    /// What was read: pieces in order, without gaps. In [`Style::Simple`] that is one piece of data.
+    /// The data of a read: pieces in order, without gaps. In [`Style::Simple`] there is one piece of data.
     Read(Vec<Piece>),
-    /// `base:allocation` from the request's offset on; at least one extent. In [`Style::Structured`] each is shorter than 4 GiB.
+    /// The extents of `base:allocation` from the request's offset on; at least one. In [`Style::Structured`], each is
+    /// shorter than 4 GiB.
     Status(Vec<Extent>),
 }
 
-/// A failure, as the client is told of it.
+/// An error for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyError {
     pub(crate) errno: Errno,
-    /// For a human.
+    /// A message for users.
     pub(crate) message: String,
-    /// Where in the export it happened, where that is known better than by the request.
+    /// The offset in the export, if it is known more precisely than by the request.
     pub(crate) at: Option<u64>,
 }
 
@@ -49,18 +50,18 @@ impl ReplyError {
     }
 }
 
-/// A part of what was read.
+/// A part of the data of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Data(Data),
-    /// Zeroes, which are not sent.
+    /// Zeros, which are not sent.
     Hole {
         offset: u64,
         length: u32,
     },
 }
 
-/// Bytes read from an export, behind room for the head that goes before them, so that they are sent without being copied.
+/// Bytes read from an export. The buffer has room for the head before them, so that they are sent without being copied.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     offset: u64,
@@ -69,7 +70,7 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Zeroes, to be read over.
+    /// A buffer of zeros to read into.
     pub(crate) fn new(style: Style, offset: u64, length: u32) -> Self {
         let room = match style {
             Style::Simple => SIMPLE_HEAD,
@@ -139,7 +140,7 @@ fn whole_chunk(address: Address, flags: u16, kind: u16, payload: &[u8]) -> Vec<u
 }
 
 impl Reply {
-    /// The bytes to send, in frames that go out in this order with nothing between them.
+    /// The encoded reply, in frames that must be sent in this order without other bytes between them.
     pub(crate) fn into_frames(self, address: Address) -> Vec<Vec<u8>> {
         if address.style == Style::Simple {
             return vec![self.into_simple(address)];
@@ -279,7 +280,7 @@ mod tests {
         let expected =
             [&extended_head(0, [0, 1], 11)[..], &first, &extended_head(1, [0, 2], 12), &second].concat();
         assert_eq!(bytes(Style::Extended, pieces(Style::Extended)), expected);
-        // one frame for each piece, whatever its style: nothing is copied
+        // one frame for each piece in every style, so nothing is copied
         assert_eq!(frames(Style::Extended, pieces(Style::Extended)).len(), 2);
     }
 

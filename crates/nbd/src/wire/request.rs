@@ -1,26 +1,26 @@
-//! The head of a request.
+//! The heads of requests.
 
 use super::consts::{EXTENDED_REQUEST_MAGIC, REQUEST_MAGIC};
 use super::{Cursor, Style};
 
-/// The head of a request, of either style.
+/// The head of a request, in any style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestHead {
     pub(crate) flags: u16,
     /// A `NBD_CMD_*`, known or not.
     pub(crate) command: u16,
-    /// The client's name for the request, for the reply.
+    /// The client's identifier of the request, which the reply contains.
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    /// Of the payload or of the effect.
+    /// Length of the payload or of the effect.
     pub(crate) length: u64,
 }
 
-/// The longer of the two heads.
+/// The length of the longer head.
 pub(crate) const MAX_REQUEST_HEAD: usize = 32;
 
 impl RequestHead {
-    /// Bytes of a head in this style.
+    /// Length of a head in this style, in bytes.
     pub(crate) const fn len(style: Style) -> usize {
         match style {
             Style::Simple | Style::Structured => 28,
@@ -28,7 +28,7 @@ impl RequestHead {
         }
     }
 
-    /// `None`: too short, or not begun as a request of this style must. There is no way to find the next one then.
+    /// `None` if it is too short or its magic number is wrong. Then the next request cannot be found.
     pub(crate) fn parse(style: Style, bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor(bytes);
         let magic = cursor.u32()?;

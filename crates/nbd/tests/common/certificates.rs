@@ -1,4 +1,4 @@
-//! An authority, and certificates from it for a server and a client.
+//! A certificate authority, and its certificates for a server and a client.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// Everything in PEM.
+/// An authority's certificate, and the certificates that it has issued, in PEM.
 pub struct Certificates {
     pub authority: String,
     pub server: Identity,
@@ -21,7 +21,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// The server is `localhost` and 127.0.0.1.
+    /// Creates the certificates. That of the server is for `localhost` and 127.0.0.1.
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,7 +45,7 @@ impl Certificates {
         }
     }
 
-    /// Files as libnbd and qemu name them.
+    /// Writes the files with the names that libnbd and qemu use.
     pub fn write_to(&self, dir: &Path) {
         for (name, text) in [
             ("ca-cert.pem", &self.authority),

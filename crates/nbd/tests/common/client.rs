@@ -1,5 +1,5 @@
-//! A client that sends exactly what it is told and shows exactly what comes back. Written from proto.md, apart from the server:
-//! it shares no code with it.
+//! A client that sends exactly what the test specifies and shows exactly what the server sends. It follows proto.md and
+//! shares no code with the server.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -54,7 +54,7 @@ pub const ENOSPC: u32 = 28;
 pub const EOVERFLOW: u32 = 75;
 pub const ENOTSUP: u32 = 95;
 
-/// Everything the client speaks through.
+/// The transport of a client.
 pub trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
@@ -74,13 +74,13 @@ pub struct OptionReply {
     pub data: Vec<u8>,
 }
 
-/// A reply to a request, put together from its chunks.
+/// A reply to a request, assembled from its chunks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reply {
     pub cookie: u64,
     pub error: u32,
     pub message: String,
-    /// Where the error was, for errors with an offset.
+    /// The offset of the error, for errors that have one.
     pub at: Option<u64>,
     /// Offset and content.
     pub data: Vec<(u64, Vec<u8>)>,
@@ -94,7 +94,7 @@ pub struct Reply {
 pub struct Client {
     pub wire: Box<dyn Wire>,
     pub style: Style,
-    /// Bytes of each read request in flight, by cookie: simple replies cannot be understood without.
+    /// Length of each read request in flight, by cookie. It is needed to parse simple replies.
     reads: Vec<(u64, u32)>,
 }
 
@@ -120,7 +120,7 @@ pub fn counted(text: &[u8]) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
 }
 
-/// Data of INFO and GO.
+/// The data of INFO and GO.
 pub fn info_data(name: &str, items: &[u16]) -> Vec<u8> {
     let mut data = counted(name.as_bytes());
     data.extend_from_slice(&u16::try_from(items.len()).unwrap().to_be_bytes());
@@ -128,7 +128,7 @@ pub fn info_data(name: &str, items: &[u16]) -> Vec<u8> {
     data
 }
 
-/// Data of LIST_META_CONTEXT and SET_META_CONTEXT.
+/// The data of LIST_META_CONTEXT and SET_META_CONTEXT.
 pub fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
     let mut data = counted(name.as_bytes());
     data.extend_from_slice(&u32::try_from(queries.len()).unwrap().to_be_bytes());
@@ -137,7 +137,7 @@ pub fn meta_data(name: &str, queries: &[&str]) -> Vec<u8> {
 }
 
 impl Client {
-    /// Greets with these flags.
+    /// Connects with these flags.
     pub fn greet(mut wire: Box<dyn Wire>, flags: u32) -> Self {
         let mut greeting = [0; 18];
         wire.read_exact(&mut greeting).unwrap();
@@ -146,12 +146,12 @@ impl Client {
         Self { wire, style: Style::Simple, reads: Vec::new() }
     }
 
-    /// Greets as clients of today do.
+    /// Connects with the flags of current clients.
     pub fn new(endpoint: &Endpoint) -> Self {
         Self::greet(connect(endpoint), 3)
     }
 
-    /// In the transmission phase with an export, with block status if the style allows.
+    /// A client in the transmission phase of an export. Block status is negotiated if the style supports it.
     pub fn open(endpoint: &Endpoint, name: &str, style: Style) -> Self {
         let mut client = Self::new(endpoint);
         match style {
@@ -184,7 +184,7 @@ impl Client {
         Ok(OptionReply { option: word(8), kind: word(12), data })
     }
 
-    /// Sends an option; the type of the last reply to it, and the replies before that.
+    /// Sends an option. Returns the type of the last reply, and the replies before it.
     pub fn ask(&mut self, option: u32, data: &[u8]) -> (u32, Vec<OptionReply>) {
         self.send_option(option, data);
         let mut replies = Vec::new();
@@ -215,7 +215,7 @@ impl Client {
         out
     }
 
-    /// Sends a request with its payload, if it has one.
+    /// Sends a request with its payload, if any.
     pub fn send(&mut self, command: u16, flags: u16, cookie: u64, offset: u64, length: u64, payload: &[u8]) {
         let payload_flag = if command == WRITE && self.style == Style::Extended { PAYLOAD_LEN } else { 0 };
         let mut out = self.head(command, flags | payload_flag, cookie, offset, length);
@@ -244,7 +244,7 @@ impl Client {
         self.bytes().map(u64::from_be_bytes)
     }
 
-    /// The next reply, whole. The chunks of several replies may not be mixed, which this server never does.
+    /// The next complete reply. The chunks of several replies must not be mixed, which this server never does.
     pub fn reply(&mut self) -> io::Result<Reply> {
         let mut reply = Reply::default();
         loop {
@@ -281,7 +281,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for its reply, with no other in flight.
+    /// Sends a request and waits for its reply. No other request may be in flight.
     pub fn call(&mut self, command: u16, flags: u16, offset: u64, length: u64, payload: &[u8]) -> Reply {
         self.send(command, flags, 0x5eed, offset, length, payload);
         let reply = self.reply().unwrap();
@@ -293,7 +293,7 @@ impl Client {
         self.call(WRITE, 0, offset, data.len() as u64, data)
     }
 
-    /// Reads, with holes filled in.
+    /// Reads bytes. Holes are filled with zeros.
     pub fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
         let reply = self.call(READ, 0, offset, u64::from(length), &[]);
         assert_eq!(reply.error, 0, "{}", reply.message);
@@ -338,7 +338,7 @@ impl Reply {
         }
     }
 
-    /// The data read, every byte of it told exactly once.
+    /// The data of a read. Checks that every byte was sent exactly once.
     pub fn content(&self, offset: u64, length: u32) -> Vec<u8> {
         let mut content = vec![0; length as usize];
         let mut told = vec![false; length as usize];

@@ -1,4 +1,5 @@
-//! For the tests: an export in memory, a server over some of them, and a small client that sends exactly what it is told.
+//! Helpers for tests: an export in memory, a server for such exports, and a client that sends exactly what the test
+//! specifies.
 
 #![allow(dead_code, reason = "no test file uses all of it")]
 
@@ -18,10 +19,11 @@ use snowmelt_nbd::{
     Endpoint, Export, Exports, Extent, Identity, Listener, OpenError, Options, ServeError, Server, Shutdown,
 };
 
-/// The unit in which [`Memory`] knows of holes.
+/// The unit in which [`Memory`] tracks holes.
 pub const BLOCK: u64 = 4096;
 
-/// An export in memory that knows which of its blocks are holes, counts flushes, and fails or waits as told.
+/// An export in memory that tracks which of its blocks are holes and counts flushes. It fails or waits if a test
+/// requires it.
 pub struct Memory {
     data: RwLock<Vec<u8>>,
     allocated: Mutex<Vec<bool>>,
@@ -30,14 +32,14 @@ pub struct Memory {
     pub description: Option<String>,
     pub flushes: AtomicU64,
     pub cached: AtomicU64,
-    /// Kept in memory so that several connections see one device.
+    /// The error that all calls return, if set.
     pub fail: Mutex<Option<rustix::io::Errno>>,
     pub panics: AtomicBool,
-    /// Reads of the first block wait while this is held shut.
+    /// While the gate is shut, reads of the first block wait.
     pub gate: Gate,
 }
 
-/// Lets calls through, or keeps them waiting.
+/// Lets calls pass or makes them wait.
 #[derive(Default)]
 pub struct Gate {
     shut: Mutex<bool>,
@@ -200,12 +202,13 @@ impl Export for Memory {
     }
 }
 
-/// Exports by name; `deny` is denied, `broken` cannot be opened, and both are not listed.
+/// Exports by name. `deny` is denied, and `broken` cannot be opened. Neither is listed.
 #[derive(Default)]
 pub struct Shelf {
     pub exports: BTreeMap<String, Arc<Memory>>,
     pub default: Option<String>,
-    /// Common names of certificates, each with the one export that its holder sees. Without any, everybody sees all.
+    /// Common names of certificates, each with the only export that its holder may see. If empty, everybody sees all
+    /// exports.
     pub holders: BTreeMap<String, String>,
 }
 
@@ -248,7 +251,7 @@ impl Exports for Shelf {
     }
 }
 
-/// A server on a thread of its own; stopped when dropped.
+/// A server on its own thread. It is stopped when dropped.
 pub struct Running {
     pub shelf: Arc<Shelf>,
     pub endpoint: Endpoint,
@@ -257,7 +260,7 @@ pub struct Running {
     pub dir: tempfile::TempDir,
 }
 
-/// Options for tests: nothing may take long.
+/// Options with short time limits for tests.
 pub fn quick() -> Options {
     Options {
         handshake_timeout: Duration::from_secs(10),
@@ -268,14 +271,14 @@ pub fn quick() -> Options {
 }
 
 impl Running {
-    /// On a Unix socket in a directory of its own.
+    /// A server on a Unix socket in its own directory.
     pub fn unix(shelf: Shelf, options: Options) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = Listener::unix(&dir.path().join("nbd.sock")).unwrap();
         Self::start(shelf, options, listener, dir)
     }
 
-    /// On a free port of the loopback interface.
+    /// A server on a free port of the loopback interface.
     pub fn tcp(shelf: Shelf, options: Options) -> Self {
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         Self::start(shelf, options, listener, tempfile::tempdir().unwrap())
@@ -301,7 +304,7 @@ impl Running {
         }
     }
 
-    /// Stops it and gives its result.
+    /// Stops the server and returns its result.
     pub fn stop(mut self) -> Result<(), ServeError> {
         self.shutdown.trigger();
         self.thread.take().unwrap().join().unwrap()
