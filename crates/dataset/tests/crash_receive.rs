@@ -1,5 +1,5 @@
-//! A receive is killed at every moment, with every kind of loss that a crash may bring: the pool then passes check,
-//! shows the snapshot whole or not at all, and what was kept can be resumed.
+//! A receive is killed at every moment, with every kind of loss that a crash may cause. Afterwards the pool passes its
+//! check, the snapshot is visible completely or not at all, and the kept state can be resumed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,7 +12,7 @@ use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::FaultStore;
 use snowmelt_stream::token::ResumeToken;
 
-/// Commits so often that a small stream spans many txgs.
+/// Commits so often that a small stream needs many txgs.
 fn options() -> PoolOptions {
     PoolOptions {
         dirty_max_bytes: 96 << 10,
@@ -29,7 +29,7 @@ struct Crashed {
     resumed: usize,
 }
 
-/// Receives `inc-0-1` upon `full-0`, crashing everywhere in the second.
+/// Receives `full-0`, then `inc-0-1` with a crash at every point.
 fn crash_everywhere(resumable: bool, per_point: usize) -> Crashed {
     let case = corpus().join("01-basic");
     let source = common::new_pool();
@@ -96,7 +96,7 @@ fn crash_everywhere(resumable: bool, per_point: usize) -> Crashed {
 
 #[test]
 fn a_crash_leaves_all_or_nothing() {
-    // How the records fall into txgs depends on how fast threads are: 20 to 29 points were seen.
+    // How records are divided into txgs depends on the speed of threads: 20 to 29 points were seen.
     let seen = crash_everywhere(false, 6);
     assert!(
         seen.images > 80 && seen.before > 50 && seen.after > 0,

@@ -1,4 +1,4 @@
-//! Streams that refer to blocks which they brought before (`zfs send -D` of OpenZFS before 2.0).
+//! Streams that refer to blocks which they contained before (`zfs send -D` of OpenZFS before 2.0).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -29,7 +29,7 @@ fn pack(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Two blocks of one object that are equally long: the first, and the place of the second among the records.
+/// Two blocks of equal length in one object: the first one, and the position of the second one's record.
 fn pair(records: &[(Record, Vec<u8>)]) -> (Write, usize) {
     for (at, (record, _)) in records.iter().enumerate() {
         let Record::Write(first) = record else { continue };
@@ -46,7 +46,7 @@ fn pair(records: &[(Record, Vec<u8>)]) -> (Write, usize) {
     panic!("there is no object of two blocks");
 }
 
-/// The records, with one WRITE that refers to a block instead of bringing its data.
+/// The records, with one WRITE replaced by a reference to a block.
 fn refer(records: &mut [(Record, Vec<u8>)], at: usize, to: (u64, u64, u64)) -> Write {
     let Record::Begin(begin) = &mut records[0].0 else { panic!("no BEGIN") };
     begin.features |= Features::DEDUP | Features::DEDUPPROPS;
@@ -70,7 +70,7 @@ fn receive(datasets: &Datasets, stream: &[u8]) -> Result<(), ReceiveError> {
     receive_from(datasets, "tank/x", stream, &ReceiveOptions::default()).map(drop)
 }
 
-/// How a block is encrypted, and its bytes.
+/// The encryption and the bytes of a block.
 fn stored(datasets: &Datasets, write: &Write) -> (Block, Vec<u8>) {
     let catalog = datasets.catalog();
     let dataset = catalog.dataset("tank/x").unwrap();
@@ -99,7 +99,7 @@ fn a_raw_block_is_copied_with_its_salt_iv_and_mac() {
     assert_eq!((crypt.salt, crypt.iv, crypt.mac), (first.crypt.salt, first.crypt.iv, first.crypt.mac));
     assert_eq!(bytes, expected);
 
-    // The same with the data put in the place of the reference first.
+    // The same, with the reference replaced by the data first.
     let plain = new_pool();
     let redup = Redup::plan(&stream[..], &stream[..], MAX_REFERENCES).unwrap();
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! `destroy` while others read the pool, commit, or have datasets open.
+//! `destroy` while other threads read the pool, commit, or have datasets open.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::{check, files, name, new_pool};
 use snowmelt_dataset::{Catalog, CreateOptions, DatasetError, Datasets, DestroyPlan};
 use snowmelt_pool::PoolError;
 
-/// A filesystem with snapshots `s0` to `s3` that each hold something of their own, for which they have deadlists.
+/// A filesystem with snapshots `s0` to `s3`. Each has blocks of its own, so they have deadlists.
 fn chain() -> std::sync::Arc<Datasets> {
     let datasets = new_pool();
     datasets.create_filesystem("tank/x", &CreateOptions::default()).unwrap();
@@ -38,7 +38,7 @@ fn a_plan_is_made_again_when_another_destroy_was_quicker() {
     let error = plan(&old, "tank/x@s2").unwrap_err();
     assert!(matches!(error, DatasetError::Pool(PoolError::NoTree(_))), "{error}");
     drop(old);
-    // The same within one call: what it reads is destroyed after it took its view.
+    // The same within one call: a dataset is destroyed after the call took its view.
     let datasets = chain();
     let turns = Cell::new(0);
     let made = datasets.read(|catalog| {
@@ -73,7 +73,7 @@ fn only_openers_keep_a_dataset_from_being_destroyed() {
     let opened = datasets.open_head(&dataset).unwrap();
     assert!(datasets.is_open(dataset.id));
     assert!(matches!(datasets.destroy(&all), Err(DatasetError::Busy { .. })));
-    // A commit of another thread has such a reference for a moment, a mount that has ended as well.
+    // A commit in another thread has such a reference for a moment, and so does a mount that has just ended.
     let reference = opened.head().clone();
     files::write_file(&opened, "last", 300_000);
     drop(opened);

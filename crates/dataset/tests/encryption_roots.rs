@@ -1,4 +1,4 @@
-//! Whose key opens a dataset: as the package said, and through clones, promotions and renames.
+//! Encryption roots: as in the package, and after clones, promotions and renames.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -17,7 +17,7 @@ fn root(datasets: &Datasets, dataset: &str) -> String {
     catalog.dataset_by_id(catalog.encryption_root(id).unwrap()).unwrap().name
 }
 
-/// The root and key location that reading a snapshot names.
+/// The root and key location in the error of reading a snapshot.
 fn needed(datasets: &Datasets, snapshot: &str) -> (String, String) {
     let catalog = datasets.catalog();
     let objset = catalog.objset(&catalog.snapshot(&name(snapshot)).unwrap());
@@ -50,7 +50,7 @@ fn send_all(datasets: &Datasets, snapshot: &str) -> Vec<u8> {
     out
 }
 
-/// A package of `tank/x@s` and what is below it, all encrypted, in which only the topmost is an encryption root.
+/// A package of `tank/x@s` and its descendants. All are encrypted, and only the topmost is an encryption root.
 fn package() -> Vec<u8> {
     let datasets = new_pool();
     receive(&datasets, "tank/x@s", &corpus().join("11-raw/ccmraw-w-full.zstream"), false).unwrap();
@@ -109,7 +109,7 @@ fn packages_say_who_inherits() {
         assert_eq!(sent, [(top.to_owned(), true), (format!("{top}/kid"), false)]);
     }
     let rename = |from: &str, to: &str| datasets.rename(&name(from), &name(to), RenameOptions::default());
-    // A root goes anywhere with what inherits from it; that goes nowhere without.
+    // A root can be moved with the datasets that inherit from it. Those cannot be moved away from it.
     rename("tank/y", "tank/below/y").unwrap();
     assert_eq!(needed(&datasets, "tank/below/y/kid@s").0, "tank/below/y");
     for to in ["tank/kid", "tank/below/z/other"] {
@@ -129,7 +129,7 @@ fn clones_have_the_key_of_their_origin() {
     for dataset in ["tank/clone", "tank/kid"] {
         assert_eq!(root(&datasets, dataset), "tank/y");
     }
-    // The clone of what is no root takes nothing from the root.
+    // The clone of a dataset that is not a root does not become a root.
     datasets.promote("tank/kid").unwrap();
     for dataset in ["tank/y", "tank/y/kid", "tank/kid", "tank/clone"] {
         assert_eq!(root(&datasets, dataset), "tank/y");
@@ -145,12 +145,12 @@ fn clones_have_the_key_of_their_origin() {
     check(&datasets, "promotions");
 }
 
-/// What real ZFS sent: a tree before and after its key was changed.
+/// Streams of real ZFS: a tree before and after its key was changed.
 #[test]
 fn a_real_tree_has_one_root() {
     let case = corpus().join("11-raw");
     let full = case.join("tree-w-R.zstream");
-    // It is too large to be shipped.
+    // It is too large for the repository.
     if !full.exists() {
         assert!(std::env::var_os("SNOWMELT_CORPUS").is_none(), "the corpus has no {}", full.display());
         return;

@@ -1,4 +1,4 @@
-//! Pools that are full or nearly so: on a disk that is full, and in a file where what is free lies between what is alive.
+//! Full and almost full pools: on a full disk, and in a file whose free space lies between live blocks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -60,7 +60,7 @@ fn a_full_disk_is_a_full_pool() {
         let (object, written, refused) = fill(&head, round, 100 * MIB);
         assert!(matches!(refused, Some(SourceError::NoSpace)), "{refused:?}");
         assert!(written > 40 * MIB, "{written} bytes in round {round}");
-        // Somebody else takes the rest of the disk, but for what a commit needs.
+        // Another program uses the rest of the disk, except for what a commit needs.
         let other = disk.path().join("other");
         std::fs::write(&other, vec![0; 4 << 20]).unwrap();
         remove(&head, object.unwrap());
@@ -81,7 +81,7 @@ fn a_full_disk_is_a_full_pool() {
     }
 }
 
-/// What is rewritten here and there leaves segments of which two thirds are alive, hardly one of them nearly empty.
+/// Scattered rewrites leave segments of which two thirds are live; almost none is nearly empty.
 #[test]
 fn what_is_free_between_blocks_can_be_written_again_and_again() {
     const BLOCK: u64 = 16 << 10;
@@ -114,7 +114,7 @@ fn what_is_free_between_blocks_can_be_written_again_and_again() {
     check(&datasets, "rewriting what is free");
 }
 
-/// Rewrites three fifths of what a pool takes, by many at once: who comes late finds no room, but only for a moment.
+/// Rewrites three fifths of a pool's data in many threads at once. Late writers find no space, but only for a moment.
 fn rewrite_at_once(datasets: &Datasets) {
     const BLOCK: u64 = 16 << 10;
     const WRITERS: u64 = 32;

@@ -1,5 +1,5 @@
-//! A head open for writing, against a model of it: through commits, snapshots, rollbacks and reopening, and whatever was
-//! in memory when the pool was lost.
+//! Compares a head open for writing with a model: through commits, snapshots, rollbacks and reopens, with any changes
+//! in memory when the pool is lost.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -17,7 +17,7 @@ use snowmelt_zpl::{NewObject, Objects, ObjectsMut, Room};
 
 const FILE: u8 = snowmelt_zpl::DMU_OT_PLAIN_FILE_CONTENTS;
 
-/// An object as it should be.
+/// The expected state of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Model {
     block_size: u32,
@@ -71,9 +71,9 @@ struct World {
     datasets: Arc<Datasets>,
     head: OpenHead,
     now: Objset,
-    /// What the last commit made durable.
+    /// The state of the last commit.
     committed: Objset,
-    /// What the newest snapshot holds.
+    /// The content of the newest snapshot.
     snapshot: Option<Objset>,
     snapshots: usize,
 }
@@ -172,7 +172,7 @@ impl World {
                 head.destroy(&tx, object).unwrap();
                 self.now.remove(&object);
             }
-            // As it happens beside those who write: nothing is committed by it.
+            // As it happens in the background of writers. It does not commit.
             Op::WriteOut => self.datasets.pool().write_out().unwrap(),
             Op::Commit => {
                 head.sync().unwrap();
@@ -229,7 +229,7 @@ impl World {
         assert!(Objects::dnode(&*self.head, past).unwrap().is_none());
     }
 
-    /// What is said to be a hole is zeros, and the extents alternate to the end.
+    /// Holes must read as zeros, and data and holes must alternate up to the end.
     fn compare_holes(&self, object: u64, model: &Model) {
         let mut at = 0;
         while let Some(data) = self.head.next_data(object, at).unwrap() {
@@ -253,7 +253,7 @@ proptest! {
             world.apply(op);
             world.compare();
         }
-        // Whoever opens a pool after a crash deletes what it left with his first commit, so there must be one.
+        // The first commit after a crash deletes the segments that the crash left, so one is needed.
         world.apply(Op::Create { block_size: 512 });
         world.datasets.pool().commit().unwrap();
         check(&world.datasets, "all of it");
@@ -343,7 +343,7 @@ fn many_writers_at_once_lose_nothing() {
     check(&world.datasets, "concurrent writers");
 }
 
-/// Whole blocks, written over and over while they are written out and read, are always what one write made them.
+/// Whole blocks that are overwritten while they are written out and read always have the content of one write.
 #[test]
 fn whole_blocks_are_not_mixed() {
     const LEN: usize = 128 << 10;
@@ -394,7 +394,7 @@ fn whole_blocks_are_not_mixed() {
     check(&world.datasets, "whole blocks");
 }
 
-/// What streams of the content will have to announce is noted, though all of it was written before the commit.
+/// New features of the content are recorded for streams, even if everything was written out before the commit.
 #[test]
 fn features_of_what_was_written_out_are_noted() {
     let world = World::new();

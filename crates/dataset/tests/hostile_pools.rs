@@ -1,5 +1,5 @@
-//! Whole pools whose trees say anything, with right hashes and checksums: whatever is done with them ends, in little
-//! memory, and without a panic. The pools are made, and used, in a process of its own with a limit on its memory.
+//! Forged pools with arbitrary records and correct hashes: all operations must end, use little memory, and not panic.
+//! The pools are created and used in a separate process with a memory limit.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::Read;
@@ -14,11 +14,11 @@ use snowmelt_dataset::{CheckOptions, Datasets};
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::MemoryStore;
 
-/// Address space of the process, with its code and the stacks of its threads.
+/// Address space of the process, including its code and the stacks of its threads.
 const MEMORY: u64 = 1 << 30;
-/// Seeds that are always run: among them is one (181) with a dataset that has itself for a child.
+/// Seeds that always run. One of them (181) has a dataset that is its own child.
 const SEEDS: Range<u64> = 0..200;
-/// The least time to wait for the process; twice a second more for each seed.
+/// Minimal time to wait for the process; two seconds are added for each seed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn options() -> PoolOptions {
@@ -43,7 +43,7 @@ fn open(store: MemoryStore) -> Option<Arc<Datasets>> {
     Datasets::open(Pool::open(Box::new(store), options()).ok()?).ok()
 }
 
-/// A pool that was changed as a seed says; `None` if it went wrong on the way.
+/// A pool that was changed according to a seed; `None` if that failed.
 fn spoiled(filled: &MemoryStore, seed: u64) -> Option<MemoryStore> {
     let store = filled.snapshot();
     let mut data = vec![0; 6 * (1 + seed as usize % 4)];
@@ -63,14 +63,14 @@ fn a_pool_that_is_well_is_used_in_every_way() {
     assert_eq!(report.errors, 0);
 }
 
-/// `SNOWMELT_SEEDS=FIRST..END` says which others to run.
+/// `SNOWMELT_SEEDS=FIRST..END` sets other seeds.
 #[test]
 fn pools_that_say_anything_end_in_errors() {
     let text = std::env::var("SNOWMELT_SEEDS").unwrap_or_default();
     let seeds = text.split_once("..").map(|(first, end)| first.parse().unwrap()..end.parse().unwrap());
     let seeds = seeds.unwrap_or(SEEDS);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // Each arena of the allocator takes 64 MiB of addresses, used or not.
+    // Each arena of the allocator reserves 64 MiB of address space.
     command.env("MALLOC_ARENA_MAX", "1").env("SNOWMELT_SEEDS", format!("{}..{}", seeds.start, seeds.end));
     command.args(["--exact", "within_the_limit", "--ignored", "--nocapture"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -86,7 +86,7 @@ fn pools_that_say_anything_end_in_errors() {
     assert!(status.is_some_and(|status| status.success()), "{status:?}:\n{}", tail.join("\n"));
 }
 
-/// `None` when it had to be killed.
+/// Waits for a process; `None` if it had to be killed.
 fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let end = Instant::now() + patience;
     while Instant::now() < end {
@@ -103,7 +103,7 @@ fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 #[test]
 #[ignore = "run by the test above, in a process of its own"]
 fn within_the_limit() {
-    // Run with all other ignored tests, it is not the child of the test above.
+    // If it runs with all other ignored tests, it is not the child of the test above.
     let Ok(text) = std::env::var("SNOWMELT_SEEDS") else { return };
     let (first, end) = text.split_once("..").unwrap();
     let limit = Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) };

@@ -1,4 +1,4 @@
-//! Quotas, reservations and the pool's own size: what they refuse, with which error, and that freeing goes on.
+//! Quotas, reservations and the pool's size: what they refuse, with which error, and that frees still work.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -73,7 +73,7 @@ fn a_quota_counts_everything_below_it() {
     near(totals(&datasets, "tank/q").used, 8 * MIB, MIB / 2);
     assert_eq!(available(&datasets, "tank/q/b"), 0);
     assert!(matches!(write(&a, 200, 0, &[1]), Err(SourceError::QuotaExceeded)), "the other one as well");
-    // Freeing is no writing, and gives room again; what a snapshot holds does not.
+    // A free is not a write and makes space available; blocks in a snapshot stay used.
     remove(&b, object.unwrap());
     datasets.pool().commit().unwrap();
     near(available(&datasets, "tank/q/b"), 4 * MIB, MIB / 2);
@@ -98,7 +98,7 @@ fn a_refquota_counts_the_head_alone() {
     datasets.pool().commit().unwrap();
     assert!(fill(&head, 2, 3 * MIB).2.is_none(), "snapshots do not count");
     set(&datasets, "tank/r", "refquota", 3 * MIB + MIB / 2).unwrap();
-    // What the snapshot refers to is more than the head may.
+    // The snapshot refers to more than the head may.
     let refused = datasets.rollback(&name("tank/r@full"), RollbackOptions::default()).unwrap_err();
     assert!(matches!(refused, DatasetError::QuotaExceeded { quota: Quota::Refquota, .. }), "{refused:?}");
     check(&datasets, "refquotas");
@@ -121,9 +121,9 @@ fn reservations_are_kept_from_others() {
     let other = open(&datasets, "tank/other");
     let (others, written, refused) = fill(&other, 1, 100 * MIB);
     assert!(matches!(refused, Some(SourceError::NoSpace)), "{refused:?}");
-    // An eighth of each small segment is too short for a record.
+    // One eighth of each small segment is too short for a record.
     near(written, (all - 30 * MIB) * 7 / 8, 2 * MIB);
-    // Those that have reserved can write that much.
+    // Datasets with reservations can write that much.
     let below = open(&datasets, "tank/kept/below");
     assert!(fill(&below, 2, 18 * MIB).2.is_none());
     let head = open(&datasets, "tank/head");
@@ -132,7 +132,7 @@ fn reservations_are_kept_from_others() {
     let (_, more, refused) = fill(&other, 4, 20 * MIB);
     assert!(matches!(refused, Some(SourceError::NoSpace)), "{refused:?}");
     near(more, 0, 4 * MIB);
-    // What a snapshot takes over from the head would have to be kept free once more.
+    // The part of the head that only the snapshot would use must be kept free once more.
     let refused = datasets.snapshot(&[name("tank/head@1")], &[]).unwrap_err();
     assert!(matches!(refused, DatasetError::OutOfSpace { .. }), "{refused:?}");
     remove(&head, object.unwrap());
@@ -142,7 +142,8 @@ fn reservations_are_kept_from_others() {
     check(&datasets, "reservations");
 }
 
-/// In a file every segment has a slot. What the open one can still take is available, and no more than that comes of it.
+/// In a file every segment has a slot. The rest of the open segment is available, and no more can be written than was
+/// available.
 #[test]
 fn no_more_can_be_written_than_was_available() {
     let scratch = tempfile::tempdir().unwrap();
@@ -190,7 +191,7 @@ fn a_volume_can_be_written_whatever_others_do() {
     let datasets = pool_of(64 * MIB);
     let volume = NewVolume { size: 8 * MIB, block_size: 16 << 10 };
     let whole = volume_reservation(volume.size, 16 << 10, 1);
-    // 512 blocks: one of pointers, and seven levels of the dnode's, twice 128 KiB each.
+    // 512 blocks: one of pointers, and seven levels of the dnode, each twice 128 KiB.
     assert_eq!(whole, 8 * MIB + 8 * 2 * (128 << 10));
     let properties = vec![("refreservation".to_owned(), whole.to_string())];
     let options = CreateOptions { properties, ..CreateOptions::default() };
@@ -264,7 +265,7 @@ fn a_receive_over_quota_leaves_nothing() {
     assert_eq!(name, "tank/q");
     assert_eq!(listing(&datasets), before);
     near(totals(&datasets, "tank/q").used, 0, MIB / 4);
-    // An incremental that would make the head too large.
+    // An incremental stream that would make the head too large.
     receive(&datasets, "tank/x", &case.join("full-0.zstream"), false).unwrap();
     let used = totals(&datasets, "tank/x").used;
     let before = listing(&datasets);
@@ -278,7 +279,7 @@ fn a_receive_over_quota_leaves_nothing() {
     check(&datasets, "receives over quota");
 }
 
-/// A stream of a snapshot, since `from` if that is given.
+/// A stream of a snapshot, incremental from `from` if that is given.
 fn sent(datasets: &Datasets, from: Option<&str>, to: &str) -> Vec<u8> {
     let catalog = datasets.catalog();
     let from = from.map_or(Source::None, |from| Source::Snapshot(catalog.snapshot(&name(from)).unwrap()));
@@ -288,7 +289,7 @@ fn sent(datasets: &Datasets, from: Option<&str>, to: &str) -> Vec<u8> {
     stream
 }
 
-/// As in ZFS: a sender that has used up its `refquota` has gone a little beyond it, and must have a replica all the same.
+/// As in ZFS: a sender at its `refquota` has exceeded it a little, and must still be replicable.
 #[test]
 fn what_has_used_up_its_refquota_is_replicated() {
     let datasets = pool_of(256 * MIB);
@@ -322,7 +323,7 @@ fn what_is_removed_makes_room_at_once() {
         remove(&head, object.unwrap());
         let (_, written, refused) = fill(&head, 2, 3 * MIB);
         assert!(refused.is_none(), "{quota}: {written} bytes, then {refused:?}");
-        // A refused writer whom nobody makes room for does not have everything committed again and again.
+        // A refused writer for which no space can be freed does not cause commit after commit.
         let _ = fill(&head, 3, 64 * MIB);
         for _ in 0..4 {
             let _ = write(&head, object.unwrap(), 0, &[1]);
@@ -365,7 +366,7 @@ fn what_moves_must_fit() {
     check(&datasets, "moves");
 }
 
-/// What is left of deleted files lies in segments with others that are not: these are moved together.
+/// The space of deleted files is in segments with other, live files: these are moved together.
 #[test]
 fn dead_space_between_what_is_alive_comes_back() {
     let datasets = pool_of(64 * MIB);
@@ -385,7 +386,7 @@ fn dead_space_between_what_is_alive_comes_back() {
         }
         let done = seed - written;
         written = seed;
-        // Three of four go.
+        // Three of four objects are removed.
         for (at, (object, seed, bytes)) in objects.into_iter().enumerate() {
             if at % 4 == 0 { kept.push((object, seed, bytes)) } else { remove(&head, object) }
         }
@@ -393,7 +394,7 @@ fn dead_space_between_what_is_alive_comes_back() {
     };
     let first = round(u64::MAX);
     assert!(first > 40 * MIB);
-    // A quarter is still there.
+    // A quarter still exists.
     let second = round(u64::MAX);
     assert!(second > first * 6 / 10, "{second} of {first} could be written again");
     let third = round(u64::MAX);
@@ -412,7 +413,7 @@ fn dead_space_between_what_is_alive_comes_back() {
     check(&datasets, "cleaning");
 }
 
-/// Everything that only gives space back works in a pool that is full, and the space does come back.
+/// Everything that only frees space works in a full pool, and the space can be used again.
 #[test]
 fn a_full_pool_can_be_emptied_and_filled_again() {
     let datasets = pool_of(64 * MIB);
@@ -431,7 +432,7 @@ fn a_full_pool_can_be_emptied_and_filled_again() {
             panic!("{received:?}");
         };
         assert!(datasets.catalog().dataset("tank/z").is_err());
-        // Properties can be set, and files removed.
+        // Properties can be set, and files can be removed.
         set(&datasets, "tank/x", "quota", 100 * MIB).unwrap();
         remove(&head, object.unwrap());
         drop(head);

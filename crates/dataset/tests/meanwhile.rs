@@ -1,4 +1,4 @@
-//! What is done to a dataset while its next snapshot is being received or staged.
+//! Changes of a dataset while its next snapshot is received or staged.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -15,7 +15,7 @@ use snowmelt_dataset::{
 use snowmelt_pool::Syncer;
 use snowmelt_zpl::{DMU_OT_PLAIN_FILE_CONTENTS, NewObject, Objects, ObjectsMut, Room};
 
-/// A stream in the middle of which something happens.
+/// A stream that runs a function in its middle.
 struct Meanwhile<'a, F: FnMut()> {
     first: Cursor<&'a [u8]>,
     then: Cursor<&'a [u8]>,
@@ -69,7 +69,7 @@ fn a_snapshot_taken_during_a_receive_is_not_destroyed() {
     let now = snapshots(&datasets, "tank/x");
     assert_eq!(now, [before, vec!["tank/x@meanwhile".to_owned()]].concat());
     check(&datasets, "a receive that was refused at its end");
-    // -F says that what is newer may go.
+    // With -F, newer snapshots may be destroyed.
     let force = ReceiveOptions { force: true, ..ReceiveOptions::default() };
     let input = Meanwhile::new(&stream, || take(&datasets, "tank/x@again"));
     receive_from(&datasets, "tank/x", input, &force).unwrap();
@@ -90,8 +90,8 @@ fn no_clone_takes_the_base_away_during_a_receive() {
     check(&datasets, "a promotion that was refused");
 }
 
-/// What is staged on a clone without snapshots shares blocks with the snapshot it was cloned from: where that is, is
-/// remembered, also by whoever opens the pool after a crash.
+/// Staged content on a clone without snapshots shares blocks with the clone's origin. The place of that snapshot is
+/// tracked, also after a crash.
 #[test]
 fn no_clone_takes_away_what_another_one_is_staged_on() {
     let datasets = new_pool();
@@ -111,7 +111,7 @@ fn no_clone_takes_away_what_another_one_is_staged_on() {
     check(&datasets, "promotions");
 }
 
-/// Half of an increment is received and kept.
+/// Receives half of an incremental stream and keeps it.
 fn half_received(datasets: &Datasets) -> String {
     let case = corpus().join("01-basic");
     receive(datasets, "tank/x", &case.join("full-0.zstream"), false).unwrap();
@@ -195,7 +195,8 @@ fn what_is_staged_on_a_clone_starts_from_its_origin() {
     check(&datasets, "staging on a clone");
 }
 
-/// Of large files little waits in memory, far less than may; and what was staged so is what is read, whole blocks past the cache.
+/// Large files use little memory, far less than the limit. The staged content is what is read, in whole blocks without
+/// the cache.
 #[test]
 fn large_blocks_are_written_out_while_more_is_staged() {
     const BLOCK: usize = 128 << 10;

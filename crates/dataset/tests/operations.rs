@@ -1,5 +1,5 @@
-//! Destroy, clone, promote, rollback, hold, rename: whatever is done to a pool, what remains reads as before, and every
-//! block is accounted for.
+//! Destroy, clone, promote, rollback, hold, rename: after any operation the rest reads as before, and all blocks are
+//! accounted for.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -113,7 +113,7 @@ fn clones_and_promotion() {
     check(&datasets, "promoting back");
     assert_eq!(snapshots(&datasets, "tank/x"), names);
 
-    // Everything again from the disk, then the clone goes.
+    // Everything again from the disk, then the clone is destroyed.
     drop(datasets);
     let pool = Pool::open(Box::new(store.snapshot()), common::options()).unwrap();
     let datasets = Datasets::open(pool).unwrap();
@@ -140,7 +140,7 @@ fn rollback_needs_to_be_meant() {
     assert_eq!(snapshots(&datasets, "tank/x"), names[..2]);
     assert!(datasets.catalog().bookmark(&name("tank/x#mark")).is_err());
     check(&datasets, "rolling back");
-    // The chain goes on from there.
+    // The chain continues from there.
     let case = corpus().join("01-basic");
     receive(&datasets, "tank/x", &case.join("inc-1-2.zstream"), false).unwrap();
     check(&datasets, "receiving after a rollback");
@@ -153,7 +153,7 @@ fn receiving_with_force_rolls_back() {
     let digests: Vec<String> = names.iter().map(|snapshot| digest(&datasets, snapshot)).collect();
     destroy_snapshots(&datasets, &[&names[4]]).unwrap();
     let case = corpus().join("01-basic");
-    // s0 to s3, while s1 to s3 are here.
+    // s0 to s3, while s1 to s3 exist.
     destroy_snapshots(&datasets, &[&names[3]]).unwrap();
     let stream = case.join("inc-0-3.zstream");
     assert!(receive(&datasets, "tank/x", &stream, false).is_err());
@@ -213,7 +213,7 @@ fn a_recursive_rename_of_snapshots_is_all_or_nothing() {
     let refused = datasets.rename(&name("tank/a@old"), &name("tank/a@new"), options).unwrap_err();
     assert!(matches!(&refused, DatasetError::Exists { name } if name == "tank/a/c@new"), "{refused:?}");
     assert_eq!(listing(&datasets), before);
-    // A name that is too long further down.
+    // A name that becomes too long in a descendant.
     let long = format!("tank/a@{}", "n".repeat(247));
     assert!(datasets.rename(&name("tank/a@old"), &name(&long), options).is_err());
     assert_eq!(listing(&datasets), before);
@@ -281,7 +281,7 @@ fn snapshots_are_named_by_lists_and_ranges() {
             snowmelt_dataset::snapshots_named(&datasets.catalog(), "tank/x", spec, false).unwrap();
         (found.iter().map(|found| found.full_name()).collect::<Vec<_>>(), missing)
     };
-    // By age, whatever the order in which they were named, and each once.
+    // By age, whatever the order of the names, and each once.
     let spec = format!("{},{}%{},{},nosuch", short[4], short[0], short[2], short[1]);
     let (found, missing) = named(&spec);
     assert_eq!(found, [0, 1, 2, 4].map(|at| names[at].clone()));

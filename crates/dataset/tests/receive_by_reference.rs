@@ -1,4 +1,4 @@
-//! Streams that are referred to instead of copied hold what they hold when they are copied.
+//! Streams received by reference have the same content as copied ones.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -22,7 +22,7 @@ fn refer(datasets: &Datasets, file: &Path) -> Result<(), ReceiveError> {
     receive_from(datasets, "tank/x", File::open(file).unwrap(), &options).map(drop)
 }
 
-/// The logical bytes of all that each snapshot holds, hashed; and how many blocks are inside the pool, and outside.
+/// Hashes of the logical bytes of each snapshot, and the numbers of blocks inside and outside the pool.
 fn contents(datasets: &Datasets) -> (BTreeMap<String, blake3::Hash>, (u64, u64)) {
     let catalog = datasets.catalog();
     let (mut hashes, mut counts) = (BTreeMap::new(), (0, 0));
@@ -56,7 +56,7 @@ fn contents(datasets: &Datasets) -> (BTreeMap<String, blake3::Hash>, (u64, u64))
     (hashes, counts)
 }
 
-/// All streams there are.
+/// All streams of the corpus.
 fn streams() -> Vec<PathBuf> {
     let cases = std::fs::read_dir(corpus()).unwrap().map(|case| case.unwrap().path());
     let files = cases.flat_map(std::fs::read_dir).flatten().map(|file| file.unwrap().path());
@@ -77,7 +77,7 @@ fn what_is_referred_to_is_what_would_be_copied() {
         let outcome = refer(&referred, &file);
         match (received, outcome) {
             (Ok(_), Ok(())) => {}
-            // Incrementals, and what is damaged.
+            // Incremental and damaged streams.
             (Err(copied), Err(referred)) => {
                 assert_eq!(copied.to_string(), referred.to_string(), "{what}");
                 continue;

@@ -1,5 +1,5 @@
-//! Receives every good stream of the corpus, and refuses every bad one (`SNOWMELT_CORPUS`: the unpacked corpus; else
-//! the part of it that is in `testdata`).
+//! Receives every valid stream of the corpus, and refuses every invalid one (`SNOWMELT_CORPUS`: the unpacked corpus;
+//! otherwise the part of it in `testdata`).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -13,7 +13,7 @@ fn good_chains_are_received() {
     for case in std::fs::read_dir(corpus()).unwrap() {
         let case = case.unwrap().path();
         let Ok(text) = std::fs::read_to_string(case.join("chains.tsv")) else { continue };
-        // Interrupted receives have tests of their own, and damaged streams are not in chains.
+        // Interrupted receives have their own tests, and damaged streams are not in chains.
         if case.ends_with("10-resume") || case.ends_with("15-corrupt") {
             continue;
         }
@@ -22,7 +22,7 @@ fn good_chains_are_received() {
         if redacted.exists() {
             receive(&datasets, "tank/redacted", &redacted, false).unwrap();
         }
-        // Clones come after everything that may be their origin.
+        // Clones come after their possible origins.
         let (clones, others): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("cl\t"));
         for line in others.into_iter().chain(clones) {
             let mut fields = line.split('\t');
@@ -66,7 +66,7 @@ fn damaged_streams_are_refused() {
             line[at + key.len() + 2..].split('"').nth(1).unwrap().to_owned()
         };
         let (file, expect) = (field("file"), field("expect"));
-        // Nobody without the key can tell these from good ones.
+        // Without the key, these look valid.
         let needs_key = file.starts_with("bad-w-");
         if !case.join(&file).exists() {
             continue;

@@ -1,4 +1,5 @@
-//! Redacted datasets, and parts of blocks that are freed: streams made by hand of a volume of ten blocks, and real ones.
+//! Redacted datasets, and parts of blocks that are freed: with hand-made streams of a volume of ten blocks, and real
+//! ones.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -22,7 +23,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// A stream of snapshot `guid`, incremental from `from` unless that is 0.
+    /// A stream of the snapshot `guid`, incremental from `from` unless that is 0.
     fn new(guid: u64, from: u64, features: Features) -> Self {
         let mut payload = Vec::new();
         if features.contains(Features::REDACTED) {
@@ -101,7 +102,7 @@ impl Stream {
     }
 }
 
-/// The ranges of object 1 that are marked as left out, in blocks.
+/// The omitted ranges of object 1, in blocks.
 fn marked(objset: &Objset) -> Vec<(u64, u64)> {
     let from = ObjsetKey::Redaction { object: 1, offset: 0 }.encode();
     let to = ObjsetKey::Range { object: 2 }.encode();
@@ -133,7 +134,7 @@ fn what_comes_later_is_no_longer_left_out() {
     assert_eq!(objset.next_hole(1, 3 * BLOCK).unwrap(), Some(4 * BLOCK));
 
     let mut next = Stream::new(2, 1, Features::REDACTED);
-    // The beginning, the middle, the end; and data that is left out now.
+    // The beginning, the middle, the end; and data that is omitted now.
     next.free(0, BLOCK);
     next.redact(3 * BLOCK, BLOCK);
     next.free(5 * BLOCK, 2 * BLOCK);
@@ -141,7 +142,7 @@ fn what_comes_later_is_no_longer_left_out() {
     let objset = next.receive(&datasets);
     assert_eq!(marked(&objset), [(1, 2), (3, 1), (4, 1), (7, 2)]);
 
-    // The rest comes with a stream that is not redacted itself.
+    // The rest comes with a stream that is not redacted.
     let mut rest = Stream::new(3, 2, Features::NONE);
     for blkid in [1, 2, 3, 4, 7, 8] {
         rest.write(blkid, &[7; BLOCK as usize]);
@@ -179,7 +180,7 @@ fn a_part_that_is_zero_already_is_not_freed_again() {
     check(&datasets, "frees");
 }
 
-/// As real ZFS shows it when it is made to mount it; and its clone, for which all comes that was left out of it.
+/// As real ZFS shows it in a forced mount; and its clone, which gets everything that was omitted.
 #[test]
 fn a_real_redacted_dataset_shows_what_zfs_shows() {
     let case = corpus().join("12-redact");

@@ -1,4 +1,4 @@
-//! Every decoder of this layer on arbitrary bytes, and whole pools, for fuzz targets. Not part of the API.
+//! Runs every decoder of this layer on arbitrary bytes, and tests forged pools, for fuzz targets. Not part of the API.
 
 pub mod whole;
 
@@ -13,7 +13,7 @@ use crate::objset::value::{Block, BlockCrypt, Dnode};
 use crate::objset::{ObjsetKey, view};
 use crate::receive::{byteswap, key_data, meaning};
 
-/// Decodes `data` as each record there is. What decodes must encode to bytes that decode to the same.
+/// Decodes `data` as each kind of record. A record that decodes must encode to bytes that decode to the same record.
 ///
 /// # Panics
 /// When it does not.
@@ -38,7 +38,7 @@ pub fn decoders(data: &[u8]) {
     if let Ok(payload) = NvList::unpack(data) {
         let _ = key_data::extract(Some(&payload));
     }
-    // The first byte is a type, the rest is of it.
+    // The first byte is a type, the rest is data of that type.
     if let Some((&object_type, bytes)) = data.split_first() {
         let _ = (meaning::bonus(object_type, bytes), meaning::generation(object_type, bytes));
         let _ = (meaning::block(object_type, 0, bytes), meaning::block(object_type, 1, bytes));
@@ -46,7 +46,7 @@ pub fn decoders(data: &[u8]) {
     }
 }
 
-/// Turns a big-endian block or bonus of this type to little-endian; tells whether it could be.
+/// Swaps a big-endian block or bonus of this type to little-endian. Returns whether that was possible.
 pub fn to_little_endian(object_type: u8, bytes: &mut [u8]) -> bool {
     byteswap::to_little_endian(object_type, bytes).is_ok()
 }

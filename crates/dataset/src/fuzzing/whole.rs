@@ -1,5 +1,5 @@
-//! Whole pools whose trees say anything. Blocks and their hashes are right, as whoever can write to a pool's store can make
-//! them: only what the decoded records say is not.
+//! Forged pools with arbitrary records in their trees. All blocks and hashes are correct, as anyone who can write to a
+//! pool's store can make them; only the content of decoded records is wrong.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::ops::volume::NewVolume;
 use crate::send::{SendFlags, SendPlan, Source};
 use snowmelt_pool::{CheckOptions, Tree};
 
-/// Numbers at which something may overflow or be taken for something else.
+/// Numbers that may overflow, or have a special meaning.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -39,10 +39,10 @@ const NUMBERS: [u64; 16] = [
     u64::MAX - 4095,
     u64::MAX,
 ];
-/// Entries of a directory that are looked at, and snapshots that are sent.
+/// Maximal number of entries of a directory that are read, and of snapshots that are sent.
 const LOOKED_AT: usize = 50;
 
-/// Fills a new pool with some of everything that a pool can hold.
+/// Fills a new pool with some of everything that a pool can contain.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -65,7 +65,7 @@ pub fn fill(datasets: &Arc<Datasets>) -> Result<(), DatasetError> {
     datasets.record_history("something was done")
 }
 
-/// Changes what the pool's own tree and those of its datasets say, as `data` tells.
+/// Changes records in the meta tree and in the trees of datasets, as chosen by `data`.
 ///
 /// # Errors
 /// When the pool cannot be written.
@@ -83,7 +83,7 @@ pub fn spoil(datasets: &Arc<Datasets>, data: &[u8]) -> Result<(), DatasetError> 
             entries.push((at, key, entry.value.to_vec()));
         }
     }
-    // Most edits are for the pool's own tree, which everything depends on.
+    // Most changes are in the meta tree, because everything depends on it.
     let own = entries.iter().filter(|(tree, ..)| *tree == 0).count();
     for edit in data.chunks_exact(6) {
         let [a, b, how, place, value, other] = *edit else { continue };
@@ -123,7 +123,7 @@ fn write(
             return Ok(());
         }
         _ => {
-            // Something of this kind, by another key.
+            // An entry of this kind, with another key.
             let mut key = key.to_vec();
             let at = usize::from(place) % key.len().max(1);
             if let Some(byte) = key.get_mut(at) {
@@ -137,17 +137,17 @@ fn write(
     Ok(())
 }
 
-/// Does with a pool what users do with it. What fails is no matter; it ends, and does not panic.
+/// Runs the operations of users on a pool. Errors do not matter, but everything must end without a panic.
 pub fn exercise(datasets: &Arc<Datasets>) {
     look(datasets);
-    // What was opened is changed only if it can be read.
+    // An opened pool is changed only if it can be read.
     if datasets.settle().is_ok() {
         alter(datasets);
     }
     look(datasets);
 }
 
-/// Every dataset that has a number, whether or not it has a name.
+/// Every dataset with an id, whether or not it has a name.
 pub fn all(datasets: &Datasets) -> Vec<Dataset> {
     let catalog = datasets.catalog();
     let mut found = catalog.root().and_then(|root| catalog.descendants(root)).unwrap_or_default();
@@ -235,7 +235,7 @@ fn alter(datasets: &Arc<Datasets>) {
         let _ = DestroyPlan::dataset(&datasets.catalog(), &dataset, true, true)
             .and_then(|plan| datasets.destroy(&plan));
     }
-    // What came or was called otherwise meanwhile, and clones that were promoted over the root.
+    // Datasets that were created or renamed meanwhile, and clones that were promoted over the root.
     let _ = datasets.catalog().root().map(|root| datasets.promote(&root.name));
     let catalog = datasets.catalog();
     let _ = catalog

@@ -46,7 +46,7 @@ impl SendPlan {
         Ok(Self::of(vec![step], None))
     }
 
-    /// What a cut-off receive into `dataset` left (`-S`): a stream that is itself cut off.
+    /// The state that an interrupted receive into `dataset` left (`-S`). The stream has no END either.
     ///
     /// # Errors
     /// When there is no such state; [`SendError::ResumeSourceGone`].

@@ -1,4 +1,4 @@
-//! Disks, and in which order something was done to them.
+//! Simulated disks, and the order of the operations on them.
 
 use std::io::IoSlice;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use snowmelt_store::{
     SegmentInfo, Store, StoreError, Unanswered,
 };
 
-/// What is done one after the other.
+/// The mark of operations that are done one after the other.
 const ALONE: u64 = 0;
 const SYNC: u64 = 1;
 
-/// An entry of the logs of all disks together.
+/// An entry in the common log of all disks.
 #[derive(Clone, Copy)]
 struct Done {
     disk: usize,
-    /// Entries with the same mark, but for [`ALONE`], that stand side by side are of one thing that is done to several disks at
-    /// once: their order is luck.
+    /// Neighbouring entries with the same mark (except [`ALONE`]) belong to one operation on several disks at once.
+    /// Their order is random.
     mark: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Disks {
 }
 
 impl Disks {
-    /// So many disks with what is in `images`, all of it durable. Their log begins now.
+    /// Disks with the content of `images`, all of it durable. Their log begins now.
     pub(super) fn over(images: &[(u64, MemoryStore)]) -> Self {
         let disks = images.iter().map(|(seed, image)| FaultStore::over(*seed, image)).collect();
         Self { disks, done: Arc::default() }
@@ -40,18 +40,18 @@ impl Disks {
         self.disks.len()
     }
 
-    /// How much was done to all of them so far.
+    /// Number of operations on all disks so far.
     pub(super) fn position(&self) -> usize {
         self.done.lock().len()
     }
 
-    /// A handle on one of them, for who writes to it.
+    /// A handle for writing to a disk.
     pub(super) fn open(&self, disk: usize) -> Disk {
         let may_give_up = OnceLock::new();
         Disk { store: self.disks[disk].clone(), disk, done: self.done.clone(), may_give_up }
     }
 
-    /// One of them; what is done to it by this does not count.
+    /// A disk. Operations through this reference are not logged.
     pub(super) fn get(&self, disk: usize) -> &FaultStore {
         &self.disks[disk]
     }
@@ -64,13 +64,14 @@ impl Disks {
         self.disks[disk].fail_after(n, kind);
     }
 
-    /// A disk that gave no answer does what it was to do, and answers again.
+    /// Makes a disk that did not answer finish its operation, and answer again.
     pub(super) fn answer(&self, disk: usize) {
-        // Nobody waits for how it ends.
+        // No thread waits for the result.
         let _ = self.open(disk).noted(ALONE, FaultStore::answer);
     }
 
-    /// What a power failure leaves when so much was done; of each disk, the image of that number, of so many.
+    /// The images after a power failure when `point` operations were done. For each disk, `variants` has the number of
+    /// the image and the number of possible images.
     pub(super) fn crash(&self, point: usize, variants: &[(usize, usize)]) -> Option<Vec<MemoryStore>> {
         let mut done = self.done.lock().clone();
         for run in done.chunk_by_mut(|a, b| a.mark == b.mark && a.mark != ALONE) {
@@ -79,7 +80,7 @@ impl Disks {
         let mut images = Vec::new();
         for (disk, (store, variant)) in self.disks.iter().zip(variants).enumerate() {
             let (before, after) = done.split_at_checked(point)?;
-            // What is done to one disk alone does not begin before all else is done.
+            // An operation on a single disk does not begin before all earlier ones are done.
             let under_way = after.chunk_by(|a, b| a.mark == b.mark && a.mark != ALONE).next();
             let is_under_way = under_way.is_some_and(|run| run.iter().any(|entry| entry.disk == disk));
             let point = before.iter().filter(|entry| entry.disk == disk).count();
@@ -89,7 +90,7 @@ impl Disks {
     }
 }
 
-/// A disk, by whoever writes to it.
+/// A disk as its writer sees it.
 pub(super) struct Disk {
     store: FaultStore,
     disk: usize,
@@ -113,7 +114,7 @@ impl Disk {
     fn noted(&self, mark: u64, op: impl FnOnce(&FaultStore) -> Result<()>) -> Result<()> {
         let before = self.store.position();
         let result = match op(&self.store) {
-            // Whoever cannot do without the answer waits for it.
+            // A writer that needs the answer waits for it.
             Err(StoreError::NoAnswer { .. }) if !self.is_given_up() => self.store.answer(),
             other => other,
         };

@@ -1,4 +1,4 @@
-//! The machine under the pool: it can be switched off, and its disk, or one of its two, can fail or be unplugged.
+//! The simulated machine: it can be switched off, and its disk, or one of its two disks, can fail or be unplugged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ pub(super) struct Machine {
     disks: Disks,
     datasets: Option<Arc<Datasets>>,
     options: PoolOptions,
-    /// Disks of a mirror that have had everything since the machine was switched on.
+    /// Disks of a mirror that got all writes since the machine was switched on.
     sound: Vec<bool>,
-    /// The disk of a mirror that is not plugged in.
+    /// The unplugged disk of a mirror.
     unplugged: Option<usize>,
 }
 
-/// Small nodes and segments: deep trees and many segments of little data. Nothing depends on how long anything takes.
+/// Small nodes and segments, for deep trees and many segments with little data. Nothing depends on the duration of
+/// anything.
 fn options(rng: &mut Rng) -> PoolOptions {
     PoolOptions {
         node_bytes: 1 << 10,
@@ -41,7 +42,7 @@ fn options(rng: &mut Rng) -> PoolOptions {
     }
 }
 
-/// Guids of members are those of their places, from 1 on.
+/// The guid of a member is its number, counted from 1.
 fn guid(disk: usize) -> u64 {
     disk as u64 + 1
 }
@@ -51,7 +52,7 @@ fn path(disk: usize) -> PathBuf {
 }
 
 impl Machine {
-    /// A machine with a new pool on so many disks.
+    /// A machine with a new pool on this number of disks.
     pub(super) fn new(rng: &mut Rng, disks: usize) -> Self {
         let images: Vec<_> = (0..disks).map(|_| (rng.next(), MemoryStore::new())).collect();
         let mut machine = Self {
@@ -72,22 +73,22 @@ impl Machine {
         self.disks.count() > 1
     }
 
-    /// Whether a disk is not plugged in.
+    /// Whether a disk is unplugged.
     pub(super) fn is_unplugged(&self) -> bool {
         self.unplugged.is_some()
     }
 
-    /// The datasets; the machine is on.
+    /// The datasets. The machine must be on.
     pub(super) fn datasets(&self) -> Arc<Datasets> {
         self.datasets.clone().expect("the machine is on")
     }
 
-    /// How much was done to the disks so far.
+    /// Number of operations on the disks so far.
     pub(super) fn position(&self) -> usize {
         self.disks.position()
     }
 
-    /// A disk fails after so many more operations. Gives which.
+    /// Makes a disk fail after this many more operations. Returns which one.
     pub(super) fn fail_after(&self, rng: &mut Rng, after: u64, kind: FaultKind) -> usize {
         let disk = if self.is_mirror() { rng.below(self.disks.count() as u64) as usize } else { 0 };
         self.disks.fail_after(disk, after, kind);
@@ -99,17 +100,17 @@ impl Machine {
         (0..self.disks.count()).filter(|disk| self.disks.get(*disk).is_late()).collect()
     }
 
-    /// Whether no disk has anything wrong, or planned to be.
+    /// Whether no disk has a fault, and none is planned.
     pub(super) fn is_sound(&self) -> bool {
         self.late().is_empty() && self.disks.all().all(|disk| !disk.fault_pending() && !disk.fault_happened())
     }
 
-    /// A disk that has not answered does so.
+    /// Makes a disk that did not answer finish its operation.
     pub(super) fn answer(&self, disk: usize) {
         self.disks.answer(disk);
     }
 
-    /// Whether a disk has failed since that was last asked of sound ones.
+    /// Whether a disk has failed since the faults were last cleared.
     pub(super) fn fault_happened(&self) -> bool {
         self.disks.all().any(|disk| disk.fault_happened())
     }
@@ -118,7 +119,7 @@ impl Machine {
         self.disks.all().for_each(|disk| disk.clear_faults());
     }
 
-    /// Where the mirror went on without the disks that failed, what fails from now on has other reasons.
+    /// Clears faults that the mirror survived by continuing without a disk, so that later errors need other reasons.
     pub(super) fn forget_survived_faults(&self) {
         let datasets = self.datasets();
         let Some(mirror) = datasets.pool().store().mirror() else { return };
@@ -132,7 +133,7 @@ impl Machine {
         }
     }
 
-    /// The process ends, whatever it was doing.
+    /// Ends the process, whatever it is doing.
     pub(super) fn kill(&mut self) {
         self.look_after_disks();
         self.datasets = None;
@@ -140,8 +141,8 @@ impl Machine {
         self.disks.all().for_each(|disk| disk.restart());
     }
 
-    /// The power fails when so much was done; which of so many images of that each disk is left with is luck, and
-    /// told.
+    /// A power failure when `point` operations were done. Each disk is left with a random one of its possible images.
+    /// Returns which.
     pub(super) fn crash(&mut self, rng: &mut Rng, point: usize, of: usize) -> Option<Vec<usize>> {
         self.look_after_disks();
         let variants: Vec<_> = (0..self.disks.count()).map(|_| (rng.below(of as u64) as usize, of)).collect();
@@ -150,7 +151,7 @@ impl Machine {
         Some(variants.into_iter().map(|(variant, _)| variant).collect())
     }
 
-    /// The log of the disks begins anew.
+    /// Begins a new log of the disks.
     pub(super) fn begin_log(&mut self, rng: &mut Rng) {
         let images = self.disks.all().map(|disk| disk.snapshot()).collect();
         self.replace_disks(rng, images);
@@ -162,7 +163,7 @@ impl Machine {
         self.disks = Disks::over(&images);
     }
 
-    /// Somebody may have unplugged a disk without which all others have everything, or plugged it in again.
+    /// Sometimes unplugs a disk if all others are complete, or plugs it in again.
     pub(super) fn replug(&mut self, rng: &mut Rng) -> Option<usize> {
         self.unplugged = None;
         if self.is_mirror() && rng.one_in(5) {
@@ -199,7 +200,7 @@ impl Machine {
         Ok(Box::new(MirrorStore::assemble(members, Access::ReadWrite)?))
     }
 
-    /// Notes which disks lack something.
+    /// Notes which disks have missed writes.
     pub(super) fn look_after_disks(&mut self) {
         let Some(datasets) = self.datasets.clone() else { return };
         let Some(mirror) = datasets.pool().store().mirror() else { return };
@@ -214,7 +215,7 @@ impl Machine {
         datasets.pool().store().mirror().map_or(Ok(()), |mirror| mirror.offline(guid(disk)))
     }
 
-    /// Takes a disk back that is offline, or has failed, or was plugged in again.
+    /// Takes a disk online again that is offline, has failed, or was plugged in again.
     pub(super) fn online(&mut self, disk: usize) -> Result<(), StoreError> {
         let datasets = self.datasets();
         let Some(mirror) = datasets.pool().store().mirror() else { return Ok(()) };
@@ -232,7 +233,7 @@ impl Machine {
         mirror.online(guid(disk), path(disk), Box::new(self.disks.open(disk)))
     }
 
-    /// Gives the disks of the mirror what they lack, in at most so many pieces.
+    /// Resilvers the disks of the mirror, in at most this many pieces.
     pub(super) fn resilver(&self, pieces: u64) -> Result<(), StoreError> {
         let datasets = self.datasets();
         let Some(mirror) = datasets.pool().store().mirror() else { return Ok(()) };

@@ -1,15 +1,16 @@
-//! Everything that happens to a pool, in an order that a seed decides: writers, snapshots, clones, rollbacks, sends that are
-//! held back, receives that are cut off and resumed, imports, the cleaner; power failures, killed processes, disks that fail,
-//! and disks of mirrors that are unplugged, come back and are resilvered.
-//! After each crash the pool is as it was at some moment after the last thing that somebody was told is done for good.
+//! A simulation of a pool with random operations in an order that a seed decides: writers, snapshots, clones,
+//! rollbacks, delayed sends, receives that are interrupted and resumed, imports, the cleaner; power failures, killed
+//! processes, failing disks, and disks of mirrors that are unplugged, plugged in again and resilvered. After each crash
+//! the pool must have its state of some moment after the last operation that was reported as durable.
 //!
-//! Seed, clock and guids are simulated, so a seed replays exactly:
-//! `SNOWMELT_SEEDS=17..18 cargo test -p snowmelt-dataset --lib simulation -- --nocapture`.
+//! Seed, clock and guids are simulated, so a seed can be replayed exactly: `SNOWMELT_SEEDS=17..18 cargo test -p
+//! snowmelt-dataset --lib simulation -- --nocapture`.
 //!
-//! - `machine`: the process and its disk, or the mirror of two that every fourth seed has; `disk`: what is done to them in which order
-//! - `model`, `observe`: what should be in the pool, and what is
-//! - `operations`, `replicate`: what is done to it
-//! - `world`: the order, the crashes, and what may be there after one
+//! - `machine`: the process and its disk; every fourth seed has a mirror of two. `disk`: the order of the operations on
+//!   them
+//! - `model`, `observe`: the expected content of the pool, and the actual one
+//! - `operations`, `replicate`: the operations
+//! - `world`: their order, the crashes, and the possible states after one
 
 mod disk;
 mod machine;
@@ -29,24 +30,24 @@ use parking_lot::Mutex;
 pub(crate) use self::operations::system_attributes;
 use self::world::World;
 
-/// Objects beyond those that a new filesystem has.
+/// Object numbers above those of a new filesystem.
 const FIRST_OBJECT: u64 = 1000;
 const OBJECTS: u64 = 6;
 
 /// Operations and crashes of one seed.
 const STEPS: usize = 120;
 
-/// Seeds of a plain run.
+/// Seeds of an ordinary run.
 const SEEDS: Range<u64> = 0..300;
 
-/// `SNOWMELT_SEEDS=FIRST..END` says which others to run.
+/// `SNOWMELT_SEEDS=FIRST..END` sets other seeds.
 fn seeds() -> Range<u64> {
     let Ok(text) = std::env::var("SNOWMELT_SEEDS") else { return SEEDS };
     let range = text.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
     range.unwrap_or_else(|| panic!("SNOWMELT_SEEDS is FIRST..END, not {text}"))
 }
 
-/// Runs a seed; gives what happened.
+/// Runs a seed, and returns what happened.
 fn run(seed: u64) -> World {
     crate::random::simulate(seed);
     let mut world = World::new(seed);

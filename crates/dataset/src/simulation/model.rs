@@ -1,4 +1,4 @@
-//! What should be in the pool: names, and the bytes of every object of every head and snapshot.
+//! The expected content of the pool: names, and the bytes of every object of every head and snapshot.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ pub(super) struct Filesystem {
     pub(super) head: Content,
     /// Oldest first.
     pub(super) snapshots: Vec<(String, Rc<Content>)>,
-    /// The full name of the snapshot it was cloned from.
+    /// The full name of its origin.
     pub(super) origin: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl Model {
         self.filesystems.get_mut(name).unwrap_or_else(|| panic!("the model has no {name}"))
     }
 
-    /// What a snapshot holds.
+    /// The content of a snapshot.
     pub(super) fn content(&self, snapshot: &str) -> Option<Rc<Content>> {
         let (name, short) = split(snapshot);
         let snapshots = &self.filesystems.get(name)?.snapshots;
@@ -81,7 +81,7 @@ impl Model {
         self.get(name).snapshots.retain(|(it, _)| it != short);
     }
 
-    /// The head becomes what a snapshot is, and what came after it goes.
+    /// Resets the head to a snapshot, and removes later snapshots.
     pub(super) fn rollback(&mut self, full: &str) {
         let content = self.content(full).unwrap_or_else(|| panic!("the model has no {full}"));
         self.forget_after(full);
@@ -107,7 +107,7 @@ impl Model {
         }
     }
 
-    /// The clone takes its origin, and what is older, over.
+    /// Moves the origin and older snapshots to the clone.
     pub(super) fn promote(&mut self, clone: &str) {
         let origin = self.get(clone).origin.clone().unwrap_or_else(|| panic!("{clone} is no clone"));
         let (parent, short) = split(&origin);
@@ -126,7 +126,7 @@ impl Model {
         }
     }
 
-    /// The first difference between two models, for people.
+    /// The first difference between two models, for messages.
     pub(super) fn difference(&self, other: &Self) -> String {
         for (name, here) in &self.filesystems {
             let Some(there) = other.filesystems.get(name) else { return format!("{name} is missing") };

@@ -1,4 +1,4 @@
-//! What is in the pool, read from it.
+//! Reads the content of the pool.
 
 use std::rc::Rc;
 
@@ -11,10 +11,10 @@ use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::objset::Objset;
 
-/// Longer than anything that is written.
+/// Longer than any written object.
 const LONGEST: usize = 32 << 10;
 
-/// Everything that can be seen. What has not been received whole is not seen.
+/// Everything that is visible. A partly received snapshot is not visible.
 pub(super) fn observe(datasets: &Datasets) -> Result<Model, DatasetError> {
     let catalog = datasets.catalog();
     let mut model = Model::default();
@@ -38,7 +38,7 @@ fn origin(catalog: &Catalog, id: Option<crate::SnapshotId>) -> Result<Option<Str
     id.map(|id| Ok(catalog.snapshot_by_id(id)?.full_name())).transpose()
 }
 
-/// The objects of an objset that the simulation made.
+/// The objects of an objset that the simulation created.
 pub(super) fn content(objset: &Objset) -> Result<Content, DatasetError> {
     let failed = |error: snowmelt_zpl::SourceError| DatasetError::corrupt(objset.name(), error.to_string());
     let mut content = Content::new();

@@ -1,4 +1,4 @@
-//! What the users of a pool do.
+//! The operations of a pool's users.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::{
 const DATASETS: usize = 6;
 const SNAPSHOTS: usize = 5;
 
-/// What a receive takes for a bonus or spill: a header without lengths, and bytes.
+/// Bytes that a receive accepts as a bonus or spill block: a header without lengths, and data.
 pub(crate) fn system_attributes(len: usize, byte: u8) -> Vec<u8> {
     let mut bytes = vec![byte; len];
     bytes[..8].copy_from_slice(&[0x5a, 0x50, 0x2f, 0, 0, 4, 0, 0]);
@@ -92,14 +92,14 @@ impl World {
         self.done(format!("change {}: {what}", dataset.name), outcome, Vec::new(), after)
     }
 
-    /// With a generation of its own, by which a receive tells it from another file that had its number.
+    /// Attributes with a new generation, by which a receive distinguishes the file from others with the same number.
     fn attributes_of_a_new_file(&mut self) -> Vec<u8> {
         let mut bytes = system_attributes(24, 0);
         bytes.extend_from_slice(&self.number().to_le_bytes());
         bytes
     }
 
-    /// One transaction on some object.
+    /// One transaction on a random object.
     fn change(&mut self, head: &Head, content: &mut Content) -> (String, Result<(), SourceError>) {
         let object = FIRST_OBJECT + self.rng.below(OBJECTS);
         let Some(file) = content.get_mut(&object) else {
@@ -222,7 +222,7 @@ impl World {
         let name = snapshot.full_name();
         let options = RollbackOptions { newer: self.rng.one_in(2), clones: false };
         let mut after = self.model.clone();
-        // As in ZFS, what is newer goes first, by itself.
+        // As in ZFS, newer snapshots are destroyed first, in a separate step.
         after.forget_after(&name);
         let between = vec![after.clone()];
         after.rollback(&name);
@@ -283,7 +283,7 @@ impl World {
         self.done(format!("rename {from} {to}"), outcome, Vec::new(), after)
     }
 
-    /// An import: a snapshot made beside the head, while other things happen.
+    /// An import: a snapshot that is created in addition to the head, while other operations run.
     fn stage(&mut self) -> Result<(), String> {
         let (dataset, short) = (self.dataset(), self.name("i"));
         let datasets = self.machine.datasets();
@@ -320,7 +320,7 @@ impl World {
             let what = format!("stage {}@{short}: given up", dataset.name);
             return self.done(what, outcome, Vec::new(), self.model.clone());
         }
-        // It may have another name by now.
+        // It may have been renamed.
         let dataset = datasets.catalog().dataset_by_id(staging.id()).map_err(|error| error.to_string())?;
         let full = format!("{}@{short}", dataset.name);
         let mut after = self.model.clone();

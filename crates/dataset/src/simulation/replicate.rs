@@ -1,4 +1,4 @@
-//! Streams: sent, held back, cut off, resumed and received, all in one pool.
+//! Streams in one pool: sent, delayed, interrupted, resumed and received.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use crate::catalog::Snapshot;
 use crate::receive::{Observer, ReceiveOptions, resume_token};
 use crate::send::{SendFlags, SendPlan, Source};
 
-/// A send that was begun, and sees what was there then whatever happens meanwhile.
+/// A send that was begun. It must contain the state of that moment, whatever happens meanwhile.
 pub(super) struct HeldSend {
     plan: SendPlan,
     content: Rc<Content>,
@@ -19,7 +19,7 @@ pub(super) struct HeldSend {
 }
 
 impl HeldSend {
-    /// Sends.
+    /// Runs the send.
     pub(super) fn finish(&mut self) -> Result<(), String> {
         if self.stream.is_none() {
             let mut stream = Vec::new();
@@ -31,7 +31,7 @@ impl HeldSend {
 }
 
 impl World {
-    /// Begins a full send that will go on later.
+    /// Begins a full send that continues later.
     pub(super) fn hold_send(&mut self) -> Result<(), String> {
         let Some(snapshot) = self.any_snapshot() else { return Ok(()) };
         let catalog = self.machine.datasets().catalog();
@@ -44,7 +44,7 @@ impl World {
         Ok(())
     }
 
-    /// A send that was begun ends; what it sent is received and compared.
+    /// Finishes a send that was begun, receives its stream and compares the content.
     pub(super) fn end_send(&mut self) -> Result<(), String> {
         let Some(mut send) = self.sends.pop() else { return self.hold_send() };
         send.finish()?;
@@ -61,7 +61,7 @@ impl World {
         self.receive(&full, &stream, ReceiveOptions::default(), after, Vec::new())
     }
 
-    /// The sends that are still held.
+    /// Finishes all delayed sends.
     pub(super) fn finish_sends(&mut self) -> Result<(), String> {
         while !self.sends.is_empty() {
             self.end_send()?;
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends a snapshot, in full or from an earlier one, and receives it in some place, also over what is there.
+    /// Sends a snapshot, in full or from an earlier one, and receives it somewhere, possibly over an existing dataset.
     pub(super) fn replicate(&mut self) -> Result<(), String> {
         let Some(to) = self.any_snapshot() else { return Ok(()) };
         let datasets = self.machine.datasets();
@@ -107,7 +107,7 @@ impl World {
         self.receive(&full, &stream, options, after, between)
     }
 
-    /// Goes on with a receive that was cut off, or gives it up.
+    /// Resumes or abandons an interrupted receive.
     pub(super) fn resume(&mut self) -> Result<(), String> {
         let datasets = self.machine.datasets();
         let catalog = datasets.catalog();
@@ -148,7 +148,7 @@ impl World {
         self.done(format!("abort the receive into {name}"), outcome, Vec::new(), self.model.clone())
     }
 
-    /// How the pool is when a snapshot was received over its base; and what may be seen before.
+    /// The state of the pool after a snapshot was received over its base, and the states that may be seen before.
     fn as_received(&self, full: &str, base: Option<&str>, content: Rc<Content>) -> (Vec<Model>, Model) {
         let (name, short) = split(full);
         let (mut after, mut between) = (self.model.clone(), Vec::new());

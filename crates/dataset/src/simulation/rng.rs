@@ -1,4 +1,4 @@
-//! Numbers that look random and follow from a seed: SplitMix64 (Steele, Lea, Flood 2014).
+//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea, Flood 2014).
 
 pub(super) struct Rng(u64);
 
@@ -20,7 +20,7 @@ impl Rng {
         (self.next() >> 11) % bound
     }
 
-    /// True once in `n` times.
+    /// True once in `n` times on average.
     pub(super) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }

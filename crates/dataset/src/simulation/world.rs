@@ -1,4 +1,4 @@
-//! One run: operations in a random order, and what may be there after each of them.
+//! One run: operations in a random order, and the possible states after each of them.
 
 use snowmelt_store::{FaultKind, StoreError};
 use snowmelt_zpl::SourceError;
@@ -11,46 +11,46 @@ use super::rng::Rng;
 use crate::error::{DatasetError, ReceiveError, SendError};
 use crate::{CheckOptions, Finding, Severity};
 
-/// A moment: the disk's log was so long when the pool was as the model says.
+/// A moment: the length of the disks' log when the pool had the state of the model.
 struct Moment {
     position: usize,
     model: Model,
-    /// Whoever asked was told that it is done for good.
+    /// Whether it was reported as durable.
     durable: bool,
 }
 
-/// How an operation ended.
+/// The result of an operation.
 pub(super) enum Outcome {
     /// It was done.
     Done(Durable),
-    /// It cannot be done as things are, and nothing was.
+    /// It was not possible in the current state, and changed nothing.
     Refused,
     /// The disk failed.
     Broken,
 }
 
-/// Whether what was done is on the disk for good.
+/// Whether the changes are durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durable {
     Yes,
     NotYet,
 }
 
-/// A run, and what is wrong with it if something is.
+/// A run, and its failure if there was one.
 pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) machine: Machine,
-    /// What a process sees now.
+    /// The state that a process sees now.
     pub(super) model: Model,
     moments: Vec<Moment>,
-    /// What an unplugged disk may have, and bring with it as long as nothing has been made durable without it.
+    /// States that an unplugged disk may have. They are possible as long as nothing was made durable without that disk.
     elsewhere: Vec<Model>,
     pub(super) sends: Vec<HeldSend>,
     names: u64,
-    /// What happened, for people and for comparing two runs.
+    /// What happened, for messages and for comparing two runs.
     pub(super) journal: Vec<String>,
     pub(super) crashes: usize,
-    /// An operation found that the disk fails; nothing can be done before the next crash.
+    /// An operation found that the disk fails. Nothing can be done before the next crash.
     pub(super) broken: bool,
 }
 
@@ -81,7 +81,7 @@ impl World {
         format!("{prefix}{}", self.number())
     }
 
-    /// A number that was not given before.
+    /// A number that was not used before.
     pub(super) fn number(&mut self) -> u64 {
         self.names += 1;
         self.names
@@ -104,7 +104,7 @@ impl World {
             self.journal.push(format!("disk {disk} will fail: {kind:?} after {after}"));
         }
         if self.machine.is_mirror() {
-            // Of two that hang at once, which is given up would be luck.
+            // If both disks stopped answering, it would be random which one is given up.
             if self.rng.one_in(40) && self.machine.is_sound() {
                 let after = self.rng.below(40);
                 let disk = self.machine.fail_after(&mut self.rng, after, FaultKind::NoAnswer);
@@ -127,7 +127,7 @@ impl World {
         Ok(())
     }
 
-    /// Enters what an operation did: `after` is how the pool is if it was done, `between` what may be seen on the way.
+    /// Records the result of an operation: `after` is the state if it was done, `between` the intermediate states.
     pub(super) fn done(
         &mut self,
         what: String,
@@ -151,7 +151,7 @@ impl World {
             }
             Outcome::Refused => {
                 self.journal.push(format!("{what}: refused [{position}]"));
-                // It may have committed on the way.
+                // It may have made a commit.
                 self.moments.push(Moment { position, model: self.model.clone(), durable: false });
                 Ok(())
             }
@@ -164,13 +164,13 @@ impl World {
         }
     }
 
-    /// Everything so far is on the disk for good.
+    /// Notes that everything so far is durable.
     fn settled(&mut self) {
         let (position, model) = (self.machine.position(), self.model.clone());
         self.moments = vec![Moment { position, model, durable: true }];
     }
 
-    /// Disks that have not answered may do so, one time in so many: what they were to do is done then.
+    /// Makes each disk that has not answered finish its operation with the probability 1/`one_in`.
     fn late_answers(&mut self, one_in: u64) {
         for disk in self.machine.late() {
             if self.rng.one_in(one_in) {
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// The process is killed: what was written stays.
+    /// Kills the process. Everything written stays.
     fn kill(&mut self) -> Result<(), String> {
         self.sends.clear();
         self.late_answers(2);
@@ -189,7 +189,7 @@ impl World {
         self.restart(self.machine.position())
     }
 
-    /// The power fails at some moment not long ago, and the disk may have lost what was not synced.
+    /// The power fails at some recent moment. The disk may have lost everything that was not synced.
     fn power_failure(&mut self) -> Result<(), String> {
         self.sends.clear();
         self.late_answers(2);
@@ -202,13 +202,13 @@ impl World {
         self.restart(point)
     }
 
-    /// A new process finds what had been made durable before `point`, and nothing that came after it.
+    /// A new process must find everything that was durable before `point`, and nothing from later.
     fn restart(&mut self, point: usize) -> Result<(), String> {
         self.crashes += 1;
         self.replug();
         self.machine.start().map_err(|error| format!("the pool does not open: {}", chain(&error)))?;
         let first = self.moments.iter().rposition(|it| it.durable && it.position <= point).unwrap_or(0);
-        // What was under way at that point may have been done, too.
+        // The operation under way at that point may have been done, too.
         let under_way = self.moments.iter().map(|it| it.position).find(|position| *position > point);
         let last = under_way.unwrap_or(point);
         let found = self.look()?;
@@ -225,14 +225,14 @@ impl World {
         Ok(())
     }
 
-    /// Commits and stops; everything is there when it starts again.
+    /// Commits and stops. Everything must be there at the next start.
     fn stop_cleanly(&mut self) -> Result<(), String> {
         self.sends.iter_mut().try_for_each(HeldSend::finish)?;
         let failed = self.machine.fault_happened();
         self.machine.clear_faults();
         let committed = self.machine.datasets().pool().commit();
         if failed && committed.is_err() {
-            // The disk failed under something that was refused for another reason.
+            // The disk failed during an operation that was refused for another reason.
             self.journal.push("the last commit: the disk failed".to_owned());
             return self.kill();
         }
@@ -261,10 +261,10 @@ impl World {
         }
     }
 
-    /// A disk of a mirror goes, comes back, or is given what it lacks.
+    /// Takes a disk of a mirror offline or online, or resilvers it.
     fn tend_mirror(&mut self) -> Result<(), String> {
         let disk = self.rng.below(2) as usize;
-        // One that has not answered is not taken back.
+        // A disk that has not answered is not taken online.
         if self.machine.late().contains(&disk) {
             self.journal.push(format!("{disk} has not answered"));
             return Ok(());
@@ -286,15 +286,15 @@ impl World {
         if std::mem::take(&mut self.broken) { self.kill() } else { Ok(()) }
     }
 
-    /// The log of a disk is only kept from here.
+    /// Begins a new log of the disks.
     fn begin_anew(&mut self) {
-        // What has the pool open goes on with the new log.
+        // The open pool must use the new log.
         self.machine.begin_log(&mut self.rng);
         self.machine.start().expect("the pool was opened a moment ago");
         self.settled();
     }
 
-    /// What is in the pool, every invariant of which holds.
+    /// Reads the content of the pool, and checks all invariants.
     fn look(&self) -> Result<Model, String> {
         let datasets = self.machine.datasets();
         let mut faults = Vec::new();
@@ -347,7 +347,7 @@ impl World {
         outcome.map_err(|error| format!("a send failed: {error}"))
     }
 
-    /// An error that only a failing disk explains.
+    /// Accepts an error only if a failing disk explains it.
     fn broken(&self, error: &dyn std::error::Error) -> Result<Outcome, String> {
         if self.machine.fault_happened() {
             return Ok(Outcome::Broken);
@@ -356,7 +356,7 @@ impl World {
     }
 }
 
-/// An error, with what is behind it.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let behind = std::iter::successors(error.source(), |error| error.source());
     behind.fold(error.to_string(), |text, error| format!("{text}: {error}"))

@@ -1,5 +1,5 @@
-//! Streams of machines of the other byte order: what they hold is kept, and sent, as if they had come from a
-//! little-endian machine.
+//! Streams of machines of the other byte order: their content is stored and sent as if it had come from a little-endian
+//! machine.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../common/mod.rs"]
@@ -22,7 +22,7 @@ use snowmelt_zpl::zap::Zap;
 use snowmelt_zpl::{Cursor, Filesystem};
 use turn::{Attributes, to_big_endian, zap_fields};
 
-/// The chains of a case, clones after what may be their origin.
+/// The chains of a case. Clones come after their possible origins.
 fn steps(case: &Path) -> Vec<(String, String)> {
     let Ok(text) = std::fs::read_to_string(case.join("chains.tsv")) else { return Vec::new() };
     let steps = text.lines().filter_map(|line| {
@@ -51,7 +51,7 @@ fn manifest_of(objset: &Objset) -> Vec<u8> {
     out
 }
 
-/// The records of a plain send, or of a raw one.
+/// The records of a plain or raw send.
 fn sent(datasets: &Datasets, to: &Snapshot, from: Option<&Snapshot>, raw: bool) -> Vec<(Record, Vec<u8>)> {
     let flags = SendFlags { large_blocks: true, raw, ..SendFlags::default() };
     let from = from.map_or(Source::None, |from| Source::Snapshot(from.clone()));
@@ -63,7 +63,7 @@ fn sent(datasets: &Datasets, to: &Snapshot, from: Option<&Snapshot>, raw: bool) 
     while let Some(at) = reader.next(&mut payload).unwrap() {
         let mut record = at.record;
         if let Record::End(end) = &mut record {
-            // Attributes differ, and so does the sum of all.
+            // Attributes differ, and so does the checksum of the stream.
             end.checksum = [0; 4];
         }
         records.push((record, payload.clone()));
@@ -71,8 +71,8 @@ fn sent(datasets: &Datasets, to: &Snapshot, from: Option<&Snapshot>, raw: bool) 
     records
 }
 
-/// Compares what two datasets send of a snapshot, which `twin` has in little-endian throughout. The attributes of the
-/// other one are as a big-endian machine wrote them.
+/// Compares the streams of a snapshot from two datasets. That of `twin` is entirely little-endian. The attributes of
+/// the other one are as a big-endian machine wrote them.
 fn same_sent(what: &str, twin: &[(Record, Vec<u8>)], turned: &[(Record, Vec<u8>)], sa: Option<&Attributes>) {
     for (index, ((ours, plain), (theirs, big))) in twin.iter().zip(turned).enumerate() {
         assert_eq!(ours, theirs, "{what}, record {index}");
@@ -94,7 +94,7 @@ fn snapshots(datasets: &Datasets, dataset: &str) -> Vec<Snapshot> {
     catalog.snapshots(&catalog.dataset(dataset).unwrap()).map(Result::unwrap).collect()
 }
 
-/// Compares all snapshots of two pools; gives their number.
+/// Compares all snapshots of two pools, and returns their number.
 fn same_everywhere(
     what: &str,
     twin: &Datasets,
@@ -148,7 +148,7 @@ fn chains_of_big_endian_streams_hold_the_same() {
     for case in std::fs::read_dir(corpus()).unwrap() {
         let case = case.unwrap().path();
         let short = case.file_name().unwrap().to_string_lossy().into_owned();
-        // Cut-off streams, damaged ones, and the largest.
+        // Interrupted streams, damaged ones, and the largest.
         if ["10-resume", "14-large", "15-corrupt"].contains(&short.as_str()) {
             continue;
         }
@@ -172,8 +172,8 @@ fn chains_of_big_endian_streams_hold_the_same() {
     assert!(compared[0] >= 40 && compared[1] >= 20, "only {compared:?} snapshots were compared");
 }
 
-/// That the streams of these tests are what a big-endian machine would send is told by another reader: the ZAPs in
-/// them, read as they are.
+/// Another reader confirms that the streams of these tests are those of a big-endian machine: it reads their ZAPs
+/// without swapping.
 #[test]
 fn turned_zaps_read_the_same() {
     let (mut micro, mut fat) = (0, 0);
@@ -215,7 +215,7 @@ fn zpl_dnode(objset: &Objset, object: u64) -> snowmelt_zpl::Dnode {
     snowmelt_zpl::Objects::dnode(objset, object).unwrap().unwrap()
 }
 
-/// A big-endian machine's own raw blocks: they are passed on as of the other order, in every stream sent from here.
+/// The raw blocks of a big-endian machine: they are marked as of the other byte order in every stream sent from here.
 #[test]
 fn raw_blocks_of_the_other_order_say_so() {
     let mut out = snowmelt_stream::Writer::with_order(Vec::new(), ByteOrder::Big);
@@ -264,7 +264,7 @@ fn a_package_of_the_other_order_is_unpacked() {
         let bytes = std::fs::read(&file).unwrap();
         let (twin, turned) = (new_pool(), new_pool());
         let options = ReceiveOptions::default();
-        // Incrementals are in the chains.
+        // Incremental streams are in the chains.
         if receive_from(&twin, "tank/x", &bytes[..], &options).is_err() {
             continue;
         }
@@ -283,7 +283,7 @@ fn a_package_of_the_other_order_is_unpacked() {
     assert!(packages > 0, "no package was found");
 }
 
-/// Of before OpenZFS 0.6.4: records without checksums, and END's of everything as it is.
+/// Streams from before OpenZFS 0.6.4: the records have no checksums, and END has that of everything.
 #[test]
 fn streams_without_record_checksums_are_received() {
     for order in [ByteOrder::Little, ByteOrder::Big] {
@@ -297,7 +297,7 @@ fn streams_without_record_checksums_are_received() {
             while reader.next(&mut payload).unwrap().is_some() {}
             assert!(!reader.has_record_checksums());
             receive_from(&old, "tank/x", &stripped[..], &ReceiveOptions::default()).unwrap();
-            // One wrong byte, and all of it is refused at END.
+            // With one wrong byte, the whole stream is refused at END.
             let mut damaged = stripped;
             let middle = damaged.len() / 2;
             damaged[middle] ^= 1;
@@ -318,7 +318,7 @@ fn streams_without_record_checksums_are_received() {
     }
 }
 
-/// Wipes the checksums out of every record, and makes END's right again.
+/// Clears the checksums of all records, and corrects that of END.
 fn without_record_checksums(stream: &[u8], order: ByteOrder) -> Vec<u8> {
     const LEN: usize = 312;
     let mut places = Vec::new();

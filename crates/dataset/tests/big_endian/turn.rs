@@ -1,5 +1,5 @@
-//! Streams of little-endian machines as a big-endian one would have sent them. Made from descriptions of where the
-//! fields of each structure are, which is another way than that of the code under test.
+//! Converts streams of little-endian machines to those of a big-endian one. It uses descriptions of the fields of each
+//! structure, which is another method than that of the tested code.
 
 use snowmelt_dataset::{Datasets, Objset};
 use snowmelt_stream::nvlist::NvList;
@@ -10,7 +10,7 @@ use snowmelt_zpl::sa::{Attr, SaTable};
 use snowmelt_zpl::zap::Zap;
 use snowmelt_zpl::{Dnode, MASTER_NODE};
 
-/// Where a number is, and how many bytes it has.
+/// Offset and length of a number.
 type Field = (usize, usize);
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -111,7 +111,7 @@ impl Attributes {
         Some(Self(SaTable::load(objset, master).unwrap()))
     }
 
-    /// Turns a little-endian bonus or spill block.
+    /// Swaps a little-endian bonus or spill block.
     pub fn turn(&self, bytes: &mut [u8]) {
         if bytes.is_empty() || bytes[..4] == [0; 4] {
             return;
@@ -135,10 +135,10 @@ impl Attributes {
     }
 }
 
-/// Turns a block of data by what kind of object it is of.
+/// Swaps a data block according to the type of its object.
 fn turn_block(object_type: u32, block: &mut [u8]) {
     let fields = match object_type {
-        // Directories and the like, the volume's properties, and what says itself that it is a ZAP.
+        // Directories and similar objects, the volume's properties, and types that are known as ZAPs.
         20..=22 | 24 | 27 | 39 | 40 | 45..=47 | 0xc4 | 0xe4 => zap_fields(block),
         36 => whole(block.len(), 8),
         33 => acl_fields(block),
@@ -158,7 +158,7 @@ fn turn_bonus(object: &Object, attributes: Option<&Attributes>, bonus: &mut [u8]
     }
 }
 
-/// The stream as a big-endian machine would have sent it. `twin` has received it as it is.
+/// The stream as a big-endian machine would have sent it. `twin` has received the original stream.
 pub fn to_big_endian(stream: &[u8], twin: &Datasets) -> Vec<u8> {
     let mut reader = Reader::new(stream);
     let mut out = Writer::with_order(Vec::new(), ByteOrder::Big);
@@ -176,7 +176,7 @@ pub fn to_big_endian(stream: &[u8], twin: &Datasets) -> Vec<u8> {
                     begin.payload_len = payload.len() as u32;
                 }
             }
-            // A big-endian machine that passes encrypted data of a little-endian one on says so.
+            // A big-endian machine that passes on encrypted data of a little-endian one sets this flag.
             Record::Object(object) if raw => object.flags ^= Object::RAW_BYTESWAP,
             Record::Write(write) if raw => write.flags ^= Write::RAW_BYTESWAP,
             Record::Spill(spill) if raw => spill.flags ^= Write::RAW_BYTESWAP,
@@ -221,7 +221,7 @@ pub fn to_big_endian(stream: &[u8], twin: &Datasets) -> Vec<u8> {
     out.into_inner().unwrap()
 }
 
-/// Of the snapshot with this guid, wherever it is readable: it may be there encrypted too.
+/// The attributes of the snapshot with this guid, from a readable copy: it may also exist encrypted.
 fn attributes_of(datasets: &Datasets, guid: u64) -> Option<Attributes> {
     let catalog = datasets.catalog();
     let snapshots = catalog.snapshots_by_guid(guid).unwrap();

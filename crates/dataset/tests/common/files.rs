@@ -10,7 +10,7 @@ pub fn open(datasets: &Datasets, dataset: &str) -> OpenHead {
     datasets.open_head(&datasets.catalog().dataset(dataset).unwrap()).unwrap()
 }
 
-/// `len` bytes that do not compress, others for each seed.
+/// `len` bytes that do not compress, different for each seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut data = Vec::with_capacity(len + 8);
@@ -37,13 +37,14 @@ pub fn create(head: &Head, block_size: u32) -> Result<u64, SourceError> {
     head.create(&tx, new)
 }
 
-/// Writes in a transaction of its own.
+/// Writes in a separate transaction.
 pub fn write(head: &Head, object: u64, offset: u64, data: &[u8]) -> Result<(), SourceError> {
     let tx = head.begin(Room::Write(data.len() as u64))?;
     head.write(&tx, object, offset, data)
 }
 
-/// Writes a new object in pieces of 128 KiB until something refuses it. Gives the object, what was written, and the refusal.
+/// Writes a new object in pieces of 128 KiB until an error occurs. Returns the object, the number of written bytes, and
+/// the error.
 pub fn fill(head: &Head, seed: u64, most: u64) -> (Option<u64>, u64, Option<SourceError>) {
     const PIECE: usize = 128 << 10;
     let object = match create(head, PIECE as u32) {
@@ -60,7 +61,7 @@ pub fn fill(head: &Head, seed: u64, most: u64) -> (Option<u64>, u64, Option<Sour
     (Some(object), written, None)
 }
 
-/// A new file of `len` bytes in the root directory, as a mount makes it.
+/// Creates a file of `len` bytes in the root directory, like a mount.
 pub fn write_file(head: &OpenHead, file: &str, len: u64) {
     let fs = FilesystemMut::open(head.head().clone(), WriteOptions::default(), 7).unwrap();
     let caller = Caller { uid: 0, gid: 0, umask: 0, now: Timestamp { seconds: 10, nanoseconds: 0 } };
@@ -70,7 +71,7 @@ pub fn write_file(head: &OpenHead, file: &str, len: u64) {
     assert_eq!(fs.write(object, 0, &data, &caller).unwrap(), data.len());
 }
 
-/// Removes an object as an unlink does.
+/// Removes an object like an unlink.
 pub fn remove(head: &Head, object: u64) {
     let tx = head.begin(Room::Free).unwrap();
     head.destroy(&tx, object).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Common parts of this crate's tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -17,7 +17,7 @@ pub mod files;
 #[path = "../../../../testdata/unpack.rs"]
 mod testdata;
 
-/// The unpacked corpus (`SNOWMELT_CORPUS`), else the part of it that is in `testdata`, unpacked once per run.
+/// The unpacked corpus (`SNOWMELT_CORPUS`), otherwise the part of it in `testdata`, unpacked once per run.
 pub fn corpus() -> PathBuf {
     static UNPACKED: OnceLock<PathBuf> = OnceLock::new();
     if let Some(dir) = std::env::var_os("SNOWMELT_CORPUS") {
@@ -39,7 +39,7 @@ pub fn corpus() -> PathBuf {
     dir.clone()
 }
 
-/// Small tree nodes make deep trees of small datasets.
+/// Small tree nodes, so that small datasets have deep trees.
 pub fn options() -> PoolOptions {
     PoolOptions { node_bytes: 2 << 10, ..PoolOptions::default() }
 }
@@ -78,7 +78,7 @@ pub fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// The pool's invariants hold, down to every block's hash.
+/// Verifies the pool's invariants, including every block's hash.
 pub fn check(datasets: &Datasets, what: &str) {
     let mut faults = Vec::new();
     let options = CheckOptions { data: true };
@@ -88,7 +88,7 @@ pub fn check(datasets: &Datasets, what: &str) {
     assert!(faults.is_empty(), "after {what}:\n{}", faults.join("\n"));
 }
 
-/// Names, guids and roots of everything: what must not change when a stream is refused.
+/// Names, guids and roots of everything: they must not change when a stream is refused.
 pub fn listing(datasets: &Datasets) -> Vec<String> {
     let catalog = datasets.catalog();
     let mut lines = Vec::new();
@@ -107,7 +107,7 @@ pub fn listing(datasets: &Datasets) -> Vec<String> {
     lines
 }
 
-/// A hash of everything a snapshot holds, whatever its blocks' addresses.
+/// A hash of a snapshot's content, independent of the places of its blocks.
 pub fn digest(datasets: &Datasets, snapshot: &str) -> String {
     let catalog = datasets.catalog();
     let objset = catalog.objset(&catalog.snapshot(&name(snapshot)).unwrap());
