@@ -192,8 +192,8 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// Whether an existing name can stay. If so, its attributes are set. Otherwise it is removed if the new file cannot
-    /// replace it.
+    /// Whether an existing name can stay. If so, its attributes are set. Otherwise it is removed. An exception is a file
+    /// with the size and mtime of the snapshot, which the new file replaces.
     pub(super) fn keeps(&mut self, node: &Node, name: &[u8]) -> Result<bool, Failure> {
         let Some(update) = &self.update else { return Ok(false) };
         let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };

@@ -8,7 +8,7 @@ use super::ino::Place;
 use super::view::View;
 use super::{Stat, Vfs, ino};
 
-/// Offsets in listings: after ".", after "..", and the first one of stored entries.
+/// Offsets in listings: of "..", of `.zfs`, and of the first stored entry.
 const DOT_DOT: u64 = 1;
 const CONTROL: u64 = 2;
 const STORED: u64 = 3;
@@ -103,7 +103,7 @@ impl Vfs {
         })
     }
 
-    /// The parent of a root directory. For the root of a snapshot, it is `.zfs/snapshot`.
+    /// The parent of a root directory: `.zfs/snapshot` for a snapshot below `.zfs`, otherwise the root itself.
     fn above_root(&self, root: u64) -> u64 {
         if ino::slot(root) == 0 { root } else { ino::SNAPSHOT_DIR }
     }

@@ -9,8 +9,8 @@ use super::error::VfsError;
 use super::live::Live;
 use super::{Source, TRIES_MAX, Vfs, ino};
 
-/// Maximum number of data blocks of one file that are counted for `st_blocks`. The rest counts as dense if the file
-/// begins dense.
+/// Maximum number of data blocks of one file that are counted for `st_blocks`. The rest of a larger file counts as
+/// dense.
 const COUNTED_MAX: usize = 64;
 /// Files up to this size count as dense, because counting would take too long for its value.
 const DENSE_MAX: u64 = 128 << 10;

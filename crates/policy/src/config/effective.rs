@@ -54,7 +54,7 @@ impl Config {
             .collect()
     }
 
-    /// Datasets of sections that do not exist, for sections that Nagios monitors.
+    /// Datasets that do not exist although a section that Nagios monitors is for them.
     pub fn absent<'a>(&'a self, state: &State) -> Vec<&'a str> {
         let sections = self.sections.iter().filter(|section| state.dataset(&section.dataset).is_none());
         let watched = sections.filter(|section| {
@@ -76,7 +76,7 @@ impl Config {
     }
 
     /// The datasets whose state is needed. Each is returned with whether the datasets below it are needed too. None of
-    /// them is below a recursive one.
+    /// them is below another one.
     pub fn roots(&self) -> Vec<(&str, bool)> {
         let mut roots: Vec<(&str, bool)> = Vec::new();
         let mut sections: Vec<&Section> = self.sections.iter().collect();
