@@ -192,8 +192,8 @@ impl<'r, 'f, O: Objects> Restore<'r, 'f, O> {
         }
     }
 
-    /// Whether an existing name can stay. If so, its attributes are set. Otherwise it is removed. An exception is a file
-    /// with the size and mtime of the snapshot, which the new file replaces.
+    /// Whether an existing name can stay. If so, its attributes are set. Otherwise it is removed. Only a file with the
+    /// size and mtime of the snapshot is not removed, because the new file replaces it.
     pub(super) fn keeps(&mut self, node: &Node, name: &[u8]) -> Result<bool, Failure> {
         let Some(update) = &self.update else { return Ok(false) };
         let failed = |step| move |source: io::Error| Failure::Local { path: node.path.clone(), step, source };
