@@ -152,8 +152,8 @@ impl<'a> Objects<'a> {
         Ok(())
     }
 
-    /// The number of the first block after an object's last one; 1 if it has none, because `dn_maxblkid` is never below
-    /// 0. Data omitted from a redacted dataset counts as present.
+    /// The number of the first block after the last one of an object. It is 1 if the object has no blocks, because the
+    /// `dn_maxblkid` of ZFS is never negative. Data omitted from a redacted dataset counts as present.
     fn tail(&self, object: u64, dnode: &Dnode) -> Result<u64, SendError> {
         if let Some(raw) = &dnode.raw {
             return Ok(raw.max_blkid.saturating_add(1));
