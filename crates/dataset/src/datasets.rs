@@ -182,7 +182,8 @@ impl Datasets {
         Ok(Change { hold, datasets: self, _namespace: Some(namespace) })
     }
 
-    /// Calls `attempt` with the table of limits, if there are limits, and with the free space. The gate must be closed.
+    /// Calls `attempt` with a copy of the table of limits and with the free space. Does nothing if there are no limits.
+    /// The gate must be closed.
     pub(crate) fn try_limits(
         &self,
         attempt: impl FnOnce(&mut Table, u64) -> Result<(), DatasetError>,

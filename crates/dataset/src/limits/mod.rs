@@ -57,7 +57,7 @@ pub(crate) fn begin_with_room(pool: &Pool, bytes: u64) -> Result<Hold<'_>, Datas
 /// space can be freed, not because it was late.
 struct Seeker<'p> {
     pool: &'p Pool,
-    /// Number of segments that the pool had deleted before the first attempt.
+    /// Number of segments that the pool had deleted before it was last asked for space.
     seen: u64,
     has_committed: bool,
     refusals: usize,
