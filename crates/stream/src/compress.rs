@@ -1,8 +1,8 @@
-//! ZFS's compression framings: what a block looks like when it is compressed on disk or in a stream.
+//! ZFS's compression formats: how a compressed block is framed on disk and in a stream.
 //!
-//! Compressed blocks are padded with zeros to whole sectors, so each framing says for itself where it ends: lz4 and
-//! zstd begin with their length, zlib streams and the others end by themselves or when the block is full. Algorithms
-//! are numbered by `enum zio_compress` (`include/sys/zio_compress.h`).
+//! Compressed blocks are padded with zeros to whole sectors. Each framing therefore marks its own end: LZ4 and zstd
+//! begin with their length. zlib streams and the others end by themselves or when the block is full. Algorithms are
+//! numbered by `enum zio_compress` (`include/sys/zio_compress.h`).
 
 mod lzjb;
 mod zle;
@@ -19,30 +19,31 @@ pub use zstd::{ZSTD_LEVEL_DEFAULT, ZstdHeader, zstd_cookie, zstd_level};
 
 /// Compressed blocks are padded to a multiple of this many bytes (`SPA_MINBLOCKSIZE`).
 pub const SECTOR: usize = 512;
-/// Largest block there is, in bytes (`SPA_MAXBLOCKSIZE`).
+/// Size of the largest possible block, in bytes (`SPA_MAXBLOCKSIZE`).
 const MAX_BLOCK: usize = 16 << 20;
 
-/// LZ4 tries blocks from this length on by samples first.
+/// Blocks of at least this many bytes are sampled before LZ4 compresses them.
 const SAMPLED_MIN: usize = 32 << 10;
-/// So many samples, spread over all of it …
+/// Number of samples, spread over the whole block.
 const SAMPLES: usize = 16;
-/// … of so many bytes …
+/// Length of a sample, in bytes.
 const SAMPLE_LEN: usize = 256;
-/// … each so many further behind the beginning of its part, modulo what there is: a prime.
+/// Step by which the samples' positions within their parts differ, in bytes: a prime, used modulo the free length.
 const STRAY: usize = 7919;
 const _: () = assert!(SAMPLES * SAMPLE_LEN < SAMPLED_MIN);
 
-/// zstd from this level on (`zstd_cutoff_level`) …
+/// From this zstd level on (`zstd_cutoff_level`), large blocks are first tried with faster algorithms.
 const ZSTD_EARLY_ABORT_LEVEL: i32 = 3;
-/// … is spared blocks from this length on (`zstd_abort_size`) that neither LZ4 nor zstd-1 makes smaller.
+/// Length from which blocks are tried first (`zstd_abort_size`). If neither LZ4 nor zstd-1 makes the block smaller, the
+/// level asked for is not tried.
 const ZSTD_EARLY_ABORT_SIZE: usize = 128 << 10;
 
 /// `enum zio_compress`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Property: as the parent. In a WRITE: not compressed.
+    /// As a property: the value of the parent. In a WRITE: not compressed.
     Inherit,
-    /// Property: the default algorithm.
+    /// As a property: the default algorithm.
     On,
     /// Not compressed.
     Off,
@@ -50,7 +51,7 @@ pub enum Compression {
     Lzjb,
     /// All zeros (never in a stream).
     Empty,
-    /// A zlib stream, made at level 1 to 9.
+    /// A zlib stream, compressed at level 1 to 9.
     Gzip(u8),
     /// Zero-length encoding: only runs of zeros are compressed.
     Zle,
@@ -61,7 +62,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The algorithm of this number, if there is one.
+    /// The algorithm with this number, if it exists.
     #[must_use]
     pub const fn from_id(id: u8) -> Option<Self> {
         Some(match id {
@@ -102,7 +103,8 @@ impl Compression {
         }
     }
 
-    /// What a property value stands for: on is LZ4 (`ZIO_COMPRESS_LZ4_ON_VALUE`), whatever does not compress is off.
+    /// The algorithm of a property value: `on` is LZ4 (`ZIO_COMPRESS_LZ4_ON_VALUE`). Values that do not compress are
+    /// `off`.
     #[must_use]
     pub const fn algorithm(self) -> Self {
         match self {
@@ -112,7 +114,7 @@ impl Compression {
         }
     }
 
-    /// Its name as a property value (`gzip-6`); zstd's level is not part of it.
+    /// Its name as a property value, for example `gzip-6`. The level of zstd is not part of the name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,26 +143,26 @@ impl Compression {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompressError {
-    /// No such algorithm.
+    /// There is no such algorithm.
     #[error("unknown compression {id}")]
     UnknownAlgorithm {
         /// The number.
         id: u8,
     },
-    /// A property value, not an algorithm.
+    /// The number is a property value and not an algorithm.
     #[error("compression {name} is not an algorithm")]
     NotAnAlgorithm {
         /// Its name.
         name: &'static str,
     },
-    /// The framing says more bytes than there are.
+    /// The length in the framing is greater than the length of the data.
     #[error("{name}: the framing says {framed} bytes, of {available}")]
     Framing {
         /// The algorithm.
         name: &'static str,
-        /// Length by the framing.
+        /// Length according to the framing.
         framed: u64,
-        /// Length there is.
+        /// Length of the data.
         available: u64,
     },
     /// A header that the algorithm never writes.
@@ -175,30 +177,30 @@ pub enum CompressError {
         /// The algorithm.
         name: &'static str,
     },
-    /// The data decompresses to another length than it should.
+    /// The data decompresses to a wrong length.
     #[error("{name}: {found} bytes decompressed where {expected} were expected")]
     Length {
         /// The algorithm.
         name: &'static str,
-        /// Length asked for.
+        /// Expected length.
         expected: u64,
-        /// Length there was (at least).
+        /// Decompressed length, or a lower bound of it.
         found: u64,
     },
 }
 
 thread_local! {
-    // Setting up a (de)compressor costs more than a small block does.
+    // Setting up a compressor or decompressor costs more than compressing a small block.
     static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Decompresses `src` to exactly `dst`. Bytes of `src` behind the end of the compressed data are ignored.
+/// Decompresses `src` to exactly `dst`. Bytes of `src` after the end of the compressed data are ignored.
 ///
-/// `id` is an `enum zio_compress`; off (2) copies.
+/// `id` is an `enum zio_compress`. Off (2) copies.
 ///
 /// # Errors
-/// `src` is not what the algorithm would have made of `dst.len()` bytes; `dst` holds anything then.
+/// `src` is not the output of the algorithm for `dst.len()` bytes. The contents of `dst` are then undefined.
 pub fn decompress(id: u8, src: &[u8], dst: &mut [u8]) -> Result<(), CompressError> {
     let algorithm = Compression::from_id(id).ok_or(CompressError::UnknownAlgorithm { id })?;
     match algorithm {
@@ -220,11 +222,11 @@ pub fn decompress(id: u8, src: &[u8], dst: &mut [u8]) -> Result<(), CompressErro
     }
 }
 
-/// Compresses `src` into `dst` (replacing what it held) and returns the length, without padding.
+/// Compresses `src` into `dst` (replacing its contents) and returns the length without padding.
 ///
-/// `level` is of use to zstd only, as ZFS numbers it (`zio_zstd_levels`, see [`zstd_cookie`]); 0 and 255 mean the
-/// default. `None` when it saves less than an eighth, or the algorithm does not compress: `dst` holds anything then.
-/// Property values such as on are not algorithms: see [`Compression::algorithm`].
+/// Only zstd uses `level`. It is numbered as in ZFS (`zio_zstd_levels`, see [`zstd_cookie`]); 0 and 255 mean the
+/// default. Returns `None` when compression saves less than an eighth, or when the algorithm does not compress. The
+/// contents of `dst` are then undefined. Property values such as on are not algorithms: see [`Compression::algorithm`].
 pub fn compress(algorithm: Compression, level: u8, src: &[u8], dst: &mut Vec<u8>) -> Option<usize> {
     dst.clear();
     let max = src.len() - src.len() / 8;
@@ -241,18 +243,18 @@ pub fn compress(algorithm: Compression, level: u8, src: &[u8], dst: &mut Vec<u8>
     }
 }
 
-/// Pads compressed data with zeros to whole sectors, as it is on disk and in streams.
+/// Pads compressed data with zeros to whole sectors, as on disk and in streams.
 pub fn pad_to_sector(data: &mut Vec<u8>) {
     data.resize(data.len().next_multiple_of(SECTOR), 0);
 }
 
-/// Checks what the first bytes of a compressed payload say, without decompressing it.
+/// Checks the first bytes of a compressed payload without decompressing it.
 ///
-/// `prefix` is the payload's first 8 bytes (fewer only when it is shorter), `psize` its length, `lsize` the length it
-/// should decompress to.
+/// `prefix` is the first 8 bytes of the payload, or all of it if it is shorter. `psize` is the payload's length.
+/// `lsize` is the length after decompression.
 ///
 /// # Errors
-/// No block of ZFS begins like this.
+/// No block of ZFS begins with these bytes.
 pub fn check_framing(id: u8, prefix: &[u8], psize: u64, lsize: u64) -> Result<(), CompressError> {
     let algorithm = Compression::from_id(id).ok_or(CompressError::UnknownAlgorithm { id })?;
     let name = algorithm.name();
@@ -288,7 +290,7 @@ fn framed(name: &'static str, framed: u64, available: u64) -> Result<(), Compres
     if framed <= available { Ok(()) } else { Err(CompressError::Framing { name, framed, available }) }
 }
 
-/// Splits off a big-endian length and that many bytes.
+/// Splits `src` into a big-endian length and that many bytes.
 fn length_prefixed<'a>(name: &'static str, src: &'a [u8]) -> Result<&'a [u8], CompressError> {
     let available = src.len() as u64;
     let (len, rest) = src.split_first_chunk().ok_or(CompressError::Framing { name, framed: 4, available })?;
@@ -311,8 +313,8 @@ fn lz4_decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError> {
     }
 }
 
-/// Whether LZ4 gains nothing at all on a few hundred bytes here and there. The encoder itself does not stop when it runs out
-/// of its eighth, as ZFS's does, so noise would be gone through, and copied, in full.
+/// Whether LZ4 gains nothing on a few hundred sampled bytes. Unlike ZFS's encoder, ours does not stop when the output
+/// exceeds seven eighths of the input. Without this check it would process and copy incompressible blocks in full.
 fn looks_like_noise(src: &[u8]) -> bool {
     if src.len() < SAMPLED_MIN {
         return false;
@@ -320,7 +322,7 @@ fn looks_like_noise(src: &[u8]) -> bool {
     let mut sample = [0; SAMPLES * SAMPLE_LEN];
     let stride = src.len() / SAMPLES;
     for (number, from) in src.chunks_exact(stride).take(SAMPLES).enumerate() {
-        // Not all at the same distance, lest they meet only one side of what alternates.
+        // The samples are not at equal distances, so that alternating data is not sampled on one side only.
         let at = number * STRAY % (stride - SAMPLE_LEN);
         let into = number * SAMPLE_LEN;
         sample[into..into + SAMPLE_LEN].copy_from_slice(&from[at..at + SAMPLE_LEN]);
@@ -334,7 +336,7 @@ fn lz4_compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
         return None;
     }
     SCRATCH.with_borrow_mut(|scratch| {
-        // The encoder wants room for the worst case.
+        // The encoder needs space for the worst case.
         let need = lz4_flex::block::get_maximum_output_size(src.len());
         if scratch.len() < need {
             scratch.resize(need, 0);
@@ -349,7 +351,7 @@ fn lz4_compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
     })
 }
 
-/// zstd, given up early where `zfs_zstd_compress_buf` gives up.
+/// Compresses with zstd. Gives up early under the same conditions as `zfs_zstd_compress_buf`.
 fn zstd_compress(level: u8, src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
     let is_slow = zstd_level(level).is_some_and(|level| level >= ZSTD_EARLY_ABORT_LEVEL);
     if is_slow && src.len() >= ZSTD_EARLY_ABORT_SIZE && lz4_compress(src, dst, max).is_none() {

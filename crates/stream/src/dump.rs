@@ -16,13 +16,13 @@ pub struct DumpRecord<'a> {
 }
 
 impl Record {
-    /// The record as `zstream dump -v` prints it. Of the payload only BEGIN's is looked at.
+    /// The record as `zstream dump -v` prints it. Only the payload of BEGIN is read.
     #[must_use]
     pub fn dump<'a>(&'a self, payload: &'a [u8]) -> DumpRecord<'a> {
         DumpRecord { record: self, payload, verbose: true }
     }
 
-    /// The record as `zstream dump` without `-v` prints it: nothing, but for BEGIN and END.
+    /// The record as `zstream dump` without `-v` prints it: only BEGIN and END give output.
     #[must_use]
     pub fn dump_brief<'a>(&'a self, payload: &'a [u8]) -> DumpRecord<'a> {
         DumpRecord { record: self, payload, verbose: false }
@@ -175,9 +175,9 @@ impl fmt::Display for DumpCrypt<'_> {
 }
 
 impl fmt::Display for Summary {
-    /// What `zstream dump` prints at the end.
+    /// The summary that `zstream dump` prints at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By `drr_type`, in the order of the original; OBJECT_RANGE and REDACT are only in the totals.
+        // By `drr_type`, in the order of the original. OBJECT_RANGE and REDACT are only in the totals.
         const ORDER: [u32; 9] = [0, 5, 1, 2, 3, 6, 8, 4, 7];
         writeln!(f, "SUMMARY:")?;
         for kind in ORDER {

@@ -1,12 +1,12 @@
-//! What can be wrong with a stream.
+//! Errors of reading and writing a stream.
 
 use std::io;
 
 use crate::features::Features;
 
-/// Why a stream cannot be read (or a record cannot be written).
+/// Why a stream cannot be read, or a record cannot be written.
 ///
-/// `index` counts records from 0, `offset` is where the record's header begins, in bytes from the start of the stream.
+/// `index` counts records from 0. `offset` is the start of the record's header, in bytes from the start of the stream.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -18,25 +18,25 @@ pub enum StreamError {
         /// The failure.
         source: io::Error,
     },
-    /// There is no stream at all.
+    /// The input is not a stream.
     #[error("record 0 at offset 0: not a ZFS stream: bad magic number {found:#x}")]
     NotAStream {
-        /// What is where the magic number should be, read as little-endian.
+        /// The bytes in the place of the magic number, read as little-endian.
         found: u64,
     },
     /// The stream stops before its END.
     #[error("incomplete stream: it ends at offset {end}, within record {index}{} at offset {offset}", of_kind(.kind))]
     Truncated {
-        /// The record that is not whole.
+        /// The incomplete record.
         index: u64,
         /// Where it begins.
         offset: u64,
-        /// Its type, when its header is whole.
+        /// Its type, if its header is complete.
         kind: &'static str,
         /// Where the stream stops.
         end: u64,
     },
-    /// A checksum does not match: something before it was damaged, or itself.
+    /// A checksum does not match: the checksum itself or something before it was damaged.
     #[error(
         "checksum mismatch at record {index} ({kind}) at offset {offset}: {which} covers everything before it; \
          expected {}, found {}", words(.expected), words(.found)
@@ -50,9 +50,9 @@ pub enum StreamError {
         kind: &'static str,
         /// Which of the two checksums.
         which: ChecksumKind,
-        /// What was computed from the stream.
+        /// The checksum computed from the stream.
         expected: [u64; 4],
-        /// What the stream says.
+        /// The checksum in the stream.
         found: [u64; 4],
     },
     /// A record breaks a rule of the format.
@@ -62,7 +62,7 @@ pub enum StreamError {
         index: u64,
         /// Where it begins.
         offset: u64,
-        /// Its type; empty when it has none that is known.
+        /// Its type. Empty if the type is unknown.
         kind: &'static str,
         /// The rule.
         violation: Violation,
@@ -70,7 +70,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The record the error was found at, if it is about one.
+    /// The index of the record where the error was found, if the error is about a record.
     #[must_use]
     pub fn record_index(&self) -> Option<u64> {
         match self {
@@ -121,7 +121,7 @@ fn words(w: &[u64; 4]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// `drr_type` is none.
+    /// `drr_type` has an unknown value.
     #[error("unknown record type {kind}")]
     UnknownKind {
         /// The type.
@@ -130,10 +130,10 @@ pub enum Violation {
     /// A BEGIN without the magic number, inside a stream that started well.
     #[error("BEGIN has the bad magic number {found:#x}")]
     Magic {
-        /// What is there.
+        /// The value in the place of the magic number.
         found: u64,
     },
-    /// Neither a substream nor a package.
+    /// The header type is neither a substream nor a package.
     #[error("unknown stream header type {found}")]
     HeaderType {
         /// The two bits.
@@ -142,27 +142,27 @@ pub enum Violation {
     /// The snapshot's name fills its field to the last byte.
     #[error("the snapshot's name is not terminated")]
     NameUnterminated,
-    /// The stream needs what this crate does not know.
+    /// The stream needs features that this crate does not know.
     #[error("the stream needs unknown features ({unknown})")]
     UnknownFeatures {
         /// The unknown ones.
         unknown: Features,
     },
-    /// A record of a type, or with a property, that BEGIN should have announced.
+    /// A record has a type or property that needs a feature, but BEGIN does not announce the feature.
     #[error("{what} without the stream feature {feature}")]
     FeatureMissing {
-        /// What occurs.
+        /// The record type or property.
         what: &'static str,
         /// The feature BEGIN lacks.
         feature: Features,
     },
-    /// A record that may not come here.
+    /// The record is not allowed here.
     #[error("unexpected here: {expected}")]
     OutOfPlace {
-        /// What may come.
+        /// The records that are allowed here.
         expected: &'static str,
     },
-    /// The record belongs to another snapshot than its stream.
+    /// The record belongs to a different snapshot than its stream.
     #[error("belongs to snapshot {found:#x}, but the stream is of {expected:#x}")]
     ForeignGuid {
         /// BEGIN's guid.
@@ -170,10 +170,10 @@ pub enum Violation {
         /// The record's.
         found: u64,
     },
-    /// The running checksum is zero in a stream whose other records have one, or the other way round.
+    /// The running checksum is zero in a stream whose other records have one, or vice versa.
     #[error("the record checksum is {}, unlike those of the records before it", if *.found { "set" } else { "zero" })]
     MixedChecksums {
-        /// Whether this record has one.
+        /// Whether this record has a checksum.
         found: bool,
     },
     /// A number outside its range.
@@ -195,13 +195,13 @@ pub enum Violation {
         field: &'static str,
         /// Its value.
         found: u64,
-        /// Of what it must be a multiple.
+        /// The required divisor.
         unit: u64,
     },
     /// A range that runs past the end of its number space.
     #[error("{field}: {start} + {length} overflows")]
     Overflow {
-        /// What is counted.
+        /// The quantity.
         field: &'static str,
         /// Start of the range.
         start: u64,
@@ -216,7 +216,7 @@ pub enum Violation {
         /// Its value.
         found: u64,
     },
-    /// A field that means something only in other streams and must be zero in this one.
+    /// A field that is used only in other kinds of streams and must be zero in this one.
     #[error("{field} is {found} and must be 0 {when}")]
     MustBeZero {
         /// The field.
@@ -226,7 +226,7 @@ pub enum Violation {
         /// In which streams.
         when: &'static str,
     },
-    /// Bonus type and length that exclude one another.
+    /// The bonus type and the bonus length contradict each other.
     #[error("bonus type {bonus_type} does not go with bonus length {bonus_len}")]
     Bonus {
         /// `dmu_object_type_t`.
@@ -234,7 +234,7 @@ pub enum Violation {
         /// Length in bytes.
         bonus_len: u32,
     },
-    /// FREEOBJECTS of an object that the same stream brought.
+    /// FREEOBJECTS frees an object that the same stream sent.
     #[error("frees objects from {first} on, but object {object} is part of this stream")]
     FreesSentObject {
         /// First object freed.
@@ -242,13 +242,13 @@ pub enum Violation {
         /// The last object sent.
         object: u64,
     },
-    /// Data for an object that a full stream has not brought.
+    /// Data for an object whose OBJECT record was not in this full stream.
     #[error("belongs to object {object}, of which there was no OBJECT record")]
     NoObject {
         /// The object.
         object: u64,
     },
-    /// Two OBJECT_RANGEs or OBJECTs in a raw stream that contradict one another.
+    /// An OBJECT in a raw stream lies outside the last OBJECT_RANGE.
     #[error("raw OBJECT {object} is not within the last OBJECT_RANGE, which starts at {first}")]
     OutsideRange {
         /// The object.
@@ -259,13 +259,13 @@ pub enum Violation {
     /// BEGIN's payload is not a packed nvlist.
     #[error("BEGIN's payload is not a packed nvlist: {0}")]
     Nvlist(#[from] crate::nvlist::NvError),
-    /// A compressed payload that cannot be what it says.
+    /// A compressed payload that contradicts its record.
     #[error("compressed payload: {0}")]
     Compressed(#[from] crate::compress::CompressError),
-    /// The payload given to a writer is not as long as the record says.
+    /// The payload given to a writer does not have the length that the record states.
     #[error("payload of {found} bytes where the record says {expected}")]
     PayloadLength {
-        /// Length by the record.
+        /// Length according to the record.
         expected: u64,
         /// Length given.
         found: u64,

@@ -1,11 +1,11 @@
-//! Stream feature flags: what a receiver must understand to take a stream.
+//! Stream feature flags: the features that a receiver must understand to receive a stream.
 //!
-//! They travel in the BEGIN record's version word, above the two bits of header type
-//! (`drr_versioninfo` and `DMU_BACKUP_FEATURE_*` in `include/sys/zfs_ioctl.h`, OpenZFS 2.3).
+//! They are in the version word of the BEGIN record, above the two bits of the header type (`drr_versioninfo` and
+//! `DMU_BACKUP_FEATURE_*` in `include/sys/zfs_ioctl.h`, OpenZFS 2.3).
 
 use std::fmt;
 
-/// A set of stream features, as carried by a BEGIN record (shifted down past the header type).
+/// A set of stream features from a BEGIN record, shifted right past the header type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Features(pub u64);
 
@@ -16,7 +16,7 @@ macro_rules! features {
 
             const NAMED: &'static [(Self, &'static str)] = &[$((Self::$name, stringify!($name)),)*];
 
-            /// Every feature this crate knows the meaning of.
+            /// All features that this crate knows.
             pub const KNOWN: Self = Self(0 $(| 1 << $bit)*);
         }
     };
@@ -31,25 +31,25 @@ features! {
     SA_SPILL = 2;
     /// WRITE_EMBEDDED records occur (`-e`).
     EMBED_DATA = 16;
-    /// Payloads may be lz4-compressed (set with `-e` and `-c` whatever the algorithm in use).
+    /// Payloads may be compressed with LZ4. Set with `-e` and `-c`, whatever the algorithm in use.
     LZ4 = 17;
     /// Blocks of more than 128 KiB occur (`-L`).
     LARGE_BLOCKS = 19;
-    /// This stream continues an interrupted one (`-t`); BEGIN's nvlist says where.
+    /// This stream continues an interrupted one (`-t`). BEGIN's nvlist contains the place.
     RESUMING = 20;
     /// Parts of the dataset are left out (`--redact`).
     REDACTED = 21;
-    /// WRITE payloads are as they were compressed on disk (`-c`).
+    /// WRITE payloads are compressed as they were on disk (`-c`).
     COMPRESSED = 22;
     /// Dnodes of more than 512 bytes occur.
     LARGE_DNODE = 23;
-    /// An encrypted dataset's blocks travel as they are on disk (`-w`).
+    /// The blocks of an encrypted dataset are sent as they are on disk (`-w`).
     RAW = 24;
     /// zstd-compressed blocks occur.
     ZSTD = 25;
     /// The package carries user holds (`-h`).
     HOLDS = 26;
-    /// An incremental with LARGE_BLOCKS may follow a stream without it.
+    /// An incremental stream with LARGE_BLOCKS may follow a stream without it.
     SWITCH_TO_LARGE_BLOCKS = 27;
     /// Names of more than 255 bytes occur.
     LONGNAME = 28;

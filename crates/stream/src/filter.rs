@@ -1,8 +1,8 @@
-//! Filters: a stream comes in, a stream that differs in some records goes out (`zstream redup`, `recompress`, …).
+//! Filters: change some records of a stream (`zstream redup`, `recompress`, …).
 //!
-//! A [`Pipe`] reads one record at a time, lets a [`Filter`] change or drop it, and writes it with new checksums, in the
-//! byte order of the stream that came in. It holds one record in memory. What a filter leaves alone goes out byte for
-//! byte as it came.
+//! A [`Pipe`] reads one record at a time and lets a [`Filter`] change or drop it. It then writes the record with new
+//! checksums, in the byte order of the input. It holds one record in memory. Records that a filter does not change are
+//! written byte for byte as they were read.
 
 mod decompress;
 mod drop_records;
@@ -33,65 +33,65 @@ pub use redup::{MAX_REFERENCES, ReadAt, Redup};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// The stream that comes in is bad.
+    /// The input stream is invalid.
     #[error(transparent)]
     Input(StreamError),
-    /// The stream that goes out cannot be written, or would break a rule.
+    /// The output stream cannot be written, or would break a rule.
     #[error("the filtered stream cannot be written: {0}")]
     Output(#[source] StreamError),
-    /// The filter looks at single blocks, and those of a deduplicated stream may be elsewhere.
+    /// The filter works on single blocks, but the blocks of a deduplicated stream may be elsewhere.
     #[error("the stream is deduplicated; pass it through redup first")]
     Deduplicated,
-    /// A block is not what its record says.
+    /// A block does not match its record.
     #[error("record {index} (WRITE) of object {object} at offset {offset}: {source}")]
     Decompress {
-        /// How many records come before.
+        /// Number of records before this one.
         index: u64,
         /// The object.
         object: u64,
-        /// Where in the object.
+        /// Offset in the object, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The reason.
         source: CompressError,
     },
-    /// A deduplicated block refers to a block that the stream has not brought before.
+    /// A deduplicated block refers to a block that did not occur earlier in the stream.
     #[error(
         "record {index} (WRITE_BYREF) refers to object {object} at offset {offset} of snapshot {guid:#x}, which is \
          not in the stream before it"
     )]
     UnknownReference {
-        /// How many records come before.
+        /// Number of records before this one.
         index: u64,
-        /// Guid of the snapshot referred to.
+        /// Guid of the snapshot that the reference names.
         guid: u64,
-        /// The object referred to.
+        /// The object that the reference names.
         object: u64,
-        /// Where in that object.
+        /// Offset in that object, in bytes.
         offset: u64,
     },
-    /// The stream refers to more blocks than a table of them may hold.
+    /// The stream refers to more blocks than the table of blocks may hold.
     #[error("the stream refers to more than {max} different blocks")]
     TooManyReferences {
         /// The limit.
         max: usize,
     },
-    /// The file does not hold any more what it held when it was read first.
+    /// The file changed after it was read for the first time.
     #[error("the file changed while it was read: there is no longer a block at byte {offset} of it")]
     Changed {
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
     },
-    /// A block that is referred to cannot be read again.
+    /// A referenced block cannot be read again.
     #[error("cannot read the block at byte {offset} again")]
     ReadAgain {
-        /// Where in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
         /// Why.
         source: std::io::Error,
     },
 }
 
-/// What a filter did to a record, or could not do.
+/// A change that a filter made to a record, or could not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -99,23 +99,23 @@ pub enum Notice {
     Decompressed {
         /// The object.
         object: u64,
-        /// Where in the object.
+        /// Offset in the object, in bytes.
         offset: u64,
     },
     /// A block was marked as not compressed.
     MarkedUncompressed {
         /// The object.
         object: u64,
-        /// Where in the object.
+        /// Offset in the object, in bytes.
         offset: u64,
     },
     /// A block could not be decompressed; it was left as it is.
     NotDecompressed {
         /// The object.
         object: u64,
-        /// Where in the object.
+        /// Offset in the object, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The reason.
         why: CompressError,
     },
     /// A record was left out.
@@ -124,13 +124,13 @@ pub enum Notice {
         kind: &'static str,
         /// The object.
         object: u64,
-        /// Where in the object.
+        /// Offset in the object, in bytes.
         offset: u64,
     },
 }
 
 impl Notice {
-    /// Whether the user should see it unasked.
+    /// Whether the user should see the notice even without asking for it.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         matches!(self, Self::NotDecompressed { .. })
@@ -156,10 +156,10 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What becomes of a record.
+/// Whether a record is kept or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// It goes out, as the filter changed it.
+    /// The record is written, as the filter changed it.
     Keep,
     /// It is left out.
     Drop,
@@ -167,15 +167,16 @@ pub enum Disposition {
 
 /// Changes the records of a stream, one after another.
 pub trait Filter {
-    /// Whether records of data come in although they break a rule. What goes out must obey all rules.
+    /// Whether data records that break a rule are accepted as input. The output must obey all rules.
     fn repairs(&self) -> bool {
         false
     }
 
-    /// Changes a record and its payload, which has the length that [`Record::payload_len`] says afterwards.
+    /// Changes a record and its payload. Afterwards the payload must have the length that [`Record::payload_len`]
+    /// gives.
     ///
     /// # Errors
-    /// The stream cannot be filtered; nothing more goes out.
+    /// The stream cannot be filtered. Nothing more is written.
     fn record(
         &mut self,
         at: &mut Positioned,
@@ -196,7 +197,7 @@ pub struct Pipe<R, W: Write, F> {
 }
 
 impl<R: Read, W: Write, F: Filter> Pipe<R, W, F> {
-    /// A pipe that has not moved anything yet.
+    /// Creates a pipe. Nothing is read or written yet.
     pub fn new(source: R, sink: W, filter: F) -> Self {
         let limits = Limits { unchecked_data: filter.repairs(), ..Limits::default() };
         Self {
@@ -210,10 +211,10 @@ impl<R: Read, W: Write, F: Filter> Pipe<R, W, F> {
         }
     }
 
-    /// Moves one record. `false` at the end of the stream; everything has been written then.
+    /// Passes on one record. Returns `false` at the end of the stream, when everything has been written.
     ///
     /// # Errors
-    /// The stream is bad, cannot be filtered or cannot be written.
+    /// The stream is invalid, cannot be filtered or cannot be written.
     pub fn step(&mut self) -> Result<bool, FilterError> {
         let Some(mut at) = self.reader.next(&mut self.payload).map_err(FilterError::Input)? else {
             if let Some(writer) = &mut self.writer {
@@ -235,10 +236,10 @@ impl<R: Read, W: Write, F: Filter> Pipe<R, W, F> {
         Ok(true)
     }
 
-    /// Moves the whole stream.
+    /// Passes on the whole stream.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// See [`step`](Self::step).
     pub fn run(&mut self) -> Result<(), FilterError> {
         while self.step()? {
             self.notices.clear();
@@ -246,12 +247,12 @@ impl<R: Read, W: Write, F: Filter> Pipe<R, W, F> {
         Ok(())
     }
 
-    /// What the filter did since the last call.
+    /// The notices of the filter since the last call.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
         self.notices.drain(..)
     }
 
-    /// Records that came in so far.
+    /// Number of records read so far.
     pub fn records(&self) -> u64 {
         self.records
     }

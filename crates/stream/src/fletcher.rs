@@ -1,11 +1,12 @@
 //! Fletcher-4: the running checksum of a stream (`module/zcommon/zfs_fletcher.c`, `fletcher_4_incremental_*`).
 //!
-//! Four 64-bit sums over 32-bit words, all modulo 2^64: `a` of the words, `b` of the `a`s, `c` of the `b`s, `d` of the
-//! `c`s. A stream's words are in its sender's byte order.
+//! It consists of four 64-bit sums over 32-bit words, modulo 2^64: `a` sums the words, `b` the `a`s, `c` the `b`s, `d`
+//! the `c`s. The words of a stream are in its sender's byte order.
 //!
-//! SIMD computes a block's sums from zero in several lanes, lane *l* of *L* taking every *L*-th word, and then puts
-//! them together: a word's weight in `b`, `c`, `d` is a polynomial of its distance from the end, which in a lane is
-//! `L·k - l`, so that the whole's sums are fixed linear combinations of the lanes' ([`LaneWeights`]).
+//! SIMD computes the sums of a block from zero in several lanes. Lane *l* of *L* takes every *L*-th word. Then the
+//! lanes are combined: the weight of a word in `b`, `c`, `d` is a polynomial of its distance from the end. In a lane
+//! that distance is `L·k - l`. The sums of the whole are therefore fixed linear combinations of the sums of the lanes
+//! ([`LaneWeights`]).
 
 mod simd;
 
@@ -14,9 +15,9 @@ mod tests;
 
 use crate::byte_order::ByteOrder;
 
-/// Below this many bytes the scalar loop wins over setting up and combining lanes.
+/// Below this many bytes the scalar loop is faster than setting up and combining lanes.
 const SIMD_MIN: usize = 512;
-/// Bytes per step of a long update: keeps the weights of [`Fletcher4::append`] within `u128`.
+/// Bytes per step of a long update. Keeps the weights of [`Fletcher4::append`] within `u128`.
 const STEP: usize = 16 << 20;
 
 /// A running fletcher-4 checksum.
@@ -29,29 +30,29 @@ pub struct Fletcher4 {
 }
 
 impl Fletcher4 {
-    /// The checksum of nothing.
+    /// The checksum of an empty stream.
     #[must_use]
     pub const fn new() -> Self {
         Self { a: 0, b: 0, c: 0, d: 0 }
     }
 
-    /// The four words, as streams carry them.
+    /// The four words, as in streams.
     #[must_use]
     pub const fn state(&self) -> [u64; 4] {
         [self.a, self.b, self.c, self.d]
     }
 
-    /// Folds in little-endian words. Bytes behind the last whole word are not counted, as in OpenZFS.
+    /// Adds little-endian words. Bytes after the last whole word are ignored, as in OpenZFS.
     pub fn update(&mut self, bytes: &[u8]) {
         self.update_in(ByteOrder::Little, bytes);
     }
 
-    /// Folds in big-endian words, as in streams of the other byte order.
+    /// Adds big-endian words, for streams of the other byte order.
     pub fn update_swapped(&mut self, bytes: &[u8]) {
         self.update_in(ByteOrder::Big, bytes);
     }
 
-    /// Folds in words of the given order.
+    /// Adds words in the given byte order.
     pub fn update_in(&mut self, order: ByteOrder, bytes: &[u8]) {
         if bytes.len() < SIMD_MIN {
             return self.scalar(order, bytes);
@@ -87,10 +88,10 @@ impl Fletcher4 {
         *self = Self { a, b, c, d };
     }
 
-    /// Makes the checksum of this followed by `words` words whose checksum from zero is `tail`.
+    /// Appends `words` words, whose checksum from zero is `tail`.
     fn append(&mut self, tail: &Self, words: u64) {
         let n = u128::from(words);
-        // How often the old sums enter the new ones: binomial weights, reduced modulo 2^64 like everything else.
+        // The weights of the old sums in the new ones: binomial coefficients, reduced modulo 2^64 like everything else.
         let n2 = (n * (n + 1) / 2) as u64;
         let n3 = (n * (n + 1) * (n + 2) / 6) as u64;
         let n1 = words;
@@ -104,7 +105,7 @@ impl Fletcher4 {
             .wrapping_add(n3.wrapping_mul(a));
     }
 
-    /// Puts `L` lanes' sums together; each lane is `[a, b, c, d]` of its own words.
+    /// Combines the sums of `L` lanes. Each lane is `[a, b, c, d]` of its own words.
     fn from_lanes<const L: usize>(lanes: &[[u64; 4]; L]) -> Self {
         let mut out = Self::new();
         for (l, &[a, b, c, d]) in lanes.iter().enumerate() {
@@ -122,9 +123,11 @@ impl Fletcher4 {
     }
 }
 
-/// How a lane's sums enter the whole's. In lane `l` of `n` lanes the word that is `k`-th from the lane's end is
-/// `t = n·k - l`-th from the whole's; `b`, `c`, `d` weigh it by `t`, `t(t+1)/2`, `t(t+1)(t+2)/6`, which are written out
-/// here in terms of the same polynomials of `k`.
+/// The weights of a lane's sums in the sums of the whole.
+///
+/// In lane `l` of `n` lanes, the word at distance `k` from the lane's end has distance `t = n·k - l` from the end of
+/// the whole. Its weight in `b`, `c`, `d` is `t`, `t(t+1)/2`, `t(t+1)(t+2)/6`. These are expressed here in terms of the
+/// same polynomials of `k`.
 struct LaneWeights {
     bb: i64,
     ba: i64,

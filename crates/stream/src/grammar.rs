@@ -1,4 +1,4 @@
-//! Which record may follow which.
+//! The order of records: which record may follow which.
 //!
 //! ```text
 //! stream    = substream | package
@@ -6,8 +6,8 @@
 //! package   = BEGIN(2) END substream* END(zeros)
 //! ```
 //!
-//! The reader and the writer both run every record through a [`Grammar`], so that what is written is also what
-//! would be read. Packages are not nested: `zfs send` never does that (`lib/libzfs/libzfs_sendrecv.c`).
+//! The reader and the writer both pass every record through a [`Grammar`]. Every written stream can therefore be read.
+//! Packages are not nested: `zfs send` never does that (`lib/libzfs/libzfs_sendrecv.c`).
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use crate::features::Features;
 use crate::record::{Begin, HeaderType, Record};
 use crate::validate::{BeginContext, MAX_BLOCK, validate};
 
-/// Where in a stream the next record will be.
+/// The position in the grammar before the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// Nothing yet.
@@ -32,12 +32,12 @@ enum Place {
     Finished,
 }
 
-/// What an END closes; the checksum fields differ.
+/// The part of the stream that an END closes. The checksum fields differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndKind {
     /// The records of a snapshot: both checksums and the guid are set.
     Substream,
-    /// A package's header: the stream checksum covers BEGIN and its payload, all else is zero.
+    /// A package's header: the stream checksum covers BEGIN and its payload, all other fields are zero.
     PackageHeader,
     /// The whole package: all zero.
     Package,
@@ -47,11 +47,11 @@ pub enum EndKind {
 #[derive(Clone, Debug)]
 pub struct Grammar {
     place: Place,
-    /// The highest object that the current substream brought.
+    /// The highest object number in an OBJECT record of the current substream.
     last_object: Option<u64>,
     /// First object of the last OBJECT_RANGE of the current substream.
     range: Option<u64>,
-    /// Compressed blocks may come although BEGIN does not say so.
+    /// Compressed blocks are allowed even if BEGIN does not announce them.
     any_compression: bool,
 }
 
@@ -62,28 +62,28 @@ impl Default for Grammar {
 }
 
 impl Grammar {
-    /// Before the first record.
+    /// A grammar for a stream that we write, before the first record.
     #[must_use]
     pub const fn new() -> Self {
         Self { place: Place::Start, last_object: None, range: None, any_compression: false }
     }
 
-    /// Before the first record of a stream that somebody else wrote.
+    /// A grammar for a stream that another program wrote, before the first record.
     ///
-    /// `zstream recompress` of OpenZFS up to 2.4 compresses blocks and leaves BEGIN's features as they were. What BEGIN
-    /// says of compression is therefore not held against the records; every record says for itself how it is compressed.
+    /// `zstream recompress` of OpenZFS up to 2.4 compresses blocks without changing BEGIN's features. BEGIN's features
+    /// for compression are therefore not enforced. Every record states its own compression.
     #[must_use]
     pub const fn reading() -> Self {
         Self { any_compression: true, ..Self::new() }
     }
 
-    /// Whether the stream is complete: nothing may follow.
+    /// Whether the stream is complete. Nothing may follow.
     #[must_use]
     pub fn finished(&self) -> bool {
         self.place == Place::Finished
     }
 
-    /// What an END that comes now would close, if it may come.
+    /// What an END would close at this point, if it is allowed.
     #[must_use]
     pub fn pending_end(&self) -> Option<EndKind> {
         match self.place {
@@ -94,7 +94,7 @@ impl Grammar {
         }
     }
 
-    /// The current substream's BEGIN, between it and its END.
+    /// The BEGIN of the current substream. `None` outside of substreams.
     #[must_use]
     pub fn context(&self) -> Option<&BeginContext> {
         match &self.place {
@@ -103,10 +103,10 @@ impl Grammar {
         }
     }
 
-    /// Takes the next record.
+    /// Accepts the next record.
     ///
     /// # Errors
-    /// The record may not come here, or breaks a rule by itself; the state is unchanged then.
+    /// The record is not allowed here, or breaks a rule by itself. The state is then unchanged.
     pub fn admit(&mut self, record: &Record) -> Result<(), Violation> {
         self.place = match (self.place, record) {
             (Place::Start, Record::Begin(b)) => self.begin(b, false)?,
@@ -146,10 +146,10 @@ impl Grammar {
         Ok(())
     }
 
-    /// Takes a record of data whatever it says, as long as it is where such records may be.
+    /// Accepts a data record with any contents, if data records are allowed at this point.
     ///
     /// # Errors
-    /// The record may not come here, or its payload is longer than any block.
+    /// The record is not allowed here, or its payload is longer than the largest block.
     pub(crate) fn admit_unchecked(&mut self, record: &Record) -> Result<(), Violation> {
         if !matches!(self.place, Place::Substream { .. }) {
             return self.admit(record);
@@ -178,7 +178,8 @@ impl Grammar {
         })
     }
 
-    /// Rules between the records of a substream that no sender breaks and no receiver could make sense of.
+    /// Checks rules between the records of a substream. No sender breaks them, and no receiver could use a stream that
+    /// does.
     fn order(&mut self, record: &Record, context: &BeginContext) -> Result<(), Violation> {
         match record {
             Record::Object(o) => {
@@ -196,7 +197,7 @@ impl Grammar {
                     return Err(Violation::FreesSentObject { first: f.first, object });
                 }
             }
-            // In full streams only: an incremental may bring blocks that a redacted one left out before.
+            // Only in full streams: an incremental stream may send blocks that an earlier redacted stream left out.
             Record::Write(_) | Record::WriteByRef(_) | Record::WriteEmbedded(_) | Record::Spill(_)
                 if context.from_guid == 0 =>
             {

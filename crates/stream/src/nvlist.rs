@@ -1,8 +1,12 @@
 //! Name-value lists: the dictionaries of ZFS (`module/nvpair/nvpair.c`, `include/sys/nvpair.h`).
 //!
-//! They are packed in one of two encodings, which a header of four bytes tells apart: XDR (big-endian, what `libzfs`
-//! puts into packages) and native (the memory of the machine that made it, what the kernel puts into BEGIN records
-//! and resume tokens), in either byte order. Packing what was unpacked gives the same bytes again.
+//! They are packed in one of two encodings. A header of four bytes states which:
+//!
+//! - XDR: big-endian. `libzfs` uses it in packages.
+//! - native: the memory image of the machine that packed it, in either byte order. The kernel uses it in BEGIN records
+//!   and resume tokens.
+//!
+//! Unpacking and packing again gives the same bytes.
 
 mod cursor;
 mod native;
@@ -15,11 +19,11 @@ mod tests;
 use crate::byte_order::ByteOrder;
 pub use print::Indented;
 
-/// Deepest nesting that is unpacked; ZFS's own lists have four levels.
+/// Maximum depth of nested lists. ZFS's own lists have four levels.
 pub const MAX_DEPTH: usize = 32;
-/// Most pairs in one packed list, those of nested lists included.
+/// Maximum number of pairs in one packed list, including nested lists.
 pub const MAX_PAIRS: usize = 4 << 20;
-/// Longest packed list, in bytes.
+/// Maximum length of a packed list, in bytes.
 pub const MAX_PACKED: usize = 64 << 20;
 
 const ENCODING_NATIVE: u8 = 0;
@@ -44,7 +48,7 @@ impl Default for NvList {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum NvValue {
-    /// A name without a value: its presence is what it says.
+    /// A name without a value. Its presence means true.
     Boolean,
     Byte(u8),
     Int16(i16),
@@ -79,14 +83,14 @@ pub enum NvValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NvError {
-    /// The bytes end within the list.
+    /// The bytes end before the list does.
     #[error("it ends early: {wanted} bytes wanted at offset {offset}, {left} left")]
     Truncated {
         /// Where.
         offset: usize,
-        /// How many bytes the next item needs.
+        /// Number of bytes that the next item needs.
         wanted: u64,
-        /// How many there are.
+        /// Number of bytes left.
         left: usize,
     },
     /// The header names an encoding that does not exist.
@@ -141,7 +145,7 @@ impl NvList {
         Self { flags: Self::UNIQUE_NAME, pairs: Vec::new() }
     }
 
-    /// Unpacks a list; its header says how it is packed. Bytes behind its end are ignored.
+    /// Unpacks a list. Its header states the encoding. Bytes after its end are ignored.
     ///
     /// # Errors
     /// The bytes are not a packed list, or it is beyond the limits of this module.
@@ -171,7 +175,7 @@ impl NvList {
         out
     }
 
-    /// Packs the list as the memory of a machine of this byte order.
+    /// Packs the list in native encoding of this byte order.
     #[must_use]
     pub fn pack_native(&self, order: ByteOrder) -> Vec<u8> {
         let mut out = vec![ENCODING_NATIVE, u8::from(order == ByteOrder::Little), 0, 0];
@@ -179,7 +183,7 @@ impl NvList {
         out
     }
 
-    /// Packs the list in the encoding and byte order that `packed` is in; native little-endian when it is in none.
+    /// Packs the list in the encoding and byte order of `packed`. Native little-endian if `packed` has no valid header.
     #[must_use]
     pub fn pack_like(&self, packed: &[u8]) -> Vec<u8> {
         match packed.first_chunk() {
@@ -210,13 +214,13 @@ impl NvList {
         self.pairs.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The value of the first pair of this name.
+    /// The value of the first pair with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&NvValue> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Whether there is a pair of this name.
+    /// Whether there is a pair with this name.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
@@ -273,15 +277,15 @@ impl NvList {
         }
     }
 
-    /// Whether a flag is set: a boolean without a value, or one that is true.
+    /// Whether a flag is set: a boolean without a value, or a boolean value that is true.
     #[must_use]
     pub fn get_flag(&self, name: &str) -> bool {
         matches!(self.get(name), Some(NvValue::Boolean | NvValue::BooleanValue(true)))
     }
 
-    /// Adds a pair at the end; those of the same name are removed before if names are unique.
+    /// Adds a pair at the end. If names are unique, pairs with the same name are removed first.
     ///
-    /// Names and strings end at their first NUL, since packed ones do.
+    /// Names and strings are cut at their first NUL, because packed ones end there.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<NvValue>) {
         let mut name = name.into();
         if let Some(nul) = name.find('\0') {
@@ -293,7 +297,7 @@ impl NvList {
         self.pairs.push((name, value.into()));
     }
 
-    /// Removes all pairs of this name; whether there were any.
+    /// Removes all pairs with this name. Returns whether there were any.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.pairs.len();
         self.pairs.retain(|(n, _)| n != name);
@@ -335,7 +339,7 @@ impl NvValue {
         }
     }
 
-    /// `nvp_value_elem`: the number of elements; 1 for single values, 0 for a boolean without one.
+    /// `nvp_value_elem`: the number of elements. 1 for single values, 0 for a boolean without a value.
     pub(crate) fn elements(&self) -> usize {
         match self {
             Self::Boolean => 0,
@@ -354,7 +358,7 @@ impl NvValue {
         }
     }
 
-    /// Bytes the value takes in memory (`i_get_value_size`), where a nested list's `nvlist_t` has 24.
+    /// Bytes that the value takes in memory (`i_get_value_size`). The `nvlist_t` of a nested list has 24.
     pub(crate) fn memory_len(&self) -> usize {
         match self {
             Self::Boolean => 0,
@@ -384,7 +388,7 @@ fn pair_memory_len(name: &str, value: &NvValue) -> usize {
     (16 + name.len() + 1).next_multiple_of(8) + value.memory_len().next_multiple_of(8)
 }
 
-/// A string as far as it can be packed: to its first NUL.
+/// The part of a string that can be packed: up to its first NUL.
 fn string(bytes: &[u8]) -> &[u8] {
     bytes.split(|b| *b == 0).next().unwrap_or(bytes)
 }

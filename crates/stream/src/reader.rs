@@ -1,7 +1,7 @@
-//! Reading a stream: headers taken apart, checksums and grammar verified, payloads handed out.
+//! Reading a stream: decodes headers, verifies checksums and grammar, and returns payloads.
 //!
-//! A record's running checksum covers everything before it, so a payload is known to be good only when the header
-//! after it has been checked. The reader therefore looks one header ahead, and hands out a record only then.
+//! A record's running checksum covers everything before it. A payload is therefore known to be intact only when the
+//! header after it was checked. The reader reads one header ahead and returns a record only then.
 
 mod buffer;
 mod checksum;
@@ -23,15 +23,15 @@ use crate::wire::HeaderBytes;
 use buffer::Source;
 use checksum::Running;
 
-/// What a reader allows and how it reads.
+/// Limits and modes of a reader.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest BEGIN payload, in bytes; at most [`MAX_BEGIN_PAYLOAD`].
+    /// Maximum length of BEGIN's payload, in bytes. At most [`MAX_BEGIN_PAYLOAD`].
     pub begin_payload: u32,
-    /// Never take a byte from the source that is behind the stream's END. Costs a system call or two per record.
+    /// Never read a byte of the source after the stream's END. Costs one or two system calls per record.
     pub exact: bool,
-    /// Hand out WRITE and WRITE_EMBEDDED records that break a rule, so that somebody can repair them or leave them out.
-    /// The length of their payload is bounded all the same.
+    /// Return WRITE and WRITE_EMBEDDED records even if they break a rule, so that they can be repaired or left out. The
+    /// length of their payload is limited anyway.
     pub unchecked_data: bool,
 }
 
@@ -41,19 +41,19 @@ impl Default for Limits {
     }
 }
 
-/// A record, and where it was.
+/// A record and its position in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Positioned {
     /// The header.
     pub record: Record,
-    /// How many records came before.
+    /// Number of records before it.
     pub index: u64,
-    /// Where the header begins, in bytes from the start of the stream.
+    /// Offset of the header, in bytes from the start of the stream.
     pub offset: u64,
 }
 
 impl Positioned {
-    /// Where the record's payload ends and the next record begins, in bytes from the start of the stream.
+    /// The end of the record's payload and the start of the next record, in bytes from the start of the stream.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(RECORD_LEN as u64).saturating_add(self.record.payload_len())
@@ -66,7 +66,7 @@ pub struct Reader<R> {
     limits: Limits,
     grammar: Grammar,
     running: Running,
-    /// The header read ahead: checked, but its payload not yet read.
+    /// The header that was read ahead. It is checked, but its payload is not yet read.
     ahead: Option<Positioned>,
     index: u64,
     failed: bool,
@@ -75,13 +75,13 @@ pub struct Reader<R> {
 /// `DRR_BEGIN`.
 const BEGIN: u32 = 0;
 
-/// How much of a payload's beginning is enough to check a compression framing.
+/// Number of bytes of a payload that are enough to check a compression framing.
 const PREFIX_LEN: usize = 8;
 
 /// Where a payload goes.
 enum Sink<'a> {
     Keep(&'a mut Vec<u8>),
-    /// Only checksum it; BEGIN's is still kept in the buffer.
+    /// The payload is only checksummed. BEGIN's is still kept in the buffer.
     Skip(&'a mut Vec<u8>),
 }
 
@@ -104,12 +104,13 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next record, with its payload (as long as [`Record::payload_len`] says, so with its padding) in `payload`.
+    /// Reads the next record and its payload into `payload`. The payload's length is [`Record::payload_len`], with
+    /// padding.
     ///
-    /// The payload is in the sender's byte order: see [`is_swapped`](Self::is_swapped). `None` after the last END;
-    /// what follows it in the source is none of the stream's and is not looked at.
+    /// The payload is in the sender's byte order: see [`is_swapped`](Self::is_swapped). Returns `None` after the last
+    /// END. Bytes of the source after that are not part of the stream and are not examined.
     ///
-    /// In a stream without record checksums (of before OpenZFS 0.6.4) nothing is verified before its END.
+    /// In a stream without record checksums (before OpenZFS 0.6.4), nothing is verified before its END.
     ///
     /// # Errors
     /// Anything wrong with the stream up to and including the next header. After an error there are no more records.
@@ -121,7 +122,7 @@ impl<R: Read> Reader<R> {
     /// Like [`next`](Self::next), but payloads other than BEGIN's are only verified. `scratch` is overwritten.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     pub fn skip(&mut self, scratch: &mut Vec<u8>) -> Result<Option<Positioned>, StreamError> {
         self.advance(&mut Sink::Skip(scratch))
     }
@@ -185,9 +186,10 @@ impl<R: Read> Reader<R> {
                 StreamError::Checksum { index, offset, kind, which, expected, found }
             }
         };
-        // The checksum first: whatever else is wrong with a damaged header is not worth reporting.
+        // The checksum is checked first. Other errors in a damaged header are not worth reporting.
         let end = self.grammar.pending_end().unwrap_or(EndKind::Substream);
-        // Zeros look like a BEGIN; one without magic number is damage, and the checksum says so best.
+        // A header of zeros looks like a BEGIN. A BEGIN without magic number is damaged, and the checksum error
+        // describes that best.
         let begins = header.kind() == BEGIN && (self.grammar.context().is_none() || header.decode().is_ok());
         if begins {
             self.running.begin(bytes);
@@ -215,7 +217,7 @@ impl<R: Read> Reader<R> {
         Ok(Positioned { record, index, offset })
     }
 
-    /// Reads the payload, or reads past it; its first bytes are returned if it was not kept.
+    /// Reads or skips the payload. If it is not kept, its first bytes are returned.
     fn read_payload(
         &mut self,
         current: &Positioned,
@@ -235,38 +237,38 @@ impl<R: Read> Reader<R> {
         Ok(prefix)
     }
 
-    /// Whether the sender's byte order is big-endian. Headers are always handed out in host order, but payloads
-    /// (data, bonus buffers, ZAPs) are as the sender had them. False before the first record was read.
+    /// Whether the sender's byte order is big-endian. Headers are always returned in host order. Payloads (data, bonus
+    /// buffers, ZAPs) keep the sender's order. False before the first record was read.
     pub fn is_swapped(&self) -> bool {
         self.running.order() == ByteOrder::Big
     }
 
-    /// Whether the current stream has checksums in its records; those of before OpenZFS 0.6.4 have only END's.
+    /// Whether the records of the current stream have checksums. Streams from before OpenZFS 0.6.4 have only END's.
     pub fn has_record_checksums(&self) -> bool {
         self.running.has_record_checksums()
     }
 
-    /// Bytes of the stream taken so far, the header read ahead included.
+    /// Bytes of the stream read so far, including the header that was read ahead.
     pub fn bytes_read(&self) -> u64 {
         self.source.position()
     }
 
-    /// The source. Unless [`Limits::exact`] was set, up to 256 KiB behind the stream may already have been read.
+    /// The source. Unless [`Limits::exact`] was set, up to 256 KiB after the stream may already have been read.
     pub fn into_inner(self) -> R {
         self.source.into_parts().0
     }
 
-    /// The source, and what was read from it but is behind the stream.
+    /// The source, and the bytes that were read from it after the end of the stream.
     pub fn into_parts(self) -> (R, Vec<u8>) {
         self.source.into_parts()
     }
 }
 
-/// What can be told from a payload itself, once it is known to be what the sender sent.
+/// Checks the contents of a payload that is known to be intact.
 fn check_payload(current: &Positioned, prefix: &[u8], payload: &[u8], raw: bool) -> Result<(), StreamError> {
     let checked = match &current.record {
         Record::Begin(b) if b.payload_len > 0 => NvList::unpack(payload).map(drop).map_err(Violation::from),
-        // Raw payloads are encrypted, so nothing can be told from them.
+        // Raw payloads are encrypted, so they cannot be checked.
         Record::Write(w) if w.compression != 0 && !raw => {
             let prefix = prefix.get(..w.compressed_size.min(PREFIX_LEN as u64) as usize).unwrap_or(prefix);
             compress::check_framing(w.compression, prefix, w.compressed_size, w.logical_size)

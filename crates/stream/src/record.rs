@@ -1,7 +1,7 @@
 //! Replay records: the headers of a stream, in host order, without their payloads.
 //!
-//! Every header is [`RECORD_LEN`] bytes on the wire: type and payload length, then a union that is laid out per
-//! type, then (except in BEGIN) the running checksum in the last 32 bytes. Field names and meanings are those of
+//! Every header has [`RECORD_LEN`] bytes on the wire: type and payload length, then a union whose layout depends on the
+//! type. The running checksum is in the last 32 bytes, except in BEGIN. Field names and meanings are those of
 //! `dmu_replay_record_t` in `include/sys/zfs_ioctl.h` (OpenZFS 2.3). The byte layout is in [`crate::wire`].
 
 use crate::features::Features;
@@ -16,7 +16,7 @@ pub enum Record {
     Begin(Begin),
     /// An object's dnode; its bonus buffer is the payload.
     Object(Object),
-    /// A range of object numbers of which none exists any more.
+    /// A range of object numbers that are all free now.
     FreeObjects(FreeObjects),
     /// One block of an object; its data is the payload.
     Write(Write),
@@ -24,7 +24,7 @@ pub enum Record {
     Free(Free),
     /// End of a stream.
     End(End),
-    /// One block whose data is that of an earlier block (`zfs send -D`).
+    /// One block with the same data as an earlier block (`zfs send -D`).
     WriteByRef(WriteByRef),
     /// An object's spill block; its data is the payload.
     Spill(Spill),
@@ -45,7 +45,7 @@ pub enum HeaderType {
     Compound = 2,
 }
 
-/// Flags of a BEGIN record (`DRR_FLAG_*`). Unknown ones mean nothing to a receiver, so they are kept and not refused.
+/// Flags of a BEGIN record (`DRR_FLAG_*`). Receivers ignore unknown flags, so they are kept and not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct BeginFlags(pub u32);
 
@@ -79,9 +79,9 @@ impl std::ops::BitOr for BeginFlags {
     }
 }
 
-/// The name a BEGIN record gives its snapshot, such as `tank/home@monday`: at most 255 bytes and no NUL.
+/// The name of the snapshot in a BEGIN record, such as `tank/home@monday`: at most 255 bytes and no NUL.
 ///
-/// It is the sender's name and means nothing here: it may hold any bytes, even `..` or none at all.
+/// It is the sender's name and is not used for anything here. It may hold any bytes, even `..`, or be empty.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ToName(Box<[u8]>);
 
@@ -89,7 +89,7 @@ impl ToName {
     /// Longest name in bytes (`MAXNAMELEN` less the NUL).
     pub const MAX_LEN: usize = 255;
 
-    /// A name of these bytes; `None` when it is too long or holds a NUL.
+    /// Creates a name from these bytes. `None` if they are too long or contain a NUL.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= Self::MAX_LEN && !bytes.contains(&0)).then(|| Self(bytes.into()))
@@ -125,17 +125,17 @@ impl std::fmt::Debug for ToName {
 pub struct Begin {
     /// Substream or package.
     pub header_type: HeaderType,
-    /// What a receiver must understand.
+    /// The features that a receiver must understand.
     pub features: Features,
     /// Creation time of the snapshot, in seconds since 1970.
     pub creation_time: u64,
-    /// `dmu_objset_type_t`: 2 is a file system, 3 a volume, 4 another kind; 0 in packages.
+    /// `dmu_objset_type_t`: 2 is a file system, 3 a volume, 4 another kind. 0 in packages.
     pub objset_type: u32,
     /// Flags.
     pub flags: BeginFlags,
     /// Guid of the snapshot sent; 0 in packages.
     pub to_guid: u64,
-    /// Guid of the snapshot or bookmark that the stream is incremental from; 0 when it is full.
+    /// Guid of the snapshot or bookmark that the stream is incremental from. 0 if the stream is full.
     pub from_guid: u64,
     /// Name of the snapshot sent.
     pub to_name: ToName,
@@ -184,7 +184,7 @@ impl Object {
     /// The object has a spill block (`DRR_OBJECT_SPILL`); see [`BeginFlags::SPILL_BLOCK`].
     pub const SPILL: u8 = 1 << 2;
 
-    /// Dnode slots, with the 0 of old streams read as 1.
+    /// Number of dnode slots. The 0 of old streams is read as 1.
     #[must_use]
     pub const fn slots(&self) -> u8 {
         if self.dn_slots == 0 { 1 } else { self.dn_slots }
@@ -196,15 +196,15 @@ impl Object {
 pub struct FreeObjects {
     /// First object number freed.
     pub first: u64,
-    /// How many object numbers.
+    /// Number of object numbers.
     pub count: u64,
     /// Guid of the snapshot.
     pub to_guid: u64,
 }
 
-/// What encryption needs besides the key; all zero but in raw streams.
+/// Encryption parameters, other than the key. All zero except in raw streams.
 ///
-/// Bytes as they are on the wire: they are arrays of bytes and so the same in both byte orders.
+/// They are byte arrays as on the wire, and so the same in both byte orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Crypt {
     /// Salt of the key derivation (`ZIO_DATA_SALT_LEN`).
@@ -215,7 +215,7 @@ pub struct Crypt {
     pub mac: [u8; 16],
 }
 
-/// `ddt_key_t`: what `zfs send -D` compared blocks by. Of no use to a receiver, kept for exact copies.
+/// `ddt_key_t`: the key by which `zfs send -D` compared blocks. Receivers do not need it. It is kept for exact copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 pub struct DedupKey {
     /// Checksum of the block at the sender.
@@ -224,14 +224,14 @@ pub struct DedupKey {
     pub prop: u64,
 }
 
-/// `drr_write`. Payload: `compressed_size` bytes when `compression` is not 0, else `logical_size`.
+/// `drr_write`. Payload: `compressed_size` bytes if `compression` is not 0, otherwise `logical_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Write {
     /// Object number.
     pub object: u64,
     /// `dmu_object_type_t` of the object.
     pub object_type: u32,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
     /// Size of the block, in bytes.
     pub logical_size: u64,
@@ -245,7 +245,7 @@ pub struct Write {
     pub compression: u8,
     /// The sender's deduplication key.
     pub key: DedupKey,
-    /// Size of the payload when compressed or raw; else 0.
+    /// Size of the payload if it is compressed or raw, otherwise 0.
     pub compressed_size: u64,
     /// Encryption parameters (raw streams only).
     pub crypt: Crypt,
@@ -263,9 +263,9 @@ impl Write {
 pub struct Free {
     /// Object number.
     pub object: u64,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
-    /// How many bytes; [`Free::TO_END`] for all the rest.
+    /// Number of bytes. [`Free::TO_END`] means up to the end.
     pub length: u64,
     /// Guid of the snapshot.
     pub to_guid: u64,
@@ -290,7 +290,7 @@ pub struct End {
 pub struct WriteByRef {
     /// Object number.
     pub object: u64,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
     /// Size of the block, in bytes.
     pub length: u64,
@@ -300,7 +300,7 @@ pub struct WriteByRef {
     pub ref_guid: u64,
     /// Object that has the data.
     pub ref_object: u64,
-    /// Where in that object.
+    /// Offset in that object, in bytes.
     pub ref_offset: u64,
     /// `enum zio_checksum` of the key.
     pub checksum_type: u8,
@@ -310,7 +310,7 @@ pub struct WriteByRef {
     pub key: DedupKey,
 }
 
-/// `drr_spill`. Payload: `compressed_size` bytes when that is not 0, else `length`.
+/// `drr_spill`. Payload: `compressed_size` bytes if that is not 0, otherwise `length`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Spill {
     /// Object number.
@@ -323,7 +323,7 @@ pub struct Spill {
     pub flags: u8,
     /// `enum zio_compress` of the payload (raw streams only).
     pub compression: u8,
-    /// Size of the payload in raw streams; else 0.
+    /// Size of the payload in raw streams, otherwise 0.
     pub compressed_size: u64,
     /// Encryption parameters (raw streams only).
     pub crypt: Crypt,
@@ -332,7 +332,7 @@ pub struct Spill {
 }
 
 impl Spill {
-    /// Sent only for old receivers: the block has not changed (`DRR_SPILL_UNMODIFIED`).
+    /// The block has not changed and was sent only for old receivers (`DRR_SPILL_UNMODIFIED`).
     pub const UNMODIFIED: u8 = 1 << 2;
 }
 
@@ -341,7 +341,7 @@ impl Spill {
 pub struct WriteEmbedded {
     /// Object number.
     pub object: u64,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
     /// Size of the block, in bytes.
     pub length: u64,
@@ -351,7 +351,7 @@ pub struct WriteEmbedded {
     pub compression: u8,
     /// `bp_embedded_type_t`: 0 is data.
     pub embedded_type: u8,
-    /// Size of the payload when decompressed, in bytes; the block is zero behind it.
+    /// Size of the payload after decompression, in bytes. The rest of the block is zero.
     pub lsize: u32,
     /// Size of the payload without its padding, in bytes.
     pub psize: u32,
@@ -367,7 +367,7 @@ impl WriteEmbedded {
 pub struct ObjectRange {
     /// First object number of the dnode block.
     pub first: u64,
-    /// How many dnode slots: always a whole dnode block of 32.
+    /// Number of dnode slots: always a whole dnode block of 32.
     pub count: u64,
     /// Guid of the snapshot.
     pub to_guid: u64,
@@ -382,9 +382,9 @@ pub struct ObjectRange {
 pub struct Redact {
     /// Object number.
     pub object: u64,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u64,
     /// Guid of the snapshot.
     pub to_guid: u64,
@@ -398,7 +398,7 @@ impl Record {
     /// Number of record types (`DRR_NUMTYPES`).
     pub const KINDS: usize = 11;
 
-    /// Bytes of payload that follow this header on the wire, padding included.
+    /// Bytes of payload that follow this header on the wire, including padding.
     #[must_use]
     pub fn payload_len(&self) -> u64 {
         match self {
@@ -414,7 +414,7 @@ impl Record {
         }
     }
 
-    /// Bytes of payload that mean something: [`payload_len`](Self::payload_len) without padding.
+    /// Bytes of payload without padding: see [`payload_len`](Self::payload_len).
     #[must_use]
     pub fn content_len(&self) -> u64 {
         match self {
@@ -467,7 +467,7 @@ impl Record {
         usize::try_from(kind).ok().and_then(|k| NAMES.get(k)).copied()
     }
 
-    /// The guid of the snapshot that the record says it belongs to.
+    /// The guid in the record of the snapshot that it belongs to.
     #[must_use]
     pub const fn to_guid(&self) -> u64 {
         match self {

@@ -1,8 +1,8 @@
-//! Resume tokens: where an interrupted receive stopped, as `zfs send -t` takes it.
+//! Resume tokens: the place where an interrupted receive stopped, in the format of `zfs send -t`.
 //!
-//! A token is `1-CHECKSUM-LENGTH-DATA`, all hexadecimal: the first word of fletcher-4 over the data, the length of the
-//! packed nvlist, and that nvlist zlib-compressed (`get_receive_resume_token_impl` in `module/zfs/dsl_dataset.c`,
-//! `zfs_send_resume_token_to_nvlist` in `lib/libzfs/libzfs_sendrecv.c`).
+//! A token is `1-CHECKSUM-LENGTH-DATA`, in hexadecimal. CHECKSUM is the first word of fletcher-4 over the data. LENGTH
+//! is the length of the packed nvlist. DATA is that nvlist, compressed with zlib (`get_receive_resume_token_impl` in
+//! `module/zfs/dsl_dataset.c`, `zfs_send_resume_token_to_nvlist` in `lib/libzfs/libzfs_sendrecv.c`).
 
 #[cfg(test)]
 mod tests;
@@ -16,20 +16,20 @@ use crate::fletcher::Fletcher4;
 use crate::nvlist::{NvList, NvValue};
 
 const VERSION: u64 = 1;
-/// Longest token that is looked at, in bytes. With 10,000 redaction snapshots it is about 160 kB.
+/// Maximum length of a token, in bytes. With 10,000 redaction snapshots a token has about 160 kB.
 const MAX_LEN: usize = 4 << 20;
 /// Longest packed nvlist in a token, in bytes.
 const MAX_PACKED: usize = 16 << 20;
 
-/// What a token says. Unknown entries are kept.
+/// The contents of a token. Unknown entries are kept.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ResumeToken(pub NvList);
 
-/// Why a token cannot be used; worded as `zfs` does.
+/// Why a token cannot be used. The messages are worded like those of `zfs`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Not three dashes and hexadecimal numbers between.
+    /// The token is not four hexadecimal numbers separated by dashes.
     #[error("resume token is corrupt (invalid format)")]
     Format,
     /// A version other than 1.
@@ -47,13 +47,13 @@ pub enum TokenError {
     /// The data is not a packed nvlist.
     #[error("resume token is corrupt (nvlist_unpack failed)")]
     Nvlist,
-    /// An entry that every token has is missing.
+    /// A required entry is missing.
     #[error("resume token is corrupt (no {0})")]
     Missing(&'static str),
 }
 
 impl ResumeToken {
-    /// Takes a token apart. Blanks around it are ignored.
+    /// Parses a token. Blanks around it are ignored.
     ///
     /// # Errors
     /// It is not a token, or is damaged.
@@ -80,7 +80,7 @@ impl ResumeToken {
         NvList::unpack(&packed).map(Self).map_err(|_| TokenError::Nvlist)
     }
 
-    /// A token for a full send of `to_name`, stopped at the very start.
+    /// A token for a full send of `to_name` that stopped at the very start.
     #[must_use]
     pub fn new(to_guid: u64, to_name: &str) -> Self {
         let mut list = NvList::new();
@@ -116,7 +116,7 @@ impl ResumeToken {
         self.0.get_u64("toguid")
     }
 
-    /// Guid of the incremental's base, if it is an incremental.
+    /// Guid of the base, if the stream is incremental.
     #[must_use]
     pub fn from_guid(&self) -> Option<u64> {
         self.0.get_u64("fromguid")
@@ -170,7 +170,7 @@ impl ResumeToken {
         self.0.get_u64_array("book_redact_snaps")
     }
 
-    /// The entries that `zfs send -t` cannot do without: object, offset, bytes, guid and name of the target.
+    /// The entries that `zfs send -t` requires: object, offset, bytes, guid and name of the target.
     ///
     /// # Errors
     /// One of them is missing.
@@ -191,7 +191,7 @@ impl ResumeToken {
 }
 
 impl fmt::Display for ResumeToken {
-    /// The token, as a real `zfs send -t` takes it.
+    /// The token, in the form that a real `zfs send -t` accepts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let packed = self.0.pack_native(ByteOrder::Little);
         let data = deflate(&packed).ok_or(fmt::Error)?;
@@ -210,7 +210,7 @@ impl std::str::FromStr for ResumeToken {
 }
 
 fn hex_number(text: &str) -> Result<u64, TokenError> {
-    // `from_str_radix` would take a sign too.
+    // `from_str_radix` would also accept a sign.
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(TokenError::Format);
     }
@@ -230,7 +230,7 @@ fn hex_bytes(text: &str) -> Result<Vec<u8>, TokenError> {
 fn inflate(data: &[u8], length: u64) -> Result<Vec<u8>, TokenError> {
     let length =
         usize::try_from(length).ok().filter(|n| *n <= MAX_PACKED).ok_or(TokenError::Decompression)?;
-    // Deflate makes at most 1032 bytes of one: more is a lie not worth allocating for.
+    // Deflate expands one byte to at most 1032. A greater length is false, and nothing is allocated for it.
     if length > data.len().saturating_mul(1032) {
         return Err(TokenError::Decompression);
     }
@@ -243,7 +243,7 @@ fn inflate(data: &[u8], length: u64) -> Result<Vec<u8>, TokenError> {
 }
 
 fn deflate(packed: &[u8]) -> Option<Vec<u8>> {
-    // Level 6, as in OpenZFS; room for what does not compress.
+    // Level 6, as in OpenZFS. The buffer also has space for data that does not compress.
     let mut out = vec![0; packed.len() + packed.len() / 8 + 64];
     let mut deflate = Compress::new(Compression::new(6), true);
     match deflate.compress(packed, &mut out, FlushCompress::Finish) {

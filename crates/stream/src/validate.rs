@@ -1,8 +1,9 @@
-//! What one record may say, given its BEGIN: every rule that needs neither the pool nor the records before it.
+//! Rules for one record, given its BEGIN: all rules that need neither the pool nor earlier records.
 //!
-//! These are the checks that `recv_check_drr_*` in `module/zfs/dmu_recv.c` makes (OpenZFS after 2.4), and those of
-//! 2.1-2.3 in `receive_object` and its neighbours; here they are made before a payload is read, so that nothing is
-//! ever allocated on a hostile record's word. Where real senders of any age differ from the newest rules, they win.
+//! These are the checks of `recv_check_drr_*` in `module/zfs/dmu_recv.c` (OpenZFS after 2.4), and those of 2.1-2.3 in
+//! `receive_object` and its neighbours. Here they are made before a payload is read, so that nothing is allocated
+//! because of a hostile record. Records of real senders of any age are accepted, even where the newest rules forbid
+//! them.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use crate::record::{
     WriteEmbedded,
 };
 
-/// Longest BEGIN payload that is accepted, in bytes. A package of 100,000 snapshots needs about 10 MiB.
+/// Maximum length of BEGIN's payload, in bytes. A package of 100,000 snapshots needs about 10 MiB.
 pub const MAX_BEGIN_PAYLOAD: u32 = 64 << 20;
 /// Smallest block, and the unit of all block sizes (`SPA_MINBLOCKSIZE`).
 pub const MIN_BLOCK: u64 = 512;
@@ -29,18 +30,18 @@ pub const MAX_OBJECT: u64 = 1 << 48;
 const MAX_SLOTS: u64 = 32;
 /// Objects in a dnode block (`DNODES_PER_BLOCK`).
 const DNODES_PER_BLOCK: u64 = 32;
-/// Number of object types of before `DMU_OT_NEWTYPE` (`DMU_OT_NUMTYPES`).
+/// Number of object types before `DMU_OT_NEWTYPE` (`DMU_OT_NUMTYPES`).
 const OBJECT_TYPES: u32 = 54;
 /// Number of ways to byteswap an object (`DMU_BSWAP_NUMFUNCS`).
 const BYTESWAPS: u32 = 10;
 /// Number of checksum algorithms (`ZIO_CHECKSUM_FUNCTIONS`).
 const CHECKSUMS: u8 = 15;
-/// `DMU_OT_SA`, whose bonus may be empty.
+/// `DMU_OT_SA`. Its bonus may be empty.
 const OT_SA: u32 = 44;
-/// `DMU_OTN_UINT64_METADATA`, whose bonus may be empty.
+/// `DMU_OTN_UINT64_METADATA`. Its bonus may be empty.
 const OTN_UINT64_METADATA: u32 = 0xc3;
 
-/// What BEGIN said that decides what the records after it may say.
+/// The parts of BEGIN that decide which contents of later records are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeginContext {
     /// The stream's features.
@@ -49,12 +50,12 @@ pub struct BeginContext {
     pub flags: BeginFlags,
     /// The snapshot's guid.
     pub to_guid: u64,
-    /// The guid of what the stream is incremental from; 0 when it is full.
+    /// The guid of the snapshot that the stream is incremental from. 0 if it is full.
     pub from_guid: u64,
 }
 
 impl BeginContext {
-    /// The context that a BEGIN makes.
+    /// The context of a BEGIN.
     #[must_use]
     pub fn of(begin: &Begin) -> Self {
         Self {
@@ -144,7 +145,7 @@ fn object(r: &Object, context: &BeginContext) -> Result<(), Violation> {
         context.require(Features::LARGE_DNODE, "dnode of several slots")?;
     }
     range("last slot", r.object + slots - 1, 1, MAX_OBJECT - 1)?;
-    // A dnode without its 64-byte core and the one block pointer it always has.
+    // The size of a dnode minus its 64-byte core and the one block pointer that it always has.
     let capacity = slots * 512 - 64 - 128;
     range("bonus length", u64::from(r.bonus_len), 0, capacity)?;
     if r.flags & Object::SPILL != 0 && !context.flags.contains(BeginFlags::SPILL_BLOCK) {
@@ -269,7 +270,7 @@ fn object_number(object: u64) -> Result<(), Violation> {
     range("object number", object, 1, MAX_OBJECT - 1)
 }
 
-/// `DMU_OT_IS_VALID`: an old type by number, or a new one by its way to byteswap.
+/// `DMU_OT_IS_VALID`: an old type by its number, or a new one by its byteswap function.
 fn object_type(field: &'static str, found: u32) -> Result<(), Violation> {
     let known = match found {
         0..OBJECT_TYPES => true,

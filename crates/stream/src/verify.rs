@@ -1,4 +1,4 @@
-//! Verifying a whole stream and counting what is in it, without keeping anything.
+//! Verifies a whole stream and counts its records. Keeps no data.
 
 use std::io::Read;
 
@@ -7,10 +7,10 @@ use crate::features::Features;
 use crate::reader::Reader;
 use crate::record::{Begin, HeaderType, RECORD_LEN, Record};
 
-/// Most snapshots whose BEGIN is remembered.
+/// Maximum number of snapshots whose BEGIN is remembered.
 const MAX_SNAPSHOTS: usize = 1 << 20;
 
-/// How many records there are of one type, and how long their payloads are together.
+/// Number of records of one type, and the total length of their payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KindCount {
     /// Records.
@@ -19,7 +19,7 @@ pub struct KindCount {
     pub payload: u64,
 }
 
-/// What a stream consists of.
+/// The contents of a stream, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Counts by `drr_type`, see [`Record::kind`].
@@ -71,10 +71,10 @@ impl Summary {
     }
 }
 
-/// Reads a stream to its end and verifies everything that [`Reader`] does.
+/// Reads a stream to its end and verifies everything that [`Reader`] verifies.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error in the stream.
 pub fn verify(source: impl Read) -> Result<Summary, StreamError> {
     let mut reader = Reader::new(source);
     let mut summary = Summary::default();

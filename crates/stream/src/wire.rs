@@ -1,7 +1,8 @@
 //! The byte layout of record headers, in either byte order.
 //!
-//! Offsets are those of `dmu_replay_record_t` as every OpenZFS platform lays it out (`include/sys/zfs_ioctl.h`).
-//! Integers are in the sender's byte order; byte arrays (names, salts, IVs, MACs) are the same in both.
+//! Offsets are those of `dmu_replay_record_t`, which has the same layout on every OpenZFS platform
+//! (`include/sys/zfs_ioctl.h`). Integers are in the sender's byte order. Byte arrays (names, salts, IVs, MACs) are the
+//! same in both.
 
 use crate::byte_order::ByteOrder;
 use crate::error::Violation;
@@ -14,7 +15,7 @@ use crate::record::{
 /// `DMU_BACKUP_MAGIC`.
 pub const MAGIC: u64 = 0x2_f5ba_cbac;
 
-/// Where the running checksum is in every record but BEGIN.
+/// Offset of the running checksum in every record except BEGIN.
 pub(crate) const OFF_CHECKSUM: usize = RECORD_LEN - 32;
 const OFF_TYPE: usize = 0;
 const OFF_PAYLOAD_LEN: usize = 4;
@@ -33,7 +34,7 @@ impl<'a> HeaderBytes<'a> {
         Self { bytes, order }
     }
 
-    /// The order in which `bytes` starts a stream, if it does.
+    /// The byte order of a stream that begins with `bytes`, if it is a stream.
     pub(crate) fn detect(bytes: &[u8; RECORD_LEN]) -> Result<ByteOrder, u64> {
         let magic = HeaderBytes::new(bytes, ByteOrder::Little).u64(OFF_MAGIC);
         match magic {
@@ -87,7 +88,7 @@ impl<'a> HeaderBytes<'a> {
         self.words(OFF_CHECKSUM)
     }
 
-    /// The record, which may still be nonsense: see [`crate::validate`].
+    /// Decodes the record. Its values are not checked yet: see [`crate::validate`].
     pub(crate) fn decode(&self) -> Result<Record, Violation> {
         Ok(match self.kind() {
             0 => Record::Begin(self.begin()?),
@@ -229,7 +230,7 @@ pub(crate) struct HeaderMut {
 }
 
 impl HeaderMut {
-    /// The record's bytes, with zeros where the running checksum goes.
+    /// The record's bytes, with zeros in the place of the running checksum.
     pub(crate) fn encode(record: &Record, order: ByteOrder) -> Self {
         let mut h = Self { bytes: [0; RECORD_LEN], order };
         h.u32(OFF_TYPE, record.kind());

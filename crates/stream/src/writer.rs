@@ -1,7 +1,7 @@
 //! Writing a stream, byte for byte as OpenZFS would.
 //!
-//! The writer pads payloads and computes every checksum; it refuses what a [`Reader`](crate::Reader) would refuse,
-//! since a stream that breaks the rules can crash the kernel of whoever receives it.
+//! The writer pads payloads and computes every checksum. It refuses records that a [`Reader`](crate::Reader) would
+//! refuse, because a stream that breaks the rules can crash the receiver's kernel.
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +28,9 @@ pub struct Writer<W: IoWrite> {
     grammar: Grammar,
     sum: Fletcher4,
     index: u64,
-    /// Bytes of the stream, buffered ones included.
+    /// Bytes of the stream, including buffered ones.
     written: u64,
-    /// Bytes that the sink took.
+    /// Bytes that the sink has accepted.
     sent: u64,
     failed: bool,
 }
@@ -41,7 +41,7 @@ impl<W: IoWrite> Writer<W> {
         Self::with_order(sink, ByteOrder::Little)
     }
 
-    /// A writer of a stream whose sender is of this byte order, to which the payloads must be true.
+    /// A writer for a stream of a sender with this byte order. The payloads must have the same order.
     pub fn with_order(sink: W, order: ByteOrder) -> Self {
         Self {
             sink,
@@ -56,18 +56,20 @@ impl<W: IoWrite> Writer<W> {
         }
     }
 
-    /// A writer of a stream that was read, maybe with changes: it takes what a [`Reader`](crate::Reader) takes.
+    /// A writer for a stream that was read, maybe with changes. It accepts everything that a [`Reader`](crate::Reader)
+    /// accepts.
     pub(crate) fn passing_on(sink: W, order: ByteOrder) -> Self {
         Self { grammar: Grammar::reading(), ..Self::with_order(sink, order) }
     }
 
     /// Writes a record and its payload, with or without its padding to 8 bytes.
     ///
-    /// END's checksum is filled in, whatever `record` says; the ENDs of a package get the zeros they must have.
+    /// END's checksum is computed here, and the value in `record` is ignored. The ENDs of a package get the zeros they
+    /// must have.
     ///
     /// # Errors
-    /// The record breaks a rule, the payload is not as long as it says (nothing was written then, and another record
-    /// may be tried), or the sink failed (now or before: a writer stays failed).
+    /// The record breaks a rule, or the payload does not have the stated length. Then nothing was written, and another
+    /// record may be tried. Or the sink failed, now or earlier: after a failure every call fails.
     pub fn record(&mut self, record: &Record, payload: &[u8]) -> Result<(), StreamError> {
         let refuse = |violation| StreamError::Record {
             index: self.index,
@@ -80,7 +82,7 @@ impl<W: IoWrite> Writer<W> {
         self.grammar.admit(record).map_err(refuse)?;
         let header = self.seal(record, end);
         self.sum.update_in(self.order, header.bytes());
-        // A payload's last word may be half padding, so the two are folded in as if they were one.
+        // The last word of a payload may be half padding, so that word is checksummed as one.
         let whole = if padding.is_empty() { payload.len() } else { payload.len() & !3 };
         let mut tail = [0; 12];
         let tail_len = payload.len() - whole + padding.len();
@@ -96,7 +98,7 @@ impl<W: IoWrite> Writer<W> {
         result
     }
 
-    /// The header with its checksums; updates the running sum up to, not including, the header itself.
+    /// The header with its checksums. Updates the running sum up to the header, but not including it.
     fn seal(&mut self, record: &Record, end: Option<EndKind>) -> HeaderMut {
         match (record, end) {
             (Record::Begin(_), _) => {
@@ -134,7 +136,7 @@ impl<W: IoWrite> Writer<W> {
         if self.buffer.len() >= BUFFER_LEN { self.drain(&[]) } else { Ok(()) }
     }
 
-    /// Writes the buffer and then `payload`, in as few calls as the sink allows.
+    /// Writes the buffer and then `payload`, in as few calls as possible.
     fn drain(&mut self, payload: &[u8]) -> Result<(), StreamError> {
         if self.failed {
             let source = std::io::Error::other("an earlier write failed");
@@ -155,7 +157,7 @@ impl<W: IoWrite> Writer<W> {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => e,
             };
-            // What the sink has is not whole records any more: nothing may be added to it.
+            // The sink may hold a part of a record now. Nothing may be appended to it.
             self.failed = true;
             return Err(StreamError::Io { offset: self.sent, source });
         }
@@ -163,7 +165,7 @@ impl<W: IoWrite> Writer<W> {
         Ok(())
     }
 
-    /// Bytes of the stream so far, including those still buffered.
+    /// Bytes of the stream so far, including buffered ones.
     pub fn bytes_written(&self) -> u64 {
         self.written
     }
@@ -182,7 +184,7 @@ impl<W: IoWrite> Writer<W> {
         self.sink.flush().map_err(|source| StreamError::Io { offset: self.sent, source })
     }
 
-    /// Flushes and gives the sink back.
+    /// Flushes and returns the sink.
     ///
     /// # Errors
     /// The sink failed.
@@ -192,7 +194,7 @@ impl<W: IoWrite> Writer<W> {
     }
 }
 
-/// The padding that `payload` lacks.
+/// The padding bytes that `payload` is missing.
 fn padding_of(record: &Record, payload: &[u8]) -> Result<&'static [u8], Violation> {
     const ZEROS: [u8; 8] = [0; 8];
     let (content, padded, found) = (record.content_len(), record.payload_len(), payload.len() as u64);

@@ -1,5 +1,5 @@
-//! The crate against streams that real OpenZFS made: a directory of cases named by `SNOWMELT_CORPUS`, and the few
-//! streams that the repository ships in `testdata/streams`.
+//! Tests of the crate with streams from real OpenZFS: a directory of cases that `SNOWMELT_CORPUS` names, and the few
+//! streams in `testdata/streams` of the repository.
 
 #![allow(clippy::print_stderr, clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use snowmelt_stream::{
 #[path = "../../../testdata/unpack.rs"]
 mod testdata;
 
-/// The files of all cases, by case and name. Streams as the whole corpus has them replace the repository's own.
+/// The files of all cases, by case and name. Streams of the full corpus replace the repository's own.
 fn files() -> BTreeMap<(String, String), Vec<u8>> {
     let mut all = BTreeMap::new();
     for archive in fs::read_dir(testdata::root().join("streams")).unwrap() {
@@ -26,7 +26,7 @@ fn files() -> BTreeMap<(String, String), Vec<u8>> {
     for file in ["full.zstream", "incremental.zstream"] {
         all.insert(("demo".to_owned(), file.to_owned()), testdata::demo(file));
     }
-    // What `zstream dump -v` of OpenZFS 2.1.11 said of a few of them.
+    // The output of `zstream dump -v` of OpenZFS 2.1.11 for a few streams.
     walk(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dumps")), &mut all);
     match std::env::var_os("SNOWMELT_CORPUS") {
         Some(dir) => walk(Path::new(&dir), &mut all),
@@ -46,7 +46,7 @@ fn walk(root: &Path, all: &mut BTreeMap<(String, String), Vec<u8>>) {
     assert!(all.len() > before, "{} holds no cases", root.display());
 }
 
-/// All streams, the damaged ones or the others.
+/// All damaged streams, or all others.
 fn streams(damaged: bool) -> Vec<(String, Vec<u8>)> {
     let all = files().into_iter().filter(|((_, file), _)| file.ends_with(".zstream"));
     let found: Vec<_> = all
@@ -101,7 +101,7 @@ fn dumps_equal_those_of_zstream() {
     }
 }
 
-/// Damaged streams whose records are in order: only a pool, or the file system's own structure, shows the damage.
+/// Damaged streams whose records are in order. Only a pool or the file system's own structure reveals the damage.
 const FOR_OTHER_LAYERS: [&str; 11] = [
     "bad-c-lsize-more",
     "bad-c-lz4-junk",
@@ -158,7 +158,7 @@ fn tokens_are_read_as_zfs_reads_them() {
         assert!(said.contains(&token.0.to_string()), "{}: {}", name, token.0);
         let ours = token.to_string();
         assert_eq!(ResumeToken::parse(&ours).unwrap(), token);
-        // The compressed data depends on the zlib in use, but not what is compressed.
+        // The compressed bytes depend on the zlib in use, but the length before compression does not.
         assert_eq!(ours.split('-').nth(2), text.split('-').nth(2), "{}", name);
     }
 }

@@ -1,5 +1,7 @@
-//! LZJB (`module/zfs/lzjb.c`): a control byte for each eight items, its bits from the lowest; a set bit is a match of
-//! two bytes (6 bits of length less 3, 10 bits of distance), a clear one a literal byte.
+//! LZJB compression (`module/zfs/lzjb.c`).
+//!
+//! A control byte precedes each group of eight items. Its bits are used from the lowest one on. A set bit is a match of
+//! two bytes: 6 bits of length minus 3, and 10 bits of distance. A clear bit is a literal byte.
 
 use super::CompressError;
 
@@ -35,7 +37,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError
         if distance == 0 || distance > at {
             return Err(damaged);
         }
-        // The last match may reach past the block; matches may overlap themselves, so byte by byte.
+        // The last match may extend past the block. Matches may overlap themselves, so bytes are copied one by one.
         let len = len.min(dst.len() - at);
         for i in at..at + len {
             dst[i] = dst[i - distance];
@@ -46,14 +48,14 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError
 }
 
 pub(super) fn compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usize> {
-    // Where each hash was seen last, plus one.
+    // The last position of each hash, plus one.
     let mut seen = [0_usize; TABLE_LEN];
     let mut at = 0;
     let mut items = 8;
     let mut control_at = 0;
     while at < src.len() {
         if items == 8 {
-            // Room for a control byte and eight matches, as the original demands.
+            // A control byte and eight matches must fit, as in the original.
             if dst.len() + 17 >= max {
                 return None;
             }
@@ -78,7 +80,7 @@ pub(super) fn compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usiz
     (dst.len() <= max).then_some(dst.len())
 }
 
-/// A match for what is at `at`: distance and length.
+/// Finds a match for the bytes at `at`. Returns its distance and length.
 fn find(src: &[u8], at: usize, seen: &mut [usize; TABLE_LEN]) -> Option<(usize, usize)> {
     let window = src.get(at..at + MATCH_MAX)?;
     let mut hash = usize::from(window[0]) << 16 | usize::from(window[1]) << 8 | usize::from(window[2]);

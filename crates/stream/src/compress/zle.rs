@@ -1,5 +1,6 @@
-//! ZLE (`module/zfs/zle.c`), with the 64 that ZFS uses: a byte *n* below 64 is followed by *n + 1* literal bytes, one
-//! of 64 or more stands for *n - 63* zeros.
+//! ZLE compression (`module/zfs/zle.c`), with the parameter 64 that ZFS uses.
+//!
+//! A byte *n* below 64 is followed by *n + 1* literal bytes. A byte *n* of 64 or more stands for *n - 63* zeros.
 
 use super::CompressError;
 
@@ -35,7 +36,7 @@ pub(super) fn compress(src: &[u8], dst: &mut Vec<u8>, max: usize) -> Option<usiz
             dst.push((n - 1 + LITERALS) as u8);
             n
         } else {
-            // Literals go on up to the next two zeros: a single one costs less as a literal.
+            // A run of literals ends before the next two zeros. A single zero is cheaper as a literal.
             let limit = rest.len().min(LITERALS);
             let n = (1..limit)
                 .find(|&i| rest[i] == 0 && rest.get(i + 1).is_none_or(|b| *b == 0))

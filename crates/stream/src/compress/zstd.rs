@@ -1,6 +1,7 @@
-//! ZFS's zstd framing (`module/zstd/zfs_zstd.c`, `include/sys/zstd/zstd.h`): the frame's length, then the library's
-//! version and ZFS's number for the level, both big-endian 32-bit words, then a frame without its magic number,
-//! content size or checksum.
+//! ZFS's framing of zstd (`module/zstd/zfs_zstd.c`, `include/sys/zstd/zstd.h`).
+//!
+//! A block consists of the frame's length, a word with the library's version and ZFS's number for the level, and the
+//! frame. Both words are big-endian with 32 bits. The frame has no magic number, content size or checksum.
 
 use std::cell::RefCell;
 
@@ -11,14 +12,14 @@ use super::CompressError;
 const NAME: &str = "zstd";
 const HEADER_LEN: usize = 8;
 
-/// ZFS's number for the level that `compression=zstd` means.
+/// ZFS's number for the level of `compression=zstd`.
 pub const ZSTD_LEVEL_DEFAULT: u8 = 3;
 /// `ZIO_ZSTD_LEVEL_FAST_1`.
 const FAST_1: u8 = 103;
-/// The fast levels from [`FAST_1`] on; zstd's own numbers are their negatives.
+/// The fast levels from [`FAST_1`] on. zstd's own numbers are their negatives.
 const FAST: [i32; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000];
 
-/// zstd's own level for ZFS's number (`zio_zstd_levels`), if there is one; 0 and 255 are the default.
+/// zstd's own level for ZFS's number (`zio_zstd_levels`), if it exists. 0 and 255 are the default.
 #[must_use]
 pub fn zstd_level(cookie: u8) -> Option<i32> {
     match cookie {
@@ -40,7 +41,7 @@ pub fn zstd_cookie(level: i32) -> Option<u8> {
     }
 }
 
-/// What precedes the frame.
+/// The header before a zstd frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZstdHeader {
     /// Length of the frame in bytes.
@@ -54,11 +55,11 @@ pub struct ZstdHeader {
 impl ZstdHeader {
     /// Reads a header.
     ///
-    /// Big-endian machines wrote the version and level the other way round; since versions are below 65536 a zero
-    /// byte tells the two apart (`zfs_get_hdrmeta`).
+    /// Big-endian machines wrote the version and level in the opposite order. Versions are below 65536, so a zero byte
+    /// distinguishes the two orders (`zfs_get_hdrmeta`).
     ///
     /// # Errors
-    /// There are no 8 bytes.
+    /// `src` has fewer than 8 bytes.
     pub fn parse(src: &[u8]) -> Result<Self, CompressError> {
         let available = src.len() as u64;
         let short = CompressError::Framing { name: NAME, framed: HEADER_LEN as u64, available };
@@ -102,7 +103,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), CompressError
             Ok(n) if n as u64 == expected => Ok(()),
             Ok(n) => Err(CompressError::Length { name: NAME, expected, found: n as u64 }),
             Err(_) => {
-                // A failed frame may leave anything behind: start afresh with the next.
+                // After a failed frame the decompressor is in an undefined state. The next block gets a new one.
                 *slot = None;
                 Err(damaged)
             }

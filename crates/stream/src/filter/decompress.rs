@@ -1,4 +1,4 @@
-//! `zstream decompress`: puts right what a record says of its block's compression.
+//! `zstream decompress`: corrects the compression that a record states for its block.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,17 +16,18 @@ pub struct Decompress {
 }
 
 impl Decompress {
-    /// A filter that decompresses the blocks of these objects at these offsets, whatever their records say.
+    /// A filter that decompresses the blocks of these objects at these offsets, whatever compression their records
+    /// state.
     ///
     /// [`Compression::Off`] only marks the block as not compressed.
     pub fn new(wanted: impl IntoIterator<Item = ((u64, u64), Compression)>) -> Self {
         Self { wanted: wanted.into_iter().collect(), plain: Vec::new() }
     }
 
-    /// Decompresses the payload of a record that says how long it will be.
+    /// Decompresses the payload of a record to the length that the record states.
     fn decompress(&mut self, write: &mut Write, payload: &mut Vec<u8>, from: Compression) -> Notice {
         let (object, offset) = (write.object, write.offset);
-        // A record that is to be repaired may say any length.
+        // A record that needs repair may state any length.
         let length = usize::try_from(write.logical_size.min(MAX_BLOCK)).unwrap_or(0);
         self.plain.clear();
         self.plain.resize(length, 0);

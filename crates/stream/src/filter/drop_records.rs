@@ -20,7 +20,7 @@ impl DropRecords {
 }
 
 impl Filter for DropRecords {
-    /// The offset of such a record may be past all that an object can hold.
+    /// The offset of such a record may lie beyond the maximum size of an object.
     fn repairs(&self) -> bool {
         true
     }

@@ -10,23 +10,23 @@ use crate::features::Features;
 use crate::reader::Positioned;
 use crate::record::{Begin, HeaderType, Record, Write};
 
-/// The first of the object types that say of themselves whether they are metadata (`DMU_OT_NEWTYPE`).
+/// The first of the object types whose number states whether they are metadata (`DMU_OT_NEWTYPE`).
 const NEW_TYPE: u32 = 0x80;
-/// The bit by which they do (`DMU_OT_METADATA`).
+/// The bit that marks metadata in those types (`DMU_OT_METADATA`).
 const NEW_TYPE_METADATA: u32 = 0x40;
 /// The older types that are data: file contents, volumes, other bytes, other words, and deduplicated blocks (`dmu_ot`).
 const OLD_DATA_TYPES: [u32; 5] = [19, 23, 25, 26, 49];
 
-/// There is no such level of zstd.
+/// zstd has no such level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("zstd has no level {level}: there are 1 to 19, and 103 to 123 for fast-1 to fast-1000")]
 pub struct UnknownLevel {
-    /// The number asked for.
+    /// The level that was asked for.
     pub level: i64,
 }
 
-/// Compresses WRITE records anew. Metadata goes out uncompressed, as senders send it, and raw substreams stay as they are:
-/// their blocks are encrypted, or authenticated as they are.
+/// Compresses WRITE records again. Metadata is written uncompressed, as senders send it. Raw substreams are not
+/// changed: their blocks are encrypted, or authenticated in their stored form.
 #[derive(Clone, Debug)]
 pub struct Recompress {
     algorithm: Compression,
@@ -37,7 +37,7 @@ pub struct Recompress {
 }
 
 impl Recompress {
-    /// A filter that compresses with this algorithm; `level` is of use to zstd only, as ZFS numbers it, 0 is the default.
+    /// A filter that compresses with this algorithm. Only zstd uses `level`, numbered as in ZFS; 0 is the default.
     ///
     /// # Errors
     /// zstd has no such level.
@@ -52,7 +52,7 @@ impl Recompress {
         Ok(Self { algorithm, level, raw: false, plain: Vec::new(), packed: Vec::new() })
     }
 
-    /// What a receiver must understand changes with the compression.
+    /// Sets the features that a receiver must understand for the new compression.
     fn features(&self, begin: &mut Begin) {
         let embedded = begin.features.contains(Features::EMBED_DATA);
         begin.features = match self.algorithm {
@@ -66,7 +66,7 @@ impl Recompress {
         };
     }
 
-    /// Whether a block of the algorithm has the level it should have.
+    /// Whether a block of the algorithm was compressed at the wanted level.
     fn is_level(&self, algorithm: Compression, payload: &[u8]) -> bool {
         algorithm != Compression::Zstd
             || ZstdHeader::parse(payload).is_ok_and(|header| header.level == self.level)

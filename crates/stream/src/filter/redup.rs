@@ -1,4 +1,4 @@
-//! `zstream redup`: writes the data in full of a stream that refers to data it brought before (`zfs send -D`).
+//! `zstream redup`: replaces references to earlier data (`zfs send -D`) with the data itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
@@ -10,18 +10,18 @@ use crate::reader::{Positioned, Reader};
 use crate::record::{RECORD_LEN, Record, Write, WriteByRef};
 use crate::wire::HeaderBytes;
 
-/// Most different blocks that a stream may refer to: a table of them takes about 1 GiB.
+/// Maximum number of different blocks that a stream may refer to. A table of that size takes about 1 GiB.
 pub const MAX_REFERENCES: usize = 16 << 20;
 
-/// A block: guid of the snapshot, object, and where in it.
+/// A block: guid of the snapshot, object, and offset in the object.
 type Block = (u64, u64, u64);
 
-/// A file that can be read anywhere.
+/// A file that can be read at any offset.
 pub trait ReadAt {
-    /// Fills the buffer with what is at that place of the file.
+    /// Fills the buffer with the bytes at `offset` in the file.
     ///
     /// # Errors
-    /// It cannot be read, or ends before.
+    /// The file cannot be read, or ends before.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()>;
 }
 
@@ -41,21 +41,21 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// Puts data in the place of references. Only blocks that are referred to are remembered.
+/// Replaces references with the data. Only blocks that are referred to are remembered.
 pub struct Redup<S> {
     source: S,
     order: ByteOrder,
-    /// Where in the stream the latest WRITE of a block is, once it has come.
+    /// For each block that is referred to: the offset in the stream of its latest WRITE, once that was read.
     blocks: HashMap<Block, Option<u64>>,
     references: u64,
 }
 
 impl<S: ReadAt> Redup<S> {
-    /// Reads a stream to its end, to learn which of its blocks are referred to. `source` is where the same stream can
-    /// be read again.
+    /// Reads a stream to its end to find the blocks that are referred to. `source` gives access to the same stream
+    /// again.
     ///
     /// # Errors
-    /// The stream is bad, or refers to more than `max` different blocks (see [`MAX_REFERENCES`]).
+    /// The stream is invalid, or refers to more than `max` different blocks (see [`MAX_REFERENCES`]).
     pub fn plan(stream: impl Read, source: S, max: usize) -> Result<Self, FilterError> {
         let mut reader = Reader::new(stream);
         let (mut blocks, mut scratch) = (HashMap::new(), Vec::new());
@@ -70,12 +70,12 @@ impl<S: ReadAt> Redup<S> {
         Ok(Self { source, order, blocks, references: 0 })
     }
 
-    /// References that were replaced so far.
+    /// Number of references replaced so far.
     pub fn references(&self) -> u64 {
         self.references
     }
 
-    /// Bytes of memory that the table of blocks takes, about.
+    /// Approximate memory that the table of blocks takes, in bytes.
     pub fn memory(&self) -> u64 {
         (self.blocks.capacity() * size_of::<(Block, Option<u64>)>()) as u64
     }
@@ -87,7 +87,7 @@ impl<S: ReadAt> Redup<S> {
         };
         let mut header = [0; RECORD_LEN];
         read(&mut header, at)?;
-        // It was verified when it came by; it is compared because the file may have changed since.
+        // The block was verified when it was first read. It is compared again because the file may have changed since.
         let write = match HeaderBytes::new(&header, self.order).decode() {
             Ok(Record::Write(write)) if key(&write) == wanted => write,
             _ => return Err(FilterError::Changed { offset: at }),

@@ -180,7 +180,7 @@ fn references_that_lead_nowhere_are_refused() {
     let blocks = vec![(Record::WriteByRef(by_ref(GUID, 0)), Vec::new()), data_block.clone()];
     let bytes = pack(&stream(Features::DEDUP, blocks), ByteOrder::Little);
     assert!(matches!(redup(&bytes, 10), Err(FilterError::UnknownReference { .. })));
-    // A file that is not the stream any more.
+    // A file that is no longer the stream.
     let blocks = vec![data_block, (Record::WriteByRef(by_ref(GUID, 0)), Vec::new())];
     let bytes = pack(&stream(Features::DEDUP, blocks), ByteOrder::Little);
     let zeros = vec![0; bytes.len()];
@@ -232,7 +232,7 @@ fn data_is_compressed_anew_and_metadata_never() {
                 id => decompress(id, payload, &mut plain).unwrap(),
             }
             assert!(plain == data(1), "{from:?} to {to:?}");
-            // Runs of zeros are all that ZLE compresses.
+            // ZLE compresses only runs of zeros.
             let expected = if matches!(to, Compression::Off | Compression::Zle) { 0 } else { to.id() };
             assert_eq!(write.compression, expected, "{from:?} to {to:?}");
             let Record::Begin(begin) = &out[0].0 else { panic!("no BEGIN") };
@@ -270,7 +270,7 @@ fn zstd_blocks_of_another_level_are_compressed_anew() {
 
 #[test]
 fn compressed_blocks_may_come_although_begin_does_not_say_so() {
-    // `zstream recompress` of OpenZFS 2.2 to 2.4: features as they were, and metadata compressed too.
+    // `zstream recompress` of OpenZFS 2.2 to 2.4 leaves the features unchanged and compresses metadata too.
     let blocks = vec![
         compressed_write(write(7, 0, 20), Compression::Zstd, 0, &data(3)),
         compressed_write(write(8, 0, 19), Compression::Lz4, 0, &data(1)),
@@ -292,7 +292,7 @@ fn compressed_blocks_may_come_although_begin_does_not_say_so() {
     for to in [Compression::Off, Compression::Zstd] {
         let out = unpack(&filter(&bytes, Recompress::new(to, 0).unwrap()).unwrap().0);
         assert_eq!(out[3], (Record::Write(write(7, 0, 20)), data(3)));
-        // What comes out says what it holds.
+        // The output announces the features that it uses.
         let mut strict = Writer::new(Vec::new());
         for (record, payload) in &out {
             strict.record(record, payload).unwrap();
@@ -332,9 +332,9 @@ fn a_damaged_block_is_not_compressed_anew() {
 fn named_blocks_are_decompressed_whatever_their_records_say() {
     let offset = BLOCK as u64;
     let lz4 = compressed(Compression::Lz4, 0, &data(1));
-    // It says gzip; it is LZ4. No reader takes it, and so it is repaired.
+    // The record states gzip, but the payload is LZ4. No reader accepts it, so it must be repaired.
     let wrong = Write { compression: 5, compressed_size: lz4.len() as u64, ..write(8, 0, 19) };
-    // It says LZ4, and is not compressed.
+    // The record states LZ4, but the payload is not compressed.
     let plain = data(2);
     let marked = Write { compression: 15, compressed_size: offset, ..write(8, 1, 19) };
     let blocks = vec![(Record::Write(wrong), lz4), (Record::Write(marked), plain.clone())];
@@ -352,7 +352,7 @@ fn named_blocks_are_decompressed_whatever_their_records_say() {
     assert_eq!(out[4].0, Record::Write(write(8, 1, 19)));
     assert!(out[4].1 == plain);
 
-    // What cannot be decompressed stays as it is, with a warning.
+    // A block that cannot be decompressed stays unchanged, with a warning.
     let (out, notices) = filter(&bytes, Decompress::new([((8, offset), Compression::Zstd)])).unwrap();
     assert!(out == bytes);
     assert!(
@@ -381,7 +381,7 @@ fn named_blocks_are_left_out_even_where_no_block_can_be() {
         (Record::WriteEmbedded(embedded), vec![1; 20]),
     ];
     let mut bytes = pack(&stream(Features::EMBED_DATA | Features::LZ4, blocks), ByteOrder::Little);
-    // No writer writes such a record: its offset is put in, and the checksums are wiped out but for END's.
+    // No writer writes such a record. The offset is patched in, and all checksums except END's are cleared.
     let at = 3 * RECORD_LEN;
     bytes[at + 24..at + 32].copy_from_slice(&bogus.offset.to_le_bytes());
     let bytes = without_record_checksums(&bytes);
@@ -401,7 +401,7 @@ fn named_blocks_are_left_out_even_where_no_block_can_be() {
     assert_eq!(unpack(&out).len(), 5);
 }
 
-/// The stream as senders of before OpenZFS 0.6.4 wrote it.
+/// The stream as senders before OpenZFS 0.6.4 wrote it.
 fn without_record_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes.to_vec();
     let mut sum = crate::Fletcher4::new();

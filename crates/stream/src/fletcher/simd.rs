@@ -1,10 +1,10 @@
-//! Fletcher-4 in lanes: AVX-512 and AVX2 on x86-64, chosen at run time; nothing elsewhere.
+//! Fletcher-4 in SIMD lanes: AVX-512 and AVX2 on x86-64, chosen at run time. Other architectures have none.
 #![allow(unsafe_code)]
 
 use super::Fletcher4;
 use crate::byte_order::ByteOrder;
 
-/// The sums from zero of a prefix of `bytes`, and that prefix's length; `None` when there is no SIMD to use.
+/// The sums from zero of a prefix of `bytes`, and the length of that prefix. `None` if no SIMD is available.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn sums(order: ByteOrder, bytes: &[u8]) -> Option<(Fletcher4, usize)> {
     let swap = order == ByteOrder::Big;
@@ -32,7 +32,7 @@ pub(super) fn sums(_order: ByteOrder, _bytes: &[u8]) -> Option<(Fletcher4, usize
     None
 }
 
-/// Each lane's `[a, b, c, d]`, four lanes of 64 bits.
+/// The sums `[a, b, c, d]` of each of the four lanes of 64 bits.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 pub(super) fn avx2<const SWAP: bool>(blocks: &[[u8; 16]]) -> [[u64; 4]; 4] {
@@ -63,7 +63,7 @@ pub(super) fn avx2<const SWAP: bool>(blocks: &[[u8; 16]]) -> [[u64; 4]; 4] {
     std::array::from_fn(|lane| out.map(|sum| sum[lane]))
 }
 
-/// Each lane's `[a, b, c, d]`, eight lanes of 64 bits.
+/// The sums `[a, b, c, d]` of each of the eight lanes of 64 bits.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,avx512f,avx512bw")]
 pub(super) fn avx512<const SWAP: bool>(blocks: &[[u8; 32]]) -> [[u64; 4]; 8] {

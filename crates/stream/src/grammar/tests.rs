@@ -36,7 +36,7 @@ fn free_objects(first: u64, count: u64) -> Record {
 const END: Record = Record::End(End { checksum: [0; 4], to_guid: 5 });
 const PACKAGE_END: Record = Record::End(End { checksum: [0; 4], to_guid: 0 });
 
-/// How many of the records are admitted.
+/// Number of records that the grammar admits.
 fn admitted(records: &[Record]) -> usize {
     let mut grammar = Grammar::new();
     records.iter().take_while(|r| grammar.admit(r).is_ok()).count()

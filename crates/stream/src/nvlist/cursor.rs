@@ -1,4 +1,4 @@
-//! Taking bounded pieces from packed bytes.
+//! A cursor that reads packed bytes with bounds checks.
 
 use super::{MAX_DEPTH, MAX_PAIRS, NvError};
 use crate::byte_order::ByteOrder;
@@ -15,7 +15,7 @@ impl<'a> Cursor<'a> {
         Self { bytes, at: 0, order, pairs: 0 }
     }
 
-    /// Offset in the packed list, its header of four bytes included.
+    /// Offset in the packed list, including its header of four bytes.
     pub(super) fn offset(&self) -> usize {
         self.at + 4
     }
@@ -72,7 +72,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// `n` items of at least `each` bytes: refused before anything is allocated if they cannot be there.
+    /// Reads `n` items of at least `each` bytes. Fails before it allocates anything if the bytes cannot hold them.
     pub(super) fn items<T>(
         &mut self,
         n: usize,
@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         Ok(out)
     }
 
-    /// Counts a pair against the limit.
+    /// Counts a pair towards the limit.
     pub(super) fn pair(&mut self) -> Result<(), NvError> {
         self.pairs += 1;
         if self.pairs > MAX_PAIRS { Err(NvError::TooMuch { what: "pairs", max: MAX_PAIRS }) } else { Ok(()) }
@@ -121,7 +121,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// One level deeper.
+/// The next deeper level, if the limit allows it.
 pub(super) fn deeper(depth: usize) -> Result<usize, NvError> {
     if depth >= MAX_DEPTH { Err(NvError::TooMuch { what: "levels", max: MAX_DEPTH }) } else { Ok(depth + 1) }
 }

@@ -1,8 +1,8 @@
-//! Native encoding (`nvs_native_*`): the packer's memory, 64-bit, with pointers zeroed.
+//! Native encoding of lists (`nvs_native_*`): the memory image of a 64-bit machine, with pointers set to zero.
 //!
-//! A list is a version, flags, pairs, and a zero word. A pair is an `nvpair_t` (16 bytes: size, length of the name
-//! with its NUL, a reserved word, number of elements, type), its name, and its value, both padded to 8 bytes. A
-//! nested list's value is its `nvlist_t`; its pairs and zero word follow the pair that holds it.
+//! A list is a version, flags, pairs, and a zero word. A pair is an `nvpair_t` (16 bytes: size, length of the name with
+//! its NUL, a reserved word, number of elements, type), its name, and its value. Both are padded to 8 bytes. The value
+//! of a nested list is its `nvlist_t`. The pairs and the zero word of a nested list follow the pair that holds it.
 
 use super::cursor::{Cursor, deeper};
 use super::{NvError, NvList, NvValue, pair_memory_len, string};
@@ -51,7 +51,7 @@ fn pairs(c: &mut Cursor<'_>, order: ByteOrder, flags: u32, depth: usize) -> Resu
     }
 }
 
-/// A pair's own bytes behind its size.
+/// A pair's bytes after its size.
 struct Pair<'a> {
     name: String,
     kind: i32,
@@ -103,7 +103,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Errors within a pair are reported at its end: a pair's own cursor does not know where it is.
+/// Reports an error within a pair at the pair's end, because the pair's own cursor does not know its position.
 fn locate(e: NvError, end: usize) -> NvError {
     match e {
         NvError::Truncated { wanted, left, .. } => NvError::Truncated { offset: end, wanted, left },

@@ -1,10 +1,10 @@
-//! Lists as text, as `nvlist_print` and `dump_nvlist` of `lib/libnvpair/libnvpair.c` print them.
+//! Lists as text, in the formats of `nvlist_print` and `dump_nvlist` in `lib/libnvpair/libnvpair.c`.
 
 use std::fmt;
 
 use super::{NvList, NvValue};
 
-/// A list printed with each line indented by some tabs.
+/// A list printed with each line indented by a number of tabs.
 #[derive(Clone, Copy, Debug)]
 pub struct Indented<'a> {
     list: &'a NvList,
@@ -12,7 +12,7 @@ pub struct Indented<'a> {
 }
 
 impl NvList {
-    /// Prints each line behind `tabs` tabs.
+    /// Prints each line after `tabs` tabs.
     #[must_use]
     pub fn indented(&self, tabs: usize) -> Indented<'_> {
         Indented { list: self, tabs }
@@ -67,7 +67,7 @@ fn print(f: &mut fmt::Formatter<'_>, list: &NvList, tabs: usize) -> fmt::Result 
     Ok(())
 }
 
-/// A value that is not a list; the elements of arrays are separated by blanks.
+/// A value that is not a list. The elements of arrays are separated by blanks.
 struct Plain<'a>(&'a NvValue);
 
 impl fmt::Display for Plain<'_> {

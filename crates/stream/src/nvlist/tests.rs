@@ -143,7 +143,7 @@ fn small_integers_are_packed_without_their_sign_in_xdr() {
         list.insert("n", value.clone());
         let packed = list.pack_xdr();
         let expected: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        // The value is what precedes the 8 zeros at the end.
+        // The value comes before the 8 zeros at the end.
         assert!(packed[..packed.len() - 8].ends_with(&expected), "{value:?}: {packed:x?}");
         assert_eq!(NvList::unpack(&packed).unwrap(), list);
         // `libzfs` on x86 sign-extends.

@@ -1,8 +1,8 @@
-//! XDR encoding (`nvs_xdr_*`, RFC 4506): big-endian words of four bytes, everything padded to them.
+//! XDR encoding of lists (`nvs_xdr_*`, RFC 4506): big-endian words of four bytes, with everything padded to words.
 //!
-//! A list is a version, flags, pairs, and eight zero bytes. A pair is its length here and in memory, its name, type
-//! and number of elements, and its value. Arrays repeat their number of elements, but for those of strings, bytes
-//! and lists.
+//! A list is a version, flags, pairs, and eight zero bytes. A pair is its packed length, its length in memory, its
+//! name, type and number of elements, and its value. Arrays repeat their number of elements, except those of strings,
+//! bytes and lists.
 
 use super::cursor::{Cursor, deeper};
 use super::{NvError, NvList, NvValue, pair_memory_len, string};
@@ -56,7 +56,7 @@ fn value(c: &mut Cursor<'_>, depth: usize) -> Result<NvValue, NvError> {
         |c: &mut Cursor<'_>| if c.u32()? == count { Ok(()) } else { Err(c.bad("number of elements")) };
     Ok(match kind {
         1 if count == 0 => NvValue::Boolean,
-        // Whoever packs a char sign-extends it or not, depending on its machine: only the low byte counts.
+        // Some machines sign-extend a char when they pack it, others do not. Only the low byte counts.
         2 if single => NvValue::Byte(c.u32()? as u8),
         3 if single => NvValue::Int16(c.u32()? as i16),
         4 if single => NvValue::Uint16(c.u32()? as u16),
@@ -166,7 +166,7 @@ fn put_array<T: Copy>(out: &mut Vec<u8>, items: &[T], mut item: impl FnMut(&mut 
 
 fn pack_value(value: &NvValue, out: &mut Vec<u8>) {
     let wide = |out: &mut Vec<u8>, v: u64| out.extend_from_slice(&v.to_be_bytes());
-    // Integers of less than 32 bits are never sign-extended: the kernel refuses a word with more bits than the type has
+    // Integers of less than 32 bits are never sign-extended. The kernel refuses a word with more bits than the type has
     // (`xdrmem_dec_char`, `xdrmem_dec_ushort`). `libzfs` on x86 does sign-extend them, and reads both.
     let char = |out: &mut Vec<u8>, v: u8| put(out, u32::from(v));
     let short = |out: &mut Vec<u8>, v: i16| put(out, u32::from(v.cast_unsigned()));

@@ -1,4 +1,4 @@
-//! A buffered source that knows its position, and checksums each chunk while it is hot in the cache.
+//! A buffered source that knows its position. It checksums each chunk while it is in the CPU cache.
 
 use std::io::{ErrorKind, Read};
 
@@ -9,9 +9,9 @@ use crate::record::RECORD_LEN;
 
 /// Large enough to make system calls cheap, small enough to stay in the L2 cache between read and checksum.
 const BUFFER_LEN: usize = 256 << 10;
-/// Payload left over at or above this is read into the caller's buffer directly.
+/// If at least this many bytes of a payload are left, they are read directly into the caller's buffer.
 const DIRECT_MIN: usize = 128 << 10;
-/// The caller's buffer grows at most this much ahead of what has really arrived.
+/// The caller's buffer grows at most this much beyond the bytes that have arrived.
 const GROWTH: usize = 1 << 20;
 
 pub(super) struct Source<R> {
@@ -88,7 +88,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Reads past `len` bytes, keeping the first few.
+    /// Skips `len` bytes and keeps the first few.
     pub(super) fn skip(
         &mut self,
         len: u64,
@@ -125,12 +125,13 @@ impl<R: Read> Source<R> {
         n as u64
     }
 
-    /// Reads a piece of a long payload straight into `out`: how much was read, a multiple of 4.
+    /// Reads a piece of a long payload directly into `out`. Returns the number of bytes read, a multiple of 4.
     fn direct(&mut self, left: u64, out: &mut Vec<u8>, running: &mut Running) -> Result<usize, ReadError> {
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(BUFFER_LEN);
         let at = out.len();
         if out.capacity() - at < want {
-            // Whole, when that is little; else in steps, so that a length alone makes nobody allocate.
+            // Reserves all of a short payload. A long one is reserved in steps, so that a claimed length alone
+            // allocates little.
             out.reserve_exact(usize::try_from(left).unwrap_or(usize::MAX).min(GROWTH.max(at)));
         }
         out.resize(at + want, 0);
@@ -149,7 +150,7 @@ impl<R: Read> Source<R> {
         Ok(got)
     }
 
-    /// Reads more into the buffer; in exact mode no more than makes `need` bytes.
+    /// Reads more into the buffer. In exact mode it reads only until the buffer holds `need` bytes.
     fn fill(&mut self, need: usize) -> Result<(), ReadError> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -1,15 +1,15 @@
-//! The running checksum of a stream as it is read (`receive_read_payload_and_next_header` in `dmu_recv.c`).
+//! The running checksum of a stream that is read (`receive_read_payload_and_next_header` in `dmu_recv.c`).
 //!
-//! BEGIN is folded in whole. Of every other header the first 280 bytes are folded in, the sum is compared with the
-//! last 32, and these are folded in too; then the payload. The sum starts anew at each BEGIN. END also holds the sum
-//! of all before it.
+//! All of BEGIN is added to the sum. Of every other header, the first 280 bytes are added. Then the sum is compared
+//! with the last 32 bytes, and these are added too. The payload follows. The sum starts again at each BEGIN. END also
+//! holds the sum of everything before it.
 //!
-//! Senders of before OpenZFS 0.6.4 left the 32 bytes zero and folded everything in just the same, so that END's
-//! checksum is right for such a stream, and wrong for one whose record checksums somebody has wiped out.
+//! Senders before OpenZFS 0.6.4 left the 32 bytes zero, but added everything in the same way. END's checksum is
+//! therefore right for such a stream. It is wrong for a stream whose record checksums were cleared later.
 //!
-//! The END that closes a package is covered by no BEGIN. `zfs send` leaves its checksum zero, `zfs send -D` goes on with
-//! the sum of the last substream, and the filters of `zstream` (OpenZFS 2.0 to 2.4) start a new sum there, so that it is
-//! the sum of this END alone. `zfs receive` does not look at it.
+//! The END that closes a package belongs to no BEGIN. `zfs send` leaves its checksum zero. `zfs send -D` continues with
+//! the sum of the last substream. The filters of `zstream` (OpenZFS 2.0 to 2.4) start a new sum there, so it is the sum
+//! of this END alone. `zfs receive` does not check it.
 
 use crate::byte_order::ByteOrder;
 use crate::error::ChecksumKind;
@@ -27,11 +27,11 @@ pub(super) struct Running {
     sum: Fletcher4,
     /// The sum before the last header.
     before: [u64; 4],
-    /// Whether records of the current substream have checksums; `None` before the first that could.
+    /// Whether records of the current substream have checksums. `None` before the first record that can have one.
     present: Option<bool>,
 }
 
-/// What does not agree.
+/// The checksum that does not match.
 pub(super) enum Mismatch {
     Mixed { found: bool },
     Differs { which: ChecksumKind, expected: [u64; 4], found: [u64; 4] },
@@ -58,14 +58,14 @@ impl Running {
         self.sum.update_in(self.order, bytes);
     }
 
-    /// Starts anew with a BEGIN.
+    /// Starts a new sum with a BEGIN.
     pub(super) fn begin(&mut self, bytes: &[u8; RECORD_LEN]) {
         self.sum = Fletcher4::new();
         self.present = None;
         self.fold(bytes);
     }
 
-    /// Folds in a header that is not BEGIN and compares its checksum.
+    /// Adds a header that is not BEGIN and compares its checksum.
     pub(super) fn header(
         &mut self,
         bytes: &[u8; RECORD_LEN],
@@ -99,10 +99,10 @@ impl Running {
         sum.state()
     }
 
-    /// Compares the stream checksum of the END whose header was folded in last.
+    /// Compares the stream checksum of the END whose header was added last.
     pub(super) fn end(&mut self, end: &End, kind: EndKind) -> Result<(), Mismatch> {
         let (expected, found) = (self.before, end.checksum);
-        // `zfs send -D` filled in the sum that its last substream left behind.
+        // `zfs send -D` wrote the sum of its last substream here.
         if kind == EndKind::Package && found == ZERO || found == expected {
             return Ok(());
         }

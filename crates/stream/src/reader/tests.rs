@@ -36,7 +36,7 @@ fn object(object: u64, bonus_len: u32) -> Object {
     }
 }
 
-/// A substream with a record of every kind that streams which are not raw have.
+/// A substream with a record of every kind that occurs in streams that are not raw.
 fn records() -> Vec<(Record, Vec<u8>)> {
     let features = Features::SA_SPILL
         | Features::EMBED_DATA
@@ -110,7 +110,7 @@ fn read_all(bytes: &[u8], limits: Limits) -> Result<Vec<(Record, Vec<u8>)>, Stre
     Ok(out)
 }
 
-/// The records with END's checksum as it was found, so that what was written can be compared.
+/// The records without END's checksum, so that written and read records can be compared.
 fn without_checksums(records: &[(Record, Vec<u8>)]) -> Vec<(Record, Vec<u8>)> {
     let mut out = records.to_vec();
     for (record, _) in &mut out {
@@ -121,7 +121,7 @@ fn without_checksums(records: &[(Record, Vec<u8>)]) -> Vec<(Record, Vec<u8>)> {
     out
 }
 
-/// The stream as a sender of before 0.6.4 would have written it: no record checksums.
+/// The stream as a sender before 0.6.4 wrote it: without record checksums.
 fn without_record_checksums(records: &[(Record, Vec<u8>)]) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), Fletcher4::new());
     for (record, payload) in records {
@@ -238,7 +238,7 @@ fn own_sum(header: &[u8]) -> [u64; 4] {
     sum.state()
 }
 
-/// The package with the checksums of the END that closes it set: the stream's, then the record's own.
+/// The package with the checksums of its closing END set: first the stream's, then the record's own.
 fn package_closed_with(stream: [u64; 4], record: [u64; 4]) -> Vec<u8> {
     let mut bytes = write_all(&package(), ByteOrder::Little);
     let last = bytes.len() - RECORD_LEN;
@@ -274,7 +274,7 @@ fn the_end_that_closes_a_package_may_have_no_other_checksum() {
 #[test]
 fn no_other_end_may_have_a_checksum_over_itself_alone() {
     let plain = write_all(&package(), ByteOrder::Little);
-    // The END after the package's BEGIN, and that of the last substream.
+    // The END after the package's BEGIN, and the END of the last substream.
     let header_end = RECORD_LEN + plain[4..8].iter().rev().fold(0, |len, byte| len << 8 | usize::from(*byte));
     for at in [header_end, plain.len() - 2 * RECORD_LEN] {
         let mut bytes = plain.clone();
@@ -335,7 +335,7 @@ fn a_huge_begin_payload_is_refused_before_it_is_read() {
     let error = verify(header.bytes().as_slice()).unwrap_err();
     assert!(matches!(error.violation(), Some(Violation::Range { .. })), "{error}");
 
-    // Allowed lengths are still not believed: nothing like 64 MiB is allocated for a stream that ends at once.
+    // Even allowed lengths do not cause allocation: a stream that ends at once does not allocate 64 MiB.
     let header =
         HeaderMut::encode(&Record::Begin(begin(Features::NONE, MAX_BEGIN_PAYLOAD)), ByteOrder::Little);
     let (mut reader, mut payload) = (Reader::new(header.bytes().as_slice()), Vec::new());
@@ -358,7 +358,7 @@ fn a_failing_source_is_told_from_a_short_one() {
     assert!(matches!(verify(&bytes[..1000]), Err(StreamError::Truncated { end: 1000, .. })));
 }
 
-/// A small stream, so that every byte of it can be tried.
+/// A small stream, so that every byte of it can be tested.
 fn small() -> Vec<u8> {
     let records: Vec<_> = records().into_iter().filter(|(_, payload)| payload.len() < 1000).collect();
     write_all(&records, ByteOrder::Little)
@@ -389,7 +389,7 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 0..2000),
         start in prop::sample::select(vec![0_usize, 8, 16, 312, 400]),
     ) {
-        // Behind a good beginning noise gets further than by itself.
+        // After a valid beginning, random bytes reach more code than alone.
         let mut bytes = small();
         bytes.truncate(start);
         bytes.extend_from_slice(&noise);

@@ -40,7 +40,7 @@ fn good_embedded() -> WriteEmbedded {
     }
 }
 
-/// The field that a refused record's error names.
+/// The field that the error for a refused record names.
 fn blamed(record: Record, features: Features) -> String {
     match validate(&record, &context(features)) {
         Ok(()) => "nothing".to_owned(),
@@ -56,7 +56,7 @@ fn blamed(record: Record, features: Features) -> String {
     }
 }
 
-/// Changes a good record in one way each, and tells what is blamed.
+/// Changes one field of a valid record at a time, and compares the field that the error names.
 macro_rules! table {
     ($record:ident, $good:expr, $features:expr, [$({$($field:ident: $value:expr),*} => $blamed:literal,)*]) => {
         assert_eq!(blamed(Record::$record($good), $features), "nothing");

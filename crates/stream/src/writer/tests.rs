@@ -67,7 +67,7 @@ fn a_refused_record_leaves_the_stream_as_it_was() {
     verify(writer.into_inner().unwrap().as_slice()).unwrap();
 }
 
-/// Takes a few bytes at a time.
+/// A sink that accepts a few bytes at a time.
 struct Slow(Vec<u8>);
 
 impl IoWrite for Slow {
