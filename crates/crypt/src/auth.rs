@@ -1,5 +1,7 @@
-//! What of a block pointer is authenticated (`blkptr_auth_buf_t`, `zio_crypt_bp_zero_nonportable_blkprop` in
-//! `module/os/linux/zfs/zio_crypt.c`): the MAC, and the bits of `blk_prop` that are the same wherever the block goes.
+//! The authenticated part of a block pointer (`blkptr_auth_buf_t`, `zio_crypt_bp_zero_nonportable_blkprop` in
+//! `module/os/linux/zfs/zio_crypt.c`).
+//!
+//! It consists of the MAC and those bits of `blk_prop` that stay the same when the block is sent elsewhere.
 
 use snowmelt_stream::{ByteOrder, Spill, Write};
 
@@ -14,10 +16,10 @@ pub(crate) const OT_DNODE: u32 = 10;
 const COMPRESS_OFF: u8 = 2;
 /// Unit of block sizes (`SPA_MINBLOCKSIZE`), in bytes.
 const SECTOR: u64 = 512;
-/// Most sectors of a block: 16 bits, and 0 stands for one.
+/// Maximum number of sectors of a block: the field has 16 bits and 0 stands for one sector.
 const MAX_SECTORS: u64 = 1 << 16;
 
-// Where fields of `blk_prop` begin (`include/sys/spa.h`).
+// Bit offsets of fields in `blk_prop` (`include/sys/spa.h`).
 const PROP_PSIZE: u32 = 16;
 const PROP_COMPRESS: u32 = 32;
 const PROP_TYPE: u32 = 48;
@@ -25,7 +27,7 @@ const PROP_LEVEL: u32 = 56;
 const PROP_CRYPT: u32 = 61;
 const PROP_ORDER: u32 = 63;
 
-/// Whether blocks of a `dmu_object_type_t` are encrypted; those of others are only authenticated (`dmu_ot`,
+/// Whether blocks of a `dmu_object_type_t` are encrypted. Blocks of other types are only authenticated (`dmu_ot`,
 /// `DMU_OT_IS_ENCRYPTED` in `include/sys/dmu.h`).
 #[must_use]
 pub const fn is_encrypted(object_type: u32) -> bool {
@@ -34,12 +36,12 @@ pub const fn is_encrypted(object_type: u32) -> bool {
     if object_type & NEW_TYPE != 0 {
         return object_type & ENCRYPTED != 0;
     }
-    // Intent log, dnodes, ACLs, files, directories, delete queues, volumes, uint8 and uint64 arrays, FUIDs, accounts and
-    // quotas, system attributes, deduplicated blocks.
+    // Intent log, dnodes, ACLs, files, directories, delete queues, volumes, uint8 and uint64 arrays, FUIDs, accounts
+    // and quotas, system attributes, deduplicated blocks.
     matches!(object_type, 9 | 10 | 18..=20 | 22 | 23 | 25 | 26 | 33..=35 | 39 | 40 | 44..=47 | 49)
 }
 
-/// The byte order of a raw block: that of its stream, unless its record says that it is the other.
+/// The byte order of a raw block: the stream's order, unless the block's record states the other one.
 #[must_use]
 pub const fn block_order(stream: ByteOrder, is_other: bool) -> ByteOrder {
     match (stream, is_other) {
@@ -59,27 +61,28 @@ impl BlockAuth {
     /// A hole's.
     pub const HOLE: Self = Self { prop: 0, mac: [0; MAC_LEN] };
 
-    /// That of the block a raw WRITE brings.
+    /// The authenticated part of the pointer to the block of a raw WRITE.
     ///
     /// # Errors
-    /// Its sizes are such as no block pointer can have.
+    /// No block pointer can have these sizes.
     pub fn of_write(write: &Write, stream: ByteOrder) -> Result<Self, TreeError> {
         let order = block_order(stream, write.flags & Write::RAW_BYTESWAP != 0);
         let sizes = prop_sizes(write.logical_size, write.compressed_size)?;
         Ok(Self::leaf(sizes, write.compression, write.object_type, order, write.crypt.mac))
     }
 
-    /// That of a raw SPILL; spill blocks have the type of their object's bonus buffer.
+    /// The authenticated part of the pointer to the block of a raw SPILL. Spill blocks have the type of their object's
+    /// bonus buffer.
     ///
     /// # Errors
-    /// Its sizes are such as no block pointer can have.
+    /// No block pointer can have these sizes.
     pub fn of_spill(spill: &Spill, bonus_type: u32, stream: ByteOrder) -> Result<Self, TreeError> {
         let order = block_order(stream, spill.flags & Write::RAW_BYTESWAP != 0);
         let sizes = prop_sizes(spill.length, spill.compressed_size)?;
         Ok(Self::leaf(sizes, spill.compression, bonus_type, order, spill.crypt.mac))
     }
 
-    /// That of a block of dnodes: 16 KiB, never compressed.
+    /// The authenticated part of the pointer to a block of dnodes: 16 KiB, never compressed.
     pub(crate) fn of_dnodes(mac: [u8; MAC_LEN], order: ByteOrder) -> Self {
         const SIZES: u64 = (crate::keydata::DNODE_BLOCK / SECTOR - 1) * ((1 << PROP_PSIZE) + 1);
         Self::leaf(SIZES, COMPRESS_OFF, OT_DNODE, order, mac)
@@ -94,7 +97,8 @@ impl BlockAuth {
         Self { prop, mac }
     }
 
-    /// That of an indirect block: how it is stored does not matter, since streams do not tell.
+    /// The authenticated part of the pointer to an indirect block. Its stored size does not matter, because streams do
+    /// not contain it.
     pub(crate) fn indirect(object_type: u32, level: u8, indirect_shift: u8, mac: [u8; MAC_LEN]) -> Self {
         let sectors = (1_u64 << indirect_shift) / SECTOR;
         let prop = sectors.saturating_sub(1)
@@ -104,7 +108,7 @@ impl BlockAuth {
         Self { prop, mac }
     }
 
-    /// As it is authenticated, which is little-endian everywhere: `blk_prop`, MAC, 8 reserved bytes.
+    /// The authenticated bytes: `blk_prop`, MAC, 8 reserved bytes. Little-endian on every machine.
     #[must_use]
     pub fn to_bytes(self) -> [u8; AUTH_LEN] {
         let mut out = [0; AUTH_LEN];
@@ -114,7 +118,7 @@ impl BlockAuth {
     }
 }
 
-/// The two size fields: sectors less one.
+/// The two size fields, in sectors minus one.
 fn prop_sizes(logical: u64, physical: u64) -> Result<u64, TreeError> {
     let field = |bytes: u64| {
         let sectors = bytes / SECTOR;

@@ -1,5 +1,5 @@
-//! The trees of MACs of one snapshot, as the records of a raw stream build and change them (`receive_object`,
-//! `receive_free`, `receive_freeobjects` in `module/zfs/dmu_recv.c`).
+//! The trees of MACs of one snapshot, built from the records of a raw stream (`receive_object`, `receive_free`,
+//! `receive_freeobjects` in `module/zfs/dmu_recv.c`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Tree {
     pub spill: Option<BlockAuth>,
 }
 
-/// The objects of a snapshot that are known, and the tree of its dnode blocks.
+/// The known objects of a snapshot, and the tree of its dnode blocks.
 ///
 /// Snapshots of one dataset share the trees of objects that are the same in both.
 #[derive(Clone, Debug)]
@@ -35,12 +35,12 @@ impl Dataset {
         Ok(Self { objects: BTreeMap::new(), metadnode: MacTree::new(shape_of_metadnode(metadnode))? })
     }
 
-    /// Follows a metadnode that got more levels.
+    /// Adds levels to the tree of dnode blocks if the metadnode has more levels now.
     pub fn grow(&mut self, metadnode: Metadnode) -> Result<(), TreeError> {
         self.metadnode.grow(shape_of_metadnode(metadnode))
     }
 
-    /// Takes an OBJECT: a new object, or a new dnode of one that there is.
+    /// Handles an OBJECT: a new object, or a new dnode for an existing one.
     pub fn object(&mut self, record: &Object) -> Result<(), TreeError> {
         let shape = shape_of(record);
         let old = self.objects.get_mut(&record.object).filter(|old| is_same(&old.record, record));
@@ -51,7 +51,7 @@ impl Dataset {
         };
         let tree = Arc::make_mut(old);
         tree.macs.grow(shape)?;
-        // What a receiver frees before it takes the dnode; the sender says it again with a FREE.
+        // A receiver frees these before it takes the dnode. The sender also sends a FREE for them.
         tree.macs.free(record.max_blkid.saturating_add(1)..u64::MAX)?;
         if record.flags & Object::SPILL == 0 {
             tree.spill = None;
@@ -60,7 +60,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Takes a WRITE; false if there is no such object.
+    /// Handles a WRITE. Returns false if there is no such object.
     pub fn write(&mut self, write: &Write, auth: BlockAuth, keep: Keep) -> Result<bool, TreeError> {
         let Some(tree) = self.objects.get_mut(&write.object) else { return Ok(false) };
         let block_size = u64::from(tree.record.block_size).max(1);
@@ -76,7 +76,7 @@ impl Dataset {
         Ok(true)
     }
 
-    /// Takes a FREE; false if there is no such object.
+    /// Handles a FREE. Returns false if there is no such object.
     pub fn free(&mut self, free: &Free) -> Result<bool, TreeError> {
         let Some(tree) = self.objects.get_mut(&free.object) else { return Ok(false) };
         let block_size = u64::from(tree.record.block_size).max(1);
@@ -88,15 +88,15 @@ impl Dataset {
         Ok(true)
     }
 
-    /// Takes a SPILL; false if there is no such object.
+    /// Handles a SPILL. Returns false if there is no such object.
     pub fn spill(&mut self, object: u64, auth: BlockAuth) -> bool {
         let Some(tree) = self.objects.get_mut(&object) else { return false };
         Arc::make_mut(tree).spill = Some(auth);
         true
     }
 
-    /// Takes a FREEOBJECTS, where `open` is the first object of the dnode block being received: which of its slots are
-    /// free is known at its end. Gives the first object that is freed although its dnode block stays as it is.
+    /// Handles a FREEOBJECTS. `open` is the first object of the dnode block being received. Which of its slots are free
+    /// is known only at its end. Returns the first object that is freed although its dnode block stays unchanged.
     pub fn free_objects(&mut self, freed: &FreeObjects, open: Option<u64>) -> Result<Option<u64>, TreeError> {
         let end = freed.first.saturating_add(freed.count);
         let first_whole = freed.first.div_ceil(SLOTS);
@@ -109,7 +109,7 @@ impl Dataset {
         if let Some((object, _)) = kept {
             return Ok(Some(*object));
         }
-        // Whole blocks of which no OBJECT_RANGE came are holes now.
+        // Whole blocks without an OBJECT_RANGE are holes now.
         let mut from = first_whole;
         for until in open.map(|open| open / SLOTS).into_iter().chain([end / SLOTS]) {
             let until = until.clamp(from, (end / SLOTS).max(from));
@@ -148,7 +148,7 @@ fn shape_of_metadnode(metadnode: Metadnode) -> Shape {
     }
 }
 
-/// Whether a dnode keeps the blocks of the one before it. Where a receiver frees them all, it does not.
+/// Whether a dnode keeps the blocks of the previous one. If a receiver frees all of them, it does not.
 fn is_same(old: &Object, new: &Object) -> bool {
     old.block_size == new.block_size
         && old.slots() == new.slots()

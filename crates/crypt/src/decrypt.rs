@@ -1,4 +1,4 @@
-//! Decrypting and authenticating what raw records bring (`zio_do_crypt_data`, `spa_do_crypt_mac_abd`,
+//! Decrypting and authenticating the contents of raw records (`zio_do_crypt_data`, `spa_do_crypt_mac_abd`,
 //! `zio_crypt_do_objset_hmacs`).
 
 use std::collections::VecDeque;
@@ -16,15 +16,15 @@ use crate::keydata::{DNODE_BLOCK, Keydata, OBJSET_MAC_LEN};
 use crate::keys::{Keys, SALT_LEN};
 use crate::suite::Cipher;
 
-/// Ciphers that are kept. A dataset has one salt for each time it was opened for writing, and blocks of one time are
-/// together.
+/// Number of ciphers that are cached. A dataset has one salt for each time it was opened for writing, and blocks from
+/// the same time are close together.
 const CACHED: usize = 16;
 
 /// Decrypts a dataset's blocks. Can be used by many threads at once.
 #[derive(Debug)]
 pub struct Decryptor {
     keys: Keys,
-    /// By salt, the last used first.
+    /// By salt, most recently used first.
     ciphers: Mutex<VecDeque<([u8; SALT_LEN], Arc<Cipher>)>>,
 }
 
@@ -50,20 +50,20 @@ impl Decryptor {
             ciphers.push_front(found);
             return cipher;
         }
-        // Derived under the lock: others would want the same one.
+        // Derived under the lock, because other threads need the same cipher.
         let cipher = Arc::new(self.keys.cipher(salt));
         ciphers.truncate(CACHED - 1);
         ciphers.push_front((*salt, cipher.clone()));
         cipher
     }
 
-    /// Authenticates the payload of a raw WRITE or SPILL, and decrypts it in place if blocks of its type are encrypted.
-    /// What comes out is still compressed, if the record says so.
+    /// Authenticates the payload of a raw WRITE or SPILL. Decrypts it in place if blocks of its type are encrypted. The
+    /// result is still compressed if the record says so.
     ///
-    /// `object_type` is WRITE's, or the type of the bonus buffer for a spill block.
+    /// `object_type` is that of the WRITE, or the type of the bonus buffer for a spill block.
     ///
     /// # Errors
-    /// [`BlockError::Unauthentic`]; encrypted `data` is zeros then.
+    /// [`BlockError::Unauthentic`]. Encrypted `data` is then set to zeros.
     pub fn block(&self, object_type: u32, crypt: &Crypt, data: &mut [u8]) -> Result<(), BlockError> {
         if is_encrypted(object_type) {
             self.cipher(&crypt.salt).open(&crypt.iv, &[], data, &crypt.mac)
@@ -74,11 +74,11 @@ impl Decryptor {
 
     /// Authenticates a block of dnodes, and decrypts the bonus buffers in place.
     ///
-    /// `dnodes` are those of the range, in order of their numbers; slots without one are free. `stream` is the byte order
-    /// of the stream that brought the records.
+    /// `dnodes` are those of the range, in order of their numbers. Slots without a dnode are free. `stream` is the byte
+    /// order of the stream with the records.
     ///
     /// # Errors
-    /// [`BlockError::Unauthentic`], or the dnodes do not make a block; the bonus buffers are unchanged then.
+    /// [`BlockError::Unauthentic`], or the dnodes do not form a block. The bonus buffers are then unchanged.
     pub fn dnodes(
         &self,
         range: &ObjectRange,
@@ -94,8 +94,10 @@ impl Decryptor {
         Ok(())
     }
 
-    /// Authenticates the object set: `roots` are those of the tree of all its dnode blocks, `objset_type` BEGIN's.
-    /// So no dnode block is missing, none is in another's place, and none is of another snapshot.
+    /// Authenticates the object set. `roots` are those of the tree of all its dnode blocks. `objset_type` is that of
+    /// BEGIN.
+    ///
+    /// Success proves that no dnode block is missing, in a wrong place or from another snapshot.
     ///
     /// # Errors
     /// [`BlockError::Unauthentic`].
@@ -117,9 +119,9 @@ impl Decryptor {
             max_blkid: shape.max_blkid,
             ..Core::default()
         };
-        // Big-endian, unlike all else: `os_type` is swapped where it should not be, and so on every machine.
+        // Big-endian on every machine, unlike all other fields: OpenZFS swaps `os_type` where it should not.
         let objset_type = u64::from(objset_type).to_be_bytes();
-        // None of the flags that exist is portable (`OBJSET_CRYPT_PORTABLE_FLAGS_MASK`).
+        // None of the existing flags is portable (`OBJSET_CRYPT_PORTABLE_FLAGS_MASK`).
         let flags = 0_u64.to_le_bytes();
         let core = core.to_bytes(ByteOrder::Little);
         let roots: Vec<u8> = roots.iter().flat_map(|root| root.to_bytes()).collect();

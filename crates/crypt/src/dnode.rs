@@ -1,9 +1,10 @@
-//! A block of dnodes, put together from an OBJECT_RANGE and its OBJECTs (`zio_crypt_init_uios_dnode` in
+//! A block of dnodes, assembled from an OBJECT_RANGE and its OBJECTs (`zio_crypt_init_uios_dnode` in
 //! `module/os/linux/zfs/zio_crypt.c`; `dnode_phys_t` in `include/sys/dnode.h`).
 //!
-//! Of a dnode only the bonus buffer is encrypted, and that only if its type is. All else that goes along with a stream
-//! is authenticated: the core without the space used and without flags of local meaning, the authenticated parts of the
-//! block pointers, and bonus buffers that are not encrypted. Slots without a dnode are zeros, and authenticated too.
+//! Of a dnode, only the bonus buffer is encrypted, and only if its type is. Everything else that is the same at sender
+//! and receiver is authenticated: the core without the space used and without local flags, the authenticated parts of
+//! the block pointers, and bonus buffers that are not encrypted. Slots without a dnode are zeros. They are
+//! authenticated too.
 
 use snowmelt_stream::{ByteOrder, Object};
 
@@ -14,7 +15,7 @@ use crate::error::BlockError;
 pub const SLOTS: u64 = 32;
 /// Size of a slot, in bytes (`DNODE_MIN_SIZE`).
 const SLOT_LEN: usize = 512;
-/// Size of what comes before the block pointers (`DNODE_CORE_SIZE`).
+/// Size of the dnode core, which precedes the block pointers (`DNODE_CORE_SIZE`).
 pub(crate) const CORE_LEN: usize = 64;
 /// Size of a block pointer.
 const POINTER_LEN: usize = 128;
@@ -26,11 +27,11 @@ const FLAG_SPILL: u8 = 1 << 2;
 pub struct Dnode<'a> {
     /// Its OBJECT record.
     pub record: &'a Object,
-    /// The record's payload: encrypted before, plain afterwards. [`Object::bonus_len`] bytes of it are in use.
+    /// The record's payload: first encrypted, later decrypted. [`Object::bonus_len`] bytes of it are in use.
     pub bonus: &'a mut [u8],
-    /// What its block pointers hold: [`MacTree::roots`](crate::MacTree::roots).
+    /// The contents of its block pointers: [`MacTree::roots`](crate::MacTree::roots).
     pub blocks: &'a [BlockAuth],
-    /// What its spill block pointer holds, if it has one.
+    /// The contents of its spill block pointer, if it has one.
     pub spill: Option<BlockAuth>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Of a dnode as its OBJECT describes it. Fields are cut to the width they have in a dnode.
+    /// The core of a dnode that an OBJECT describes. Fields are cut to their width in a dnode.
     fn of(record: &Object) -> Self {
         Self {
             object_type: low(record.object_type.into()),
@@ -70,7 +71,7 @@ impl Core {
         }
     }
 
-    /// As it is authenticated: numbers in the byte order the block has on disk, `dn_used` zero.
+    /// The authenticated bytes: numbers in the byte order of the block on disk, `dn_used` zero.
     pub(crate) fn to_bytes(self, order: ByteOrder) -> [u8; CORE_LEN] {
         let (sectors, bonus_len, max_blkid) = match order {
             ByteOrder::Little => {
@@ -117,17 +118,17 @@ fn hides_bonus(record: &Object) -> bool {
     record.object_type != 0 && record.bonus_len != 0 && is_encrypted(record.bonus_type)
 }
 
-/// A block of dnodes, taken apart: what is authenticated, and what is encrypted.
+/// A block of dnodes, split into its authenticated bytes and its encrypted bytes.
 #[derive(Debug)]
 pub(crate) struct Split {
     pub authenticated: Vec<u8>,
     pub encrypted: Vec<u8>,
 }
 
-/// Takes a block of dnodes apart. The dnodes must be in order.
+/// Splits a block of dnodes. The dnodes must be in order.
 ///
 /// # Errors
-/// They do not fit into the block.
+/// The dnodes do not fit into the block.
 pub(crate) fn split(first: u64, order: ByteOrder, dnodes: &[Dnode<'_>]) -> Result<Split, BlockError> {
     let block_len = SLOT_LEN * 32;
     let mut out = Split { authenticated: Vec::with_capacity(block_len), encrypted: Vec::new() };
@@ -149,7 +150,8 @@ pub(crate) fn split(first: u64, order: ByteOrder, dnodes: &[Dnode<'_>]) -> Resul
     Ok(out)
 }
 
-/// A slot without dnode has no block pointers, so all but its core counts as bonus buffer, which is not encrypted.
+/// Adds free slots. A slot without a dnode has no block pointers. Everything except its core counts as bonus buffer,
+/// which is not encrypted.
 fn free_slots(authenticated: &mut Vec<u8>, slots: u64) {
     let len = usize::try_from(slots).unwrap_or(0) * SLOT_LEN;
     authenticated.resize(authenticated.len() + len, 0);
@@ -176,7 +178,7 @@ fn append(out: &mut Split, order: ByteOrder, dnode: &Dnode<'_>) -> Result<(), Bl
         out.encrypted.extend_from_slice(bonus);
     } else {
         out.authenticated.extend_from_slice(bonus);
-        // A bonus buffer of no length is not sent, and zeros on disk.
+        // A bonus buffer of length 0 is not sent, and is zeros on disk.
         let unsent = room - bonus.len();
         out.authenticated.resize(out.authenticated.len() + unsent, 0);
     }
@@ -189,7 +191,7 @@ fn bonus_room(record: &Object) -> Option<usize> {
     (usize::from(record.slots()) * SLOT_LEN).checked_sub(CORE_LEN + pointers * POINTER_LEN)
 }
 
-/// Puts what was decrypted back into the bonus buffers it came from.
+/// Copies decrypted bytes back into their bonus buffers.
 pub(crate) fn join(plain: &[u8], dnodes: &mut [Dnode<'_>]) {
     let mut rest = plain;
     for dnode in dnodes.iter_mut().filter(|dnode| hides_bonus(dnode.record)) {

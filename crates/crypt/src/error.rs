@@ -1,15 +1,15 @@
-//! What can be wrong with keys, parameters and encrypted blocks.
+//! Errors of keys, parameters and encrypted blocks.
 
 /// Why key data or a key cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A field of the key data is missing, or has another type or length than it must have.
+    /// A field of the key data is missing, or has a wrong type or length.
     #[error("crypt_keydata: {field} is missing or is not {expected}")]
     Field {
         /// Its name.
         field: &'static str,
-        /// What it must be.
+        /// The required type or length.
         expected: &'static str,
     },
     /// A number outside its range.
@@ -24,29 +24,29 @@ pub enum KeyError {
         /// Greatest value allowed.
         max: u64,
     },
-    /// `enum zio_encrypt` of a suite that is not known.
+    /// `enum zio_encrypt` of an unknown suite.
     #[error("crypt_keydata: unsupported encryption suite {found}")]
     Suite {
         /// The number.
         found: u64,
     },
-    /// A version of the key's format other than 1; raw streams of others are not sent.
+    /// A version of the key's format other than 1. Raw streams with other versions are not sent.
     #[error("crypt_keydata: unsupported key version {found}")]
     Version {
         /// The version.
         found: u64,
     },
-    /// The key given is not as long as keys of this format are.
+    /// The given key does not have the length of keys in this format.
     #[error("{} key too {} (expected {expected})", .format.capitalized(), if .found < .expected { "short" } else { "long" })]
     Length {
         /// The format.
         format: crate::KeyFormat,
-        /// How long it is, as far as it was looked at.
+        /// Its length, as far as it was examined.
         found: usize,
-        /// How long it must be.
+        /// The required length.
         expected: usize,
     },
-    /// A key in hexadecimal that has something else in it.
+    /// A hexadecimal key with other characters.
     #[error("Invalid hex character detected")]
     Hex,
     /// The key does not open the key data: it is another key, or the key data is damaged.
@@ -58,7 +58,7 @@ pub enum KeyError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The ciphertext, its MAC, its IV, its salt or what was authenticated beside it has changed.
+    /// The ciphertext, its MAC, IV or salt, or the authenticated data beside it has changed.
     #[error("authentication failed")]
     Unauthentic,
     /// A dnode does not fit into its block, or overlaps another.
@@ -71,17 +71,17 @@ pub enum BlockError {
         /// Last object of the block.
         last: u64,
     },
-    /// A dnode whose bonus buffer has another length than its block pointers leave room for.
+    /// The length of a bonus buffer does not match the space that the block pointers leave.
     #[error("object {object} has a bonus buffer of {found} bytes where its dnode has room for {expected}")]
     BonusLength {
         /// The object.
         object: u64,
         /// Its length.
         found: usize,
-        /// Room in the dnode.
+        /// Space in the dnode.
         expected: usize,
     },
-    /// Another number of block pointers than the dnode says.
+    /// The number of block pointers differs from the number in the dnode.
     #[error("object {object}: {found} block pointers given where the dnode has {expected}")]
     BlockPointers {
         /// The object.
@@ -93,11 +93,11 @@ pub enum BlockError {
     },
 }
 
-/// Why the blocks of an object do not make a tree.
+/// Why the blocks of an object do not form a tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// Sizes, levels or pointers no dnode has.
+    /// No dnode has such sizes, levels or pointers.
     #[error(
         "a tree of {nlevels} levels with {nblkptr} block pointers and indirect blocks of 2^{indirect_shift} bytes"
     )]
@@ -109,29 +109,30 @@ pub enum TreeError {
         /// log2 of the indirect block size.
         indirect_shift: u8,
     },
-    /// A block that the tree has no place for.
+    /// A block outside the tree.
     #[error("block {blkid} is beyond the object's block tree")]
     Beyond {
         /// The block.
         blkid: u64,
     },
-    /// A block that comes after later ones: their place in the tree is closed.
+    /// A block that comes after later ones: its part of the tree is already closed.
     #[error("block {blkid} comes after later blocks")]
     Order {
         /// The block.
         blkid: u64,
     },
-    /// A block that is not one of the object's: not at a multiple of its size, or of another size.
+    /// A block that does not belong to the object: its offset is not a multiple of the block size, or it has another
+    /// size.
     #[error("{length} bytes at offset {offset} are no block of an object with blocks of {block_size} bytes")]
     NotABlock {
-        /// Where, in bytes.
+        /// Its offset, in bytes.
         offset: u64,
         /// Its size.
         length: u64,
         /// The object's block size.
         block_size: u64,
     },
-    /// Sizes that no block pointer can have.
+    /// No block pointer can have these sizes.
     #[error("no block pointer has a logical size of {logical} and a physical size of {physical} bytes")]
     Sizes {
         /// Logical size.

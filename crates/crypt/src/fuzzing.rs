@@ -1,5 +1,5 @@
-//! What fuzzing reaches without a key: everything that bytes of a stream decide before or beside their authentication.
-//! Not part of the crate's API.
+//! Entry points for fuzzing without a key: all code that reads bytes of a stream before their authentication. Not part
+//! of the crate's API.
 
 use snowmelt_stream::{ByteOrder, Free, FreeObjects, NvList, Object, ObjectRange, Record, Spill, Write};
 
@@ -11,10 +11,10 @@ use crate::keydata::{Keydata, Metadnode};
 use crate::keys::WrappingKey;
 use crate::tree::Keep;
 
-/// Iterations of PBKDF2 that do not slow down fuzzing.
+/// A number of PBKDF2 iterations that does not slow down fuzzing.
 const FEW: u32 = 4;
 
-/// Key data of any bytes, and a key of any bytes for it: refused, or not.
+/// Reads arbitrary bytes as key data and as a key for it.
 pub fn keydata(data: &[u8]) {
     let (material, packed) = data.split_at(data.len().min(40));
     let Ok(list) = NvList::unpack(packed) else { return };
@@ -25,7 +25,7 @@ pub fn keydata(data: &[u8]) {
     }
 }
 
-/// Records of any bytes, taken as if they were authentic: the trees of MACs they make, and the block of dnodes.
+/// Reads arbitrary bytes as records and treats them as authentic: builds their trees of MACs and block of dnodes.
 pub fn records(data: &[u8]) {
     let Some((&[mode, nlevels], data)) = data.split_first_chunk() else { return };
     let keep = if mode & 1 == 0 { Keep::All } else { Keep::Open };
@@ -47,7 +47,7 @@ pub fn records(data: &[u8]) {
     let _ = dataset.metadnode.roots();
 }
 
-/// A record made of 28 bytes: its kind, four small fields, an object, and two numbers.
+/// A record made from 28 bytes: its kind, four small fields, an object, and two numbers.
 fn record(bytes: &[u8; 28]) -> Record {
     let [kind, a, b, c, d, rest @ ..] = *bytes;
     let number =

@@ -1,13 +1,13 @@
-//! The forms in which a user gives a wrapping key.
+//! The formats in which a user gives a wrapping key.
 
-/// What a wrapping key is given as: the property `keyformat` (`zfs_keyformat_t`).
+/// The format of a wrapping key: the property `keyformat` (`zfs_keyformat_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
     /// 32 bytes.
     Raw,
     /// 64 hexadecimal digits.
     Hex,
-    /// A line, from which PBKDF2 makes the key.
+    /// A line from which PBKDF2 derives the key.
     Passphrase,
 }
 

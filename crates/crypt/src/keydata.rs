@@ -1,5 +1,6 @@
-//! `crypt_keydata`: what a raw stream's BEGIN says of keys (`dsl_crypto_populate_key_nvlist` in `module/zfs/dsl_crypt.c`;
-//! the names are in `include/sys/dsl_crypt.h`). Checked as `dsl_crypto_recv_raw_key_check` and `_objset_check` do.
+//! `crypt_keydata`: the key data in the BEGIN of a raw stream (`dsl_crypto_populate_key_nvlist` in
+//! `module/zfs/dsl_crypt.c`; the names are in `include/sys/dsl_crypt.h`). Checked like `dsl_crypto_recv_raw_key_check`
+//! and `_objset_check`.
 
 use snowmelt_stream::NvList;
 
@@ -11,14 +12,14 @@ use crate::suite::{IV_LEN, MAC_LEN, MAX_KEY_LEN, Suite};
 pub const HMAC_KEY_LEN: usize = 64;
 /// Length of an object set's MAC (`ZIO_OBJSET_MAC_LEN`), in bytes.
 pub const OBJSET_MAC_LEN: usize = 32;
-/// Most iterations of PBKDF2 that are done for a stream; a hostile one could else keep a machine busy for years.
+/// Maximum number of PBKDF2 iterations for a stream. Otherwise a hostile stream could keep a machine busy for years.
 pub const MAX_ITERATIONS: u32 = 1 << 28;
 /// `ZIO_CRYPT_KEY_CURRENT_VERSION`.
 pub(crate) const VERSION: u64 = 1;
-/// Size of a block of dnodes, in bytes (`DNODE_BLOCK_SHIFT`): that of all blocks of the metadnode.
+/// Size of a block of dnodes, in bytes (`DNODE_BLOCK_SHIFT`). All blocks of the metadnode have this size.
 pub const DNODE_BLOCK: u64 = 16 << 10;
 
-/// Shape of the metadnode: that of the tree of dnode blocks.
+/// Shape of the metadnode, and so of the tree of dnode blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Metadnode {
     /// `enum zio_checksum`.
@@ -35,50 +36,50 @@ pub struct Metadnode {
     pub max_blkid: u64,
 }
 
-/// The key data of one snapshot: wrapped keys, and how to come by the key that unwraps them. Nothing of it is secret.
+/// The key data of one snapshot: wrapped keys, and the parameters of the wrapping key. None of it is secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keydata {
     /// The suite.
     pub suite: Suite,
     /// Guid of the key: the same in all snapshots and clones of a dataset.
     pub guid: u64,
-    /// The master key, encrypted; as long as [`MAX_KEY_LEN`] whatever the suite.
+    /// The encrypted master key, with length [`MAX_KEY_LEN`] whatever the suite.
     pub master_key: [u8; MAX_KEY_LEN],
-    /// The key of HMACs, encrypted.
+    /// The encrypted key of HMACs.
     pub hmac_key: [u8; HMAC_KEY_LEN],
     /// Initialisation vector of both.
     pub iv: [u8; IV_LEN],
     /// MAC of both.
     pub mac: [u8; MAC_LEN],
-    /// What the wrapping key is given as.
+    /// The format of the wrapping key.
     pub format: KeyFormat,
-    /// Iterations of PBKDF2; 0 unless the format is a passphrase.
+    /// Number of PBKDF2 iterations. 0 unless the format is a passphrase.
     pub iterations: u32,
-    /// Salt of PBKDF2; 0 unless the format is a passphrase.
+    /// Salt of PBKDF2. 0 unless the format is a passphrase.
     pub salt: u64,
-    /// MAC of what of the object set goes along with a stream.
+    /// MAC of the portable parts of the object set.
     pub portable_mac: [u8; OBJSET_MAC_LEN],
     /// Shape of the metadnode.
     pub metadnode: Metadnode,
 }
 
 impl Keydata {
-    /// The name of the list within BEGIN's.
+    /// The name of this list within BEGIN's list.
     pub const NAME: &'static str = "crypt_keydata";
 
-    /// Takes the key data out of the payload of a raw stream's BEGIN.
+    /// Reads the key data from the payload of a raw stream's BEGIN.
     ///
     /// # Errors
-    /// There is none, or it is not as it must be.
+    /// There is none, or it is invalid.
     pub fn of_begin(begin: &NvList) -> Result<Self, KeyError> {
         let list = begin.get_list(Self::NAME);
         Self::parse(list.ok_or(KeyError::Field { field: Self::NAME, expected: "a list" })?)
     }
 
-    /// Takes the key data out of its list.
+    /// Reads the key data from its list.
     ///
     /// # Errors
-    /// A field is missing, or is not as it must be.
+    /// A field is missing or invalid.
     pub fn parse(list: &NvList) -> Result<Self, KeyError> {
         let suite = number(list, "DSL_CRYPTO_SUITE")?;
         let suite = Suite::from_id(suite).ok_or(KeyError::Suite { found: suite })?;
@@ -121,7 +122,7 @@ fn pbkdf2(list: &NvList, format: KeyFormat) -> Result<(u32, u64), KeyError> {
 fn metadnode(list: &NvList) -> Result<Metadnode, KeyError> {
     within(list, "mdn_blksz", DNODE_BLOCK, DNODE_BLOCK)?;
     Ok(Metadnode {
-        // Below `ZIO_CHECKSUM_LEGACY_FUNCTIONS` and `ZIO_COMPRESS_LEGACY_FUNCTIONS`, as the kernel has it, or newer.
+        // Below `ZIO_CHECKSUM_LEGACY_FUNCTIONS` and `ZIO_COMPRESS_LEGACY_FUNCTIONS`, as in the kernel, or newer.
         checksum: small(list, "mdn_checksum", 0, 127)?,
         compress: small(list, "mdn_compress", 0, 127)?,
         nlevels: small(list, "mdn_nlevels", 1, 12)?,

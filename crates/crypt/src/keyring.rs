@@ -1,4 +1,4 @@
-//! The keys a user gave, tried on whatever key data comes.
+//! The keys that a user gave. They are tried on all key data.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::key_format::KeyFormat;
 use crate::keydata::Keydata;
 use crate::keys::{Keys, WrappingKey};
 
-/// Most opened and derived keys that are remembered.
+/// Maximum number of opened and derived keys that are remembered.
 const REMEMBERED: usize = 64;
 
-/// What a wrapping key was made from.
+/// The inputs of a wrapping key.
 type Source = (usize, KeyFormat, u64, u32);
 
 /// Key material, and the keys that were opened with it. All of it is wiped from memory when dropped.
 #[derive(Default)]
 pub struct Keyring {
     materials: Vec<Zeroizing<Vec<u8>>>,
-    /// PBKDF2 takes long, and all datasets below one encryption root have the same wrapping key.
+    /// Cached because PBKDF2 is slow, and all datasets below one encryption root have the same wrapping key.
     derived: Vec<(Source, WrappingKey)>,
     opened: Vec<(Keydata, Arc<Decryptor>)>,
 }
@@ -32,7 +32,7 @@ impl Keyring {
         Self::default()
     }
 
-    /// Adds a key: what is in the file that `keylocation` names, or was typed in.
+    /// Adds a key: the contents of the file that `keylocation` names, or what the user typed.
     pub fn add(&mut self, material: Zeroizing<Vec<u8>>) {
         self.materials.push(material);
     }
@@ -46,7 +46,7 @@ impl Keyring {
     /// Opens the keys of `keydata` with the first key that fits.
     ///
     /// # Errors
-    /// None fits: [`KeyError::Incorrect`], or why none can be a key of that format.
+    /// No key fits: [`KeyError::Incorrect`], or the reason why none can be a key of that format.
     pub fn open(&mut self, keydata: &Keydata) -> Result<Arc<Decryptor>, KeyError> {
         let same = |other: &Keydata| {
             (other.suite, other.guid, other.master_key, other.hmac_key, other.iv, other.mac)
@@ -73,7 +73,7 @@ impl Keyring {
                     self.opened.push((keydata.clone(), decryptor.clone()));
                     return Ok(decryptor);
                 }
-                // That a key does not fit says more than that another is too short.
+                // The error that a key does not fit is more useful than the error that another key is too short.
                 Err(KeyError::Incorrect) => refused = Some(KeyError::Incorrect),
                 Err(error) => refused = refused.or(Some(error)),
             }

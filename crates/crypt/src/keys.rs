@@ -1,8 +1,8 @@
 //! Wrapping keys, and the keys they wrap.
 //!
-//! A wrapping key is an AES-256 key, whatever the suite of the dataset. It is what the user gives, or is made from it (`derive_key` in `lib/libzfs/libzfs_crypto.c`). It opens the
-//! dataset's master key and its key of HMACs (`zio_crypt_key_unwrap`). What blocks are encrypted with is derived from
-//! the master key and the block's salt.
+//! A wrapping key is an AES-256 key, whatever the suite of the dataset. It is the user's key, or is derived from it
+//! (`derive_key` in `lib/libzfs/libzfs_crypto.c`). It decrypts the dataset's master key and its key of HMACs
+//! (`zio_crypt_key_unwrap`). The keys of blocks are derived from the master key and the block's salt.
 
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
@@ -31,13 +31,13 @@ impl WrappingKey {
         Self(Zeroizing::new(key))
     }
 
-    /// The key that `material` (what is in the file that `keylocation` names, or was typed in) stands for.
+    /// Derives the key from `material` (the contents of the file that `keylocation` names, or what the user typed).
     ///
-    /// A raw key is all of it. A passphrase and a key in hexadecimal are its first line; a passphrase ends at the first
-    /// NUL, as it does for `zfs`. PBKDF2 takes a second or so for a million iterations.
+    /// A raw key is all of `material`. A passphrase or a hexadecimal key is its first line. A passphrase ends at the
+    /// first NUL, as in `zfs`. PBKDF2 takes about a second for a million iterations.
     ///
     /// # Errors
-    /// It is too short or too long, or not hexadecimal.
+    /// `material` is too short or too long, or not hexadecimal.
     pub fn from_material(keydata: &Keydata, material: &[u8]) -> Result<Self, KeyError> {
         let format = keydata.format;
         let mut key = Zeroizing::new([0; MAX_KEY_LEN]);
@@ -57,7 +57,7 @@ impl WrappingKey {
     }
 }
 
-/// What comes before the first such byte, or all.
+/// The bytes before the first `end`, or all of them.
 fn until(bytes: &[u8], end: u8) -> &[u8] {
     bytes.split(|byte| *byte == end).next().unwrap_or(bytes)
 }
@@ -83,14 +83,14 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Opens the keys of `keydata`.
+    /// Unwraps the keys of `keydata`.
     ///
     /// # Errors
     /// [`KeyError::Incorrect`]: it is another key, or the key data is damaged.
     pub fn unwrap(keydata: &Keydata, wrapping: &WrappingKey) -> Result<Self, KeyError> {
         let suite = keydata.suite;
         let len = suite.key_len();
-        // Both keys are one message: the master key as long as the suite wants it, then the key of HMACs.
+        // Both keys are one message: the master key with the suite's key length, then the key of HMACs.
         let mut both = Zeroizing::new([0; MAX_KEY_LEN + HMAC_KEY_LEN]);
         let (message, _) = both.split_at_mut(len + HMAC_KEY_LEN);
         let (master, hmac) = message.split_at_mut(len);
@@ -110,7 +110,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The suite they are of.
+    /// The suite of the keys.
     #[must_use]
     pub fn suite(&self) -> Suite {
         self.suite
@@ -135,7 +135,7 @@ impl Keys {
         mac.finalize().into_bytes().into()
     }
 
-    /// Checks a block that is authenticated and not encrypted.
+    /// Checks a block that is authenticated but not encrypted.
     pub(crate) fn check_hmac(&self, data: &[u8], mac: &[u8; MAC_LEN]) -> Result<(), BlockError> {
         let found = self.hmac([data]);
         if bool::from(found[..MAC_LEN].ct_eq(mac)) { Ok(()) } else { Err(BlockError::Unauthentic) }

@@ -1,13 +1,14 @@
-//! Native encryption of OpenZFS, the reading side.
+//! Reading native encryption of OpenZFS.
 //!
-//! A raw stream (`zfs send -w`) brings blocks as they are on disk: encrypted, each with a MAC. Its BEGIN brings the
+//! A raw stream (`zfs send -w`) contains blocks as they are on disk: encrypted, each with a MAC. Its BEGIN contains the
 //! dataset's keys, wrapped in a key that only the user has ([`Keydata`]). With that key ([`WrappingKey`]) they are
-//! unwrapped ([`Keys`]), and a [`Decryptor`] authenticates and decrypts data blocks, spill blocks, blocks of dnodes and
-//! the object set. A [`Verifier`] does that for whole streams. Nothing here encrypts.
+//! unwrapped ([`Keys`]). A [`Decryptor`] then authenticates and decrypts data blocks, spill blocks, blocks of dnodes
+//! and the object set. A [`Verifier`] does so for whole streams. This crate does not encrypt.
 //!
 //! ```no_run
 //! use snowmelt_crypt::{Decryptor, Keydata, Keys, WrappingKey};
-//! # fn f(begin: snowmelt_stream::NvList, write: snowmelt_stream::Write, mut payload: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+//! # fn f(begin: snowmelt_stream::NvList, write: snowmelt_stream::Write, mut payload: Vec<u8>)
+//! #     -> Result<(), Box<dyn std::error::Error>> {
 //! let keydata = Keydata::of_begin(&begin)?;
 //! let wrapping = WrappingKey::from_material(&keydata, b"correct horse")?;
 //! let decryptor = Decryptor::new(Keys::unwrap(&keydata, &wrapping)?);
@@ -16,9 +17,9 @@
 //! # }
 //! ```
 //!
-//! The crate does no I/O, trusts no byte it is given, makes no cryptographic primitive itself, compares MACs in constant
-//! time and wipes keys from memory. What exactly is encrypted and authenticated is described in `docs/crypt.md`; its source is
-//! OpenZFS (read as a specification): `module/os/linux/zfs/zio_crypt.c`, `module/zfs/dsl_crypt.c`,
+//! The crate does no I/O, trusts no byte of its input and implements no cryptographic primitive. It compares MACs in
+//! constant time and wipes keys from memory. `docs/crypt.md` describes which bytes are encrypted and authenticated. The
+//! source is OpenZFS (read as a specification): `module/os/linux/zfs/zio_crypt.c`, `module/zfs/dsl_crypt.c`,
 //! `lib/libzfs/libzfs_crypto.c`.
 
 mod auth;

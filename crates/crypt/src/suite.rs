@@ -1,6 +1,7 @@
-//! The encryption suites (`enum zio_encrypt`, `zio_crypt_table` in `module/os/linux/zfs/zio_crypt.c`) and their ciphers.
+//! The encryption suites (`enum zio_encrypt`, `zio_crypt_table` in `module/os/linux/zfs/zio_crypt.c`) and their
+//! ciphers.
 //!
-//! No primitive is made here: AES-128-GCM and AES-256-GCM are ring's, the others RustCrypto's.
+//! No primitive is implemented here. AES-128-GCM and AES-256-GCM come from ring, the others from RustCrypto.
 
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::AesGcm;
@@ -19,7 +20,7 @@ pub const MAC_LEN: usize = 16;
 /// Length of the longest key, which is also that of a wrapping key (`MASTER_KEY_MAX_LEN`, `WRAPPING_KEY_LEN`).
 pub const MAX_KEY_LEN: usize = 32;
 
-/// Algorithm, mode and key length: what the property `encryption` says.
+/// Algorithm, mode and key length: the value of the property `encryption`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Suite {
@@ -42,7 +43,7 @@ impl Suite {
         Self::Aes256Gcm,
     ];
 
-    /// The suite of this number (`enum zio_encrypt`), if there is one; inherit, on and off are none.
+    /// The suite with this number (`enum zio_encrypt`), if it exists. inherit, on and off are not suites.
     #[must_use]
     pub fn from_id(id: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.id() == id)
@@ -84,8 +85,8 @@ impl Suite {
         }
     }
 
-    /// The suite that the dataset's keys are wrapped with: always AES-256, in the mode of this suite
-    /// (`zio_crypt_key_wrap`: the wrapping key has 32 bytes whatever the suite).
+    /// The suite that wraps the dataset's keys: always AES-256, in the mode of this suite (`zio_crypt_key_wrap`: the
+    /// wrapping key has 32 bytes whatever the suite).
     #[must_use]
     pub const fn wrapping(self) -> Self {
         match self {
@@ -118,10 +119,11 @@ impl Cipher {
         }
     }
 
-    /// Decrypts in place. CCM with this IV length ends one byte short of 16 MiB; longer data is not authentic.
+    /// Decrypts in place. CCM with this IV length is limited to one byte less than 16 MiB. Longer data is not
+    /// authentic.
     ///
     /// # Errors
-    /// The MAC does not match; `data` is zeros then, so that nobody uses what is not authentic.
+    /// The MAC does not match. `data` is then set to zeros, so that unauthentic data cannot be used.
     pub(crate) fn open(
         &self,
         iv: &[u8; IV_LEN],
@@ -159,7 +161,7 @@ fn open<C: AeadInOut<NonceSize = U12, TagSize = U16>>(
     cipher.decrypt_inout_detached(iv.into(), aad, data.into(), mac.into()).is_ok()
 }
 
-/// The beginning of a key.
+/// The first bytes of a key.
 fn first<const N: usize>(key: &[u8; MAX_KEY_LEN]) -> &[u8; N] {
     const { assert!(N <= MAX_KEY_LEN) };
     key.first_chunk().expect("N is no more than the key's length")
@@ -176,7 +178,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Encrypts as the suite does, for tests of what decrypts.
+    /// Encrypts with the suite, for tests of decryption.
     pub(crate) fn seal(
         suite: Suite,
         key: &[u8; 32],
@@ -209,7 +211,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        // The two GCM implementations check one another: RustCrypto's seals, ring's opens.
+        // The two GCM implementations check each other: RustCrypto seals, ring opens.
         #[test]
         fn what_is_sealed_opens_and_nothing_else(
             suite in prop::sample::select(Suite::ALL.to_vec()),

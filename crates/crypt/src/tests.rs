@@ -1,4 +1,5 @@
-//! Keys, dnode blocks and whole streams of every suite, made here: the corpus has only two suites and only small dnodes.
+//! Tests with generated keys, dnode blocks and streams of every suite. The corpus has only two suites and only small
+//! dnodes.
 
 mod wrapping;
 
@@ -61,7 +62,7 @@ fn keydata_list(suite: Suite) -> NvList {
     list
 }
 
-/// Encrypts as the dataset's owner would.
+/// Encrypts as the owner of the dataset does.
 fn encrypt(suite: Suite, crypt: &mut Crypt, aad: &[u8], data: &mut [u8]) {
     let mut key = [0; 32];
     let master: Vec<u8> = (0..suite.key_len()).map(|i| i as u8).collect();
@@ -78,7 +79,7 @@ fn blocks_of_every_suite_open() {
     for suite in Suite::ALL {
         let (_, decryptor) = dataset(suite);
         assert_eq!(decryptor.keys().suite(), suite);
-        // More salts than are kept, each more than once.
+        // More salts than the cache holds, each used more than once.
         for seed in (0..40).chain(0..40) {
             let mut of = crypt(seed);
             let mut data = vec![seed; 512];
@@ -108,7 +109,7 @@ fn passphrases_and_hexadecimal_keys_become_keys() {
     assert_eq!(refused(&[b'x'; 64]), "Invalid hex character detected");
     assert_eq!(Keys::unwrap(&keydata, &WrappingKey::new([8; 32])).unwrap_err(), KeyError::Incorrect);
 
-    // Any key fits key data that is wrapped in what it becomes: PBKDF2 of the first line up to a NUL.
+    // The key data is wrapped in the key that PBKDF2 derives from the first line of the passphrase, up to a NUL.
     let mut list = keydata_list(Suite::Aes128Ccm);
     for (name, number) in [("keyformat", 3), ("pbkdf2iters", 5), ("pbkdf2salt", 77)] {
         list.insert(name, number);
@@ -206,7 +207,7 @@ proptest! {
             // Two pointers, a spill block and a bonus buffer just fit into one slot.
             if next + u64::from(slots) <= 96 {
                 let (mut record, bonus) = object(next, slots, nblkptr, spill);
-                // The bonus of a DSL directory, say, is only authenticated.
+                // The bonus buffer of a DSL directory, for example, is only authenticated.
                 record.bonus_type = if plain { 12 } else { 44 };
                 objects.push((record, bonus));
             }
@@ -227,7 +228,7 @@ proptest! {
         };
         make(&mut objects, &mut |dnodes| {
             let mut parts = split(64, order, dnodes).unwrap();
-            // What is authenticated of a block pointer is 32 bytes instead of 128; all else is there once.
+            // The authenticated part of a block pointer has 32 bytes instead of 128. All other bytes occur once.
             let pointers: usize = dnodes.iter().map(|d| d.blocks.len() + usize::from(d.spill.is_some())).sum();
             assert_eq!(parts.authenticated.len() + parts.encrypted.len() + pointers * 96, 32 * 512);
             encrypt(suite, &mut range.crypt, &parts.authenticated, &mut parts.encrypted);
@@ -237,7 +238,7 @@ proptest! {
         make(&mut objects, &mut |dnodes| decryptor.dnodes(&range, ByteOrder::Little, dnodes).unwrap());
         prop_assert_eq!(&objects, &before);
 
-        // A changed flag, size or order does not open, and leaves everything as it was.
+        // With a changed flag, size or order the block does not open, and everything stays unchanged.
         objects = encrypted.clone();
         if let Some((record, _)) = objects.last_mut() {
             record.max_blkid ^= 1;
@@ -359,7 +360,7 @@ proptest! {
         let keys = (keydata, decryptor.clone(), ByteOrder::Little);
         verifier.begin(&first, &begin, &list, keys).unwrap();
         for (mut record, mut payload) in records {
-            // Authentic, so that the trees are reached.
+            // The MAC is made valid, so that the trees are reached.
             match &mut record {
                 Record::Write(write) => {
                     write.crypt.mac.copy_from_slice(&decryptor.keys().hmac([&payload[..]])[..16]);

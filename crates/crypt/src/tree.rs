@@ -1,6 +1,7 @@
-//! The tree of MACs above an object's blocks (`zio_crypt_do_indirect_mac_checksum`): an indirect block's MAC is the
-//! beginning of SHA-512 over the authenticated parts of the block pointers in it. What the dnode's own pointers hold
-//! therefore says of every block of the object which one it is and where.
+//! The tree of MACs above an object's blocks (`zio_crypt_do_indirect_mac_checksum`).
+//!
+//! The MAC of an indirect block is the beginning of SHA-512 over the authenticated parts of its block pointers. The
+//! dnode's own pointers therefore authenticate every block of the object together with its place.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::suite::MAC_LEN;
 
 /// log2 of a block pointer's size (`SPA_BLKPTRSHIFT`).
 const POINTER_SHIFT: u8 = 7;
-/// Most levels (`DN_MAX_LEVELS`, rounded up).
+/// Maximum number of levels (`DN_MAX_LEVELS`, rounded up).
 const MAX_LEVELS: u8 = 12;
 
 /// The shape of a block tree.
@@ -20,11 +21,11 @@ const MAX_LEVELS: u8 = 12;
 pub struct Shape {
     /// `dmu_object_type_t` of the object.
     pub object_type: u32,
-    /// Levels; 1 when the dnode points at data.
+    /// Number of levels. 1 if the dnode points to data.
     pub nlevels: u8,
     /// Block pointers in the dnode, 1 to 3.
     pub nblkptr: u8,
-    /// log2 of the indirect block size, 12 to 17; of no meaning with one level.
+    /// log2 of the indirect block size, 12 to 17. Unused with one level.
     pub indirect_shift: u8,
 }
 
@@ -39,12 +40,12 @@ impl Shape {
         }
     }
 
-    /// log2 of the block pointers in an indirect block.
+    /// log2 of the number of block pointers in an indirect block.
     const fn fan_shift(self) -> u32 {
         self.indirect_shift.saturating_sub(POINTER_SHIFT) as u32
     }
 
-    /// Whether the tree has a place for a block at a level.
+    /// Whether the tree has a place for this block at this level.
     fn has(self, level: u8, index: u64) -> bool {
         let above = u32::from(self.nlevels.saturating_sub(1).saturating_sub(level));
         index.checked_shr(above.saturating_mul(self.fan_shift())).unwrap_or(0) < u64::from(self.nblkptr)
@@ -56,7 +57,7 @@ impl Shape {
 pub enum Keep {
     /// Every block, so that blocks can be replaced and freed.
     All,
-    /// One indirect block's worth for each level: blocks must come in order, and none may be freed.
+    /// At most the blocks of one indirect block per level. Blocks must come in order, and none may be freed.
     Open,
 }
 
@@ -64,17 +65,17 @@ pub enum Keep {
 #[derive(Clone, Debug)]
 pub struct MacTree {
     shape: Shape,
-    /// By level: blocks that are no holes, and that are not yet part of an indirect block above.
+    /// By level: blocks that are not holes and that are not yet part of an indirect block above.
     levels: Vec<BTreeMap<u64, BlockAuth>>,
     /// Blocks before this one are closed.
     closed: u64,
 }
 
 impl MacTree {
-    /// A tree of holes.
+    /// Creates a tree that has only holes.
     ///
     /// # Errors
-    /// No dnode is like that.
+    /// No dnode has this shape.
     pub fn new(shape: Shape) -> Result<Self, TreeError> {
         let shape = shape.check()?;
         Ok(Self { shape, levels: vec![BTreeMap::new(); usize::from(shape.nlevels)], closed: 0 })
@@ -86,22 +87,22 @@ impl MacTree {
         self.shape
     }
 
-    /// Blocks that are held.
+    /// Number of blocks that are held.
     #[must_use]
     pub fn len(&self) -> usize {
         self.levels.iter().map(BTreeMap::len).sum()
     }
 
-    /// Whether all is holes.
+    /// Whether the tree has only holes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives the tree more levels, as writing behind its end does; blocks stay.
+    /// Adds levels to the tree, as writing beyond its end does. Blocks stay.
     ///
     /// # Errors
-    /// No dnode is like that, or it has fewer levels or other indirect blocks: then it is another tree.
+    /// No dnode has this shape, or the new shape has fewer levels or other indirect blocks: then it is another tree.
     pub fn grow(&mut self, shape: Shape) -> Result<(), TreeError> {
         let Shape { nlevels, nblkptr, indirect_shift, .. } = shape.check()?;
         if nlevels < self.shape.nlevels || nblkptr < self.shape.nblkptr || self.closed > 0 {
@@ -112,10 +113,10 @@ impl MacTree {
         Ok(())
     }
 
-    /// Puts a block in its place.
+    /// Inserts a block.
     ///
     /// # Errors
-    /// There is no such place, or it is closed.
+    /// The tree has no place for it, or that place is closed.
     pub fn insert(&mut self, blkid: u64, auth: BlockAuth, keep: Keep) -> Result<(), TreeError> {
         if !self.shape.has(0, blkid) {
             return Err(TreeError::Beyond { blkid });
@@ -132,16 +133,16 @@ impl MacTree {
         Ok(())
     }
 
-    /// Makes holes of a range of blocks.
+    /// Turns a range of blocks into holes.
     ///
     /// # Errors
-    /// Some of it is closed.
+    /// Some of the range is closed.
     pub fn free(&mut self, blocks: std::ops::Range<u64>) -> Result<(), TreeError> {
         if blocks.start < self.closed && !blocks.is_empty() {
             return Err(TreeError::Order { blkid: blocks.start });
         }
         if let Some(leaves) = self.levels.first_mut() {
-            // What is freed is a small part of the tree or a large one: walk through the smaller.
+            // The freed range may be a small or a large part of the tree. Walks through the smaller part.
             let mut behind = leaves.split_off(&blocks.start);
             leaves.append(&mut behind.split_off(&blocks.end));
         }
@@ -171,7 +172,7 @@ impl MacTree {
         }
     }
 
-    /// What the dnode's block pointers hold.
+    /// The contents of the dnode's block pointers.
     #[must_use]
     pub fn roots(&self) -> Vec<BlockAuth> {
         let mut carried: Vec<(u64, BlockAuth)> = Vec::new();
@@ -193,7 +194,8 @@ impl MacTree {
     }
 }
 
-/// The indirect blocks of a level, of the blocks below in order. One whose blocks are all holes is a hole itself.
+/// Builds the indirect blocks of a level from the blocks below, in order. One that has only holes below is a hole
+/// itself.
 fn fold(shape: Shape, level: u8, below: impl IntoIterator<Item = (u64, BlockAuth)>) -> Vec<(u64, BlockAuth)> {
     let fan = shape.fan_shift();
     let pointers = 1_u64 << fan;
@@ -252,7 +254,7 @@ mod tests {
         BlockAuth::indirect(19, 0, 12, mac)
     }
 
-    /// Every pointer of every indirect block, holes and all, from the top.
+    /// Reference implementation: every pointer of every indirect block, including holes, from the top.
     fn naive(shape: Shape, blocks: &BTreeMap<u64, BlockAuth>, level: u8, index: u64) -> BlockAuth {
         if level == 0 {
             return blocks.get(&index).copied().unwrap_or_default();

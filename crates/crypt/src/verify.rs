@@ -1,9 +1,9 @@
 //! Authenticating a whole raw stream, record by record.
 //!
 //! A WRITE or SPILL is authenticated by itself. A block of dnodes is authenticated together with the MACs of all blocks
-//! of its objects, and the object set with those of all dnode blocks. A full stream brings all of them. An incremental
-//! one brings those that changed: the others are known only if the streams before it were read as well
-//! ([`Verifier::remember`]); else its dnode blocks are counted as [`Authenticated::unknown_dnode_blocks`].
+//! of its objects, and the object set with those of all dnode blocks. A full stream contains all of them. An
+//! incremental stream contains only those that changed. The others are known only if the earlier streams were read as
+//! well ([`Verifier::remember`]). Otherwise its dnode blocks are counted as [`Authenticated::unknown_dnode_blocks`].
 
 use std::sync::Arc;
 
@@ -18,50 +18,50 @@ use crate::error::{BlockError, TreeError};
 use crate::keydata::Keydata;
 use crate::tree::Keep;
 
-/// Most blocks and objects that are remembered of earlier snapshots, together: about 500 MB.
+/// Maximum number of blocks and objects of earlier snapshots that are remembered, together: about 500 MB.
 const MAX_REMEMBERED: usize = 4 << 20;
-/// `DMU_OT_SA`, which is what spill blocks hold.
+/// `DMU_OT_SA`, the contents of spill blocks.
 const OT_SA: u32 = 44;
 
-/// What was authenticated so far.
+/// Counts of what was authenticated so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Authenticated {
     /// WRITEs and SPILLs.
     pub blocks: u64,
     /// Blocks of dnodes (OBJECT_RANGE with its OBJECTs).
     pub dnode_blocks: u64,
-    /// Object sets: snapshots of which nothing is missing and nothing has moved.
+    /// Object sets: snapshots in which nothing is missing or in a wrong place.
     pub object_sets: u64,
-    /// Blocks of dnodes that need what earlier streams brought.
+    /// Blocks of dnodes that could not be authenticated, because they need data of earlier streams.
     pub unknown_dnode_blocks: u64,
-    /// Object sets that need what earlier streams brought.
+    /// Object sets that could not be authenticated, because they need data of earlier streams.
     pub unknown_object_sets: u64,
 }
 
-/// What of a stream is not authentic.
+/// A part of a stream that is not authentic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {index} ({kind}) at offset {offset}: {subject}: {cause}")]
 pub struct AuthError {
-    /// Which record, counted from 0.
+    /// Index of the record, counted from 0.
     pub index: u64,
-    /// Where it begins, in bytes from the start of the stream.
+    /// Its offset, in bytes from the start of the stream.
     pub offset: u64,
     /// Its type.
     pub kind: &'static str,
-    /// What it is about.
+    /// The subject of the error.
     pub subject: Subject,
-    /// What is wrong.
+    /// The reason.
     pub cause: AuthCause,
 }
 
-/// What an error is about.
+/// The subject of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A block of data.
     Block {
         /// The object.
         object: u64,
-        /// Where in it, in bytes.
+        /// Offset in it, in bytes.
         offset: u64,
     },
     /// An object's spill block.
@@ -81,7 +81,7 @@ pub enum Subject {
         /// Last object.
         last: u64,
     },
-    /// All of a snapshot.
+    /// A whole snapshot.
     ObjectSet,
 }
 
@@ -97,31 +97,31 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// What is wrong.
+/// The reason of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthCause {
     /// The block.
     #[error(transparent)]
     Block(#[from] BlockError),
-    /// Its place among others.
+    /// A block does not fit into the tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// It belongs to an object outside the last OBJECT_RANGE, or to none.
+    /// The record belongs to an object outside the last OBJECT_RANGE, or to none.
     #[error("not within the last OBJECT_RANGE")]
     NotInRange,
-    /// An object is freed, and its dnode block does not come again.
+    /// An object is freed, but its dnode block is not sent again.
     #[error("object {object} is freed without its dnode block")]
     FreedAlone {
         /// The object.
         object: u64,
     },
-    /// A WRITE_BYREF, which names data by what only a sender knows.
+    /// A WRITE_BYREF. Its data is not in the record, so it cannot be authenticated.
     #[error("blocks by reference cannot be authenticated")]
     ByReference,
 }
 
-/// A dnode block of which records may still come.
+/// A dnode block of which more records may follow.
 #[derive(Debug)]
 struct Open {
     range: ObjectRange,
@@ -129,7 +129,7 @@ struct Open {
     offset: u64,
     /// With their bonus buffers.
     objects: Vec<(Object, Vec<u8>)>,
-    /// Everything of it is in this stream or remembered.
+    /// Whether all of it is in this stream or remembered.
     is_known: bool,
 }
 
@@ -140,13 +140,14 @@ struct Current {
     keydata: Keydata,
     decryptor: Arc<Decryptor>,
     order: ByteOrder,
-    /// What is known of it so far; nothing if it starts from an unknown snapshot.
+    /// The known part of the snapshot. `None` if the stream starts from an unknown snapshot.
     dataset: Option<Dataset>,
-    /// Where an interrupted stream goes on: dnode blocks up to that of this object have only part of their records.
+    /// The object where an interrupted stream continues. Dnode blocks up to that of this object have only part of their
+    /// records.
     resumed: Option<u64>,
     open: Option<Open>,
     keep: Keep,
-    /// Blocks and objects it added to what is held.
+    /// Number of blocks and objects that it added to memory.
     held: usize,
 }
 
@@ -174,9 +175,11 @@ impl Verifier {
         Self::default()
     }
 
-    /// Whether snapshots that are read from now on are remembered, so that what starts from them can be authenticated
-    /// whole: in a package, or when more streams follow. Takes memory for each block, up to some 500 MB; when
-    /// that is not enough, the oldest are forgotten. Otherwise memory does not depend on the stream's length.
+    /// Sets whether snapshots that are read from now on are remembered. Streams that start from them can then be
+    /// authenticated completely, in a package or when more streams follow.
+    ///
+    /// Takes memory for each block, up to about 500 MB. Beyond that, the oldest snapshots are forgotten. Otherwise
+    /// memory does not depend on the stream's length.
     pub fn remember(&mut self, remembers: bool) {
         self.remembers = remembers;
     }
@@ -187,11 +190,11 @@ impl Verifier {
         self.done
     }
 
-    /// Takes the BEGIN of a raw substream with its payload, unpacked; `keydata` is what [`Keydata::of_begin`] gives of
-    /// it. Everything up to its END is then taken by [`record`](Self::record).
+    /// Handles the BEGIN of a raw substream with its unpacked payload. `keydata` is the result of [`Keydata::of_begin`]
+    /// for it. [`record`](Self::record) then handles everything up to its END.
     ///
     /// # Errors
-    /// The snapshot it starts from is known, and they do not fit together.
+    /// The snapshot it starts from is known, and the two contradict each other.
     pub fn begin(
         &mut self,
         at: &Positioned,
@@ -230,11 +233,11 @@ impl Verifier {
         }
     }
 
-    /// Takes any other record with its payload, which is decrypted in place (and still compressed) where records are
-    /// authenticated by themselves. Records outside raw substreams are passed over.
+    /// Handles any other record with its payload. Where records are authenticated by themselves, the payload is
+    /// decrypted in place. It is then still compressed. Records outside raw substreams are ignored.
     ///
     /// # Errors
-    /// Something is not authentic, or records contradict one another.
+    /// Something is not authentic, or records contradict each other.
     pub fn record(&mut self, at: &Positioned, payload: &mut [u8]) -> Result<(), AuthError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         match &at.record {
@@ -285,7 +288,7 @@ impl Current {
         self.open = Some(Open { range: *range, index: at.index, offset: at.offset, objects, is_known });
     }
 
-    /// Whether what belongs to an object is to be followed up: its dnode block is open, and all of it is known.
+    /// Whether blocks of an object are tracked: its dnode block is open, and all of it is known.
     fn follows(&self, object: u64) -> Result<bool, AuthCause> {
         match &self.open {
             Some(open) if object.wrapping_sub(open.range.first) < SLOTS => Ok(open.is_known),
@@ -342,7 +345,7 @@ impl Current {
                 if dataset.free(free)? { Ok(()) } else { Err(AuthCause::NotInRange) }
             }),
             Record::WriteByRef(_) | Record::WriteEmbedded(_) => Err(AuthCause::ByReference),
-            // Whatever was left out, its MACs are unknown.
+            // The MACs of the parts that were left out are unknown.
             Record::Redact(_) => {
                 self.dataset = None;
                 self.open.iter_mut().for_each(|open| open.is_known = false);
@@ -380,7 +383,7 @@ impl Current {
         }
     }
 
-    /// Authenticates the open dnode block: all of its objects' blocks have come.
+    /// Authenticates the open dnode block, after all blocks of its objects.
     fn close(&mut self, done: &mut Authenticated, remembers: bool) -> Result<(), AuthError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let (first, last) = (open.range.first, open.range.first.saturating_add(SLOTS - 1));
@@ -411,7 +414,7 @@ impl Current {
         authentic.map_err(|cause| fails(cause.into()))?;
         done.dnode_blocks += 1;
 
-        // Slots without OBJECT are free, whatever was in them.
+        // Slots without an OBJECT are free, whatever was in them.
         let is_sent = |object: &u64| objects.iter().any(|(record, _)| record.object == *object);
         let remembers = remembers && self.held <= MAX_REMEMBERED;
         let here = dataset.objects.range(first..=last).map(|(object, _)| *object);

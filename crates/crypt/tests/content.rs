@@ -1,5 +1,5 @@
-//! What comes out of a raw stream is what was in the dataset: its files have the content that the manifest tells, and its
-//! blocks are those that real OpenZFS sent decrypted.
+//! Compares decrypted raw streams with the dataset: files have the content of the manifest, and blocks are the same as
+//! in a stream that real OpenZFS sent decrypted.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -13,7 +13,7 @@ use snowmelt_stream::{ByteOrder, Features, NvList, Object, ObjectRange, Reader, 
 use snowmelt_zpl::memory::{MemoryObject, MemoryObjects};
 use snowmelt_zpl::{FileKind, Filesystem, Objects};
 
-/// What a stream says of one object.
+/// The parts of a stream that describe one object.
 #[derive(Default)]
 struct Raw {
     range: ObjectRange,
@@ -40,7 +40,7 @@ fn plain(compression: u8, data: &[u8], len: u64) -> Vec<u8> {
     out
 }
 
-/// The objects of a full raw stream, by the parts of the library and not by its verifier.
+/// The objects of a full raw stream, decrypted with the parts of the library and not with its verifier.
 fn decrypted(stream: &[u8], key: &[u8]) -> MemoryObjects {
     let (mut reader, mut payload) = (Reader::new(stream), Vec::new());
     let mut decryptor = None;

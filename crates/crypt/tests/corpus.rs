@@ -1,4 +1,4 @@
-//! The crate against raw streams that real OpenZFS made.
+//! Tests of the crate with raw streams from real OpenZFS.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -90,7 +90,7 @@ fn damaged_streams_are_refused() {
     }
 }
 
-/// A stream with some of its records changed, or left out where `None`; its checksums are right again.
+/// A copy of a stream with some records changed, or left out for `None`. Its checksums are valid again.
 fn rewritten(stream: &[u8], mut change: impl FnMut(u64, Record, &mut Vec<u8>) -> Option<Record>) -> Vec<u8> {
     let (mut reader, mut payload) = (Reader::new(stream), Vec::new());
     let mut writer = Writer::new(Vec::new());
@@ -118,11 +118,11 @@ fn no_record_can_be_left_out() {
     for left_out in records {
         let less = rewritten(stream, |index, record, _| (index != left_out).then_some(record));
         let said = verify(&[&less], &[key(&files, "ccmraw")]).unwrap_err().to_string();
-        // A spill block that is missing leaves a pointer without one.
+        // A missing spill block leaves a pointer without a block.
         let expected = ["authentication failed", "1 block pointers given where the dnode has 2"];
         assert!(expected.iter().any(|why| said.contains(why)), "{left_out}: {said}");
     }
-    // Nor a whole dnode block with all that belongs to it.
+    // A whole dnode block with everything that belongs to it cannot be left out either.
     let less = rewritten(stream, |_, record, _| {
         let is_there = match &record {
             Record::ObjectRange(range) => range.first != 32,
@@ -142,7 +142,7 @@ fn what_is_not_encrypted_is_authenticated_too() {
         let mut changed = false;
         let other = rewritten(stream, |_, mut record, _| {
             let before = record.clone();
-            // Only the first record that can be changed is.
+            // Only the first record that can be changed is changed.
             if !changed {
                 change(&mut record);
                 changed = record != before;

@@ -1,6 +1,7 @@
-//! Wrapped keys that another implementation made: Python's `cryptography`, which uses OpenSSL.
+//! Tests with wrapped keys from another implementation: Python's `cryptography`, which uses OpenSSL.
 //!
-//! The wrapping key is always an AES-256 key, in the mode of the suite; the master key is as long as the suite says.
+//! The wrapping key is always an AES-256 key, in the mode of the suite. The length of the master key depends on the
+//! suite.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha512;
@@ -106,7 +107,7 @@ fn unhex(digits: &str) -> Vec<u8> {
         .collect()
 }
 
-/// What a user would give as the key.
+/// The key as a user gives it.
 fn material(format: KeyFormat) -> Vec<u8> {
     match format {
         KeyFormat::Raw => (0x40..0x60).collect(),

@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 #[path = "../../../../testdata/unpack.rs"]
 pub mod testdata;
 
-/// The files of a case: those of the corpus that `SNOWMELT_CORPUS` names, or those in the repository if it has no such case.
+/// The files of a case: from the corpus that `SNOWMELT_CORPUS` names, or from the repository if the corpus has no such
+/// case.
 pub fn case(name: &str) -> BTreeMap<String, Vec<u8>> {
     let Some(corpus) = std::env::var_os("SNOWMELT_CORPUS") else {
         eprintln!("SNOWMELT_CORPUS is not set: only the repository's own streams are tested");
@@ -40,10 +41,10 @@ fn walk(directory: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
-/// What was wrong, as text.
+/// A description of the error.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// Reads streams one after the other, and hands out each record with its payload, decrypted.
+/// Reads streams one after the other, and passes on each record with its decrypted payload.
 pub fn verify_with(
     streams: &[&[u8]],
     keys: &[&[u8]],
