@@ -1,4 +1,4 @@
-//! `zfs` and `zpool` mount and unmount by themselves, as those of ZFS do.
+//! Automatic mounting and unmounting by `zfs` and `zpool`, as in ZFS.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use common::mounting::{Mounting, mounted_below};
 use common::{Said, Scratch};
 
-/// A pool `tank` whose filesystems belong below `mnt`, and a shell that has this turned on.
+/// A pool `tank` whose filesystems are mounted below `mnt`, and a shell with automatic mounting switched on.
 struct World {
     world: Mounting,
 }
@@ -45,12 +45,12 @@ impl World {
         said.err
     }
 
-    /// Where something is below the mountpoint of the pool.
+    /// A path below the mountpoint of the pool.
     fn at(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.world.dir() } else { self.world.dir().join(path) }
     }
 
-    /// What is mounted, by its place below `mnt`, in order.
+    /// The mountpoints below `mnt` that are in use, in order.
     fn mounted(&self) -> Vec<String> {
         let top = self.world.dir();
         let mut dirs: Vec<String> = mounted_below(&top)
@@ -72,7 +72,7 @@ fn what_is_created_is_mounted_and_what_is_destroyed_unmounted() {
     let world = World::new();
     world.ok("zfs create tank/a");
     assert_eq!(world.mounted(), ["a"]);
-    // From now on there is a process in the background, which mounts by itself.
+    // From here on there is a background process, which mounts by itself.
     world.ok("zfs create -p tank/a/b/c");
     assert_eq!(world.mounted(), ["a", "a/b", "a/b/c"]);
     fs::write(world.at("a/b/c/file"), b"content").unwrap();
@@ -133,13 +133,13 @@ fn mounts_follow_names_and_properties() {
     world.ok("zfs set canmount=on tank/z/b");
     world.ok("zfs inherit mountpoint tank/z/b");
     assert_eq!(world.mounted(), ["z/b"]);
-    // With those below it, wherever they are.
+    // Filesystems below it are unmounted too, wherever they are mounted.
     world.ok(&format!("zfs create -o mountpoint={} tank/z/b/c", world.at("apart").display()));
     assert_eq!(world.mounted(), ["apart", "z/b"]);
     world.ok("zfs unmount tank/z/b");
     assert_eq!(world.mounted(), [""; 0]);
     world.ok("zfs destroy tank/z/b/c");
-    // What was unmounted, and had a place before, stays so.
+    // A filesystem that was unmounted stays unmounted when its mountpoint changes.
     world.ok(&format!("zfs set mountpoint={} tank/z/b", world.at("another").display()));
     assert_eq!(world.mounted(), [""; 0]);
 }
@@ -170,7 +170,7 @@ fn a_receive_mounts_what_it_makes_and_both_commands_end() {
     let world = World::new();
     world.ok("zfs create -u tank/a");
     world.ok("zfs snapshot tank/a@s");
-    // The sender owns the pool meanwhile; it must not stay for what the receiver mounts.
+    // The sender owns the pool during the receive. It must not keep running to serve what the receiver mounts.
     for (flags, mounted) in [("-u", vec![]), ("", vec!["copy"])] {
         let mut sender = world.command("zfs send tank/a@s").stdout(Stdio::piped()).spawn().unwrap();
         let target = if flags.is_empty() { "copy" } else { "hidden" };
@@ -180,12 +180,12 @@ fn a_receive_mounts_what_it_makes_and_both_commands_end() {
         assert!(sender.wait().unwrap().success());
         assert_eq!(world.mounted(), mounted);
     }
-    // What is mounted stays so.
+    // A mounted filesystem stays mounted.
     fs::write(world.at("copy/file"), b"file").unwrap();
     world.ok("zfs rollback tank/copy@s");
     assert!(!world.at("copy/file").exists());
     world.ok("zfs unmount tank/copy");
-    // Without the words of ZFS nothing is mounted, and no process stays.
+    // Without the ZFS commands nothing is mounted, and no process keeps running.
     world.world.wait_until_closed();
     world.ok("create tank/quiet");
     assert_eq!(world.mounted(), [""; 0]);
@@ -207,7 +207,7 @@ fn overlay_off_wants_an_empty_directory() {
     assert_eq!(world.fails("zfs create -o overlay=off tank/full"), refused);
     let refused = format!("cannot mount '{}': directory is not empty\n", world.at("full").display());
     assert_eq!(world.fails("zfs mount tank/full"), refused);
-    // One that fails does not keep the others from being mounted, and is told by the status.
+    // A filesystem that fails to mount does not stop the others. The exit status reports it.
     world.ok("zfs unmount -a");
     world.world.wait_until_closed();
     assert_eq!(world.fails("zfs mount -a"), refused);
@@ -361,7 +361,7 @@ fn sync_of_all_pools_reaches_the_one_that_is_mounted() {
     world.world.wait_until_closed();
 }
 
-/// The same files in two places, one of them read-only; and a rename while somebody else has them in a third.
+/// The same files in two places, one of them read-only, and a rename while a third place is in use.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn a_filesystem_may_be_mounted_more_than_once() {

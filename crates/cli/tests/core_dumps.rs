@@ -1,4 +1,5 @@
-//! The memory of a process that holds a key goes into no core dump, and no other process of its user can read it.
+//! The memory of a process that holds a key is not written to a core dump, and other processes of its user cannot read
+//! it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -13,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use common::{Said, Scratch, demo};
 
-/// Some user who is not root: of root everything can be read.
+/// A user who is not root. Root can read everything.
 const ALICE: u32 = 54_321;
-/// So long it is waited for what must come.
+/// Maximum time to wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A command of a user who is not root.
+/// A command that runs as a user who is not root.
 fn command(scratch: &Scratch, line: &str) -> Command {
     let mut command = scratch.command(line);
     if is_root() {
@@ -31,13 +32,13 @@ fn command(scratch: &Scratch, line: &str) -> Command {
     command
 }
 
-/// A process that has the pool open, and does not end before what is returned is dropped.
+/// A process that has the pool open. It keeps running until the returned writer is dropped.
 fn owner(scratch: &Scratch, pool: &str) -> (Child, PipeWriter) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let child = command(scratch, &format!("receive {pool}/slow")).stdin(reader).spawn().unwrap();
     let stream = fs::read(demo("full.zstream")).unwrap();
     writer.write_all(&stream[..stream.len() / 2]).unwrap();
-    // The receive has begun when others see it.
+    // The receive has begun when other processes see it.
     let (end, mut has_begun) = (Instant::now() + PATIENCE, false);
     while !has_begun && Instant::now() < end {
         let said = Said::of(command(scratch, &format!("list -H -o name -r {pool}")));
@@ -60,7 +61,7 @@ fn a_process_that_holds_a_key_makes_no_core_dump() {
     let ok = |line: &str| assert_eq!(Said::of(command(&scratch, line)).code, 0, "{line}");
     ok("pool create plain");
     ok("pool create --encrypt --key-file key tank");
-    // The kernel gives what is in /proc of a process that cannot be dumped to root (proc(5)).
+    // For a process that cannot be dumped, the kernel makes root the owner of its files in /proc (proc(5)).
     let state = |pid: u32| {
         let proc = Path::new("/proc").join(pid.to_string());
         let limits = fs::read_to_string(proc.join("limits")).unwrap();

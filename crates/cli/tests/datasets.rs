@@ -1,4 +1,4 @@
-//! Datasets and snapshots are made, renamed, cloned, held, rolled back and destroyed.
+//! Creating, renaming, cloning, holding, rolling back and destroying datasets and snapshots.
 
 mod common;
 
@@ -247,7 +247,7 @@ fn volumes_are_made_resized_and_sent() {
         scratch.ok("get -Ho value volsize,volblocksize,refreservation tank/sparse"),
         "10T\n64K\nnone\n"
     );
-    // As ZFS 2.1 says of these.
+    // The same output as ZFS 2.1.
     assert_eq!(scratch.ok("get -Ho value,source volblocksize tank/v"), "16K\tdefault\n");
     assert_eq!(scratch.ok("get -Ho value,source volblocksize tank/sparse"), "64K\t-\n");
     for (line, message) in [

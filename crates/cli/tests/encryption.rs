@@ -1,5 +1,7 @@
-//! Encrypted pools with the real binary: nothing readable in any kind of store, keys from wherever they may come, and every command that
-//! opens a pool.
+//! Encrypted pools with the real binary.
+//!
+//! No store of any kind contains readable data. Keys may come from every source. Every command that opens a pool is
+//! tested.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -14,20 +16,20 @@ use std::time::{Duration, Instant};
 use common::s3::Server;
 use common::{Said, Scratch, demo};
 
-/// What must not be found in a store.
+/// Strings that must not occur in a store.
 const MARKERS: [&str; 4] = ["SecretDataset", "SecretFileName", "SecretProperty", "SecretContent"];
 
 fn key(scratch: &Scratch, name: &str, byte: u8) {
     private(&scratch.path().join(name), &[byte; 32]);
 }
 
-/// Writes a file that nobody else can read, as keys should be.
+/// Writes a file that only its owner can read, as is right for keys.
 fn private(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// A dataset, a property, files of all kinds of blocks.
+/// Creates a dataset, a property, and files with all kinds of blocks.
 fn secrets(scratch: &Scratch, ok: &dyn Fn(&str)) {
     let source = scratch.path().join("source");
     fs::create_dir_all(&source).unwrap();
@@ -41,7 +43,7 @@ fn secrets(scratch: &Scratch, ok: &dyn Fn(&str)) {
     ok("snapshot tank/SecretDataset@SecretDataset");
 }
 
-/// All bytes of all files below a path, each with its own name.
+/// The paths of all files below `path`, each with its bytes.
 fn files(path: &Path, out: &mut Vec<(PathBuf, Vec<u8>)>) {
     if path.is_dir() {
         for entry in fs::read_dir(path).unwrap() {
@@ -67,7 +69,7 @@ fn found(path: &Path) -> Vec<String> {
     all.iter().flat_map(of).collect()
 }
 
-/// Runs a command that no terminal controls, whatever the tests were started from.
+/// Runs a command without a controlling terminal, whatever started the tests.
 fn without_terminal(scratch: &Scratch, line: &str, stdin: Stdio) -> Said {
     let plain = scratch.command(line);
     let mut command = Command::new("setsid");
@@ -84,7 +86,7 @@ fn surround<'a>(command: &'a mut Command, as_of: &Command) -> &'a mut Command {
     command.current_dir(as_of.get_current_dir().unwrap())
 }
 
-/// A shell's words at a terminal of their own, by script(1) of util-linux. `$snowmelt` is the program.
+/// A shell command at its own terminal, started with script(1) of util-linux. `$snowmelt` is the program.
 struct AtTerminal {
     child: Child,
     shown: String,
@@ -99,7 +101,7 @@ impl AtTerminal {
         Self { child, shown: String::new() }
     }
 
-    /// Types a line when `question` is asked.
+    /// Waits for `question`, then types a line.
     fn answer(&mut self, question: &str, line: &str) -> &mut Self {
         let out = self.child.stdout.as_mut().unwrap();
         let from = self.shown.len();
@@ -112,7 +114,7 @@ impl AtTerminal {
         self
     }
 
-    /// The status, and all that was shown.
+    /// The exit status, and everything that was shown.
     fn end(mut self) -> (i32, String) {
         self.child.stdout.as_mut().unwrap().read_to_string(&mut self.shown).unwrap();
         (self.child.wait().unwrap().code().unwrap_or(-1), self.shown)
@@ -133,7 +135,7 @@ fn passphrases_are_typed_and_never_shown() {
     let (code, shown) = create.end();
     assert!(code == 0 && !shown.contains("horse"), "{shown}");
 
-    // Asked three times; at a terminal also if standard input is something else.
+    // The program asks three times. At a terminal it asks even if standard input is something else.
     let stream = demo("full.zstream");
     let mut receive = at(&format!("$snowmelt receive tank/home < {}", stream.display()));
     receive.answer("Enter passphrase for 'tank': ", "something else\n");
@@ -146,17 +148,17 @@ fn passphrases_are_typed_and_never_shown() {
     }
     let (code, shown) = list.end();
     assert!(code == 1 && shown.contains("incorrect key"), "{shown}");
-    // Nobody is asked twice by one command, though it opens the pool twice.
+    // A command asks only once, even if it opens the pool twice.
     let mut import = at("$snowmelt pool import ./pool other");
     import.answer("Enter passphrase for 'tank': ", "correct horse\n");
     let (code, shown) = import.end();
     assert!(code == 0 && shown.matches("Enter").count() == 1, "{shown}");
-    // What stays in the background asks first.
+    // A command that continues in the background asks first.
     let mut scrub = at("$snowmelt pool scrub other");
     scrub.answer("Enter passphrase for 'other': ", "correct horse\n");
     let (code, shown) = scrub.end();
     assert_eq!(code, 0, "{shown}");
-    // Ctrl-C ends it, whoever asks.
+    // Ctrl-C ends the command, whichever process asks.
     for words in ["$snowmelt pool export other", "$snowmelt pool scrub other"] {
         settled(&scratch);
         let mut interrupted = at(words);
@@ -180,7 +182,7 @@ fn passphrases_are_typed_and_never_shown() {
     }
 }
 
-/// Until nobody has the pool open any more.
+/// Waits until no process has the pool open.
 fn settled(scratch: &Scratch) {
     let deadline = Instant::now() + Duration::from_secs(20);
     let lock = fs::File::open(scratch.path().join("pool/lock")).unwrap();
@@ -206,7 +208,7 @@ fn commands_that_hang_or_fail_give_no_key() {
         (0, "asked\n"),
         "what it says on standard error is for the user"
     );
-    // Something that it leaves in the background does not keep anyone waiting.
+    // A background process that the command leaves behind does not delay anything.
     says(
         "sleep 100 2>&- & echo $! > pid; echo correct horse"
             .replace("pid", scratch.path().join("pid").to_str().unwrap())
@@ -245,7 +247,7 @@ fn commands_that_hang_or_fail_give_no_key() {
     }
 }
 
-/// Slots of the ring of uberblocks with their sequence numbers, the newest first (docs/format/store.md).
+/// Slots of the ring of uberblocks with their sequence numbers, newest first (docs/format/store.md).
 fn newest_slots(ring: &[u8]) -> Vec<usize> {
     let sequence = |slot: &usize| u64::from_le_bytes(ring[slot * 8192 + 16..][..8].try_into().unwrap());
     let mut slots: Vec<usize> = (0..64).filter(|slot| ring[slot * 8192..].starts_with(b"SNOWUBER")).collect();
@@ -253,7 +255,7 @@ fn newest_slots(ring: &[u8]) -> Vec<usize> {
     slots
 }
 
-/// After each commit of `change-key`, and with the newest uberblock damaged then.
+/// Tests the state after each commit of `change-key`, also with the newest uberblocks damaged.
 #[test]
 fn a_change_of_key_that_is_cut_off_leaves_the_old_one_or_the_new() {
     let scratch = Scratch::new();
@@ -268,7 +270,7 @@ fn a_change_of_key_that_is_cut_off_leaves_the_old_one_or_the_new() {
     let newest = newest_slots(&after);
     let slot = |ring: &[u8], slot: usize| ring[slot * 8192..][..8192].to_vec();
     let since = newest.iter().position(|at| slot(&before, *at) == slot(&after, *at)).unwrap();
-    // Which key it is of, its record says in the clear.
+    // The record of the key is not encrypted. It states which key it is.
     let is_new = |ring: &[u8], at: usize| slot(ring, at).windows(7).any(|it| it == b"new.key");
     assert!(newest[..4].iter().all(|at| is_new(&after, *at)) && !is_new(&after, newest[since]));
     let opens = |pool: &Path, key: &str| {
@@ -279,7 +281,7 @@ fn a_change_of_key_that_is_cut_off_leaves_the_old_one_or_the_new() {
     let mut seen = [0, 0];
     for commits in 0..=since {
         for damaged in 0..3 {
-            // What was opened for writing goes on from there, so each has its own.
+            // Opening for writing changes a pool, so each case has its own copy.
             let pool = scratch.path().join(format!("copy-{commits}-{damaged}"));
             Command::new("cp").arg("-a").arg(scratch.path().join("pool")).arg(&pool).status().unwrap();
             let mut ring = after.clone();
@@ -296,7 +298,7 @@ fn a_change_of_key_that_is_cut_off_leaves_the_old_one_or_the_new() {
             let opened = (opens(&pool, "old.key"), opens(&pool, "new.key"));
             assert_eq!(opened, (!is_new, is_new), "{commits} of {since} commits, {damaged} damaged");
             if damaged == 0 {
-                // Whichever it is, it is found unasked.
+                // The right key is found without an option.
                 let listed = scratch.ok(&format!("--pool-dir {} list -H -o name -r tank", pool.display()));
                 assert!(listed.contains("tank/home"), "{commits}");
             }
@@ -374,13 +376,14 @@ fn no_file_but_a_regular_one_is_a_key() {
     }
     key(&scratch, "key", 7);
     assert!(scratch.fails(2, "pool import -a --key-file key").contains("name it"));
-    // Where a pool's key is expected and something else was put.
+    // A file that is not a regular file, in the place of a pool's key.
     scratch.ok("pool create --encrypt --key-file key tank pool");
     fs::rename(scratch.path().join("fifo"), scratch.path().join("key")).unwrap();
     assert!(scratch.fails(1, "list tank").contains("it is no regular file"));
 }
 
-/// Owners and those that they work for, services, mounts' siblings: whatever opens a pool finds its key, or says that it does not.
+/// Every process that opens a pool finds its key or reports that it does not: owners, their callers, services, further
+/// mounts.
 #[test]
 fn every_command_finds_the_key_or_says_why_not() {
     let scratch = Scratch::new();
@@ -424,7 +427,7 @@ fn every_command_finds_the_key_or_says_why_not() {
         assert!(said.code != 0 && said.err.contains("cannot read the key file"), "{line}: {said:?}");
         fs::rename(scratch.path().join("away"), scratch.path().join("key")).unwrap();
     }
-    // An owner has it, and whoever it works for needs none.
+    // The owner has the key. Its callers need none.
     let (mut gate, writer) = (scratch.command("receive tank/slow"), std::io::pipe().unwrap());
     let mut owner = gate.stdin(writer.0).spawn().unwrap();
     let mut input = writer.1;
@@ -544,14 +547,14 @@ fn a_key_that_is_missing_or_wrong_opens_nothing_and_touches_nothing() {
     private(&scratch.path().join("short"), b"no key");
     assert!(scratch.fails(1, "pool import --key-file short tank").contains("a raw key has 32 bytes, not 6"));
     assert_eq!(state(), before);
-    // Told where it is now, and elsewhere too.
+    // The key file is named at its new place, also for a pool in another directory.
     scratch.ok("pool import --key-file moved tank");
     assert!(scratch.ok("list -H -o name -r tank").contains("tank/home"));
     scratch.ok("pool export tank");
     scratch.ok("pool import -Fn --key-file moved tank");
     scratch.ok("pool import --key-file moved ./pool store");
     assert!(scratch.ok("check store").contains("no errors"));
-    // A key says nothing without encryption, nor a suite that there is not.
+    // A key needs `--encrypt`, and the suite must exist.
     assert!(scratch.fails(2, "pool create --key-file moved x").contains("--encrypt"));
     assert!(scratch.fails(2, "pool create --encrypt=rot13 --key-file moved x").contains("aes-256-gcm-siv"));
     assert!(
@@ -568,20 +571,21 @@ fn keys_come_from_commands_and_prompts_and_can_be_changed() {
     let script = scratch.path().join("ask.sh");
     fs::write(&script, "#!/bin/sh\necho correct horse battery\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
-    // Not of whatever directory one happens to be in.
+    // A relative command is not looked up in the current directory.
     assert!(scratch.fails(1, "pool create --encrypt --key-command ./ask.sh tank pool").contains("not found"));
     scratch.ok(&format!("pool create --encrypt --key-command {} tank pool", script.display()));
     scratch.receive("receive tank/home", &demo("full.zstream"));
     let get = |name: &str| scratch.ok(&format!("pool get -H -o value {name} tank")).trim().to_owned();
     assert_eq!((get("keylocation"), get("keyformat")), ("command".to_owned(), "passphrase".to_owned()));
-    // A machine that was not told which command has nothing run.
+    // A machine on which the command was not configured runs no command.
     let told = scratch.path().join("config/snowmelt/keys");
     let hidden = scratch.path().join("hidden");
     fs::rename(&told, &hidden).unwrap();
     assert!(scratch.fails(1, "list tank").contains("a command that this machine was not told"));
     fs::rename(&hidden, &told).unwrap();
     scratch.ok("list tank");
-    // As if a change of the key had been killed after its last commit: whoever opens the pool finishes it.
+    // Simulates a change of the key that was killed after its last commit. The next process that opens the pool
+    // finishes it.
     let entry = fs::read_dir(&told).unwrap().next().unwrap().unwrap().path();
     fs::rename(&entry, entry.with_extension("next")).unwrap();
     scratch.ok("list tank");
@@ -595,7 +599,7 @@ fn keys_come_from_commands_and_prompts_and_can_be_changed() {
     fs::remove_file(&script).unwrap();
     assert!(scratch.ok("list -H -o name -r tank").contains("tank/home"));
 
-    // By a pipe where a key is all that can be meant; nothing else is taken for a key.
+    // Standard input is read as a key only where nothing but a key is expected.
     let passphrase = scratch.path().join("passphrase");
     private(&passphrase, b"another long one\n");
     let said = scratch.run_with_input("pool change-key --key-format passphrase tank", &passphrase);
@@ -605,7 +609,7 @@ fn keys_come_from_commands_and_prompts_and_can_be_changed() {
     let stream = fs::File::open(demo("full.zstream")).unwrap();
     let said = without_terminal(&scratch, "receive tank/again", stream.into());
     assert!(said.code == 1 && said.err.contains("there is no terminal"), "{said:?}");
-    // The new key opens it where it is said to be.
+    // Only the new key opens the pool, from the file that `--key-file` names.
     let said = scratch.run("pool import --key-file key ./pool");
     assert!(said.code == 1 && said.err.contains("incorrect key"), "{said:?}");
     scratch.ok("pool import --key-file passphrase ./pool");
@@ -622,7 +626,7 @@ fn streams_and_healing_go_between_encrypted_pools_and_others() {
         scratch.receive(&format!("receive {pool}/home"), &demo("full.zstream"));
         scratch.receive(&format!("receive {pool}/home"), &demo("incremental.zstream"));
     }
-    // The same names, so the same streams.
+    // A plain pool with the same names, so that the streams are equal.
     let other = Scratch::with_home();
     let newest = scratch.ok("list -H -o name -t snapshot -r plain/home").lines().last().unwrap().to_owned();
     let newest = newest.split('@').nth(1).unwrap().to_owned();
@@ -631,7 +635,7 @@ fn streams_and_healing_go_between_encrypted_pools_and_others() {
         let plain = fs::read(other.to_file(&format!("send {options} tank/home@{newest}"), "b")).unwrap();
         assert!(sealed == plain, "send {options}");
     }
-    // What was destroyed in the one is had from the other.
+    // `heal` repairs a block that is damaged in one pool with its copy in the other.
     let mut all = Vec::new();
     files(&scratch.path().join("pool/segments"), &mut all);
     let (path, mut bytes) = all.into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();

@@ -1,4 +1,4 @@
-//! Files of snapshots are listed, shown, found, compared and restored.
+//! Listing, showing, finding, comparing and restoring files of snapshots.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -7,7 +7,7 @@ use std::fs;
 
 use common::{Scratch, demo};
 
-/// Paths of a demonstration manifest, with their types.
+/// Paths in a demonstration manifest, with their types.
 fn paths(day: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(demo(&format!("manifest/tank+home@{day}.jsonl"))).unwrap();
     text.lines()
@@ -58,7 +58,7 @@ fn files_are_shown_and_restored() {
     assert_eq!(fs::read(scratch.path().join("other-name")).unwrap(), whole);
     let shown = scratch.to_file(&format!("cat tank/home@tuesday:{file}"), "shown");
     assert_eq!(fs::read(shown).unwrap(), whole);
-    // What is there is kept, which is told, unless it is to be replaced.
+    // An existing file is kept and reported, unless `-f` is given.
     fs::write(scratch.path().join("other-name"), b"mine").unwrap();
     let said = scratch.run(&format!("restore tank/home@tuesday:{file} other-name"));
     assert_eq!(said.code, 1, "{said:?}");

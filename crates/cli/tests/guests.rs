@@ -1,6 +1,7 @@
-//! Filesystems of the kernel inside volumes, over `serve zvol` and over NBD: written while snapshots are taken, and while
-//! the server is killed. Needs root, FUSE, loop devices and Debian's e2fsprogs, xfsprogs, fio and libnbd-bin (`nbdfuse`):
-//! `.ci/run clients` runs them.
+//! Filesystems of the kernel inside volumes, over `serve zvol` and over NBD.
+//!
+//! They are written while snapshots are taken, and while the server is killed. Needs root, FUSE, loop devices and
+//! Debian's e2fsprogs, xfsprogs, fio and libnbd-bin (`nbdfuse`): `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::Scratch;
 
-/// Time for something that takes no more than moments.
+/// Maximum time for something that normally takes moments.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Kind {
         };
     }
 
-    /// What is not mounted, and was when it was cut off and then mounted again, must be without a fault.
+    /// Checks that an unmounted filesystem has no errors, after it was cut off and mounted again.
     fn check(self, device: &str) {
         match self {
             Self::Ext4 => run("e2fsck", &["-fn", device]),
@@ -41,14 +42,14 @@ impl Kind {
     }
 }
 
-/// How a volume becomes a file.
+/// How a volume is presented as a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Zvol,
     Nbd,
 }
 
-/// Runs what must succeed, and gives what it printed.
+/// Runs a command that must succeed. Returns its output.
 fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     let output = output.unwrap_or_else(|error| panic!("{program} (see the packages above): {error}"));
@@ -58,7 +59,7 @@ fn run(program: &str, args: &[&str]) -> String {
     out
 }
 
-/// Runs what may fail, as cleaning up does.
+/// Runs a command that may fail, for cleaning up.
 fn attempt(program: &str, args: &[&str]) -> bool {
     let done = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     done.is_ok_and(|status| status.success())
@@ -72,7 +73,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An export as a file, by `nbdfuse`.
+/// An export as a file, made by `nbdfuse`.
 struct NbdFile {
     client: Child,
     directory: PathBuf,
@@ -137,7 +138,7 @@ impl Served {
         }
     }
 
-    /// Pulls the plug.
+    /// Kills the server, like a power failure.
     fn kill(mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
@@ -148,7 +149,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.client = None;
         attempt("umount", &["-l", self.directory.to_str().unwrap()]);
-        // It ends by itself when it is unmounted; over NBD it has to be told.
+        // `serve zvol` ends when it is unmounted. The NBD server needs a signal.
         if self.way == Way::Nbd {
             let pid = rustix::process::Pid::from_child(&self.server);
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
@@ -157,7 +158,7 @@ impl Drop for Served {
     }
 }
 
-/// A file as a block device, and what is mounted of it.
+/// A file as a loop device, and the filesystem mounted from it.
 struct Attached {
     device: String,
     mount: PathBuf,
@@ -196,7 +197,7 @@ impl Drop for Attached {
     }
 }
 
-/// What file `number` holds: as long as its number says, and unlike the others.
+/// The content of file `number`. Its length depends on the number, and it differs from all others.
 fn content(number: usize) -> Vec<u8> {
     let mut state = number as u64 + 1;
     let mut next = || {
@@ -206,7 +207,7 @@ fn content(number: usize) -> Vec<u8> {
     (0..1 + number * 7919 % 60_000).map(|_| next()).collect()
 }
 
-/// Writes file after file and makes each durable, until told to stop or until it fails; counts those that are durable.
+/// Writes files and makes each durable, until `stop` is set or a write fails. Counts the durable files.
 fn write_files(top: &Path, durable: &AtomicUsize, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let number = durable.load(Ordering::Acquire);
@@ -266,7 +267,7 @@ fn snapshots_while_writing(kind: Kind) {
     for (number, count) in taken.into_iter().enumerate() {
         scratch.ok(&format!("clone tank/v@{number} tank/c{number}"));
         let guest = Attached::new(&scratch, &served.file(&format!("c{number}")));
-        // The journal is replayed.
+        // Mounting replays the journal.
         guest.mount();
         has_files(&guest.mount, count);
         guest.unmount();
@@ -344,7 +345,7 @@ fn xfs_over_nbd_survives_the_server() {
     the_plug_is_pulled(Kind::Xfs, Way::Nbd);
 }
 
-/// A guest's snapshot, taken while it held still, is looked into through its own export, with nothing replayed.
+/// Reads a snapshot of a frozen guest through its own export. No journal is replayed.
 #[test]
 #[ignore = "needs root, FUSE, loop devices, e2fsprogs, libnbd-bin: .ci/run clients"]
 fn ext4_in_a_snapshot_is_read_over_nbd() {
@@ -420,7 +421,7 @@ fn volumes_are_files() {
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap(), 16_384);
     assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(16_384)).unwrap(), (8 << 20) - 4096);
 
-    // Opening it to be cut off does no harm, as with a block device.
+    // Opening with truncation has no effect, as with a block device.
     drop(File::create(&path).unwrap());
     assert_eq!(fs::metadata(&path).unwrap().len(), 8 << 20);
     use rustix::fs::FallocateFlags;
@@ -438,14 +439,14 @@ fn volumes_are_files() {
     file.set_len(16 << 20).unwrap();
     assert_eq!(scratch.ok("get -Hpo value volsize tank/v"), "16777216\n");
     assert_eq!(scratch.ok("get -Hpo value refreservation tank/v"), "0\n");
-    // As much is reserved as when it is set.
+    // The reservation is the same as that of `refreservation=auto`.
     let whole = served.directory.join("tank/a/b/w");
     File::options().write(true).open(whole).unwrap().set_len(64 << 20).unwrap();
     let reserved = scratch.ok("get -Hpo value refreservation tank/a/b/w");
     scratch.ok("set refreservation=auto tank/a/b/w");
     assert_eq!(scratch.ok("get -Hpo value refreservation tank/a/b/w"), reserved);
     assert!(file.set_len(100).is_err() && file.set_len(0).is_err());
-    // As `dd seek=` does, which is not to cost what comes after.
+    // `dd seek=` truncates like this. It must not destroy the data after that offset.
     assert_eq!(file.set_len(8 << 20).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
     assert_eq!(scratch.ok("get -Hpo value volsize tank/v"), "16777216\n");
     scratch.ok("set volsize=4M tank/v");

@@ -1,5 +1,6 @@
-//! The real binary on pools in directories whose trees say anything, with right hashes and checksums: every command
-//! ends soon, in little memory, with a message and not with a panic.
+//! The real binary on pools in directories with arbitrary trees and valid hashes and checksums.
+//!
+//! Every command ends soon, uses little memory, and fails with a message and not with a panic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -13,18 +14,18 @@ use snowmelt_dataset::fuzzing::whole;
 use snowmelt_pool::{NewPool, Pool, PoolOptions};
 use snowmelt_store::{Access, CreateOptions, DirectoryStore, PoolLabel};
 
-/// Address space of a command, with its code and stacks, bytes.
+/// Address space of a command, including code and stacks, in bytes.
 const MEMORY: &str = "--as=3000000000";
-/// Seconds for a command.
+/// Maximum time of a command, in seconds.
 const PATIENCE: &str = "60";
-/// Seeds that are always run.
+/// Seeds that are always tested.
 const SEEDS: std::ops::Range<u64> = 176..184;
 
 fn options() -> PoolOptions {
     PoolOptions { node_bytes: 2 << 10, segment_bytes: 1 << 20, ..PoolOptions::default() }
 }
 
-/// Makes a pool that was changed as a seed says. `false` if it went wrong on the way.
+/// Makes a pool and changes it as the seed determines. Returns `false` if that failed.
 fn make(at: &Path, seed: u64) -> bool {
     let label = PoolLabel { guid: 1, name: "tank".to_owned() };
     let create = CreateOptions { label, size: None, force: false };
@@ -40,7 +41,7 @@ fn make(at: &Path, seed: u64) -> bool {
     whole::spoil(&datasets, &data).is_ok()
 }
 
-/// `SNOWMELT_SEEDS=FIRST..END` says which others to run.
+/// `SNOWMELT_SEEDS=FIRST..END` chooses other seeds.
 #[test]
 fn commands_on_pools_that_say_anything_end_in_messages() {
     let text = std::env::var("SNOWMELT_SEEDS").unwrap_or_default();
@@ -92,7 +93,7 @@ fn commands_on_pools_that_say_anything_end_in_messages() {
                 .output()
                 .unwrap();
             let (code, message) = (said.status.code(), String::from_utf8_lossy(&said.stderr));
-            // 124: timeout(1) ended it; 101: a panic; none: a signal, as of a failed allocation.
+            // 124: timeout(1) ended it. 101: a panic. None: a signal, for example after a failed allocation.
             assert!(
                 code.is_some_and(|code| code < 100),
                 "seed {seed}: {line}: {code:?}: {}",

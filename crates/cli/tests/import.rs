@@ -1,4 +1,4 @@
-//! Directories and images are taken in, whole or not at all, and no more is read or written than changed.
+//! Importing directories and images: completely or not at all, and reading and writing only the changes.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -22,7 +22,7 @@ fn source(scratch: &Scratch) -> PathBuf {
     top
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -35,7 +35,7 @@ fn import(scratch: &Scratch, line: &str) -> Value {
     serde_json::from_str(&scratch.ok(&format!("import --json {line}"))).unwrap()
 }
 
-/// Path, type, mode, size and link count of everything, and what regular files hold.
+/// Path, type, mode, size and link count of every entry, and the content of regular files.
 fn described(top: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![top.to_owned()];
@@ -92,7 +92,7 @@ fn what_did_not_change_is_not_read_and_what_was_renamed_costs_nothing() {
     assert!((131_072..200_000).contains(&written), "{changed}");
     same(&scratch, "tank/x@4", &top);
 
-    // As editors save: a new file in the place of the old one. Only what differs is written.
+    // Editors save like this: a new file replaces the old one. Only the difference is written.
     let mut data = fs::read(&big).unwrap();
     data[5] ^= 1;
     let new = top.join("papers/deep/.big.tmp");
@@ -102,7 +102,7 @@ fn what_did_not_change_is_not_read_and_what_was_renamed_costs_nothing() {
     assert!(replaced["written"].as_u64().unwrap() < 200_000, "{replaced}");
     same(&scratch, "tank/x@5", &top);
 
-    // As logs are rotated: the old file goes on under another name.
+    // Log rotation: the old file continues under another name.
     fs::rename(&big, top.join("papers/deep/big.bin.1")).unwrap();
     fs::write(&big, "fresh\n").unwrap();
     let rotated = import(&scratch, "src tank/x@6");
@@ -118,7 +118,7 @@ fn what_did_not_change_is_not_read_and_what_was_renamed_costs_nothing() {
     scratch.ok("check tank");
 }
 
-/// What is noted of the source counts only while the dataset holds just that.
+/// The import's record of the source is valid only while the dataset is unchanged since then.
 #[test]
 fn what_the_dataset_lost_since_is_taken_again() {
     let scratch = Scratch::with_pool();
@@ -134,7 +134,7 @@ fn what_the_dataset_lost_since_is_taken_again() {
     same(&scratch, "tank/x@3", &top);
     assert_eq!(import(&scratch, "src tank/x@4")["files_read"], 0);
 
-    // A dry run changes nothing of what is noted, and another source is no less taken.
+    // A dry run does not change the record, and another source is imported completely.
     fs::write(top.join("docs/b.txt"), "gamma\n").unwrap();
     scratch.ok("import -n src tank/x");
     import(&scratch, "src tank/x@5");
@@ -147,7 +147,7 @@ fn what_the_dataset_lost_since_is_taken_again() {
     import(&scratch, "src tank/x@7");
     same(&scratch, "tank/x@7", &top);
 
-    // A clone has notes of its own: none.
+    // A clone has no record yet.
     scratch.ok("clone tank/x@3 tank/y");
     scratch.ok("snapshot tank/y@0");
     let into_clone = import(&scratch, "src tank/y@1");
@@ -175,14 +175,14 @@ fn directories_and_files_change_places() {
     };
     swap("a", "b");
     swap("f", "g");
-    // A child becomes its parent's parent.
+    // A child becomes the parent of its former parent.
     fs::rename(top.join("c/d"), top.join("d")).unwrap();
     fs::rename(top.join("c"), top.join("d/c")).unwrap();
     let moved = import(&scratch, "src tank/x@2");
     assert_eq!(moved["files_read"], 0, "{moved}");
     assert!(moved["written"].as_u64().unwrap() < 16_384, "{moved}");
     same(&scratch, "tank/x@2", &top);
-    // What was a directory is a file, and the other way round.
+    // A directory becomes a file, and a file becomes a directory.
     fs::remove_dir_all(top.join("a")).unwrap();
     fs::write(top.join("a"), "file").unwrap();
     fs::remove_file(top.join("g")).unwrap();
@@ -239,7 +239,7 @@ fn dry_runs_filters_and_refusals() {
     let snapshot = scratch.ok("import -v patterns tank/v");
     assert!(snapshot.starts_with("tank/v@import_2"), "{snapshot}");
     assert_eq!(scratch.ok("get -Ho value volsize tank/v"), "16K\n");
-    // What was received or written since is not overwritten unasked.
+    // Data that was received or written since is not overwritten without an option.
     scratch.ok("create tank/new");
     scratch.ok("import src tank/new@1");
     scratch.ok("check tank");
@@ -261,7 +261,7 @@ fn a_replica_is_overwritten_only_if_forced() {
     assert!(!scratch.ok("get -H all tank/r").contains("$received"));
     scratch.ok("import -F www tank/r@mine");
     assert_eq!(scratch.ok("cat tank/r@mine:page"), "text");
-    // From then on it is an import's.
+    // From then on the dataset belongs to imports.
     scratch.ok("import www tank/r@again");
 }
 
@@ -270,7 +270,7 @@ fn what_cannot_be_read_stays_as_it_was() {
     let scratch = Scratch::with_pool();
     let top = source(&scratch);
     import(&scratch, "src tank/x@1");
-    // A socket in the place of nothing, and names of every byte.
+    // A socket at a new name, and names with every byte.
     let odd = std::ffi::OsString::from_vec((1..=255u8).filter(|byte| *byte != b'/').take(200).collect());
     fs::write(top.join(odd), "odd").unwrap();
     std::os::unix::net::UnixListener::bind(top.join("sock")).unwrap();
@@ -281,7 +281,7 @@ fn what_cannot_be_read_stays_as_it_was() {
 
 use std::os::unix::ffi::OsStringExt;
 
-/// Inode flags, where the filesystem of temporary files has them.
+/// Inode flags, if the filesystem of temporary files has them.
 #[test]
 #[ignore = "needs root, chattr (e2fsprogs), and a filesystem with inode flags: .ci/run clients"]
 fn inode_flags_are_taken_and_do_not_hinder() {
@@ -308,10 +308,11 @@ fn inode_flags_are_taken_and_do_not_hinder() {
     let first = flags_of("tank/x@1");
     assert_eq!(first.len(), 6, "{first:?}");
     assert_eq!(import(&scratch, "src tank/x@2")["changed"], 0);
-    // A file that may not be changed has further names all the same.
+    // A file with the immutable flag still gets its further names.
     same_but_flags(&scratch, "tank/x@1", &top);
 
-    // What may not be changed is renamed, changed and removed, as the source's was when the flags were off.
+    // Immutable files are renamed, changed and removed in the dataset, just like in the source while its flags were
+    // off.
     for path in ["docs", "docs/a.txt", "docs/only.txt"] {
         chattr("-i", path);
     }
@@ -333,16 +334,16 @@ fn inode_flags_are_taken_and_do_not_hinder() {
     scratch.ok("check tank");
 }
 
-/// As [`same`], of what is restored and then unlocked, so that it can be removed.
+/// Like [`same`], but clears the flags of the restored files so that they can be removed.
 fn same_but_flags(scratch: &Scratch, snapshot: &str, top: &Path) {
     let back = scratch.path().join(snapshot.replace('/', "-"));
     scratch.ok(&format!("restore {snapshot} {}", back.display()));
     assert_eq!(described(&back), described(top), "{snapshot}");
-    // Of symbolic links it says that they have no flags, and goes on.
+    // For symbolic links chattr reports that they have no flags, and continues.
     let _ = std::process::Command::new("chattr").args(["-R", "-f", "-i", "-a"]).arg(&back).output();
 }
 
-/// XFS, which has projects, in a file, mounted until it is dropped.
+/// An XFS filesystem, which has projects, in a file. It is unmounted when dropped.
 struct Projects(PathBuf);
 
 impl Projects {
@@ -374,7 +375,7 @@ impl Drop for Projects {
     }
 }
 
-/// The projects that files belong to, and a file that changes from one to another.
+/// The projects of files, and a file that moves from one project to another.
 #[test]
 #[ignore = "needs root, loop devices, mkfs.xfs (xfsprogs) and chattr (e2fsprogs): .ci/run clients"]
 fn projects_are_taken() {
@@ -422,14 +423,14 @@ fn files_that_moved_say_where_they_are() {
     fs::rename(src.join("a/one"), src.join("b/one")).unwrap();
     fs::remove_file(src.join("a/two")).unwrap();
     scratch.ok("import src tank/d@2");
-    // Which is found through the directory that each file says it is in.
+    // The rename is found through the parent directory that each file records.
     let said = scratch.ok("diff tank/d@1 tank/d@2");
     assert!(said.contains("R\t/tank/d/a/one -> /tank/d/b/one\n"), "{said}");
     assert!(said.contains("M\t/tank/d/b/two\t(-1)\n"), "{said}");
 }
 
-/// A directory whose times are those of what was made in it last looks as if nothing were left to set, though the birth time
-/// is, by which it is known again.
+/// A directory that has the same times as the last entry made in it. Its times seem to need no change, but its birth
+/// time must be set, because that identifies it later.
 #[test]
 fn directories_that_were_made_in_one_moment_are_known_again() {
     let scratch = Scratch::with_pool();

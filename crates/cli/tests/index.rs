@@ -21,7 +21,7 @@ fn an_index_is_made_and_brought_up_to_date() {
     let said = scratch.ok(&format!("index {tree}/"));
     let size = fs::metadata(&file).unwrap().len();
     assert_eq!(said, format!("2 files in {}, {size} bytes\n", file.display()));
-    // Only what the log tells of is looked at.
+    // Only the files in the log are examined.
     fs::write(scratch.path().join("tree/a/two"), b"2").unwrap();
     fs::write(scratch.path().join("tree/three"), b"3").unwrap();
     let log = scratch.path().join("log");
@@ -31,7 +31,7 @@ fn an_index_is_made_and_brought_up_to_date() {
     assert_eq!(scratch.ok(&format!("index -q -j 1 {tree}")), "");
     let again = scratch.ok(&format!("index --from-rsync-log {} {tree}", log.display()));
     assert!(again.starts_with("4 files "), "{again}");
-    // One that is damaged is not built upon, and stays what it is.
+    // A damaged index is not used as a start, and stays unchanged.
     let mut bytes = fs::read(&file).unwrap();
     bytes[90] ^= 1;
     fs::write(&file, &bytes).unwrap();
@@ -72,7 +72,7 @@ fn what_cannot_be_watched_is_refused() {
     assert!(!scratch.path().join("tree.index").exists());
 }
 
-/// One that is watched is there, follows, and is left as it is at the end.
+/// A watched index exists from the start, follows changes, and is not written at the end.
 #[test]
 #[ignore = "needs root"]
 fn an_index_follows_its_directory() {
@@ -95,7 +95,7 @@ fn an_index_follows_its_directory() {
     wait_for(3);
     fs::rename(tree.join("a"), scratch.path().join("a")).unwrap();
     wait_for(0);
-    // What happens beside it is nothing to it.
+    // Changes beside the directory do not affect it.
     let before = fs::metadata(&file).unwrap().ino();
     fs::write(scratch.path().join("beside"), b"x").unwrap();
     std::thread::sleep(Duration::from_secs(3));

@@ -1,4 +1,4 @@
-//! `--json` of the verbs that print something: one document that programs can read, whatever it is about.
+//! `--json` of the verbs that print something: always one document that programs can read.
 
 mod common;
 

@@ -133,12 +133,12 @@ fn what_syncoid_and_zrepl_ask() {
     let out = scratch.ok("get -Hpd 1 -t snapshot guid,creation,createtxg tank/a");
     assert_eq!(out.lines().count(), 6);
     assert!(out.lines().all(|line| line.split('\t').count() == 4), "{out}");
-    // No snapshots is no error.
+    // A dataset without snapshots is not an error.
     assert_eq!(scratch.ok("get -Hpd 1 -t snapshot guid,creation,createtxg tank/d"), "");
     assert_eq!(scratch.ok("get -H name tank/d"), "tank/d\tname\ttank/d\t-\n");
     assert_eq!(scratch.ok("get -H receive_resume_token tank/d"), "tank/d\treceive_resume_token\t-\t-\n");
     assert_eq!(scratch.ok("get -H -o value -p written@tank/a@two tank/a"), "0\n");
-    // The probes of syncoid: what matters is that the first line does not refuse the option or the property.
+    // syncoid's probes. The first line must not say that the option or the property is unknown.
     assert!(!scratch.run("get -H -t snapshot '' ''").err.starts_with("invalid option"));
     assert!(!scratch.run("get -H createtxg ''").err.starts_with("bad property list"));
     let five = scratch.ok("list -H -p -o name,guid,createtxg,creation,userrefs -r -d 1 -t bookmark,snapshot -s createtxg tank/a");

@@ -1,4 +1,4 @@
-//! What the process that serves a mount keeps of memory after much work at once.
+//! The memory that a process serving a mount keeps after many transfers at once.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,10 +10,11 @@ use std::process::{Command, Stdio};
 use common::Scratch;
 use common::mounting::{Mounting, wait_for};
 
-/// Transfers at the same time, and what each of them moves.
+/// Number of parallel transfers, and the bytes that each of them moves.
 const PIPES: usize = 8;
 const FILE_BYTES: usize = 96 << 20;
-/// Resident memory that the process may keep: caches of the pool (128 MiB) may be full, and it takes some itself.
+/// Resident memory that the process may keep. The pool's caches (128 MiB) may be full, and the process itself needs
+/// some.
 const KEPT_KIB_MAX: u64 = 192 << 10;
 
 fn resident_kib(process: u32) -> u64 {
@@ -22,7 +23,7 @@ fn resident_kib(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Bytes that do not compress: a generator of pseudo-random numbers (xorshift).
+/// Writes incompressible bytes from a generator of pseudo-random numbers (xorshift).
 fn write_random(mut file: File, length: usize) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut piece = vec![0; 1 << 20];

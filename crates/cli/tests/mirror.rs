@@ -1,4 +1,4 @@
-//! Mirrors: made, degraded, brought up to date, and what `pool status` tells of them.
+//! Mirrors: creating them, degraded operation, resilvering, and the output of `pool status`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use common::mounting::{Mounting, wait_for};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -24,7 +24,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// A snapshot of a file of noise.
+/// Takes a snapshot with a file of incompressible bytes.
 fn fill(scratch: &Scratch, snapshot: &str, len: usize, seed: u64) {
     let top = scratch.path().join("src");
     fs::create_dir_all(&top).unwrap();
@@ -37,7 +37,7 @@ fn holds(scratch: &Scratch, snapshot: &str, len: usize, seed: u64) {
     assert!(fs::read(out).unwrap() == noise(len, seed), "other bytes in {snapshot}");
 }
 
-/// The lines of the configuration in `pool status`, without the heading, scratch's path taken out.
+/// The lines of the configuration in `pool status`, without the heading and without the scratch path.
 fn config(scratch: &Scratch) -> Vec<String> {
     let status = scratch.ok("pool status tank");
     let at = status.find("\tNAME").unwrap_or_else(|| panic!("{status}"));
@@ -51,7 +51,7 @@ fn config(scratch: &Scratch) -> Vec<String> {
         .collect()
 }
 
-/// Until the resilver in the background is over.
+/// Waits until the resilver in the background has finished.
 fn settled(scratch: &Scratch) {
     scratch.ok("pool resilver -w tank");
     assert!(config(scratch).iter().all(|line| !line.contains("resilver")));
@@ -75,7 +75,7 @@ fn a_mirror_lives_through_the_loss_of_any_member() {
     };
     assert_eq!(config(&scratch), health("ONLINE", &["b.img ONLINE 0 0 0", "c.img ONLINE 0 0 0"]));
     fill(&scratch, "one", 3_000_000, 1);
-    // Offline, written to, and back.
+    // A member goes offline, the pool is written to, and the member comes back.
     scratch.ok("pool offline tank c.img");
     assert_eq!(config(&scratch), health("DEGRADED", &["b.img ONLINE 0 0 0", "c.img OFFLINE 0 0 0"]));
     let status = scratch.ok("pool status -x");
@@ -90,7 +90,7 @@ fn a_mirror_lives_through_the_loss_of_any_member() {
     assert!(status.contains("  scan: resilvered ") && status.contains(" with 0 errors on "), "{status}");
     assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
     check(&scratch);
-    // One is gone: found by the other, degraded, and says so.
+    // A member is missing: the pool is found through the other member and reports that it is degraded.
     fs::create_dir(scratch.path().join("away")).unwrap();
     fs::rename(scratch.path().join("b.img"), scratch.path().join("away/b.img")).unwrap();
     holds(&scratch, "two", 5_000_000, 2);
@@ -98,14 +98,14 @@ fn a_mirror_lives_through_the_loss_of_any_member() {
     assert!(lines[2].starts_with("b.img UNAVAIL 0 0 0 cannot open"), "{lines:?}");
     let status = scratch.ok("pool status -x");
     assert!(status.contains("One or more devices could not be opened."), "{status}");
-    // Replaced by a blank, which is given everything.
+    // A blank member replaces it and receives all data.
     let said = scratch.fails(1, "pool replace tank nothing d");
     assert!(said.contains("no such device in pool"), "{said}");
     scratch.ok("pool replace -w --size 128M tank b.img d.img");
     settled(&scratch);
     assert_eq!(config(&scratch), health("ONLINE", &["c.img ONLINE 0 0 0", "d.img ONLINE 0 0 0"]));
     check(&scratch);
-    // A third, then only that one.
+    // A third member is attached. Then the others are detached.
     scratch.ok("pool attach -w tank d.img third");
     assert_eq!(config(&scratch).len(), 5);
     scratch.ok("pool detach tank c.img");
@@ -117,7 +117,7 @@ fn a_mirror_lives_through_the_loss_of_any_member() {
     holds(&scratch, "one", 3_000_000, 1);
     holds(&scratch, "two", 5_000_000, 2);
     check(&scratch);
-    // What was taken away is no pool any more.
+    // A detached member is no longer a pool.
     assert!(scratch.run("pool import -d c.img").code != 0);
     let history = scratch.ok("pool history tank");
     for verb in ["offline", "online", "replace", "attach", "detach"] {
@@ -143,7 +143,7 @@ fn a_pool_on_one_device_gets_a_second() {
     check(&scratch);
     fs::remove_dir_all(scratch.path().join("one")).unwrap();
     holds(&scratch, "a", 2_000_000, 7);
-    // Found, exported and imported by what is left.
+    // The pool is found, exported and imported through the remaining member.
     scratch.ok("pool export tank");
     assert!(scratch.run("list tank").code != 0);
     scratch.ok("pool import -d two tank");
@@ -167,7 +167,7 @@ fn members_moved_together_are_found_and_apart_are_refused() {
     holds(&scratch, "a", 500_000, 3);
     assert_eq!(config(&scratch)[2..], ["new/a ONLINE 0 0 0", "new/b ONLINE 0 0 0"]);
     scratch.ok("pool export tank");
-    // Each written to without the other.
+    // Each member is written to without the other.
     for (kept, away) in [("a", "b"), ("b", "a")] {
         fs::rename(at("new").join(away), at(away)).unwrap();
         scratch.ok("pool import -d new tank");
@@ -177,7 +177,7 @@ fn members_moved_together_are_found_and_apart_are_refused() {
     }
     let said = scratch.fails(1, "pool import -d new tank");
     assert!(said.contains("were written to separately"), "{said}");
-    // Whoever takes one away has the other.
+    // After one member is removed, the pool is the other one.
     fs::remove_dir_all(at("new/a")).unwrap();
     scratch.ok("pool import -d new tank");
     scratch.ok("list tank/b");
@@ -201,7 +201,7 @@ fn vdevs_that_make_no_mirror_are_refused() {
     fs::write(scratch.path().join("full/x"), "mine").unwrap();
     let said = scratch.fails(1, "pool create tank mirror a full");
     assert!(said.contains("full"), "{said}");
-    // Nothing is left of the one that would have done.
+    // The failed command left nothing in the usable vdev.
     scratch.ok("pool create tank mirror a b");
     fill(&scratch, "a", 100_000, 1);
     let small = scratch.fails(1, "pool attach --size 64M tank a c.img");
@@ -209,7 +209,7 @@ fn vdevs_that_make_no_mirror_are_refused() {
     assert!(!scratch.path().join("c.img").exists() || scratch.run("pool import -d c.img").code != 0);
 }
 
-/// Flips a bit of every file's first block in a member's segments that is 64 bytes of `content`.
+/// In each file of a member's segments, finds the first 64 bytes of `content` and flips a bit there.
 fn damage(member: &Path, content: &[u8]) {
     let needle = &content[..64];
     let mut pending = vec![member.to_owned()];
@@ -246,7 +246,7 @@ fn what_is_wrong_in_one_member_is_healed_and_counted() {
     check(&scratch);
     scratch.ok("pool clear tank");
     assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
-    // A read does the same.
+    // A read repairs in the same way.
     damage(&scratch.path().join("b"), &noise(400_000, 9));
     damage(&scratch.path().join("a"), &noise(400_000, 9)[131_072..]);
     holds(&scratch, "a", 400_000, 9);
@@ -258,7 +258,7 @@ fn what_is_wrong_in_one_member_is_healed_and_counted() {
     check(&scratch);
 }
 
-/// Bytes of all files below.
+/// Bytes of all files below `top`.
 fn size_below(top: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(top) else { return 0 };
     let size = |entry: fs::DirEntry| match entry.metadata() {
@@ -275,7 +275,7 @@ fn a_resilver_that_is_killed_goes_on() {
     let scratch = Scratch::new();
     let at = |name: &str| scratch.path().join(name);
     scratch.ok("pool create tank mirror one two");
-    // More than is brought at once when the pool is opened, while one member is away.
+    // One member is away. More is written than is copied at once when the pool is opened.
     fs::create_dir(at("away")).unwrap();
     fs::rename(at("two"), at("away/two")).unwrap();
     fill(&scratch, "a", LEN, 5);
@@ -290,7 +290,7 @@ fn a_resilver_that_is_killed_goes_on() {
         {
             std::thread::yield_now();
         }
-        // In the midst of it, or after.
+        // The resilver is killed in the middle, or after its end.
         child.kill().unwrap();
         child.wait().unwrap();
         holds(&scratch, "a", LEN, 5);
@@ -298,7 +298,7 @@ fn a_resilver_that_is_killed_goes_on() {
     settled(&scratch);
     assert_eq!(config(&scratch)[1..], ["mirror-0 ONLINE 0 0 0", "one ONLINE 0 0 0", "two ONLINE 0 0 0"]);
     check(&scratch);
-    // By itself the one that was away has everything.
+    // The member that was away has everything on its own.
     fs::remove_dir_all(at("one")).unwrap();
     holds(&scratch, "a", LEN, 5);
 }
@@ -415,7 +415,7 @@ fn a_pool_that_hangs_keeps_no_other_and_is_told_of() {
     assert!(said.err.contains("one for 30 s: which pool is there is not known"), "{said:?}");
 }
 
-/// The owner has the hung member open already; the commands that begin now would have to open it.
+/// The owner already has the hung member open. Commands that start now would have to open it.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn commands_that_begin_while_a_member_hangs_find_the_pool_and_its_owner() {

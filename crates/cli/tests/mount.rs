@@ -1,4 +1,4 @@
-//! Mounting with the real binary: the process in the background, other commands beside it, and its sudden death.
+//! Mounting with the real binary: the background process, other commands at the same time, and sudden death.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -28,7 +28,7 @@ fn a_mount_lives_in_the_background() {
     assert_eq!(scratch.ok("get -Ho value mounted tank/fs"), "yes\n");
     assert_eq!(scratch.ok("list -Ho name,mounted tank/fs"), "tank/fs\tyes\n");
     fs::write(world.dir().join("file"), b"content").unwrap();
-    // Other commands are done by the process that has it mounted.
+    // The process that serves the mount executes the other commands.
     scratch.ok("snapshot tank/fs@one");
     assert_eq!(fs::read(world.dir().join(".zfs/snapshot/one/file")).unwrap(), b"content");
     assert_eq!(scratch.ok("cat tank/fs@one:file"), "content");
@@ -49,7 +49,7 @@ fn a_mount_lives_in_the_background() {
     assert_eq!(scratch.run("pool export tank").code, 0);
 }
 
-/// Nobody waits until the owner happens to serve: it does when `mount` returns.
+/// The owner already accepts commands when `mount` returns.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn the_owner_serves_when_mount_returns() {
@@ -104,7 +104,7 @@ fn umount_ends_it_too() {
     fs::write(world.dir().join("file"), b"y").unwrap();
     umount(world.dir());
     world.wait_until_closed();
-    // What was written last was committed.
+    // The last write was committed.
     scratch.ok("mount tank/other mnt");
     assert_eq!(fs::read(world.dir().join("file")).unwrap(), b"x");
     scratch.ok("unmount -a");
@@ -196,7 +196,7 @@ fn a_rollback_beside_it_shows_at_once() {
     scratch.ok("rollback tank/home@before");
     let after: Vec<_> = fs::read_dir(world.dir()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(after, before);
-    // So does a property.
+    // A changed property takes effect at once too.
     assert!(!after.iter().any(|name| name == ".zfs"));
     scratch.ok("set snapdir=visible tank/home");
     assert!(fs::read_dir(world.dir()).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs"));
@@ -237,12 +237,12 @@ fn what_was_synced_survives_a_kill() {
         fs::rename(dir.join(format!("name-{round}")), dir.join(format!("renamed-{round}"))).unwrap();
         File::open(&dir).unwrap().sync_all().unwrap();
         rounds.push((format!("renamed-{round}"), b"named".to_vec()));
-        // And unlinked while it is open: it must not stay for ever.
+        // A file that was unlinked while open must not stay for ever.
         let unlinked = File::create(dir.join("unlinked")).unwrap();
         unlinked.write_all_at(&content, 0).unwrap();
         fs::remove_file(dir.join("unlinked")).unwrap();
         unlinked.sync_all().unwrap();
-        // In the middle of more writing.
+        // While more is being written.
         let owner = world.owner().unwrap();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -264,7 +264,7 @@ fn what_was_synced_survives_a_kill() {
         assert!(fs::read_dir(&dir).is_err(), "the mount is dead");
         scratch.ok("check tank");
     }
-    // A dead mount is replaced by the next, and taken away by unmount.
+    // The next mount replaces a dead one, and unmount removes it.
     scratch.ok("mount tank/fs mnt");
     for (name, content) in &rounds {
         assert_eq!(&fs::read(world.dir().join(name)).unwrap(), content, "{name}");
@@ -274,7 +274,7 @@ fn what_was_synced_survives_a_kill() {
     world.wait_until_closed();
     scratch.ok("unmount tank/fs");
     assert_eq!(mounted_below(&world.dir()), Vec::<PathBuf>::new());
-    // So are one inside another, which cannot even be reached.
+    // The same holds for dead mounts inside each other. The inner one cannot even be reached.
     scratch.ok("create tank/inner");
     scratch.ok("mount tank/fs mnt");
     fs::create_dir(world.dir().join("inner")).unwrap();
@@ -302,7 +302,7 @@ fn in_the_foreground_an_interrupt_unmounts() {
     assert!(mounted_below(&world.dir()).is_empty());
     scratch.ok("mount tank/fs mnt");
     assert_eq!(fs::read(world.dir().join("file")).unwrap(), b"x");
-    // In the foreground of another's process it goes with whoever waits.
+    // A mount with `--foreground` in another process's pool ends with the command that waits.
     fs::create_dir(scratch.path().join("mnt/inner")).unwrap();
     scratch.ok("create tank/second");
     let mut child = scratch.command("mount --foreground tank/second mnt/inner").spawn().unwrap();
@@ -327,7 +327,7 @@ fn an_unmount_names_the_namespace_that_keeps_the_mount_and_can_be_interrupted() 
     scratch.ok("create tank/fs");
     scratch.ok("mount tank/fs mnt");
     let mut other = Command::new("unshare");
-    // It keeps this mount, and none of other tests.
+    // The namespace keeps this mount, but no mounts of other tests.
     let keep =
         "grep fuse.snowmelt /proc/self/mounts | grep -v \" $0 \" | cut -d ' ' -f 2 | xargs -r umount -l
         echo; exec sleep 1000";
@@ -350,7 +350,7 @@ fn an_unmount_names_the_namespace_that_keeps_the_mount_and_can_be_interrupted() 
     said.read_line(&mut line).unwrap();
     assert!(line.contains("interrupted: it is unmounted here"), "{line}");
     assert_eq!(first.wait().unwrap().code(), Some(1));
-    // Who waits does so no longer when somebody gives it up.
+    // A waiting unmount ends when another command forces the unmount.
     let mut second = unmount();
     let mut said = BufReader::new(second.stderr.take().unwrap());
     said.read_line(&mut line).unwrap();
@@ -387,7 +387,7 @@ fn mount_8_calls_it_as_a_helper() {
     assert_eq!(helper(&at("")).0, Some(32), "it is mounted");
     scratch.ok("unmount tank/fs");
     world.wait_until_closed();
-    // What has a place of its own is mounted elsewhere only if that is said.
+    // A filesystem with its own mountpoint is mounted elsewhere only with `zfsutil`.
     scratch.ok("inherit mountpoint tank/fs");
     let (status, said) = helper(&at("-o ro"));
     let refusal = "filesystem 'tank/fs' cannot be mounted using 'mount'.\n";
@@ -399,7 +399,7 @@ fn mount_8_calls_it_as_a_helper() {
     world.wait_until_closed();
 }
 
-/// Options change while it stays mounted, and with it what is open.
+/// Options change while it stays mounted and files stay open.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn remounts() {
@@ -414,7 +414,7 @@ fn remounts() {
         mounts.lines().find(of_dir).unwrap().split(' ').nth(3).unwrap().to_owned()
     };
     let has = |option: &str| options().split(',').any(|word| word == option);
-    // Whose data that is nobody has said.
+    // The origin of the data is unknown, so these options are set.
     assert!(has("nosuid") && has("nodev"), "{}", options());
     let mut open = File::create(dir.join("file")).unwrap();
     open.write_all(b"one").unwrap();
@@ -431,7 +431,7 @@ fn remounts() {
     };
     assert_eq!(helper("remount,ro,noatime,nodev"), (Some(0), String::new()));
     assert!(has("ro") && has("noatime") && has("nodev"), "{}", options());
-    // Whatever the kernel lets through: another mount of the same filesystem is its business too.
+    // The kernel may let writes through because of another mount of the same filesystem. They are refused anyway.
     assert_eq!(fs::write(dir.join("file"), b"").unwrap_err().raw_os_error(), Some(30));
     let read = |from: &File| from.metadata().unwrap().atime_nsec();
     let before = read(&reader);

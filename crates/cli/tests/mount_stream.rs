@@ -1,4 +1,4 @@
-//! Files that hold streams, mounted as they are.
+//! Mounting stream files without receiving them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use common::mounting::Mounting;
 use common::{Scratch, demo};
 
-/// Names of the indexes that are there.
+/// Names of the existing indexes.
 fn indexes(scratch: &Scratch) -> Vec<String> {
     let Ok(entries) = fs::read_dir(scratch.path().join(".cache/snowmelt/streams")) else { return Vec::new() };
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -72,7 +72,7 @@ fn a_stream_is_mounted_without_a_pool() {
     assert_eq!(told(&world.dir()), told(&world.dir().join(".zfs/snapshot/monday")));
     let error = fs::write(world.dir().join("new"), b"x").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    // Once more, elsewhere: the process that has the index does it, and says that it has it mounted already.
+    // A second mount elsewhere: the process that has the index makes it, or reports that it is already mounted.
     fs::create_dir(scratch.path().join("other")).unwrap();
     assert!(scratch.fails(1, "mount home.zstream other").contains("already mounted"));
     scratch.ok("mount --dataset @monday home.zstream other");
@@ -81,12 +81,12 @@ fn a_stream_is_mounted_without_a_pool() {
     let content = told(&world.dir());
     scratch.ok("unmount ./mnt");
     world.wait_until_closed();
-    // What the stream holds is what a pool shows that has received it.
+    // The mount has the same contents as a pool that received the stream.
     scratch.ok("pool create tank");
     scratch.receive("receive tank/home", &demo("full.zstream"));
     scratch.ok(&format!("restore tank/home@monday {}", expected.display()));
     assert_eq!(told(&expected), content);
-    // The index is used again, and not made again.
+    // The index is reused, and not made again.
     let made =
         fs::metadata(scratch.path().join(".cache/snowmelt/streams").join(index).join("label")).unwrap();
     scratch.ok("mount home.zstream mnt");
@@ -118,7 +118,7 @@ fn a_file_that_changed_is_indexed_anew() {
     assert!(after.len() == 2 && after != before, "the old one went: {after:?}");
     scratch.ok("unmount ./mnt");
     world.wait_until_closed();
-    // What is left of a file that goes away, or of an indexing that was killed, goes with the next one made.
+    // Indexes of removed files and the remains of a killed indexing are deleted when the next index is made.
     fs::create_dir_all(scratch.path().join(".cache/snowmelt/streams/stream-0123456789abcdef.new/segments"))
         .unwrap();
     fs::write(scratch.path().join(".cache/snowmelt/streams/stream-0123456789abcdef.file"), b"").unwrap();
@@ -127,7 +127,7 @@ fn a_file_that_changed_is_indexed_anew() {
     scratch.ok("mount third mnt");
     let third = indexes(scratch);
     assert!(third.len() == 2 && third.iter().all(|name| !after.contains(name)), "{third:?}");
-    // While it is mounted, the file is cut off: reading fails, and nothing wrong is read.
+    // The file is truncated while it is mounted: reading fails, and no wrong data is read.
     fs::write(scratch.path().join("third"), b"").unwrap();
     let error = fs::read(world.dir().join("disk.img")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()));

@@ -1,4 +1,4 @@
-//! Pools in an object store, with the real binary against a server in this process.
+//! Pools in an object store: the real binary with a server in this process.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::s3::Server;
 use common::{Said, Scratch, demo};
 
-/// A machine that uses the server.
+/// A simulated machine that uses the server.
 struct Machine<'a> {
     scratch: Scratch,
     server: &'a Server,
@@ -60,7 +60,7 @@ impl<'a> Machine<'a> {
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
     }
 
-    /// What a dataset's snapshot sends.
+    /// The stream of a dataset's snapshot.
     fn sent(&self, snapshot: &str) -> Vec<u8> {
         let output = self.command(&format!("send {snapshot}")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -68,7 +68,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A stream of `len` random bytes in files, from a pool of its own, and an empty incremental after it.
+/// A stream with files of `len` random bytes from its own pool, and an empty incremental stream after it.
 fn streams(len: usize) -> (Scratch, PathBuf, PathBuf) {
     let scratch = Scratch::with_pool();
     let source = scratch.path().join("source");
@@ -134,7 +134,7 @@ fn a_pool_lives_in_a_bucket_of_google() {
     run("pool destroy tank");
     assert_eq!(server.keys(), [""; 0]);
 
-    // A bucket that is not there, and nobody who listens.
+    // A bucket that does not exist, and an address where no server listens.
     let create = |place: &str, host: &str| {
         let mut command = scratch.command(&format!("pool create tank {place}"));
         let said = Said::of({
@@ -146,7 +146,7 @@ fn a_pool_lives_in_a_bucket_of_google() {
     };
     let error = create("gs://missing/pool", &server.endpoint());
     assert!(error.contains("there is no such bucket: make the bucket, or correct its name"), "{error}");
-    // An address that no request can be sent to is refused at once, not tried again for minutes.
+    // An address to which no request can be sent is refused at once, without minutes of retries.
     let error = create("gs://bucket/pool", "ftp://127.0.0.1:1");
     assert!(error.contains("STORAGE_EMULATOR_HOST"), "{error}");
 }
@@ -179,7 +179,7 @@ fn a_writer_that_is_killed_loses_nothing_that_was_acknowledged() {
         let mut command = machine.command("receive tank/x");
         let mut receive =
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // It has the most of the stream, and waits for the rest.
+        // The receiver has most of the stream and waits for the rest.
         let stream = std::fs::read(&full).unwrap();
         let mut input = receive.stdin.take().unwrap();
         std::io::Write::write_all(&mut input, &stream[..stream.len() - 4096]).unwrap();
@@ -225,7 +225,7 @@ fn one_machine_writes_and_others_follow_or_take_over() {
     assert!(error.contains("belongs to first") && error.contains("import -f"), "{error}");
     second.ok("pool import -f s3://bucket/tank");
     second.ok("snapshot tank/home@mine");
-    // The first one looks before it writes, and may still read.
+    // The first machine checks the owner before it writes. It may still read.
     let error = first.fails("snapshot tank/home@late");
     assert!(error.contains("read-only: s3://bucket/tank belongs to second, which last wrote"), "{error}");
     assert!(first.ok("list -H -o name -t snapshot").contains("tank/home@mine"));
@@ -266,7 +266,7 @@ fn a_writer_that_is_taken_over_stops_and_says_by_whom() {
     let half = stream.len() / 2;
     std::io::Write::write_all(&mut input, &stream[..half]).unwrap();
     second.ok("pool import -f s3://bucket/tank");
-    // It may have stopped by now.
+    // The process may have stopped by now.
     let _ = std::io::Write::write_all(&mut input, &stream[half..]);
     drop(input);
     let output = receive.wait_with_output().unwrap();
@@ -295,8 +295,8 @@ fn what_is_wrong_is_said_in_words() {
     assert_eq!(machine.run("pool list -H -o name").out, "tank\n");
 }
 
-/// Requests of receiving a stream of `len` bytes, of an empty incremental after it, and of a listing after that, each by
-/// a new process.
+/// The number of requests for receiving a stream of `len` bytes, for receiving an empty incremental stream after it,
+/// and for a listing. Each command is a new process.
 fn costs(len: usize) -> [usize; 3] {
     let server = Server::start();
     let machine = Machine::new(&server, "a");
@@ -316,7 +316,7 @@ fn costs(len: usize) -> [usize; 3] {
 #[test]
 fn requests_are_few() {
     let [received, incremental, listed] = costs(256 << 20);
-    // A quarter of what a GiB may take.
+    // A quarter of the limit for one GiB.
     assert!(received <= 10, "{received}");
     assert!(incremental <= 4, "{incremental}");
     assert!(listed <= 10, "{listed}");
@@ -334,7 +334,7 @@ fn requests_of_a_gib_are_few() {
     assert!(listed <= 10, "{listed}");
 }
 
-/// Files of a cache but their locks.
+/// Files of a cache, without its locks.
 fn cached(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(directory) else { return vec![directory.to_owned()] };
     let mut files: Vec<_> = entries.flat_map(|entry| cached(&entry.unwrap().path())).collect();
@@ -373,7 +373,7 @@ fn a_pool_has_a_cache_of_its_own() {
     assert!(fill());
     let with = server.take_log().count("GET");
 
-    // Whatever decays in it costs requests, and nothing else.
+    // Damage in the cache only costs requests.
     let mut files = cached(&directory);
     assert!(files.len() > 8, "{files:?}");
     for (at, path) in files.iter().enumerate() {
@@ -388,12 +388,13 @@ fn a_pool_has_a_cache_of_its_own() {
     }
     assert!(fill());
     let without = server.take_log().count("GET");
-    // To open it: the label, the uberblocks' names, the newest, the segments' names. Without the cache the part that the
-    // metadata is in, whole, and that of the content in runs of windows that double: 1, 2, 4, 8 and the rest of 6 MiB.
+    // Four requests open the pool: the label, the names of the uberblocks, the newest uberblock, the names of the
+    // segments. Without the cache, the part with the metadata is read completely. The part with the content is read in
+    // windows that double: 1, 2, 4, 8 and the rest of 6 MiB.
     assert_eq!(with, 4);
     assert!(without >= with + 6, "{without}");
 
-    // One directory for several pools; who has none of his own has what the environment says.
+    // Several pools share one directory. A pool without a cache of its own uses the one from the environment.
     machine.ok("pool create --cache cache other s3://bucket/other");
     machine.ok("pool create plain s3://bucket/plain");
     assert_eq!(get("plain"), "none\tdefault\n-\tdefault\n");
@@ -411,14 +412,14 @@ fn a_pool_has_a_cache_of_its_own() {
     machine.ok("pool destroy other");
     assert!(fill());
 
-    // It shrinks at once, and stays so.
+    // The cache shrinks at once, and stays small.
     machine.ok("pool set cachesize=2M tank");
     let bytes = || cached(&directory).iter().map(|path| std::fs::metadata(path).unwrap().len()).sum::<u64>();
     assert!(bytes() <= 2 << 20 && fill() && bytes() <= 2 << 20);
     assert!(get("tank").contains("2M\tlocal"));
     assert!(machine.fails("pool set cachesize=0 tank").contains("1M at least"));
 
-    // One that is not there, as when it is not mounted, is told and not made.
+    // A missing directory, for example when it is not mounted, is reported and not created.
     let away = machine.scratch.path().join("away");
     std::fs::rename(&directory, &away).unwrap();
     assert!(fill() && !directory.exists());
@@ -429,7 +430,7 @@ fn a_pool_has_a_cache_of_its_own() {
     std::fs::remove_file(&directory).unwrap();
     std::fs::rename(&away, &directory).unwrap();
 
-    // Importing keeps it, unless another is named, or none.
+    // Importing keeps the cache, unless another one or none is named.
     machine.ok("pool import s3://bucket/tank");
     assert!(get("tank").contains("2M\tlocal"));
     std::fs::create_dir(&away).unwrap();
@@ -441,7 +442,7 @@ fn a_pool_has_a_cache_of_its_own() {
     assert!(machine.fails("pool import --cache gone s3://bucket/tank").contains("make it first"));
     assert!(get("tank").contains("none\tdefault") && cached(&directory) == files);
 
-    // On another machine, which only reads.
+    // A second machine, which only reads.
     let reader = Machine::new(&server, "b");
     std::fs::create_dir(reader.scratch.path().join("cache")).unwrap();
     reader.ok("pool import -o readonly=on --cache cache s3://bucket/tank");

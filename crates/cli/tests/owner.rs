@@ -1,4 +1,4 @@
-//! Several processes at once on one pool.
+//! Several processes that use one pool at the same time.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{Scratch, demo};
 
-/// Waits until a condition holds, which it does soon unless something is wrong.
+/// Waits until a condition holds. Fails if that takes too long.
 fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -18,7 +18,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a process has a pool's lock file open: nobody else wants the pool at that time, so it owns it.
+/// Waits until a process has a pool's lock file open. No other process wants the pool at that time, so it is the owner.
 fn wait_for_owner(process: u32) {
     wait_for("ownership", || {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
@@ -53,7 +53,7 @@ fn commands_are_done_while_a_receive_goes_on() {
     assert_eq!(scratch.ok("pool list -Ho name,health"), "tank\tONLINE\n");
     assert_eq!(scratch.fails(1, "create tank/other"), "cannot create 'tank/other': dataset already exists\n");
     assert_eq!(scratch.fails(2, "list -Z").lines().next(), Some("invalid option 'Z'"));
-    // Of several pools the owner does its own.
+    // With several pools, the owner handles its own.
     scratch.ok("pool create dozer dozer.img --size 64M");
     scratch.ok("pool sync tank");
     scratch.ok("pool sync");
@@ -116,14 +116,14 @@ fn pools_of_several_owners_are_listed_together() {
     receive.wait().unwrap();
 }
 
-/// Both ends of a pipe at work on one pool, several times over, while others look and change: none may wait for one that
-/// waits for it.
+/// Both ends of a pipe work on one pool, several times, while other processes read and change it. No deadlock may
+/// occur.
 #[test]
 fn pipes_within_one_pool_do_not_wait_for_one_another() {
     let scratch = Scratch::with_home();
     let data = scratch.path().join("big");
     fs::create_dir(&data).unwrap();
-    // More than fits into pipes, and for long enough that there are owners who serve.
+    // More than fits into pipes, and for long enough that owners serve.
     let noise: Vec<u8> =
         (0..8_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     fs::write(data.join("noise"), noise).unwrap();
@@ -161,7 +161,7 @@ fn pipes_within_one_pool_do_not_wait_for_one_another() {
     assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
 
-/// The owner's own command ends while it receives for another process, and only then that one's sender comes.
+/// The owner's own command ends while it receives for another process. The sender for that receive starts only then.
 #[test]
 fn an_owner_that_would_end_serves_the_sender_of_what_it_receives() {
     let scratch = Scratch::with_home();
@@ -175,12 +175,12 @@ fn an_owner_that_would_end_serves_the_sender_of_what_it_receives() {
     wait_for("service", || socket.exists());
     let mut served = receive("tank/second");
     let mut input = served.stdin.take().unwrap();
-    // More than a pipe holds, so that it has been accepted when all is written.
+    // More than a pipe holds: when all is written, the command was accepted.
     let stream = scratch.to_file("send tank/home@monday", "stream");
     let stream = fs::read(stream).unwrap();
     assert!(stream.len() > 100_000);
     input.write_all(&stream[..100_000]).unwrap();
-    // What the owner itself was to do comes to its end.
+    // The owner's own command ends.
     owner.stdin.take().unwrap().write_all(&stream).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
@@ -197,8 +197,8 @@ fn an_owner_that_would_end_serves_the_sender_of_what_it_receives() {
     assert!(!socket.exists());
 }
 
-/// Waits until a process has a copy of this pipe: the owner of a pool has it while it carries out the command of another
-/// process whose standard input that is.
+/// Waits until a process has a copy of this pipe. The owner of a pool has one while it executes the command of another
+/// process whose standard input is the pipe.
 fn wait_for_pipe(process: u32, pipe: &impl std::os::fd::AsRawFd) {
     let own = fs::read_link(format!("/proc/self/fd/{}", pipe.as_raw_fd())).ok();
     wait_for("acceptance", || {
@@ -207,8 +207,8 @@ fn wait_for_pipe(process: u32, pipe: &impl std::os::fd::AsRawFd) {
     });
 }
 
-/// As in `zfs send | mbuffer | zfs receive`: the program between the two passes its last block on when its input has ended,
-/// and the receiver, which the sender's process serves, ends when its own has.
+/// Like `zfs send | mbuffer | zfs receive`. The program in the middle passes on its last block when its input ends. The
+/// sender's process serves the receiver, which ends when its own input ends.
 #[test]
 fn a_sender_that_serves_its_receiver_ends_its_stream() {
     let scratch = Scratch::with_home();
@@ -239,7 +239,7 @@ fn a_sender_that_serves_its_receiver_ends_its_stream() {
     assert_eq!(scratch.ok("manifest tank/copy@monday"), scratch.ok("manifest tank/home@monday"));
 }
 
-/// A receiver whose process serves its sender, and which refuses the stream at its beginning.
+/// The receiver's process serves its sender and refuses the stream at its beginning.
 #[test]
 fn a_receiver_that_serves_its_sender_lets_go_of_the_stream() {
     let scratch = Scratch::with_home();

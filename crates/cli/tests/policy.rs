@@ -1,4 +1,4 @@
-//! `policy` and the daemon: rules of TOML and of sanoid, both sides of a replication, hooks, locks, full pools.
+//! `policy` and the daemon: rules in TOML and of sanoid, both sides of a replication, hooks, locks, full pools.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use common::{Said, Scratch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A pool with some datasets, and this policy where it is found without being named.
+/// A pool with some datasets, and this policy at its default place.
 fn with_policy(policy: &str) -> Scratch {
     let scratch = Scratch::with_pool();
     for line in ["create tank/home", "create tank/home/docs", "create -s -V 1M tank/vm"] {
@@ -36,7 +36,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// What stands after the last `_` in names of snapshots of a dataset.
+/// The part after the last `_` in the names of a dataset's snapshots.
 fn periods(scratch: &Scratch, dataset: &str) -> Vec<String> {
     let names = scratch.ok(&format!("list -H -t snapshot -o name {dataset}"));
     names.lines().map(|name| name.rsplit(['_', '@']).next().unwrap_or_default().to_owned()).collect()
@@ -48,7 +48,7 @@ fn actions(document: &Value) -> Vec<(String, String)> {
     all.iter().map(|action| (text(&action["action"]), text(&action["what"]))).collect()
 }
 
-/// Snapshots by hand that look as if the policy had taken them, the oldest first.
+/// Takes snapshots by hand with names as the policy gives them, oldest first.
 fn take_old(scratch: &Scratch, dataset: &str, period: &str, count: usize) {
     take_old_from(scratch, dataset, period, 1..=count);
 }
@@ -70,7 +70,7 @@ fn what_is_due_is_done_once() {
     let done = scratch.ok("policy run-once");
     assert_eq!(done.lines().filter(|line| line.starts_with("took tank/home")).count(), 4, "{done}");
     assert_eq!(periods(&scratch, "tank/home/docs"), ["daily", "hourly"]);
-    // All datasets at one moment.
+    // All datasets were snapshotted at one moment.
     let txgs = scratch.ok("get -H -o value -t snapshot -r createtxg tank/home");
     let txgs: Vec<&str> = txgs.lines().collect();
     assert_eq!((txgs[0], txgs[1]), (txgs[2], txgs[3]), "{txgs:?}");
@@ -172,7 +172,7 @@ fn both_sides_are_pruned_and_the_base_stays() {
     );
     scratch.ok("pool create back");
     take_old(&scratch, "tank/home", "old", 4);
-    // Nothing goes before it is there.
+    // Nothing is pruned before it is at the target.
     let planned = json(&scratch.ok("policy plan --json"));
     assert_eq!(actions(&planned), [("replicate".to_owned(), "off".to_owned())], "{planned}");
     let waiting = scratch.run("policy --monitor-replication");
@@ -185,7 +185,7 @@ fn both_sides_are_pruned_and_the_base_stays() {
     assert_eq!(scratch.ok("policy --monitor-replication"), "OK: all replication jobs (off) are up to date\n");
     let status = scratch.ok("policy status");
     assert!(status.contains("off  ok     0s      "), "{status}");
-    // The next one is incremental from what stayed.
+    // The next replication is incremental from the snapshot that stayed.
     scratch.ok("snapshot tank/home@autosnap_2020-01-05_00:00:00_old");
     fs::remove_dir_all(scratch.path().join("state")).unwrap();
     let done = json(&scratch.ok("policy run-once --json"));
@@ -238,10 +238,10 @@ fn the_other_end_of_a_job_is_pruned_where_it_is() {
     assert!(done.contains("destroyed host:far/home@autosnap_2020-01-02_00:00:00_old: old 3 of 2"), "{done}");
     assert_eq!(periods(&scratch, "tank/home").len(), 4);
     assert_eq!(far("list -H -t snapshot -o name far/home").lines().count(), 2);
-    // What both have stays, though none is wanted there.
+    // The newest common snapshot stays on both sides, although no rule keeps it there.
     assert_eq!(far("list -H -t snapshot -o name far/data"), "far/data@autosnap_2020-01-03_00:00:00_old\n");
     assert_eq!(periods(&scratch, "tank/data").len(), 2);
-    // An end that is not reached is told, and nothing that may be needed goes.
+    // An unreachable end is reported, and nothing that may be needed is destroyed.
     fs::write(home.join("down"), "").unwrap();
     let planned = scratch.run("policy plan");
     assert_eq!(planned.code, 1, "{planned:?}");
@@ -294,12 +294,12 @@ fn jobs_go_to_and_from_servers_of_rsync() {
         status["jobs"][1]["failure"].is_null() && status["jobs"][1]["behind_seconds"].as_i64() < Some(3600),
         "{status}"
     );
-    // No base is kept for either.
+    // For neither of these ends a base is kept.
     take_old(&scratch, "tank/www", "old", 3);
     scratch.ok("policy run-once");
     let old = periods(&scratch, "tank/www").into_iter().filter(|period| period == "old");
     assert_eq!(old.count(), 1);
-    // What goes wrong is told, and tried again.
+    // Failures are reported and retried.
     fs::write(home.join("password"), "wrong\n").unwrap();
     fs::remove_dir_all(home.join("state")).unwrap();
     let said = scratch.run("policy run-once");
@@ -310,7 +310,7 @@ fn jobs_go_to_and_from_servers_of_rsync() {
     scratch.ok("check tank");
 }
 
-/// Directories of other machines, with snowmelt there and without.
+/// Directories on other machines, with and without snowmelt there.
 #[test]
 #[ignore = "needs rsync"]
 fn jobs_go_to_and_from_directories_elsewhere() {
@@ -352,7 +352,7 @@ fn jobs_go_to_and_from_directories_elsewhere() {
                 "{name}: {status}"
             );
         }
-        // Again, with what changed.
+        // Again, with a change.
         fs::write(source.join("f"), "changed").unwrap();
         fs::write(own.join("f"), "also changed").unwrap();
         scratch.ok(&format!("import {} tank/{name}-own@two", own.display()));
@@ -415,7 +415,7 @@ fn nothing_goes_while_a_target_is_not_there() {
     );
     scratch.ok("pool create usb");
     take_old(&scratch, "tank/home", "old", 1);
-    // Brought there by somebody else: nothing is remembered of it, and nothing marked.
+    // The copy was made by hand: the policy has no record of it, and there is no bookmark.
     scratch.ok("sync --no-snapshot --identifier=mine tank/home usb/home");
     let bookmarks = scratch.ok("list -H -t bookmark -o name");
     bookmarks.lines().for_each(|name| drop(scratch.ok(&format!("destroy {name}"))));
@@ -426,7 +426,7 @@ fn nothing_goes_while_a_target_is_not_there() {
     assert!(said.err.contains("cannot open 'usb'"), "{said:?}");
     assert!(said.out.contains("tank/home: nothing is pruned until job usb has run"), "{said:?}");
     assert_eq!(periods(&scratch, "tank/home").len(), 4);
-    // The next run brings what is new, from what stayed, and then the rest goes.
+    // The next run sends the new snapshots, starting from the one that stayed. Then the others are pruned.
     fs::rename(&elsewhere, &pool).unwrap();
     fs::remove_dir_all(scratch.path().join("state")).unwrap();
     scratch.ok("policy run-once");
@@ -482,7 +482,7 @@ fn hooks_stand_before_and_after() {
         "pre tank/home,zoo hourly\npre tank/home,zoo hourly\npost 0 tank/home,zoo\n"
     );
     assert_eq!((periods(&scratch, "tank/home").len(), periods(&scratch, "zoo").len()), (1, 1));
-    // Without the rule snapshots are taken all the same, and the hook after runs if it is to.
+    // Without the rule, snapshots are taken anyway. The hook after them runs if it is forced.
     fs::remove_file(&said).unwrap();
     fs::write(&status, "1").unwrap();
     write(&scratch, &policy("force_post_snapshot_script = true").replace("hourly = 1", "daily = 1"));
@@ -543,7 +543,7 @@ fn one_run_at_a_time_does_a_job() {
     take_old(&scratch, "tank/home", "old", 1);
     let mut first = scratch.command("policy run-once").stdout(Stdio::null()).spawn().unwrap();
     until(|| scratch.path().join("began").exists());
-    // It has begun and is not due; were it due again, it would be left to the other run.
+    // The first run has begun, so the job is not due. Without its state file it would be due, but the other run has it.
     fs::remove_file(scratch.path().join("state/snowmelt/policy/off.json")).unwrap();
     let second = scratch.ok("policy run-once");
     assert_eq!(second, "job off: another run is at it\n");
@@ -596,7 +596,7 @@ fn the_daemon_does_what_is_due() {
     await_line("took tank/home@autosnap_");
     await_line("job off: 1 datasets up to date");
     assert_eq!(periods(&scratch, "back/home"), ["hourly"]);
-    // Others can work meanwhile.
+    // Other processes can work meanwhile.
     scratch.ok("create tank/other");
     write(&scratch, "[dataset.tank]\nnonsense = 1\n");
     signal(&daemon, Signal::HUP);
@@ -625,12 +625,12 @@ fn units_are_as_systemd_wants_them() {
         }
         let said = verify.args(["verify", "--man=no"]).args(&units).output().unwrap();
         let told = String::from_utf8_lossy(&said.stderr);
-        // What it says of units of the machine itself is none of ours.
+        // Messages about units of the machine itself do not matter.
         assert!(said.status.success() && !told.contains("snowmelt"), "{told}");
     }
 }
 
-/// The units of a directory of the repository, with the program that is tested.
+/// The units in a directory of the repository, changed to use the tested program.
 fn units(scratch: &Scratch, directory: &str) -> Vec<PathBuf> {
     let from = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
     let to = scratch.path().join(directory);
@@ -648,7 +648,7 @@ fn units(scratch: &Scratch, directory: &str) -> Vec<PathBuf> {
     units
 }
 
-/// What systemd makes of how much a service may do: 10 is everything.
+/// systemd's rating of how much a service may do: 10 means everything.
 #[test]
 #[ignore = "needs systemd-analyze: .ci/run clients"]
 fn services_may_do_little_else() {
@@ -657,7 +657,7 @@ fn services_may_do_little_else() {
         let name = unit.file_name().unwrap().to_str().unwrap();
         let limit = match name {
             _ if name.ends_with(".timer") => continue,
-            // What it mounts must be seen by all, so it has no mount namespace of its own.
+            // Its mounts must be visible to all processes, so it has no mount namespace of its own.
             "snowmelt-mounts.service" => "50",
             _ => "30",
         };
@@ -668,7 +668,7 @@ fn services_may_do_little_else() {
     }
 }
 
-/// Under systemd: priorities in the journal, names before what hooks say, and reports to the service manager.
+/// Under systemd: priorities in the journal, names before the output of hooks, and reports to the service manager.
 #[test]
 fn a_service_tells_systemd_how_it_is() {
     let scratch = with_policy(
@@ -729,7 +729,7 @@ fn what_does_not_exist_is_told_and_the_rest_is_done() {
     );
     let warning = "warning: dataset 'tank/gone' does not exist: [dataset.\"tank/gone\"] in ";
     let told = |said: &Said| {
-        // A job will bring 'tank/copy'.
+        // There is no warning for 'tank/copy', because a job will create it.
         assert!(said.err.starts_with(warning) && said.err.lines().count() == 1, "{said:?}");
         assert!(said.err.trim_end().ends_with("config/snowmelt/policy.toml"), "{said:?}");
     };
@@ -743,7 +743,7 @@ fn what_does_not_exist_is_told_and_the_rest_is_done() {
     fs::write(&conf, "[tank/gone]\nhourly = 1\n").unwrap();
     let said = scratch.run(&format!("policy run-once --config {}", conf.display()));
     assert!(said.code == 3 && said.err.contains("does not exist: [tank/gone] in /"), "{said:?}");
-    // The source of a job: that job has failed.
+    // If the source of a job is missing, the job fails.
     write(&scratch, "[job.off]\nsource = \"tank/gone\"\ntarget = \"tank/copy2\"\nwhen = \"hourly\"\n");
     let said = scratch.run("policy run-once");
     assert!(said.code == 1 && said.err.contains("tank/gone"), "{said:?}");

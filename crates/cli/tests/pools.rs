@@ -1,4 +1,4 @@
-//! Pools are made, found, listed, moved and destroyed.
+//! Creating, finding, listing, moving and destroying pools.
 
 mod common;
 
@@ -96,14 +96,14 @@ fn a_pool_that_is_gone_is_unavailable_until_it_is_forgotten() {
         "{said}"
     );
     assert!(scratch.fails(1, "pool destroy other").contains("'snowmelt pool export other'"));
-    // It comes back, and is gone for good then.
+    // The pool comes back, and is then removed for good.
     std::fs::rename(scratch.path().join("away"), &place).unwrap();
     assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
     std::fs::remove_dir_all(&place).unwrap();
     scratch.ok("pool export other");
     assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
     assert_eq!(scratch.fails(1, "pool list other"), "cannot open 'other': no such pool\n");
-    // One in the usual place too.
+    // A missing pool at the default place is reported too.
     std::fs::remove_dir_all(scratch.path().join("data/snowmelt/tank")).unwrap();
     assert_eq!(scratch.run("pool list -H -o name,health").out, "tank\tUNAVAIL\n");
     scratch.ok("pool create tank");
@@ -251,7 +251,7 @@ fn a_pool_that_is_imported_to_be_read_is_not_written() {
         scratch.ok("create other/c");
         scratch.ok("pool destroy other");
     }
-    // One that is found by itself would be found to be written.
+    // A pool at a place that is searched would be found there as writable.
     let scratch = Scratch::with_pool();
     assert!(scratch.fails(1, "pool import -o readonly=on tank").contains("it is where pools are looked for"));
 }

@@ -1,4 +1,4 @@
-//! The commands of the README run as they stand.
+//! Runs the commands of the README unchanged.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -10,7 +10,7 @@ use common::Scratch;
 
 const README: &str = include_str!("../../../README.md");
 
-/// The blocks of commands below a heading: those that are marked as `sh`.
+/// The blocks of commands below a heading: those marked with `sh`.
 fn blocks(heading: &str) -> String {
     let (_, rest) = README.split_once(&format!("\n## {heading}\n")).unwrap();
     let section = rest.split("\n## ").next().unwrap();
@@ -18,13 +18,13 @@ fn blocks(heading: &str) -> String {
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// Runs commands in a home directory that is empty, with the program in `PATH`.
+/// Runs commands in an empty home directory, with the program in `PATH`.
 fn run(home: &Path, commands: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_snowmelt")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-euxc", commands]).current_dir(home).env_clear().env("HOME", home).env("PATH", path);
-    // Root's list of pools is not below its home.
+    // Root's list of pools is not below its home directory.
     shell.env("XDG_CONFIG_HOME", home.join("config")).env("TZ", "UTC");
     let done = shell.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
@@ -47,7 +47,7 @@ fn the_first_steps_run_in_order_as_they_stand() {
     assert_eq!(restored, "plant seeds\n");
     let replica = run(scratch.path(), "snowmelt list -Ho name -t snapshot -r second/demo");
     assert_eq!(replica, "second/demo@mon\nsecond/demo@tue\n");
-    // The sentence behind the block.
+    // The sentence after the block.
     for pool in ["tank", "second"] {
         let words = format!("snowmelt pool destroy {pool}");
         assert!(README.contains(&format!("`{words}`")), "{words}");
@@ -55,13 +55,14 @@ fn the_first_steps_run_in_order_as_they_stand() {
     }
 }
 
-/// The examples cannot all run here: some need hosts, disks and keys. Their verbs exist, and their options.
+/// The examples cannot all run here, because some need hosts, disks and keys. The test checks that their verbs and
+/// options exist.
 #[test]
 fn the_verbs_and_options_of_the_examples_exist() {
     let scratch = Scratch::new();
     let mut seen = 0;
     for line in README.lines().filter(|line| line.starts_with("    ")) {
-        // Without the comment behind it.
+        // Without the comment after it.
         let line = line.split("  #").next().unwrap();
         let Some((_, words)) = line.split_once("snowmelt ") else { continue };
         let words: Vec<&str> = words.split([' ', '\'', '"']).collect();

@@ -1,4 +1,4 @@
-//! Real streams in, files out, streams back out.
+//! Receives real streams, compares the files, and sends streams again.
 
 mod common;
 
@@ -152,7 +152,7 @@ fn a_cut_stream_is_resumed() {
     );
     scratch.run_with_input("receive -s tank/again", &cut);
     scratch.ok("receive -A tank/again");
-    // A copy of the snapshot would do as well.
+    // A copy of the snapshot is enough as well.
     scratch.ok("destroy -r tank/part");
     scratch.ok("destroy -r tank/home");
     assert_eq!(
@@ -224,7 +224,7 @@ fn snapshots_of_nothing_new_are_no_obstacle() {
     let names = scratch.ok("list -Ho name -t snapshot tank/home");
     assert_eq!(names.lines().nth(1), Some("tank/home@mine"), "{names}");
     assert_eq!(names.lines().count(), 3, "{names}");
-    // Only what is the same counts.
+    // Only an identical snapshot counts.
     scratch.receive("receive tank/other", &demo("full.zstream"));
     std::fs::create_dir(scratch.path().join("mine")).unwrap();
     scratch.ok("import -F mine tank/other@mine");
@@ -237,7 +237,7 @@ fn snapshots_of_nothing_new_are_no_obstacle() {
     assert!(scratch.ok("check tank").contains("tank: no errors"));
 }
 
-/// `-o` with a package: what can be inherited is set at the top, the rest only there.
+/// `-o` with a package: the datasets below inherit what can be inherited. The other properties are set only at the top.
 #[test]
 fn properties_on_receive_of_a_package() {
     let scratch = Scratch::with_home();
@@ -252,7 +252,7 @@ fn properties_on_receive_of_a_package() {
     assert_eq!(shown, format!("off\t{from}\nx\t{from}\nnone\tdefault\n/copy/below\t{from}\n"));
 }
 
-/// A full stream on top of what holds the same: `-o origin=` shares its blocks.
+/// A full stream onto a dataset with the same data: `-o origin=` shares its blocks.
 #[test]
 fn blocks_of_a_full_stream_are_shared_with_the_origin() {
     let scratch = Scratch::with_home();

@@ -1,4 +1,4 @@
-//! Pools whose newest txg cannot be read: nothing is given up that nobody has agreed to give up.
+//! Pools whose newest txg cannot be read: no data is given up without consent.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use common::{Scratch, demo};
 
-/// The pool's segments and how long they are.
+/// The pool's segments and their lengths.
 fn segments(pool: &Path) -> BTreeMap<PathBuf, u64> {
     let directories = fs::read_dir(pool.join("segments")).unwrap();
     let files = directories.flat_map(|directory| fs::read_dir(directory.unwrap().path()).unwrap());
     files.map(|file| file.unwrap()).map(|file| (file.path(), file.metadata().unwrap().len())).collect()
 }
 
-/// Damages all that was written since `before`.
+/// Damages everything that was written since `before`.
 fn damage_since(pool: &Path, before: &BTreeMap<PathBuf, u64>) {
     for path in segments(pool).into_keys() {
         let mut bytes = fs::read(&path).unwrap();
@@ -108,7 +108,7 @@ fn a_pool_without_uberblocks_is_found_again() {
     assert!(scratch.ok("pool history tank").contains("snowmelt salvage tank"));
 }
 
-/// All of the last four txgs are hit, so that no uberblock of those that count leads anywhere.
+/// All of the last four txgs are damaged, so that none of their uberblocks is usable.
 #[test]
 fn what_import_cannot_bring_back_salvage_does() {
     let scratch = Scratch::with_pool();

@@ -1,10 +1,10 @@
-//! Pulls of stock rsync (Debian: rsync) over a remote shell, with this program at the other end. What needs rsync is ignored by a
-//! plain `cargo test`: `.ci/run clients` runs it.
+//! Pulls by stock rsync (Debian: rsync) over a remote shell, with this program as the server. Tests that need rsync are
+//! ignored by a plain `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -22,7 +22,7 @@ use trees::{assert_same, disturb, grow, manifest, set_time};
 const OURS: &str = "snowmelt rsync";
 const STOCK: &str = "rsync";
 
-/// A command in the place of ssh. How what it ran ended is written to the file `ended`.
+/// A command that replaces ssh. It writes the exit code of the remote command to the file `ended`.
 fn shell(scratch: &Scratch) -> PathBuf {
     let home = scratch.path().display();
     own_shell(
@@ -31,7 +31,7 @@ fn shell(scratch: &Scratch) -> PathBuf {
     )
 }
 
-/// A client that has `server` run at the other end.
+/// A client that runs `server` on the remote side.
 fn client(shell: &Path, server: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", "rsync", "-e", shell.to_str().unwrap(), "--rsync-path", server]).stdin(Stdio::null());
@@ -47,7 +47,7 @@ fn told(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Whatever the options, trees end identical: from a directory, a snapshot, the newest one and a head.
+/// With all options, both trees are identical in the end: from a directory, a snapshot, the newest snapshot and a head.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_come_over_a_remote_shell() {
@@ -83,7 +83,7 @@ fn trees_come_over_a_remote_shell() {
         assert_same(&source, &target, &format!("{variant:?}, again"));
         fs::remove_dir_all(&target).unwrap();
     }
-    // One that grew at the end is had by sending the end.
+    // For a file that grew at its end, only the end is sent.
     let grown = Scratch::new();
     let (from, to) = (grown.path().join("from"), grown.path().join("to"));
     for args in [&["-a", "--append"][..], &["-a", "--append-verify"]] {
@@ -96,7 +96,7 @@ fn trees_come_over_a_remote_shell() {
     assert!(codes.lines().all(|code| code == "0"), "{codes}");
 }
 
-/// The same words to stock rsync and to this program give the same tree and exit code.
+/// The same arguments give the same tree and exit code with stock rsync and with this program.
 #[test]
 #[ignore = "needs rsync"]
 fn paths_mean_what_they_mean_to_stock_rsync() {
@@ -158,7 +158,7 @@ fn paths_mean_what_they_mean_to_stock_rsync() {
     ];
     let list = home.join("list").display().to_string();
     for (options, sources) in cases {
-        // A home has what the tests put there too.
+        // The home directory also contains other files of the tests.
         let everything = sources == &["host:"];
         let mut found = Vec::new();
         for server in [STOCK, OURS] {
@@ -182,7 +182,7 @@ fn paths_mean_what_they_mean_to_stock_rsync() {
     }
 }
 
-/// Of datasets, paths are what their names say; another process may own the pool.
+/// Paths of datasets are their names. Another process may own the pool.
 #[test]
 #[ignore = "needs rsync"]
 fn datasets_are_where_their_names_say() {
@@ -225,7 +225,7 @@ fn datasets_are_where_their_names_say() {
         );
     };
     check("alone");
-    // A server that owns the pool carries it out.
+    // The server that owns the pool executes the command.
     fs::write(scratch.path().join("rsyncd.conf"), "[home]\npath = tank/home\n").unwrap();
     let mut owner = scratch.command("serve rsync --config rsyncd.conf --address 127.0.0.1 --port 0");
     let mut owner = owner.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -257,7 +257,7 @@ fn what_is_not_done_is_refused_in_rsyncs_words() {
         let (found, stderr) = told(&output);
         assert!(found == Some(code) && stderr.contains(message), "{options:?}: {found:?} {stderr}");
     }
-    // What is no dataset is a directory or file, from the home on.
+    // A path that is not a dataset is a directory or file, relative to the home directory.
     let f = scratch.path().join("f");
     let (code, stderr) = told(&client(&shell, OURS).arg("-a").arg(&f).arg("host:pushed").output().unwrap());
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
@@ -266,7 +266,7 @@ fn what_is_not_done_is_refused_in_rsyncs_words() {
     assert!(code == Some(5) && stderr.contains("rsyncd.conf: No such file"), "{code:?} {stderr}");
 }
 
-/// A client that is gone leaves nothing behind, and one that comes again gets the rest.
+/// After a client disappears, its server ends. A client that connects again gets the rest.
 #[test]
 #[ignore = "needs rsync"]
 fn a_client_that_goes_away_ends_the_server() {
@@ -303,7 +303,7 @@ fn only_the_other_end_of_rsync_is_here() {
     assert!(scratch.fails(4, "rsync -a a b").contains("rsync --rsync-path='snowmelt rsync'"));
     assert!(scratch.fails(4, "rsync").contains("copies nothing by itself"));
     assert!(scratch.fails(1, "rsync --server --daemon --config=nowhere .").contains("nowhere: No such file"));
-    // No client, one that says something else, and one that breaks off.
+    // No client, one that sends something else, and one that breaks off.
     for (input, code, message) in [
         (&b""[..], 12, "connection"),
         (b"Welcome to host!\n", 2, "is your shell clean?"),

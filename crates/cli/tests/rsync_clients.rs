@@ -1,5 +1,6 @@
-//! What `serve rsync` makes of who connects: variables in its configuration, names, proxies, digests; and of changes to the configuration.
-//! What needs rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
+//! How `serve rsync` treats different clients: variables in its configuration, host names, proxies, digests, and
+//! changes of the configuration. Tests that need rsync are ignored by a plain `cargo test`: `.ci/run clients` runs
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +16,7 @@ use std::process::{Command, Output};
 use common::Scratch;
 use common::rsync::{Server, await_text, restored};
 
-/// A file that only its owner may read.
+/// Writes a file that only its owner may read.
 fn secret(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -28,7 +29,7 @@ fn as_user(server: &Server, (user, password): (&str, &str), args: &[&str]) -> Ou
     command.env("USER", user).env("RSYNC_PASSWORD", password).output().unwrap()
 }
 
-/// What is in a module, or which modules there are.
+/// Lists the contents of a module, or the modules.
 fn list(server: &Server, from: &str) -> Output {
     as_user(server, ("", ""), &[from])
 }
@@ -67,19 +68,19 @@ fn modules_are_what_their_users_have() {
     assert!(restored(&scratch, "tank/home/bob").join("of-b").exists());
     let told = fs::read_to_string(home.join("told")).unwrap();
     assert_eq!(told, "ann in tank/home/ann\nbob in tank/home/bob\n");
-    // A command is told the name of the client, which then is known.
+    // A configured command needs the name of the client, so the name is looked up and logged.
     let log = fs::read_to_string(home.join("bob.log")).unwrap();
     assert!(log.contains("rsync to home/of-b from bob@") && log.contains(" (127.0.0.1)\n"), "{log}");
-    // Nobody has logged in there: no name, no dataset.
+    // This module needs no login: there is no user name, and so no dataset.
     let output = list(&server, "localhost::anybody/");
     assert!(!output.status.success(), "{output:?}");
     let log = fs::read_to_string(home.join("log")).unwrap();
     assert!(log.contains("'path': %RSYNC_USER_NAME% is '', which is no name"), "{log}");
-    // No wildcard stands for a slash.
+    // A wildcard does not match a slash.
     assert!(log.contains("for ../ann: no matching rule"), "{log}");
 }
 
-/// Of a directory, each user sees what that user may read on this machine.
+/// In a directory, each user sees the files that this user may read on this machine.
 #[test]
 #[ignore = "needs rsync and root"]
 fn directories_are_read_as_who_logs_in() {
@@ -87,7 +88,7 @@ fn directories_are_read_as_who_logs_in() {
     let (home, tree) = (scratch.path(), scratch.path().join("tree"));
     fs::set_permissions(home, fs::Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(&tree).unwrap();
-    // Users that every machine has.
+    // Users that exist on every machine.
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     let number = |user: &str| -> u32 {
         let line = passwd.lines().find(|line| line.starts_with(&format!("{user}:"))).unwrap();
@@ -117,7 +118,7 @@ fn directories_are_read_as_who_logs_in() {
     }
 }
 
-/// A change counts for who comes next; one that is wrong does not count at all.
+/// A change of the configuration takes effect for the next client. A wrong configuration takes no effect at all.
 #[test]
 #[ignore = "needs rsync"]
 fn a_changed_configuration_counts_from_the_next_client_on() {
@@ -145,7 +146,7 @@ fn a_changed_configuration_counts_from_the_next_client_on() {
     assert!(listed().contains("two, now"));
 }
 
-/// A client that can do old digests only does not even see a challenge.
+/// A client that supports only old digests does not even get a challenge.
 #[test]
 #[ignore = "needs rsync"]
 fn weak_digests_are_refused() {
@@ -185,7 +186,7 @@ fn weak_digests_are_refused() {
     );
 }
 
-/// What a proxy says is who the client is; who is no proxy says nothing.
+/// The header of a trusted proxy determines the client's address. A header from any other host is refused.
 #[test]
 fn clients_behind_a_proxy_are_who_they_are() {
     let scratch = Scratch::with_pool();
@@ -199,7 +200,7 @@ fn clients_behind_a_proxy_are_who_they_are() {
     let answers = |header: &[u8], module: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         stream.write_all(header).unwrap();
-        // The other end may have closed it.
+        // The server may have closed the connection.
         let _ = write!(stream, "@RSYNCD: 31.0 md5\n{module}\n");
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut text = Vec::new();

@@ -1,10 +1,10 @@
-//! What rsync 2.6 spoke: stock rsync (Debian: rsync) pushes so into datasets, and is spoken to so as a daemon. Ignored by a plain `cargo test`:
-//! `.ci/run clients` runs it.
+//! The protocol versions of rsync 2.6: stock rsync (Debian: rsync) pushes with them into datasets, and serves with them
+//! as a daemon. Ignored by a plain `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -21,11 +21,12 @@ use trees::{assert_same_but_for_nanoseconds, disturb, grow_old, manifest};
 
 const VERSIONS: [u8; 3] = [27, 28, 29];
 
-/// The port of one who has both sides of a daemon's connections believe that the other speaks this version.
+/// The port of a proxy for a daemon. It replaces both greetings, so that each side believes that the other has this
+/// version.
 fn older(daemon: u16, version: u8) -> u16 {
     fn pass_on(mut from: TcpStream, mut to: TcpStream, version: u8) {
         std::thread::spawn(move || {
-            // The greeting, which is a line.
+            // The greeting is one line.
             let mut byte = [0];
             while from.read_exact(&mut byte).is_ok() && byte != [b'\n'] {}
             let _ = to.write_all(format!("@RSYNCD: {version}\n").as_bytes());
@@ -79,7 +80,7 @@ fn pushes_of_old_versions_are_received() {
             };
             server.push(&args, &from, &to);
             same(&source, "new");
-            // Back to the tree from another one.
+            // The tree changes back from a different one.
             let other = scratch.path().join("other");
             fs::rename(restored(&scratch, "tank/m").join(&place), &other).unwrap();
             disturb(&other, at as u64);
@@ -123,16 +124,16 @@ fn old_versions_have_their_ways() {
         let before = snapshots(&scratch, "tank/m");
         push(&["-n"]);
         assert_eq!(snapshots(&scratch, "tank/m"), before, "{version}");
-        // What is excluded is protected, or not.
+        // Excluded files are protected, or with `--delete-excluded` not.
         push(&["--delete", "--exclude=*.o"]);
         assert_eq!(there(), "-first a a/empty a/x.c a/x.o a-b a-b/y.o new z", "{version}");
         push(&["--delete-excluded", "--exclude=*.o"]);
         assert_eq!(there(), "-first a a/empty a/x.c a-b new z", "{version}");
-        // What was begun goes on.
+        // An interrupted file is continued.
         fs::write(source.join("new"), "newer").unwrap();
         push(&["--append"]);
         assert_eq!(fs::read(restored(&scratch, "tank/m").join(format!("{version}/new"))).unwrap(), b"newer");
-        // What the client may not read it passes over in silence.
+        // The server says nothing about files that the client may not read.
         fs::write(source.join("a/secret"), "secret").unwrap();
         fs::set_permissions(source.join("a/secret"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(source.join("a-b/y.o"), "changed").unwrap();
@@ -147,7 +148,7 @@ fn old_versions_have_their_ways() {
         fs::remove_file(source.join("a/secret")).unwrap();
         fs::remove_file(source.join("new")).unwrap();
     }
-    // Version 29 has words for what is deleted, and for what may be removed.
+    // Version 29 has messages for deleted files and for files that may be removed.
     let gone = home.join("gone");
     fs::create_dir(&gone).unwrap();
     fs::write(gone.join("f"), "f").unwrap();
@@ -159,7 +160,7 @@ fn old_versions_have_their_ways() {
     scratch.ok("check tank");
 }
 
-/// Both ways, whatever the version, trees end identical.
+/// In both directions and with every version, the trees are identical in the end.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn old_daemons_are_synced_with() {
@@ -207,8 +208,8 @@ fn old_daemons_are_synced_with() {
     scratch.ok("check tank");
 }
 
-/// What leads to a machine whose rsync is of this version, or newer and does without some options if there is none: it knows neither `-s` nor ACLs nor attributes, and
-/// before version 29 fewer words for what is deleted.
+/// A replacement for ssh to a machine whose rsync has this version. With `None` it is newer but lacks some options: it
+/// supports neither `-s` nor ACLs nor extended attributes. Before version 29 it also lacks some options for deletion.
 fn old_shell(scratch: &Scratch, version: Option<u8>) -> String {
     let unknown = if version.is_none_or(|version| version >= 29) {
         ""
@@ -259,7 +260,7 @@ fn old_machines_are_synced_with() {
             assert_eq!(snapshots(&scratch, &dataset), before, "{version}: nothing to do");
         }
     }
-    // One that could do more than it does is not believed to be old.
+    // A server that refuses options but could use a newer version is not treated as old.
     for shell in
         [old_shell(&scratch, None), common::rsync::script(&scratch, "no", "exit 1").display().to_string()]
     {

@@ -1,10 +1,11 @@
-//! Pushes of stock rsync (Debian: rsync) into plain directories. What becomes of them is compared with what stock rsync's own
-//! server makes of the same push. What needs rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
+//! Pushes by stock rsync (Debian: rsync) into plain directories. The results are compared with those of stock rsync's
+//! own server for the same push. Tests that need rsync are ignored by a plain `cargo test`: `.ci/run clients` runs
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -19,16 +20,16 @@ use common::Scratch;
 use common::rsync::{Server, StockDaemon, own_shell, stock_shell};
 use trees::{Random, disturb, grow, manifest, set_time};
 
-/// A user of this machine that is not root, and a group that it is in.
+/// A user of this machine other than root, and one of its groups.
 const USER: u32 = 65534;
 
-/// Two places that are pushed into alike: one by this program, one by stock rsync.
+/// Two destinations of the same pushes: this program serves one, stock rsync the other.
 struct Pair {
     scratch: Scratch,
     begun: u64,
 }
 
-/// Which of the two.
+/// One of the two destinations.
 #[derive(Clone, Copy, Debug)]
 enum Side {
     Ours,
@@ -38,7 +39,7 @@ enum Side {
 impl Pair {
     fn new() -> Self {
         let scratch = Scratch::new();
-        // Whoever modules are served as has to reach them.
+        // The users as which modules are served must be able to reach them.
         fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         for side in ["ours", "stock"] {
@@ -59,7 +60,7 @@ impl Pair {
         format!("[m]\npath = {}\nread only = no\nmunge symlinks = no\n{more}\n", root.display())
     }
 
-    /// Both trees, from which times of this test are taken.
+    /// Both trees. Times that the test itself caused are left out.
     fn trees(&self) -> [BTreeMap<PathBuf, String>; 2] {
         [Side::Ours, Side::Stock].map(|side| {
             let tree = manifest(&self.root(side));
@@ -89,9 +90,10 @@ impl Pair {
     }
 }
 
-/// Takes away what stock rsync's server does in its own way. It loses the group's part of the ACL of a directory whose sticky bit
-/// it sets. It leaves directories open, or without their times, that are in directories closed to its user. And without a root
-/// directory of its own it changes targets of links that begin with a slash or have ".." in them.
+/// Removes differences that are peculiar to stock rsync's server. It loses the group entry of a directory's ACL if it
+/// sets the directory's sticky bit. It leaves directories open, or without their times, inside directories that its
+/// user cannot enter. Without a root directory of its own it changes targets of symbolic links that begin with a slash
+/// or contain "..".
 fn without_quirks(tree: &Path) {
     for path in manifest(tree).into_keys().map(|name| tree.join(name)) {
         let found = path.symlink_metadata().unwrap();
@@ -113,7 +115,7 @@ fn without_quirks(tree: &Path) {
         }
         set_time(&path, found.mtime(), found.mtime_nsec());
     }
-    // What is in a directory has changed its time.
+    // Changes inside a directory have changed its time.
     for path in manifest(tree).into_keys().map(|name| tree.join(name)).filter(|path| path.is_dir()) {
         if !path.is_symlink() {
             set_time(&path, 1_600_000_000, 0);
@@ -131,20 +133,20 @@ fn rsync(args: &[&str], from: &str, to: &str) -> Output {
     command.output().unwrap()
 }
 
-/// Names that the client was told of as links to others.
+/// Names that the client lists as links to other files.
 fn linked(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let links = text.lines().filter(|line| line.starts_with("hf")).filter_map(|line| line.get(12..));
     links.flat_map(|names| names.split(" => ").map(str::to_owned)).collect()
 }
 
-/// What a client said, with another name for the directory that it named.
+/// The client's output, with the directory that it named replaced.
 fn said_of(output: &Output, root: &Path) -> Output {
     let text = String::from_utf8_lossy(&output.stdout).replace(root.to_str().unwrap(), "ROOT");
     Output { stdout: text.into_bytes(), ..output.clone() }
 }
 
-/// What a client said, in order. Which of several names of a file gets the content, and which are links to it, may differ.
+/// The client's output, sorted. Which name of a file gets the content and which names become links may differ.
 fn said(output: &Output, linked: &[String]) -> (Option<i32>, Vec<String>) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let name = |line: &str| line.get(12..).map(|rest| rest.split(" => ").next().unwrap().to_owned());
@@ -169,8 +171,8 @@ fn assert_said(mine: &Output, theirs: &Output, what: &str) {
     assert!(!differs, "{what}: {ours:?}, not {stock:?}; {errors:?}");
 }
 
-/// Whatever the options, a push makes what stock rsync makes of it, into nothing and into another tree, and the client is told the
-/// same.
+/// With all options, a push gives the same result and the same output as with stock rsync, both into nothing and into
+/// another tree.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn pushes_to_modules_make_what_stock_rsync_makes() {
@@ -190,7 +192,7 @@ fn pushes_to_modules_make_what_stock_rsync_makes() {
     without_quirks(&tree);
     copy(&tree, &other);
     disturb(&other, 3);
-    // Something of each kind in the place of another kind.
+    // An entry of each kind replaces one of another kind.
     let names: Vec<PathBuf> =
         manifest(&tree).into_keys().filter(|path| path.components().count() == 1).collect();
     for (at, name) in names.iter().enumerate().filter(|(at, _)| at % 4 == 0) {
@@ -238,7 +240,8 @@ fn pushes_to_modules_make_what_stock_rsync_makes() {
     }
 }
 
-/// A module that is written to as another user: what only root may do is not done, and is no failure, as with stock rsync.
+/// A module is written to as another user. Operations that only root may do are skipped without an error, as in stock
+/// rsync.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn modules_are_written_to_as_their_user() {
@@ -272,7 +275,7 @@ fn modules_are_written_to_as_their_user() {
             pair.assert_same(variant);
         }
     }
-    // Without uid it is nobody, who may not write there.
+    // Without `uid` the user is nobody, who may not write there.
     let pair = Pair::new();
     let server = Server::start(&pair.scratch, &pair.modules(Side::Ours, ""));
     let output = server.run(&["-r"], &from, "localhost::m/");
@@ -280,7 +283,7 @@ fn modules_are_written_to_as_their_user() {
     assert_eq!(fs::read_dir(pair.root(Side::Ours)).unwrap().count(), 0);
 }
 
-/// Over a remote shell paths are those of the machine, and links in them are followed.
+/// Over a remote shell, paths are those of the machine, and symbolic links in them are followed.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn directories_are_pushed_into_over_a_remote_shell() {
@@ -315,7 +318,7 @@ fn directories_are_pushed_into_over_a_remote_shell() {
     assert!(pair.root(Side::Ours).join("way").is_symlink());
 }
 
-/// What a module hides is neither written nor deleted, and its rules about what comes count.
+/// Files that a module hides are neither written nor deleted, and its rules for incoming files apply.
 #[test]
 #[ignore = "needs rsync and root"]
 fn modules_keep_their_rules() {
@@ -359,9 +362,9 @@ fn modules_keep_their_rules() {
     }
     let log = fs::read_to_string(pair.scratch.path().join("log")).unwrap();
     assert!(log.contains("recv a 1") && log.contains("recv d/b 3") && log.contains("del. gone"), "{log}");
-    // A directory for temporary files is the module's own, and counts like one that the client names.
+    // The module's directory for temporary files is treated like one that the client names.
     for side in [Side::Ours, Side::Stock] {
-        // It went with what was deleted.
+        // The directory was deleted by the previous push.
         fs::create_dir_all(pair.root(side).join("aside")).unwrap();
     }
     for (temporary, code) in [("/aside", 0), ("/kept", 4), ("/none", 1)] {
@@ -373,7 +376,7 @@ fn modules_keep_their_rules() {
         assert_eq!(codes, [Some(code); 2], "{temporary}");
         pair.assert_same(temporary);
     }
-    // Links that could lead anywhere are made harmless, and are what they were when they are pulled.
+    // Symbolic links that could lead anywhere are made harmless. A pull restores their targets.
     let config = format!(
         "[m]\npath = {}\nread only = no\nuid = root\nmunge symlinks = yes\n",
         pair.root(Side::Ours).display()
@@ -387,7 +390,7 @@ fn modules_keep_their_rules() {
     assert_eq!(fs::read_link(pair.scratch.path().join("back/link")).unwrap(), Path::new("/etc/passwd"));
 }
 
-/// A directory that is mirrored from upstream and served with an index: the index is brought up to date after each push.
+/// A directory that is mirrored from upstream and served with an index. The index is updated after each push.
 #[test]
 #[ignore = "needs rsync and root"]
 fn an_index_is_brought_up_to_date_after_a_push() {
@@ -410,7 +413,7 @@ fn an_index_is_brought_up_to_date_after_a_push() {
         fs::write(source.join(text), text).unwrap();
         let before = fs::metadata(&index).unwrap().ino();
         server.push(&["-a"], &format!("{}/", source.display()), "up/");
-        // The command runs when the client is gone.
+        // The command runs after the client has disconnected.
         let begun = std::time::Instant::now();
         while fs::metadata(&index).unwrap().ino() == before {
             assert!(begun.elapsed().as_secs() < 60, "the index is as it was");
@@ -422,7 +425,7 @@ fn an_index_is_brought_up_to_date_after_a_push() {
     }
 }
 
-/// A filesystem of its own, in a file.
+/// A small filesystem in a file.
 struct Small {
     path: PathBuf,
 }
@@ -445,7 +448,7 @@ impl Drop for Small {
     }
 }
 
-/// Without room a push ends with rsync's code, and every file is the old or the new one.
+/// Without space, a push ends with rsync's exit code, and every file is the old or the new one.
 #[test]
 #[ignore = "needs rsync, mkfs.ext4 and root"]
 fn a_full_filesystem_keeps_what_it_has() {
@@ -480,10 +483,10 @@ fn a_full_filesystem_keeps_what_it_has() {
             manifest(&small.path).into_keys().map(|name| name.display().to_string()).collect();
         assert!(!names.iter().any(is_left), "{names:?}");
     }
-    // A filesystem that cannot be written to: each file is told of.
+    // On a read-only filesystem each file is reported.
     assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(&small.path).status().unwrap().success());
     server.fails(&["-a"], &from, "localhost::m/", 23, "Read-only file system");
-    // A name that is too long is no reason to stop.
+    // A name that is too long does not stop the push.
     assert!(Command::new("mount").args(["-o", "remount,rw"]).arg(&small.path).status().unwrap().success());
 }
 
@@ -500,7 +503,7 @@ fn temporary_of(directory: &Path) -> Option<PathBuf> {
     names.find(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b".large."))
 }
 
-/// A client that is cut off leaves old files and new ones, and what the options say of the one that was under way.
+/// A push that is cut off leaves old and new files. The options decide what remains of the file in transfer.
 #[test]
 #[ignore = "needs rsync and root"]
 fn what_is_cut_off_leaves_old_and_new_files() {
@@ -596,7 +599,7 @@ fn a_killed_server_leaves_old_and_new_files() {
     }
 }
 
-/// Links that somebody has planted in the destination lead nowhere, whatever the options.
+/// Symbolic links that an attacker placed in the destination are not followed, with any option.
 #[test]
 #[ignore = "needs rsync and root"]
 fn links_in_the_destination_lead_nowhere() {
@@ -623,7 +626,7 @@ fn links_in_the_destination_lead_nowhere() {
         fs::write(outside.join("file"), "theirs").unwrap();
         fs::write(outside.join("victim"), "theirs").unwrap();
         let before = manifest(&outside);
-        // In the place of a directory, of a file, and of each directory that an option names.
+        // Links replace a directory, a file, and each directory that an option names.
         fs::create_dir(source.join("d")).unwrap();
         for name in ["file", "d/file", "d/victim", "d/new"] {
             fs::write(source.join(name), format!("mine: {name}")).unwrap();
@@ -642,7 +645,7 @@ fn links_in_the_destination_lead_nowhere() {
     }
 }
 
-/// A user of the machine who swaps directories for links all the time gains nothing.
+/// A local user who constantly swaps directories for symbolic links gains nothing.
 #[test]
 #[ignore = "needs rsync and root"]
 fn directories_that_are_swapped_for_links_lead_nowhere() {
@@ -694,7 +697,7 @@ fn directories_that_are_swapped_for_links_lead_nowhere() {
     assert_eq!(manifest(&outside).len(), before.len());
 }
 
-/// A server that takes rights away from itself has none of them left, in any thread, and serves what is in its new root directory.
+/// A server that drops its privileges has none left in any thread, and serves the files in its new root directory.
 #[test]
 #[ignore = "needs rsync and root"]
 fn a_confined_server_is_confined() {
@@ -733,10 +736,10 @@ fn a_confined_server_is_confined() {
         assert_eq!(of("CapEff:"), "0000000000000000", "{task:?}");
         assert_eq!(of("CapPrm:"), "0000000000000000", "{task:?}");
     }
-    // What it has to say is still where it was, and nothing of that is in the new root directory.
+    // The log is still at its old place, and nothing of it is in the new root directory.
     assert!(fs::read_to_string(&log).unwrap().contains("rsync on m/file"));
     assert_eq!(fs::read_dir(&jail).unwrap().count(), 1);
-    // One that cannot be confined does not start.
+    // A server that cannot be confined does not start.
     let config = scratch.path().join("wrong.conf");
     for (line, why) in [
         ("daemon uid = nobody-at-all", "there is no user"),

@@ -1,4 +1,5 @@
-//! Clients that push and lie, over pipes and to the daemon: each ends its own session, and the dataset or directory is as it was.
+//! Clients that push invalid data, over pipes and to the daemon. Each ends its own session, and the dataset or
+//! directory stays unchanged.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -17,16 +18,17 @@ use common::rsync::{Server, restored, snapshots};
 
 const FILE: u32 = 0o100_644;
 const DIRECTORY: u32 = 0o040_755;
-/// Bytes of the file that is there, and the sums of its blocks that the server then asks with: how many, how long, bytes of a digest, the last one.
+/// Size of the existing file, and the header of the block sums in the server's request: number of blocks, block length,
+/// digest length, length of the last block.
 const SIZE: usize = 40_000;
 const SUMS: [i32; 4] = [58, 700, 2, 100];
-/// The index of the first file, and the same again.
+/// The index of the first file, and the code for the same index again.
 const FIRST: &[u8] = &[1];
 const SAME: &[u8] = &[0xfe, 0, 0];
-/// What a server takes at most, whatever it is sent here, in KiB: it is built with checks.
+/// Maximum memory of a server for any input of these tests, in KiB. It is built with debug checks.
 const MEMORY_MAX: u64 = 400 << 10;
 
-/// What both sides begin with is over; from here on there are messages.
+/// The bytes that a client sends after the handshake, as messages.
 #[derive(Clone, Default)]
 struct Client(Vec<u8>);
 
@@ -41,9 +43,9 @@ impl Client {
         self.message(0, bytes)
     }
 
-    /// An entry of a list: its name, size and mode.
+    /// Adds an entry of a list: its name, size and mode.
     fn entry(self, name: &[u8], size: u64, mode: u32) -> Self {
-        // With a long name (flag 6), and none like the one before.
+        // With a long name (flag 6), without values from the previous entry.
         let mut bytes = vec![64];
         bytes.extend(varint(name.len() as u32));
         bytes.extend(name);
@@ -59,7 +61,7 @@ impl Client {
         self.data(&[0, 0])
     }
 
-    /// The beginning of an answer: index, flags, and the sums that were sent.
+    /// Adds the beginning of an answer: index, flags, and the header of the block sums.
     fn answer(self, index: &[u8], flags: u16, sums: [i32; 4]) -> Self {
         let mut bytes = index.to_vec();
         bytes.extend(flags.to_le_bytes());
@@ -80,7 +82,7 @@ fn varint(value: u32) -> Vec<u8> {
     }
 }
 
-/// A list of the one file that there is, and the beginning of its content.
+/// A list of the one existing file, and the beginning of its content.
 fn list() -> Client {
     Client::default().entry(b"f", SIZE as u64, FILE).end_of_list()
 }
@@ -89,7 +91,7 @@ fn asked() -> Client {
     list().answer(FIRST, 0x8008, SUMS)
 }
 
-/// The file is sent, of its first block and something else, with a digest that is right or is not.
+/// Sends the file: its first block and some other bytes, with a correct or wrong digest.
 fn sent(is_right: bool) -> Client {
     let content = [&content()[..700], &[b'n'; 200]].concat();
     let digest = md5_of(&content);
@@ -101,7 +103,7 @@ fn content() -> Vec<u8> {
     (0..SIZE as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Of `md5sum`, so that nothing here is taken from what is tested.
+/// The digest from `md5sum`, so that the test does not depend on the tested code.
 fn md5_of(content: &[u8]) -> [u8; 16] {
     let mut child =
         std::process::Command::new("md5sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -111,12 +113,12 @@ fn md5_of(content: &[u8]) -> [u8; 16] {
     std::array::from_fn(|at| digit(2 * at) << 4 | digit(2 * at + 1))
 }
 
-/// What a session that is all well ends with.
+/// The end of a correct session.
 fn goodbye(client: Client) -> Client {
     client.data(&[0; 4])
 }
 
-/// Bytes of no meaning, the same each time.
+/// Random bytes, the same each time.
 fn garbage(len: usize) -> Vec<u8> {
     let mut state = 1_u64;
     let mut next = || {
@@ -126,7 +128,7 @@ fn garbage(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Lies, each of which ends its session with an error.
+/// Invalid sessions, each of which must end with an error.
 fn lies() -> Vec<(String, Client)> {
     let mut lies: Vec<(String, Client)> = Vec::new();
     let mut lie = |what: &str, client: Client| lies.push((what.to_owned(), client));
@@ -166,11 +168,11 @@ fn lies() -> Vec<(String, Client)> {
     lie("rubbish after a phase", sent(true).data(&[0]).data(&garbage(100)));
     lie("rubbish after two", sent(true).data(&[0, 0]).data(&garbage(100)));
     lie("rubbish at the end", sent(true).data(&[0, 0, 0, 9]));
-    // The second time there is no more to be had: it is given up.
+    // The second failure of a file is final.
     let again = sent(false).data(&[0]).answer(SAME, 0xa000, [0; 4]).token(0, &[7; 16]);
     lie("a digest that never fits, and no end", again);
     for tag in [1, 2, 3, 4, 5, 9, 22, 33, 42, 86, 93, 100, 101, 102, 103, 200, 248] {
-        // Those that mean something change nothing either: the end comes too early.
+        // Messages with a meaning change nothing either, because the session ends too early.
         for body in [&[][..], b"text", &garbage(300)] {
             lie(&format!("a message {tag} of {} bytes", body.len()), list().message(tag, body));
         }
@@ -178,7 +180,7 @@ fn lies() -> Vec<(String, Client)> {
     lies
 }
 
-/// The first of two lists, which come one by one: of the file that there is, and of a directory, whose number is 1.
+/// The first of two incremental lists: the existing file, and a directory with number 1.
 fn one_by_one() -> Client {
     Client::default()
         .entry(b".", 0, DIRECTORY)
@@ -187,7 +189,7 @@ fn one_by_one() -> Client {
         .end_of_list()
 }
 
-/// Lies of lists that come one by one, likewise. `ff 65` is the list of directory 1, `ff 01` the end of all lists.
+/// Invalid sessions with incremental lists. `ff 65` is the list of directory 1, `ff 01` the end of all lists.
 fn lies_one_by_one() -> Vec<(String, Client)> {
     let mut lies: Vec<(String, Client)> = Vec::new();
     let mut lie = |what: &str, client: Client| lies.push((what.to_owned(), client));
@@ -216,7 +218,7 @@ fn lies_one_by_one() -> Vec<(String, Client)> {
     lies
 }
 
-/// Lists one by one, and no lie: the file is sent as [`sent`] does, then an empty one in the directory.
+/// A valid session with incremental lists. The file is sent as in [`sent`], then an empty file in the directory.
 fn told_one_by_one() -> Client {
     let lists = one_by_one()
         .data(&[0xff, 101])
@@ -225,12 +227,12 @@ fn told_one_by_one() -> Client {
         .data(&[0xff, 0xfe, 0x80, 2, 0, 0]);
     let content = [&content()[..700], &[b'n'; 200]].concat();
     let file = lists.answer(&[3], 0x8008, SUMS).token(-1, &[]).token(200, &[b'n'; 200]);
-    // Then the directory, which is there before its list is come to, and what is in it.
+    // Then the directory, which is created before its own list, and the file in it.
     let file = file.token(0, &md5_of(&content)).data(&[2, 0, 0x60]);
     goodbye(file.answer(&[1], 0xa000, [0; 4]).token(0, &md5_of(b"")).data(&[0]))
 }
 
-/// Directories in one another, deeper than any path may be, and their lists.
+/// Nested directories, deeper than any path may be, and their lists.
 fn deep() -> Client {
     let mut client = Client::default().entry(b"d", 0, DIRECTORY).end_of_list().data(&[0xff, 100]);
     for depth in 2..3000 {
@@ -239,7 +241,7 @@ fn deep() -> Client {
     client
 }
 
-/// Names that are no lie as such: of two the first counts, or the directory. Nothing is said of their content.
+/// Odd names that are valid. Of two equal names the first counts, or the directory. Their content is not sent.
 fn odd_lists() -> Vec<Client> {
     let begin = Client::default;
     vec![
@@ -250,19 +252,19 @@ fn odd_lists() -> Vec<Client> {
     ]
 }
 
-/// A session over pipes: the exit code and what is said.
+/// A session over pipes. Returns the exit code and the output.
 fn over_pipes(scratch: &Scratch, client: &Client) -> (Option<i32>, String) {
     over_pipes_as(scratch, "-re.LsfxCIvu", client)
 }
 
-/// The same of a client that can do this.
+/// The same for a client with these capabilities.
 fn over_pipes_as(scratch: &Scratch, letters: &str, client: &Client) -> (Option<i32>, String) {
     let mut command = scratch.command(&format!("rsync --server {letters} . tank/m"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let said = [&32_i32.to_le_bytes()[..], b"\x03md5", &client.0].concat();
-    // It may end before it has taken all.
+    // The server may end before it has read everything.
     let sending = std::thread::spawn(move || drop(input.write_all(&said)));
     let output = child.wait_with_output().unwrap();
     sending.join().unwrap();
@@ -277,7 +279,7 @@ impl Daemon {
         Self(Server::start(scratch, "[m]\npath = tank/m\nread only = no\ntimeout = 3\n"))
     }
 
-    /// The same of a directory, which is written to as who runs this test.
+    /// The same for a directory. It is written to as the user of this test.
     fn of_directory(scratch: &Scratch, root: &Path) -> Self {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let path = root.display();
@@ -292,12 +294,12 @@ impl Daemon {
     fn connect_as(&self, letters: &str, client: &Client) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.0.port)).unwrap();
         let begin = format!("@RSYNCD: 32.0 md5\nm\n--server\0{letters}\0.\0m/\0\0\x03md5");
-        // It may be gone before it has taken all.
+        // The server may end before it has read everything.
         let _ = stream.write_all(&[begin.as_bytes(), &client.0].concat());
         stream
     }
 
-    /// What the client is told, to the end, which comes.
+    /// Everything that the server sends, up to the end of the connection.
     fn served(&self, client: &Client) -> String {
         Self::heard(self.connect(client))
     }
@@ -309,7 +311,7 @@ impl Daemon {
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// The most memory that it has had, KiB.
+    /// Peak memory of the server, in KiB.
     fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -321,7 +323,7 @@ fn file(scratch: &Scratch, snapshot: &str) -> Vec<u8> {
     fs::read(restored(scratch, snapshot).join("f")).unwrap()
 }
 
-/// A pool in which `tank/m` has one file, whose time is not what lists say.
+/// A pool in which `tank/m` has one file, with another time than in the lists.
 fn scratch() -> Scratch {
     let scratch = Scratch::with_pool();
     let source = scratch.path().join("source");
@@ -340,18 +342,18 @@ fn a_new_file_is_there_when_it_has_come_right() {
         client.answer(index, 0xa000, [0; 4]).token(300, &content).token(0, digest)
     };
     let in_newest = |name: &str| restored(&scratch, &snapshots(&scratch, "tank/m").pop().unwrap()).join(name);
-    // Twice wrong, it is given up, and nothing is there.
+    // After two wrong digests the file is given up and does not exist.
     let once = sent(new.clone(), FIRST, &[7; 16]);
     let wrong = sent(once.clone().data(&[0]), SAME, &[7; 16]);
     let (code, said) = over_pipes(&scratch, &wrong.data(&[0; 3]));
     assert!(code == Some(23) && said.contains("failed verification -- update discarded"), "{code:?} {said}");
     assert!(!in_newest("g").exists());
-    // Once wrong and then right, it is.
+    // After a wrong and a correct digest it exists.
     let right = sent(once.data(&[0]), SAME, &md5_of(&content));
     let (code, said) = over_pipes(&scratch, &right.data(&[0; 3]));
     assert!(code == Some(0) && said.contains("will try again"), "{code:?} {said}");
     assert_eq!(fs::read(in_newest("g")).unwrap(), content);
-    // A connection that breaks before the digest has come leaves nothing, as without `--partial`.
+    // A connection that breaks before the digest leaves nothing, as without `--partial`.
     let cut = Client::default().entry(b"h", 300, FILE).end_of_list();
     let (code, _) = over_pipes(&scratch, &cut.answer(FIRST, 0xa000, [0; 4]).token(300, &content));
     assert!(code.is_some_and(|code| code != 0));
@@ -367,17 +369,17 @@ fn who_lies_over_pipes_changes_nothing() {
         let is_error = code.is_some_and(|code| ![0, 101].contains(&code));
         assert!(is_error && !said.contains("panicked"), "{what}: {code:?} {said}");
     }
-    // Whoever sends a whole file and then goes wrong may have left that: a session that ends is not one that never was.
+    // A client that sends a whole file before its error may have left that file in a partial snapshot.
     let left: Vec<_> =
         snapshots(&scratch, "tank/m").into_iter().filter(|name| !name.ends_with("_partial")).collect();
     assert_eq!(left, ["tank/m@begin"]);
     assert_eq!(file(&scratch, "tank/m@begin"), content());
     scratch.ok("check tank");
-    // A digest that never fits is an error of that file alone, which stays as it was.
+    // A digest that never matches is an error of that file alone, which stays unchanged.
     let wrong = sent(false).data(&[0]).answer(SAME, 0xa000, [0; 4]).token(0, &[7; 16]);
     let (code, said) = over_pipes(&scratch, &wrong.data(&[0; 3]));
     assert!(code == Some(23) && said.contains("failed verification -- update discarded"), "{code:?} {said}");
-    // The same session without lies.
+    // The same session with valid data.
     let (code, said) = over_pipes(&scratch, &goodbye(sent(true)));
     assert_eq!(code, Some(0), "{said}");
     let newest = snapshots(&scratch, "tank/m").pop().unwrap();
@@ -385,7 +387,7 @@ fn who_lies_over_pipes_changes_nothing() {
     scratch.ok("check tank");
 }
 
-/// The same of lists that come one by one.
+/// The same with incremental lists.
 #[test]
 fn who_lies_of_directories_changes_nothing() {
     const LETTERS: &str = "-re.iLsfxCIvu";
@@ -424,7 +426,7 @@ fn who_lies_of_directories_changes_nothing() {
     scratch.ok("check tank");
 }
 
-/// Lists one by one that are no lies are taken as such.
+/// Valid incremental lists are accepted.
 #[test]
 fn who_tells_of_directories_one_by_one_is_heard() {
     let scratch = scratch();
@@ -447,7 +449,7 @@ fn who_lies_to_the_daemon_changes_nothing() {
     for client in odd_lists() {
         daemon.served(&client);
     }
-    // Cut off anywhere: all that can be there is what was there, or the whole file.
+    // Cut off at any byte: the result is the old file or the complete new one.
     let whole = goodbye(sent(true)).0;
     for end in (0..whole.len()).step_by(7) {
         daemon.served(&Client(whole[..end].to_vec()));
@@ -457,7 +459,7 @@ fn who_lies_to_the_daemon_changes_nothing() {
         let found = file(&scratch, &snapshot);
         assert!(found == old || snapshot.ends_with("_partial") && found == new, "{snapshot}");
     }
-    // Changed anywhere: messages, lists, answers and content that are almost right.
+    // Changed at any byte: messages, lists, answers and content that are almost valid.
     let mut random = garbage(3 * 400).into_iter().map(usize::from);
     let mut next = || random.next().unwrap();
     for _ in 0..400 {
@@ -467,7 +469,7 @@ fn who_lies_to_the_daemon_changes_nothing() {
         daemon.served(&Client(bytes));
     }
     scratch.ok("list tank/m");
-    // Who says nothing, or goes half away, is not waited for.
+    // Clients that send nothing, or close one direction, do not delay the server.
     let begun = Instant::now();
     let mut silent: Vec<TcpStream> =
         [Client::default(), list(), asked()].iter().map(|client| daemon.connect(client)).collect();
@@ -485,7 +487,7 @@ fn who_lies_to_the_daemon_changes_nothing() {
     scratch.ok("check tank");
 }
 
-/// A directory with the file, a link that leads out of it, and what is outside.
+/// A directory with the file, a symbolic link that leads out of it, and a directory outside.
 fn directory() -> (Scratch, PathBuf, PathBuf) {
     let scratch = Scratch::new();
     let (root, outside) = (scratch.path().join("root"), scratch.path().join("outside"));
@@ -498,7 +500,7 @@ fn directory() -> (Scratch, PathBuf, PathBuf) {
     (scratch, root, outside)
 }
 
-/// Nothing outside has changed, and no temporary name is left.
+/// Checks that nothing outside has changed, and that no temporary name is left.
 #[track_caller]
 fn assert_unharmed(what: &str, root: &Path, outside: &Path) {
     let names = |directory: &Path| -> Vec<String> {
@@ -521,7 +523,7 @@ fn who_lies_to_a_directory_changes_nothing_else() {
     let daemon = Daemon::of_directory(&scratch, &root);
     let begin = Client::default;
     let mut lies = lies();
-    // Ways out: through a link that is there, and through one that comes in the same list in the place of a directory.
+    // Ways out: through an existing link, and through a link in the same list that replaces a directory.
     for name in [&b"link/f"[..], b"link/new", b"link/../f", b"d/../../f", b"file-link/f"] {
         let client = begin().entry(name, 0, FILE).end_of_list();
         let client = client.answer(FIRST, 0xa000, [0; 4]).token(0, &md5_of(b""));
@@ -539,7 +541,7 @@ fn who_lies_to_a_directory_changes_nothing_else() {
     for name in fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path()) {
         assert!(name.symlink_metadata().unwrap().len() < 1 << 20, "{name:?}");
     }
-    // Cut off anywhere: what is there is what was there, or the whole file.
+    // Cut off at any byte: the result is the old file or the complete new one.
     let whole = goodbye(sent(true)).0;
     let (old, new) = (content(), [&content()[..700], &[b'n'; 200]].concat());
     for end in (0..whole.len()).step_by(7) {
@@ -549,7 +551,7 @@ fn who_lies_to_a_directory_changes_nothing_else() {
         assert!(found == old || found == new, "{end}");
         assert_unharmed(&format!("cut at {end}"), &root, &outside);
     }
-    // Changed anywhere, one list and lists one by one.
+    // Changed at any byte, with one list and with incremental lists.
     let mut random = garbage(6 * 300).into_iter().map(usize::from);
     let mut next = || random.next().unwrap();
     for (letters, whole) in [("-re.LsfxCIvu", whole), ("-re.iLsfxCIvu", told_one_by_one().0)] {
@@ -567,13 +569,13 @@ fn who_lies_to_a_directory_changes_nothing_else() {
     }
     let memory = daemon.memory();
     assert!(memory < MEMORY_MAX, "{memory} KiB");
-    // It still does what it is for.
+    // The server still works.
     fs::write(root.join("f"), &old).unwrap();
     daemon.served(&goodbye(sent(true)));
     assert_eq!(fs::read(root.join("f")).unwrap(), new);
 }
 
-/// A name that the filesystem does not take is an error of that file, and the others come.
+/// A name that the filesystem refuses is an error of that file. The other files arrive.
 #[test]
 fn a_name_too_long_is_an_error_of_that_file() {
     let (scratch, root, outside) = directory();
@@ -584,7 +586,7 @@ fn a_name_too_long_is_an_error_of_that_file() {
     let said = daemon.served(&goodbye(client));
     assert!(said.contains("File name too long"), "{said}");
     assert_eq!(fs::read(root.join("g")).unwrap(), b"hello");
-    // The longest name that it takes has a temporary one that it takes too.
+    // The longest valid name still gets a valid temporary name.
     let longest = [b'n'; 255];
     let client = Client::default().entry(&longest, 5, FILE).end_of_list();
     let client = client.answer(FIRST, 0xa000, [0; 4]).token(5, b"hello").token(0, &md5_of(b"hello"));

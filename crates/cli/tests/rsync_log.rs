@@ -23,7 +23,7 @@ impl Server {
         Self(child, address)
     }
 
-    /// A client that asks for a module and goes away.
+    /// A client that asks for a module and disconnects.
     fn ask(&self, module: &str) {
         let mut stream = TcpStream::connect(&self.1).unwrap();
         stream.write_all(format!("@RSYNCD: 31.0 md5\n{module}\n").as_bytes()).unwrap();
@@ -40,7 +40,7 @@ impl Server {
     }
 }
 
-/// The lines of a log without what they begin with, once it has one that contains `what`.
+/// The lines of a log without their prefix, as soon as one contains `what`.
 fn lines(scratch: &Scratch, name: &str, what: &str) -> Vec<String> {
     let begun = Instant::now();
     loop {
@@ -78,7 +78,7 @@ fn what_is_said_is_in_the_files_that_are_named() {
     server.ask("b");
     let of_b = lines(&scratch, "b.log", "module b");
     assert!(of_b.iter().all(|line| line.contains("module b")), "{of_b:?}");
-    // Rotated away: not written to any more.
+    // A rotated log is no longer written to.
     let before = fs::read(scratch.path().join("all.log")).unwrap();
     fs::rename(scratch.path().join("all.log"), scratch.path().join("all.log.1")).unwrap();
     server.ask("a");
@@ -91,7 +91,7 @@ fn what_is_said_is_in_the_files_that_are_named() {
     assert!(said.contains("module c") && !said.contains("module a") && !said.contains("module b"), "{said}");
 }
 
-/// Standard error of a server that SSH starts belongs to the client, who must not see the addresses of others.
+/// The client of a server that SSH starts gets its standard error. It must not see the addresses of others.
 #[test]
 fn a_server_for_one_client_writes_no_log_to_its_standard_error() {
     let scratch = Scratch::new();

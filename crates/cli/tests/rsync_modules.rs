@@ -1,10 +1,10 @@
-//! Pushes of stock rsync (Debian: rsync) to modules that are datasets. What needs rsync is ignored by a plain `cargo test`:
-//! `.ci/run clients` runs it.
+//! Pushes by stock rsync (Debian: rsync) to modules that are datasets. Tests that need rsync are ignored by a plain
+//! `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -17,7 +17,7 @@ use common::Scratch;
 use common::rsync::{Server, await_text, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
 
-/// What is replaced makes room while the module is served, not only when the server ends.
+/// Space of replaced data is freed while the module is served, not only when the server ends.
 #[test]
 #[ignore = "needs rsync"]
 fn what_is_replaced_is_given_back() {
@@ -37,7 +37,8 @@ fn what_is_replaced_is_given_back() {
     assert!(stored < 9 * SIZE as u64, "{stored} bytes for {SIZE}");
 }
 
-/// Whatever the options, trees end identical, each as a snapshot; the module says how many of them stay.
+/// With all options, the trees are identical in the end. Each push gives a snapshot, and the module states how many of
+/// them stay.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_are_pushed_to_modules() {
@@ -68,7 +69,7 @@ fn trees_are_pushed_to_modules() {
         assert_eq!(snapshots(&scratch, "tank/m"), before);
     }
     assert_eq!(snapshots(&scratch, "tank/m").len(), 3);
-    // What was pushed can be pulled.
+    // The pushed files can be pulled again.
     let back = scratch.path().join("back");
     let pulled = server.run(&["-aHAX"], "localhost::m/4/", back.to_str().unwrap());
     assert!(pulled.status.success(), "{pulled:?}");
@@ -125,7 +126,7 @@ fn modules_say_who_may_write() {
     assert!(result.join("ann").exists() && !result.join("bob").exists() && result.join("g").exists());
     server.fails(&["-a"], &f, "localhost::still/", 11, "Read-only file system (30)");
     server.fails(&["-a"], &f, "localhost::one/", 5, "@ERROR: module is disabled");
-    // What the module hides is neither written nor deleted, and nothing leads out of it.
+    // Files that the module hides are neither written nor deleted, and no path leads out of it.
     server.push(&["-a"], &f, "open/kept");
     server.fails(&["-a"], &f, "localhost::secret/kept", 3, "ERROR: daemon has excluded destination \"kept\"");
     fs::create_dir(home.join("void")).unwrap();
@@ -149,7 +150,7 @@ fn trees_of_attributes_are_not_received_into() {
     }
 }
 
-/// Owners, permissions and links are what the module says, and the log tells what came.
+/// The module determines owners, permissions and links. The log lists the received files.
 #[test]
 #[ignore = "needs rsync and root"]
 fn what_comes_is_made_what_the_module_says() {
@@ -179,7 +180,7 @@ fn what_comes_is_made_what_the_module_says() {
     assert_eq!(shown("x"), (0o640, 1234, 4321));
     let target = fs::read_link(result.join("link")).unwrap();
     assert_eq!(target.to_str().unwrap(), "/rsyncd-munged/../../etc/passwd");
-    // It is what it is to be: nothing more to do.
+    // Everything is up to date: nothing to do.
     let count = snapshots(&scratch, "tank/m").len();
     assert_eq!(server.push(&["-ai"], &from, "m/"), "");
     assert_eq!(snapshots(&scratch, "tank/m").len(), count);
@@ -194,7 +195,7 @@ fn what_comes_is_made_what_the_module_says() {
     assert_eq!((mode("d"), mode("d/f")), (0o755, 0o664));
 }
 
-/// Nothing comes into a directory that a module hides, by whatever way, and nothing in it goes.
+/// Nothing can be written into or deleted from a directory that a module hides.
 #[test]
 #[ignore = "needs rsync"]
 fn hidden_directories_are_not_written_to() {
@@ -242,7 +243,7 @@ fn hidden_directories_are_not_written_to() {
     }
 }
 
-/// A rule that begins with `**/` protects what is at the top too.
+/// A rule that begins with `**/` also protects entries at the top.
 #[test]
 #[ignore = "needs rsync"]
 fn what_is_excluded_everywhere_is_not_deleted_at_the_top() {
@@ -262,8 +263,8 @@ fn what_is_excluded_everywhere_is_not_deleted_at_the_top() {
     assert!(result.join("bar/keep").exists() && result.join("x/bar").exists());
 }
 
-/// Owners are the client's where the module's user is root, and those that it asks for, whether its options come with backslashes or
-/// without.
+/// If the module's user is root, owners are the client's or those that it asks for. Options may come with or without
+/// backslashes.
 #[test]
 #[ignore = "needs rsync and root"]
 fn owners_are_those_that_are_asked_for() {
@@ -293,7 +294,7 @@ fn owners_are_those_that_are_asked_for() {
     }
 }
 
-/// Commands run before and after, are told of the transfer, and can stop it.
+/// Commands run before and after a transfer, get information about it, and can stop it.
 #[test]
 #[ignore = "needs rsync and root"]
 fn commands_run_around_transfers() {
@@ -333,14 +334,14 @@ fn commands_run_around_transfers() {
     server.fails(&["-a"], &f, "localhost::never/", 5, "@ERROR: early exec failed");
     await_text(&record, "post never tank/m 127.0.0.1 status=-1/-1 0");
     assert_eq!(snapshots(&scratch, "tank/m"), before);
-    // A directory is read as nobody, but commands are the server's own.
+    // A directory is read as nobody, but commands run as the server's user.
     let output = server.run(&["-a"], "localhost::public/", &format!("{home}/copy"));
     assert!(output.status.success(), "{output:?}");
     await_text(&record, "post public");
     assert!(fs::read_to_string(&record).unwrap().lines().all(|line| line.ends_with(" 0")));
 }
 
-/// What is cut off keeps what came whole; two pushes at once come one after another.
+/// A push that is cut off keeps its complete files. Of two pushes at once, the second waits.
 #[test]
 #[ignore = "needs rsync"]
 fn pushes_to_modules_that_are_cut_off_go_on_where_they_were() {

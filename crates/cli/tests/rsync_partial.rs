@@ -1,5 +1,6 @@
-//! Transfers that are cut off within a file: what is kept of it, and what of that need not be sent again, beside stock rsync (Debian: rsync) at the
-//! other end. What needs rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
+//! Transfers that are cut off within a file: which part is kept, and which part of it need not be sent again, compared
+//! with stock rsync (Debian: rsync) as the server. Tests that need rsync are ignored by a plain `cargo test`: `.ci/run
+//! clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -20,21 +21,21 @@ use trees::{Random, assert_same, set_time};
 
 const NEW_LEN: usize = 4 << 20;
 const OLD_LEN: usize = 3 << 20;
-/// Bytes after which connections are cut, and what of a file has come at least by then.
+/// Number of bytes after which connections are cut, and number of bytes of a file that have at least arrived by then.
 const CUT: usize = 1_500_000;
 const CAME: usize = 1 << 20;
-/// Passes on so many bytes as they come, and ends. Servers have sockets not wait.
+/// Passes on the first 1,500,000 bytes as they arrive, and ends. It handles sockets that servers made non-blocking.
 const FIRST: &str = r#"perl -e 'sub nap { select undef, undef, undef, 0.01 }
     for ($n = 1500000; $n; ) { $r = sysread STDIN, $b, $n < 65536 ? $n : 65536; defined $r or nap, next; $r or last; $n -= $r;
     while ($b ne "") { $w = syswrite STDOUT, $b; defined $w ? substr($b, 0, $w, "") : nap } }'"#;
 
-/// What runs a server, of which it cuts off what it is told if there is a file `cut`.
+/// A script that runs a server. If a file `cut` exists, it cuts off the server's input.
 fn cutting(scratch: &Scratch) -> String {
     let cut = scratch.path().join("cut");
     format!("if [ -e {} ]; then {FIRST} | sh -c \"$*\"\nelse exec sh -c \"$*\"; fi", cut.display())
 }
 
-/// Stock rsync as the client, and at the other end it or this program.
+/// Stock rsync as the client, and stock rsync or this program as the server.
 struct Pusher<'s> {
     scratch: &'s Scratch,
     shell: PathBuf,
@@ -57,7 +58,7 @@ impl Pusher<'_> {
         assert!(!output.status.success(), "{args:?}: {output:?}");
     }
 
-    /// Bytes that were sent of files' content.
+    /// Number of bytes of file content that were sent.
     fn push(&self, args: &[&str], from: &Path, to: &str) -> usize {
         let output = self.run(args, from, to);
         assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
@@ -67,17 +68,17 @@ impl Pusher<'_> {
     }
 }
 
-/// Options, what was there before, and what is left of a push that is cut off: files, and what they are.
+/// Options, the files before the push, and the files that remain after a push that is cut off.
 type Case<'a> = (&'a [&'a str], &'a Path, &'a [(&'a str, &'a str)]);
 
-/// What a file may be.
+/// The possible contents of a file.
 struct Contents {
     old: Vec<u8>,
     new: Vec<u8>,
 }
 
 impl Contents {
-    /// What each file of a tree is.
+    /// Describes the content of each file of a tree.
     fn tell(&self, tree: &Path) -> BTreeMap<String, String> {
         let mut told = BTreeMap::new();
         let mut left = vec![tree.to_owned()];
@@ -108,7 +109,7 @@ impl Contents {
     }
 }
 
-/// Whatever the client wishes, what is left is what rsync's own server leaves, and as much of it is used the next time.
+/// With all options, a cut push leaves the same as with rsync's own server, and the next push uses as much of it.
 #[test]
 #[ignore = "needs rsync and root"]
 fn pushes_that_are_cut_within_a_file_leave_what_rsync_leaves() {
@@ -168,7 +169,7 @@ fn pushes_that_are_cut_within_a_file_leave_what_rsync_leaves() {
                 _ => restored(&scratch, &dataset),
             };
             let mut told = contents.tell(&there);
-            // What is written in place has another time here until it is whole.
+            // With this server, a file that is written in place has another time until it is complete.
             if args.iter().any(|arg| ["--inplace", "--append"].contains(arg)) {
                 told.values_mut().for_each(|what| *what = what.replace(" and marked", ""));
             }
@@ -189,7 +190,7 @@ fn pushes_that_are_cut_within_a_file_leave_what_rsync_leaves() {
     scratch.ok("check tank");
 }
 
-/// A file of several names of which one was to become another one is there still.
+/// A file with several names still exists after a push that was to replace one of them.
 #[test]
 #[ignore = "needs rsync"]
 fn names_of_files_that_have_others_stay() {
@@ -200,7 +201,7 @@ fn names_of_files_that_have_others_stay() {
         let path = home.join(name);
         fs::create_dir(&path).unwrap();
         fs::write(path.join("f"), content).unwrap();
-        // So that something is left whole in any case.
+        // So that at least one complete file is left in any case.
         fs::write(path.join("a"), name.repeat(name.bytes().map(usize::from).sum())).unwrap();
         path
     });
@@ -233,7 +234,7 @@ fn names_of_files_that_have_others_stay() {
     scratch.ok("check tank");
 }
 
-/// A sync keeps what it is told to keep, both ways.
+/// A sync with `--partial` keeps partial files, in both directions.
 #[test]
 #[ignore = "needs rsync"]
 fn syncs_go_on_within_a_file() {
@@ -245,7 +246,7 @@ fn syncs_go_on_within_a_file() {
     fs::write(source.join("f"), &new).unwrap();
     let cut_from =
         format!("sh -c \"$*\" 2>/dev/null | {FIRST}\nsleep 1; perl -e '1 while sysread STDIN, $b, 65536'");
-    // What it was told is taken, so that what it has said arrives.
+    // Its input is read to the end, so that all of its output arrives.
     let cut_from = script(&scratch, "cut-from", &cut_from);
     let cut_to = script(&scratch, "cut-to", &format!("{FIRST} | sh -c \"$*\""));
     let shell = script(&scratch, "whole", "exec sh -c \"$*\"");
@@ -275,7 +276,7 @@ fn syncs_go_on_within_a_file() {
     assert_eq!(sync(&cut_to, &["tank/f@", &to_no]).code, 1);
     assert_eq!(partial(no.join("f")), None);
     assert_eq!(sync(&cut_to, &["--partial", "tank/f@", &to_copy]).code, 1);
-    // The server ends after the one who reached it.
+    // The server ends after its client.
     let begun = Instant::now();
     while !copy.join("f").exists() && begun.elapsed() < Duration::from_secs(20) {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,10 +1,10 @@
-//! What pushes of stock rsync (Debian: rsync) find at the server besides the destination: links to directories, lists of names, snapshots.
-//! What needs rsync is ignored by a plain `cargo test`: `.ci/run clients` runs it.
+//! Other places at the server that pushes by stock rsync (Debian: rsync) use: links to directories, lists of names,
+//! snapshots. Tests that need rsync are ignored by a plain `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -17,7 +17,7 @@ use common::Scratch;
 use common::rsync::{Server, own_shell, restored, snapshots};
 use trees::{Random, assert_same, manifest, set_time};
 
-/// A command in the place of ssh.
+/// A command that replaces ssh.
 fn shell(scratch: &Scratch) -> PathBuf {
     own_shell(scratch, "exec sh -c \"$*\"")
 }
@@ -29,7 +29,7 @@ fn write(root: &Path, path: &str, content: &[u8], time: i64) {
     set_time(&path, time, 5);
 }
 
-/// Nothing but files has a time of its own.
+/// Sets the times of everything except files.
 fn settle_times(root: &Path, time: i64) {
     for path in manifest(root).into_keys().map(|path| root.join(path)) {
         if path.is_symlink() || !path.is_file() {
@@ -38,7 +38,7 @@ fn settle_times(root: &Path, time: i64) {
     }
 }
 
-/// A push of stock rsync to stock rsync, or to this program.
+/// A push by stock rsync to stock rsync, or to this program.
 fn push(shell: &Path, is_ours: bool, args: &[&str], from: &str, to: &str) -> Output {
     let mut command = Command::new("timeout");
     command.args(["60", "rsync", "-e", shell.to_str().unwrap()]);
@@ -54,11 +54,11 @@ fn lines(output: &Output) -> Vec<String> {
     lines
 }
 
-/// Rules that protect where links lead.
+/// Rules that protect the targets of links.
 const KEPT: [&str; 3] = ["--filter=P /real", "--filter=P /hop", "--filter=P /other"];
 
-/// With `-K`, links to directories are kept where the client has directories, and what is in these goes where they lead, which is never
-/// out of the dataset.
+/// With `-K`, links to directories are kept where the client has directories. Files are written into the targets of the
+/// links, but never outside of the dataset.
 #[test]
 #[ignore = "needs rsync"]
 fn links_to_directories_are_kept_and_end_at_the_root() {
@@ -133,7 +133,7 @@ fn links_to_directories_are_kept_and_end_at_the_root() {
         assert_eq!(lines(&theirs), lines(&ours), "{options:?}");
         let result = restored(&scratch, &dataset);
         for root in [&stock, &result] {
-            // Of the two, stock rsync gives the link the time of the client's directory.
+            // Stock rsync gives the link the time of the client's directory. This program does not.
             for path in manifest(root).into_keys().map(|path| root.join(path)) {
                 let has_none = ["-rlK", "--protocol=29"].iter().any(|option| options.contains(option));
                 if path.is_dir() || path.is_symlink() || has_none {
@@ -143,7 +143,8 @@ fn links_to_directories_are_kept_and_end_at_the_root() {
         }
         assert_same(&stock, &result, &format!("{options:?}"));
     }
-    // What leads out of the dataset leads to its root, where there is no such directory; what is there instead is as without -K.
+    // A link that leads out of the dataset ends at its root. No such directory exists there, so the link is treated as
+    // without -K.
     let outside = home.join("outside");
     fs::create_dir(&outside).unwrap();
     fs::create_dir_all(home.join("out/sub")).unwrap();
@@ -162,7 +163,7 @@ fn links_to_directories_are_kept_and_end_at_the_root() {
     let is_dir = |name: &str| result.join(name).symlink_metadata().unwrap().is_dir();
     assert!(is_dir("sub/up") && is_dir("sub/absolute") && result.join("sub/root").is_symlink());
     assert_eq!(fs::read(result.join("inside/f")).unwrap(), b"root");
-    // A link does not lead to what a module hides.
+    // A link to something that a module hides is not followed.
     fs::create_dir(home.join("m")).unwrap();
     fs::create_dir(home.join("m/hidden")).unwrap();
     symlink("hidden", home.join("m/way")).unwrap();
@@ -184,7 +185,7 @@ fn links_to_directories_are_kept_and_end_at_the_root() {
     scratch.ok("check tank");
 }
 
-/// The list of what is pushed may be at the server: a file of its machine, or of a dataset.
+/// The list of files to push may be at the server: in a file of its machine, or of a dataset.
 #[test]
 #[ignore = "needs rsync"]
 fn lists_of_names_may_be_at_the_server() {
@@ -256,7 +257,7 @@ fn lists_of_names_may_be_at_the_server() {
             "{said}"
         );
     }
-    // Of a module, lists are in the module, and what it hides is none.
+    // In a module, lists are files of the module. Hidden files cannot be lists.
     write(&home.join("m"), "x/list", list.as_bytes(), 1);
     write(&home.join("m"), "hidden/list", list.as_bytes(), 1);
     scratch.ok(&format!("import {} tank/m@before", home.join("m").display()));
@@ -275,8 +276,8 @@ fn lists_of_names_may_be_at_the_server() {
     scratch.ok("check tank");
 }
 
-/// Files of a snapshot of the dataset need not be sent again: its directories are `--copy-dest` and the like, where ZFS shows them. What would be a
-/// link is a copy.
+/// Files in a snapshot of the dataset need not be sent again. `--copy-dest` and similar options can name its
+/// directories below `.zfs/snapshot`. Where stock rsync makes a link, this program makes a copy.
 #[test]
 #[ignore = "needs rsync and root"]
 fn snapshots_are_looked_into_for_files() {
@@ -318,7 +319,7 @@ fn snapshots_are_looked_into_for_files() {
     settle_times(&home.join("src"), 6000);
     fs::create_dir(home.join("void")).unwrap();
     let from = format!("{}/src/", home.display());
-    // What nothing but a copy can be made of, and what stock rsync is asked for to get that.
+    // Options for this program, and the options with which stock rsync makes the same copies.
     let cases: &[(&[&str], &str, &str)] = &[
         (&["-a"], "--copy-dest", "--copy-dest"),
         (&["-aHX"], "--copy-dest", "--copy-dest"),
@@ -329,7 +330,7 @@ fn snapshots_are_looked_into_for_files() {
         (&["-an"], "--link-dest", "--copy-dest"),
         (&["-rt"], "--link-dest", "--copy-dest"),
         (&["-ayy", "--no-W"], "--copy-dest", "--copy-dest"),
-        // All is told, also what is as it should be.
+        // Everything is listed, even if it is up to date.
         (&["-ai"], "--copy-dest", "--copy-dest"),
         (&["-ai"], "--compare-dest", "--compare-dest"),
         (&["-ain"], "--copy-dest", "--copy-dest"),
@@ -370,7 +371,7 @@ fn snapshots_are_looked_into_for_files() {
         }
         assert_same(&stock, &result, &format!("{options:?} {option}"));
     }
-    // Nothing of what is there is sent.
+    // Files that exist there are not sent.
     scratch.ok(&format!("import {} tank/t@monday", home.join("prev").display()));
     let before = snapshots(&scratch, "tank/t").len();
     let prev = format!("{}/prev/", home.display());
@@ -379,7 +380,7 @@ fn snapshots_are_looked_into_for_files() {
     let said = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.status.success() && said.contains("Literal data: 0 bytes"), "{told:?}");
     assert_eq!(snapshots(&scratch, "tank/t").len(), before + 1);
-    // Of a module too, but for what it hides, in the present as in the past.
+    // The same in a module, except for hidden files, in the present and in snapshots.
     write(&home.join("m"), "hidden/f", b"secret", 2000);
     write(&home.join("m"), "open/f", b"open", 2000);
     scratch.ok(&format!("import {} tank/m@monday", home.join("m").display()));

@@ -1,10 +1,10 @@
-//! Pushes of stock rsync (Debian: rsync) into a dataset, with this program at the other end. What needs rsync is ignored by a plain
-//! `cargo test`: `.ci/run clients` runs it.
+//! Pushes by stock rsync (Debian: rsync) into a dataset, with this program as the server. Tests that need rsync are
+//! ignored by a plain `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -18,7 +18,7 @@ use common::Scratch;
 use common::rsync::{own_shell, restored, snapshots};
 use trees::{Random, assert_same, disturb, grow, set_time};
 
-/// A command in the place of ssh.
+/// A command that replaces ssh.
 fn shell(scratch: &Scratch) -> PathBuf {
     own_shell(scratch, "exec sh -c \"$*\"")
 }
@@ -34,14 +34,14 @@ fn run(shell: &Path, args: &[&str], from: &str, to: &str) -> Output {
     client(shell).args(args).arg(from).arg(format!("host:{to}")).output().unwrap()
 }
 
-/// A push that must succeed and complain of nothing; what the client prints.
+/// A push that must succeed without warnings. Returns the client's output.
 fn push(shell: &Path, args: &[&str], from: &str, to: &str) -> String {
     let output = run(shell, args, from, to);
     assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whatever the options, trees end identical; a push of what is there already changes nothing.
+/// With all options, the trees are identical in the end. A second push changes nothing.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_are_pushed_over_a_remote_shell() {
@@ -71,7 +71,7 @@ fn trees_are_pushed_over_a_remote_shell() {
         let args = [&["-aHAX", "--delete"], *variant].concat();
         push(&shell, &args, &from, &dataset);
         assert_same(&source, &restored(&scratch, &dataset), &format!("{variant:?}, new"));
-        // Back to the tree from another one.
+        // The tree changes back from a different one.
         let other = restored(&scratch, &dataset);
         disturb(&other, at as u64);
         push(&shell, &["-aHAX", "--delete"], &format!("{}/", other.display()), &format!("{dataset}/"));
@@ -89,8 +89,8 @@ fn trees_are_pushed_over_a_remote_shell() {
     scratch.ok("check tank");
 }
 
-/// More files than a sender tells of in advance, in directories whose lists come one by one: with links from one end of the tree to the other, and what
-/// is deleted in every way.
+/// More files than a sender lists in advance, in directories with incremental lists. There are hard links across the
+/// whole tree, and files are deleted in every way.
 #[test]
 #[ignore = "needs rsync"]
 fn lists_come_one_by_one() {
@@ -121,7 +121,8 @@ fn lists_come_one_by_one() {
         let told = push(&shell, &["-aHv", delete], &from, &dataset);
         assert_eq!(told.contains("sending incremental file list"), delete != "--delete-after", "{told:.200}");
         assert_same(&source, &restored(&scratch, &dataset), &format!("{delete}, new"));
-        // Files, whole directories, one that becomes a file, and a file that becomes a directory; of linked files one name.
+        // Deletes files and whole directories. A directory becomes a file, and a file becomes a directory. Of linked
+        // files one name is deleted.
         let other = restored(&scratch, &dataset);
         fs::remove_dir_all(other.join("3")).unwrap();
         fs::write(other.join("3"), "no directory").unwrap();
@@ -142,7 +143,7 @@ fn lists_come_one_by_one() {
     scratch.ok("check tank");
 }
 
-/// What changed in a large file is written, and no more.
+/// Only the changed part of a large file is written.
 #[test]
 #[ignore = "needs rsync"]
 fn a_touched_file_costs_what_was_touched() {
@@ -163,7 +164,7 @@ fn a_touched_file_costs_what_was_touched() {
     let written: u64 = scratch.ok(&format!("get -Hpo value written {newest}")).trim().parse().unwrap();
     assert!(written < 1 << 20, "{written} bytes");
     assert_eq!(fs::read(restored(&scratch, "tank/big").join("big")).unwrap(), content);
-    // It may grow at the end without being looked at.
+    // The file may grow at its end. Only the end is sent.
     content.extend(Random(8).bytes(300_000));
     fs::write(&file, &content).unwrap();
     push(&shell, &["-a", "--append-verify"], file.to_str().unwrap(), "tank/big/");
@@ -171,7 +172,7 @@ fn a_touched_file_costs_what_was_touched() {
     scratch.ok("check tank");
 }
 
-/// The same words to stock rsync and to this program leave the same tree, exit code and itemized changes.
+/// The same arguments give the same tree, exit code and itemized changes with stock rsync and with this program.
 #[test]
 #[ignore = "needs rsync and root"]
 fn options_mean_what_they_mean_to_stock_rsync() {
@@ -208,7 +209,7 @@ fn options_mean_what_they_mean_to_stock_rsync() {
     ] {
         write("dst", path, text, time);
     }
-    // Nothing but files has the time of this very second.
+    // Symbolic links and directories get fixed times. Otherwise they would have the current time.
     for (root, time) in [("src", 6000), ("dst", 7000)] {
         for path in trees::manifest(&home.join(root)).into_keys() {
             let path = home.join(root).join(path);
@@ -265,11 +266,11 @@ fn options_mean_what_they_mean_to_stock_rsync() {
         if !options.contains(&"--max-delete=1") {
             assert_eq!(lines(&theirs), lines(&ours), "{options:?}");
             let result = restored(&scratch, &dataset);
-            // Stock rsync gives what is in a directory's place the directory's time.
+            // Stock rsync gives an entry that replaces a directory the directory's time.
             let now = ["-rE", "-rl", "-rt", "-aO", "-dlt"].contains(&options[0])
                 || options.contains(&"--ignore-existing");
             for root in [&stock, &result] {
-                // Times of this very moment are no one's choice.
+                // Current times are not chosen by either program.
                 for path in trees::manifest(root).into_keys().filter(|_| now) {
                     set_time(&root.join(path), 1, 0);
                 }
@@ -280,7 +281,8 @@ fn options_mean_what_they_mean_to_stock_rsync() {
     scratch.ok("check tank");
 }
 
-/// Backups, directories beside the destination, owners that become others, and what goes at the source are what they are to stock rsync.
+/// Backups, directories beside the destination, mapped owners, and files removed at the source behave as with stock
+/// rsync.
 #[test]
 #[ignore = "needs rsync and root"]
 fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
@@ -398,7 +400,7 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
         assert_eq!(lines(&theirs), lines(&ours), "{options:?}: {theirs:?} {ours:?}");
         let result = restored(&scratch, &dataset);
         for root in [&home.join(&stock), &result] {
-            // Backups change directories at this very moment; without -t so does everything.
+            // Backups change the times of directories, and without -t everything has a current time.
             for path in trees::manifest(root).into_keys() {
                 let path = root.join(path);
                 if path.is_dir() && !path.is_symlink() {
@@ -417,8 +419,8 @@ fn what_is_beside_the_destination_means_what_it_means_to_stock_rsync() {
     scratch.ok("check tank");
 }
 
-/// What only root can give a file is asked to be kept beside it by those who are not root at the other end: a dataset keeps it as it is, and
-/// gives it back so; a directory is not read that way.
+/// For attributes that only root can set, a client that is not root may ask to store them beside the file
+/// (`--fake-super`). A dataset stores them directly and returns them. A directory is not read in that way.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn what_only_root_can_give_needs_no_other_place() {
@@ -444,7 +446,7 @@ fn what_only_root_can_give_needs_no_other_place() {
     assert!(refused.status.code() == Some(4) && said.contains("ERROR: fake super is not"), "{refused:?}");
 }
 
-/// Paths are what they are to stock rsync, and what cannot be is refused.
+/// Paths mean the same as with stock rsync, and impossible destinations are refused.
 #[test]
 #[ignore = "needs rsync"]
 fn pushes_go_where_they_are_told() {
@@ -479,7 +481,7 @@ fn pushes_go_where_they_are_told() {
     }
     let output = run(&shell, &["-a", "--write-devices"], &src, "tank/home");
     assert_eq!(output.status.code(), Some(4), "{output:?}");
-    // Only so many of its snapshots stay as the dataset says.
+    // The dataset's property limits the number of snapshots that stay.
     scratch.ok("set snowmelt:rsync-keep=2 tank/home");
     fs::write(home.join("src/b"), b"b").unwrap();
     push(&shell, &["-a"], &src, "tank/home");
@@ -487,7 +489,7 @@ fn pushes_go_where_they_are_told() {
     scratch.ok("check tank");
 }
 
-/// A full dataset stays as it was.
+/// A full dataset stays unchanged.
 #[test]
 #[ignore = "needs rsync"]
 fn without_room_nothing_changes() {
@@ -505,7 +507,7 @@ fn without_room_nothing_changes() {
     scratch.ok("check tank");
 }
 
-/// What is cut off keeps what came whole; two pushes at once come one after another.
+/// A push that is cut off keeps its complete files. Of two pushes at once, the second waits.
 #[test]
 #[ignore = "needs rsync"]
 fn pushes_that_are_cut_off_go_on_where_they_were() {
@@ -558,7 +560,7 @@ fn pushes_that_are_cut_off_go_on_where_they_were() {
     scratch.ok("check tank");
 }
 
-/// Two names that are one name here are asked for before either is there: what comes last stays.
+/// Two names that are one name in this dataset are both requested before either file exists. The last one stays.
 #[test]
 #[ignore = "needs rsync"]
 fn names_that_differ_in_case_only_become_one_file() {
@@ -576,7 +578,7 @@ fn names_that_differ_in_case_only_become_one_file() {
     scratch.ok("check tank");
 }
 
-/// Directories that make way for files, and files for directories, of the same names.
+/// Directories that are replaced by files, and files by directories, with the same names.
 #[test]
 #[ignore = "needs rsync"]
 fn directories_that_were_replaced_are_not_written_to() {

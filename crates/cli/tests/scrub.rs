@@ -1,4 +1,4 @@
-//! Scrubs, and what `pool status` tells of damage.
+//! Scrubs, and how `pool status` reports damage.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::Scratch;
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut seed = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -20,7 +20,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Flips a bit of the first place in any segment that holds these bytes.
+/// Flips a bit at the first place in any segment that holds these bytes.
 fn damage(pool: &Path, content: &[u8]) {
     let needle = &content[..64];
     for entry in walk(pool) {
@@ -49,7 +49,7 @@ fn walk(top: &Path) -> Vec<std::path::PathBuf> {
     found
 }
 
-/// A pool with two snapshots of a few files, and where it is.
+/// A pool with two snapshots of a few files, and its path.
 fn filled(scratch: &Scratch) -> std::path::PathBuf {
     let top = scratch.path().join("src");
     fs::create_dir_all(top.join("docs")).unwrap();
@@ -71,7 +71,7 @@ fn damaged_files_are_named_as_zpool_names_them() {
     assert!(out.contains(" with 0 errors on "), "{out}");
     damage(&pool, &noise(300_000, 1));
     damage(&pool, &noise(300_000, 3));
-    // Nobody has looked.
+    // Nothing was read since, so no damage is known.
     assert_eq!(scratch.ok("pool status -x"), "all pools are healthy\n");
     let said = scratch.run("pool scrub -w tank");
     assert_eq!((said.code, said.err.as_str()), (1, ""), "{said:?}");
@@ -90,10 +90,10 @@ fn damaged_files_are_named_as_zpool_names_them() {
     let tank = &json["pools"]["tank"];
     assert_eq!((&tank["error_count"], &tank["scan_stats"]["errors"]), (&"2".into(), &"2".into()));
     assert_eq!(tank["errlist"].as_array().unwrap().len(), 4);
-    // What is gone is not named any more, and forgotten by the next scrub.
+    // A destroyed snapshot is no longer named. The next scrub forgets it.
     scratch.ok("destroy tank/home@one");
     assert!(!scratch.ok("pool status -v tank").contains("3.bin"));
-    // Well again: the same.
+    // The same after the damage is undone.
     damage_back(&pool, &noise(300_000, 1));
     assert!(scratch.ok("pool scrub -w tank").contains(" with 0 errors on "));
     let status = scratch.ok("pool status -x tank");
@@ -121,7 +121,7 @@ fn what_a_reader_meets_is_known_at_once() {
     assert_ne!(scratch.run("cat tank/home@two:/docs/2.bin").code, 0);
     let status = scratch.ok("pool status tank");
     assert!(status.contains("errors: 1 data errors, use '-v' for a list\n"), "{status}");
-    // Whose it is now, a scrub finds out.
+    // A scrub finds out which files the block belongs to now.
     assert_eq!(scratch.run("pool scrub -w tank").code, 1);
     let status = scratch.ok("pool status -v tank");
     assert!(status.contains("        tank/home@two:/docs/2.bin\n"), "{status}");
@@ -132,7 +132,7 @@ fn what_a_reader_meets_is_known_at_once() {
 fn damage_to_metadata_is_named_too() {
     let scratch = Scratch::with_pool();
     let pool = filled(&scratch);
-    // Nodes of trees: frames of kind 2, recognised by their headers.
+    // Nodes of trees are frames of kind 2. They are recognised by their headers.
     let mut hurt = 0;
     for file in walk(&pool) {
         let mut bytes = fs::read(&file).unwrap();
@@ -167,7 +167,7 @@ fn in_the_background_and_the_words_of_zpool() {
     assert_eq!(fails(1, "pool scrub -s tank"), "cannot cancel scrubbing tank: there is no active scrub\n");
     assert!(fails(2, "pool scrub -s -p tank").contains("-s and -p are mutually exclusive"));
     assert!(fails(2, "pool scrub").contains("missing pool name argument"));
-    // Slowly, in the background: the command is back long before it is done.
+    // Slowly, in the background: the command returns long before the scrub ends.
     assert_eq!(scratch.ok("pool scrub --rate 200K tank"), "");
     let status = scratch.ok("pool status tank");
     assert!(status.contains("  scan: scrub in progress since "), "{status}");
@@ -175,7 +175,7 @@ fn in_the_background_and_the_words_of_zpool() {
     let busy = "cannot scrub tank: currently scrubbing; use 'snowmelt pool scrub -s' to cancel scrub\n";
     assert_eq!(fails(1, "pool scrub tank"), busy);
     assert_eq!(fails(1, "pool scrub -w tank"), busy);
-    // Others work beside it.
+    // Other commands work at the same time.
     scratch.ok("create tank/other");
     scratch.ok("pool scrub -p tank");
     assert_eq!(
@@ -207,7 +207,7 @@ fn a_stream_mends_what_is_damaged() {
     damage(&pool, &noise(300_000, 33));
     assert_eq!(scratch.run("pool scrub -w tank").code, 1);
     assert!(scratch.ok("pool status tank").contains("errors: 3 data errors"));
-    // A stream of another snapshot mends nothing.
+    // A stream of another snapshot repairs nothing.
     let said = scratch.run_with_input("receive -c tank/home@two", &full);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("no snapshot of 'tank/home' is what the stream is of"), "{said:?}");
@@ -234,14 +234,14 @@ fn a_copy_mends_exactly_what_is_damaged() {
     let pool = filled(&scratch);
     scratch.ok("pool create other");
     scratch.ok("sync --no-snapshot tank/home other/copy");
-    // Not in the copy.
+    // This snapshot is not in the copy.
     fs::write(scratch.path().join("src/docs/new.bin"), noise(100_000, 77)).unwrap();
     scratch.ok("import src tank/home@three");
     damage(&pool, &noise(300_000, 0));
     damage(&pool, &noise(300_000, 3));
     assert_eq!(scratch.ok("heal -v other/copy tank/home"), "0 blocks (0B) of tank/home mended\n");
     assert_eq!(scratch.run("pool scrub -w tank").code, 1);
-    // Damaged there too.
+    // The block is damaged in the copy too.
     damage(&scratch.path().join("data/snowmelt/other"), &noise(300_000, 3));
     let said = scratch.run("heal -v other/copy tank/home");
     assert_eq!((said.code, said.out.as_str()), (1, "1 blocks (128K) of tank/home mended\n"), "{said:?}");
@@ -267,7 +267,7 @@ fn a_pool_with_parity_mends_itself() {
     for at in 0..3 {
         damage(&pool, &noise(300_000, at));
     }
-    // Who reads one has it mended; a scrub finds the others.
+    // Reading a block repairs it. A scrub finds the others.
     scratch.ok("restore tank/home@two to");
     for at in 0..3 {
         assert_eq!(fs::read(scratch.path().join(format!("to/docs/{at}.bin"))).unwrap(), noise(300_000, at));
@@ -277,7 +277,7 @@ fn a_pool_with_parity_mends_itself() {
     assert!(out.contains(" with 0 errors on ") && !out.contains("repaired 0B"), "{out}");
     let status = scratch.ok("pool status tank");
     let row = status.lines().find(|line| line.starts_with("\ttank")).unwrap();
-    // Who mends one mends what else is wrong in its stripe, so not all of them were met.
+    // Repairing a block repairs its whole stripe, so not every damaged block was counted.
     let [_, "ONLINE", "0", "0", wrong] = row.split_whitespace().collect::<Vec<_>>()[..] else {
         panic!("{row}")
     };

@@ -23,7 +23,7 @@ impl Server {
         Self::start_with(scratch, line, Path::new("/dev/null"))
     }
 
-    /// With a file for what it says on standard error.
+    /// Starts a server with its standard error in a file.
     fn start_with(scratch: &Scratch, line: &str, err: &Path) -> Self {
         let socket = scratch.path().join("nbd.sock");
         let mut command = scratch.command(&format!("serve nbd --unix {} {line}", socket.display()));
@@ -62,7 +62,7 @@ fn client(program: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -99,7 +99,7 @@ fn images_go_in_and_come_out() {
     assert!(client("nbdinfo", &[&server.uri("tank/v@a")]).contains("is_read_only: true"));
     let map = client("nbdinfo", &["--map", "--totals", &server.uri("tank/v@a")]);
     assert!(map.contains("5242880") && map.contains("hole,zero"), "{map}");
-    // What is in use is not destroyed; another name for it is allowed to go.
+    // A served volume that no client uses can be destroyed.
     scratch.ok("destroy tank/w");
     assert_eq!(server.end(rustix::process::Signal::INT), Some(0));
     scratch.ok("check tank");
@@ -132,7 +132,7 @@ fn what_was_flushed_survives_a_kill() {
     }
 }
 
-/// `readonly=on` counts for a volume that is served, from the next command on, and so does its end.
+/// Setting and clearing `readonly` takes effect on a served volume from the next command on.
 #[test]
 #[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
 fn readonly_counts_for_what_is_served() {
@@ -165,7 +165,7 @@ fn readonly_counts_for_what_is_served() {
     scratch.ok("check tank");
 }
 
-/// What is overwritten makes room while it is served, not only when the server ends.
+/// Space of overwritten data is freed while the volume is served, not only when the server ends.
 #[test]
 #[ignore = "needs libnbd-bin: .ci/run clients"]
 fn what_is_overwritten_is_given_back() {
@@ -185,7 +185,7 @@ fn what_is_overwritten_is_given_back() {
     assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
 }
 
-/// A volume that is full is told of, but not for each request.
+/// A full volume is reported, but not for each request.
 #[test]
 #[ignore = "needs qemu-utils: .ci/run clients"]
 fn failures_are_told_of() {
@@ -206,7 +206,7 @@ fn failures_are_told_of() {
     assert!(failures.len() == 1 && failures[0].contains(told) && failures[0].contains("quota"), "{said}");
 }
 
-/// What a server says on standard error, of clients that come, look around and go.
+/// The server's messages on standard error about clients that connect and disconnect.
 #[test]
 #[ignore = "needs libnbd-bin and qemu-utils: .ci/run clients"]
 fn clients_are_told_of() {
@@ -248,7 +248,7 @@ fn refusals_say_why() {
     assert!(!refused.status.success());
 }
 
-/// A server that does not listen where it was told to, with its standard output.
+/// A server, and the first line of its standard output, which may name its socket.
 fn listening(scratch: &Scratch, line: &str) -> (Server, String) {
     let mut command = scratch.command(&format!("serve nbd {line}"));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -290,7 +290,7 @@ fn tcp_needs_tls_unless_it_is_given_up_in_words() {
     }
     let said = scratch.run("serve nbd --listen 127.0.0.1:0 --tls-dir . --insecure --clients x tank");
     assert_eq!(said.code, 2, "{said:?}");
-    // Certificates of clients are always demanded.
+    // Client certificates are always required.
     for name in ["server-cert.pem", "server-key.pem"] {
         fs::write(scratch.path().join(name), "").unwrap();
     }
@@ -301,7 +301,7 @@ fn tcp_needs_tls_unless_it_is_given_up_in_words() {
     assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
 }
 
-/// An authority, and certificates of these names from it, as openssl makes them.
+/// A certificate authority, and certificates for these names, made by openssl.
 fn certificates(directory: &Path, names: &[&str]) {
     let openssl = |line: &str| {
         let output = Command::new("openssl").args(line.split(' ')).current_dir(directory).output().unwrap();
@@ -332,7 +332,7 @@ fn a_certificate_reaches_its_own_exports_only() {
     let (server, said) = listening(&scratch, "--listen 127.0.0.1:0 --tls-dir . --clients clients.toml tank");
     let uri = said.trim_end().strip_prefix("serving NBD on ").unwrap().to_owned();
     assert!(uri.starts_with("nbds://127.0.0.1:"), "{uri}");
-    // Directories as libnbd wants them, with a certificate called "client".
+    // Directories in the layout of libnbd, with a certificate called "client".
     for name in ["client", "stranger"] {
         let directory = scratch.path().join(format!("of-{name}"));
         fs::create_dir(&directory).unwrap();
@@ -356,7 +356,7 @@ fn a_certificate_reaches_its_own_exports_only() {
     assert_eq!(server.end(rustix::process::Signal::TERM), Some(0));
 }
 
-/// Lists the exports, and says of each of four what may be done with it.
+/// Lists the exports, and prints for each of four what may be done with it.
 const CLIENT: &str = r#"
 import errno, nbd, sys
 def handle():

@@ -1,10 +1,10 @@
-//! Datasets and snapshots served to stock rsync (Debian: rsync). Ignored by a plain `cargo test`, which needs only Rust:
-//! `.ci/run clients` runs it.
+//! Datasets and snapshots served to stock rsync (Debian: rsync). Ignored by a plain `cargo test`, which needs only
+//! Rust: `.ci/run clients` runs it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -17,7 +17,7 @@ use common::Scratch;
 use common::rsync::Server;
 use trees::{assert_same, disturb, grow};
 
-/// What stock rsync would still have to do to make the second like the first.
+/// The changes that stock rsync would still make to make the second tree like the first.
 fn difference(a: &Path, b: &Path) -> String {
     let output = Command::new("rsync")
         .args(["-aHAXinc", "--delete"])
@@ -55,7 +55,7 @@ fn clients_get_what_snapshots_hold() {
         server.pull(&["-aHAX"], &format!("{module}/"), &target(module));
         assert_eq!(difference(&source, &target(module)), "", "{module}");
     }
-    // A new snapshot is what the next client gets; the old one stays what it was.
+    // The next client gets the new snapshot. The old one stays unchanged.
     fs::write(source.join("a/two"), b"other").unwrap();
     fs::remove_file(source.join("sparse")).unwrap();
     scratch.ok(&format!("import {} tank/a@tuesday", source.display()));
@@ -63,12 +63,12 @@ fn clients_get_what_snapshots_hold() {
     assert_eq!(difference(&source, &target("newest")), "");
     server.pull(&["-aHAX", "--delete", "--no-inc-recursive", "-c"], "monday/", &target("newest"));
     assert_eq!(difference(&monday, &target("newest")), "");
-    // By links that lead inside, and by none that lead elsewhere.
+    // Links that lead inside are followed, links that lead elsewhere are not.
     server.pull(&["-L"], "head/a/to-four", &target("four"));
     assert_eq!(fs::read(target("four")).unwrap(), fs::read(source.join("a/b/four")).unwrap());
 }
 
-/// Whatever the options, trees end identical: from a directory, a head, a snapshot and the newest one.
+/// With all options, the trees are identical in the end: from a directory, a head, a snapshot and the newest snapshot.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_end_identical_wherever_they_are_served_from() {
@@ -76,7 +76,7 @@ fn trees_end_identical_wherever_they_are_served_from() {
     let source = scratch.path().join("source");
     grow(&source, 21);
     scratch.ok(&format!("import {} tank/a@monday", source.display()));
-    // Served from here on, while the head goes on.
+    // A copy of the snapshot's state, because the head changes.
     let monday = scratch.path().join("monday");
     assert!(Command::new("cp").arg("-a").args([&source, &monday]).status().unwrap().success());
     assert_same(&source, &monday, "a copy");

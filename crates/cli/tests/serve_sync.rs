@@ -1,4 +1,4 @@
-//! `serve sync` as the forced command of a key: what the client asks for on its command line does not count.
+//! `serve sync` as the forced command of an SSH key: the client's command line has no effect.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use common::{Scratch, demo};
 use serde_json::{Value, json};
 
-/// A client that sends whatever it likes.
+/// A client that sends arbitrary requests.
 struct Raw {
     server: Child,
     input: Option<ChildStdin>,
@@ -38,7 +38,7 @@ impl Raw {
         self.input.as_mut().unwrap().write_all(&frame).unwrap();
     }
 
-    /// One request with its stream; its result, and the bytes of the server's stream.
+    /// Sends a request with its stream. Returns its result and the bytes of the server's stream.
     fn ask(&mut self, request: &Value, stream: &[u8]) -> (Value, Vec<u8>) {
         self.channels += 1;
         self.frame(1, request.to_string().as_bytes());
@@ -85,7 +85,7 @@ fn kind(result: &Value) -> &str {
     result["Err"]["kind"].as_str().unwrap_or("done")
 }
 
-/// A stand-in for ssh to a key whose command is this, whatever the client wants to run.
+/// A replacement for ssh with a key that always runs this command, whatever the client asks for.
 fn forced(scratch: &Scratch, command: &str) -> String {
     let home = scratch.path().join("remote");
     fs::create_dir_all(&home).unwrap();
@@ -100,7 +100,7 @@ fn forced(scratch: &Scratch, command: &str) -> String {
     path.display().to_string()
 }
 
-/// The other machine.
+/// Runs a command on the other machine.
 fn there(scratch: &Scratch, line: &str) -> String {
     let said = common::Said::of(Command::new(forced(scratch, line)));
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
@@ -163,7 +163,7 @@ fn keys_in_authorized_keys_work_for_what_they_are_for() {
             scratch.ok(&format!("snapshot tank/home@{snapshot}{}", &target[4..]));
             scratch.ok(&format!("sync -r -e {rsh} tank/home host:{target}"));
         }
-        // Somewhere else is nowhere.
+        // Other places are not reachable.
         let refused = scratch.fails(1, &format!("sync -e {rsh} tank/home host:far/elsewhere"));
         assert!(refused.contains("does not exist"), "{refused}");
     }
@@ -201,7 +201,7 @@ fn a_directory_that_is_served_is_a_source_only() {
         let refused = scratch.fails(2, &format!("serve sync {flag} {}", www.display()));
         assert!(refused.contains("a source only"), "{refused}");
     }
-    // And what it is for works.
+    // The permitted command works.
     let rsh = forced(&scratch, &format!("serve sync {}", www.display()));
     scratch.ok(&format!("sync -e {rsh} host:/srv/www tank/www"));
     scratch.ok(&format!("sync -e {rsh} host:/srv/www tank/www"));
@@ -223,18 +223,19 @@ fn mountpoints_come_from_another_machine_only_where_that_is_allowed() {
     scratch.ok(&format!("sync -p -o readonly=on -e {allows} tank/home host:far/b"));
     assert_eq!(there(&scratch, &format!("{here} far/b")), "/etc/cron.d\treceived\n");
     assert_eq!(there(&scratch, "get -H -o value readonly far/b"), "on\n");
-    // On one machine, what the user has there the user may have here.
+    // On one machine, properties are received, because the user may set them anyway.
     scratch.ok("pool create back");
     scratch.ok("sync -p tank/home back/home");
     assert_eq!(scratch.ok(&format!("{here} back/home")), "/etc/cron.d\treceived\n");
-    // From elsewhere it is not taken here either.
+    // From another machine they are not accepted here either.
     let said = scratch.run(&format!("sync -p -e {plain} host:far/b back/b"));
     assert!(said.code == 0 && said.err.contains("mountpoint"), "{said:?}");
     scratch.ok(&format!("sync -p --allow-property mountpoint,readonly -e {plain} host:far/b back/c"));
     assert_eq!(scratch.ok(&format!("{here} back/c")), "/etc/cron.d\treceived\n");
 }
 
-/// A server that answers every request with these bytes as its stream, for as long as somebody reads, and this result.
+/// A server that answers every request with these bytes, repeated for as long as the client reads, and with this
+/// result.
 fn hostile(scratch: &Scratch, name: &str, line: &str, repeat: &str, result: &str) -> String {
     let path = scratch.path().join(name);
     let script = format!(

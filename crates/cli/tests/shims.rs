@@ -1,4 +1,4 @@
-//! The program called `zfs` or `zpool`: what stock tools ask and how they read the answer.
+//! The program called `zfs` or `zpool`: the questions of other tools, and how they read the answers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -63,7 +63,7 @@ fn a_link_speaks_as_its_name_says() {
 #[test]
 fn what_tools_probe_for() {
     let scratch = with_shims();
-    // syncoid: the first line tells whether -t and createtxg are known.
+    // syncoid: the first line shows whether -t and createtxg are known.
     let said = shim(&scratch, "zfs get -H -t snapshot '' ''");
     assert!(said.code != 0 && !said.err.starts_with("invalid option"), "{said:?}");
     let said = shim(&scratch, "zfs get -H createtxg ''");
@@ -79,7 +79,7 @@ fn what_tools_probe_for() {
         let line = all.out.lines().find(|line| line.contains(feature)).unwrap();
         assert!(line.contains("\tactive\t") || line.contains("\tenabled\t"), "{line}");
     }
-    // Unset properties are not among all: a token of "-" would be resumed.
+    // `all` leaves out unset properties: a token of "-" would be resumed.
     let all = shim(&scratch, "zfs get -H -o property,value -p all tank").out;
     assert!(
         !all.contains("receive_resume_token") && !all.contains("origin") && !all.contains("keystatus"),
@@ -89,7 +89,7 @@ fn what_tools_probe_for() {
         shim(&scratch, "zfs get -H receive_resume_token tank").out,
         "tank\treceive_resume_token\t-\t-\n"
     );
-    // No snapshots is no failure.
+    // A dataset without snapshots is not a failure.
     let said = shim(&scratch, "zfs get -Hpd 1 -t snapshot guid,creation,createtxg tank");
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (0, "", ""));
     // zrepl.
@@ -120,11 +120,11 @@ fn five_columns_of_snapshots_and_bookmarks_in_the_order_they_were_made() {
 fn receiving_where_something_is_says_so_and_nothing_else() {
     let scratch = Scratch::with_home();
     let said = scratch.run_with_input("zfs receive tank/home", &demo("full.zstream"));
-    // syncoid cuts the name out of this line, and takes no other.
+    // syncoid extracts the name from exactly this line.
     let expected = "cannot restore to tank/home@monday: destination already exists\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", expected));
 
-    // zrepl takes this line only if it stands alone.
+    // zrepl recognises this line only if it is the only one.
     let said = scratch.run("zfs receive tank/empty");
     assert_eq!((said.code, said.err.as_str()), (1, "cannot receive: failed to read from stream\n"));
 }
@@ -157,7 +157,7 @@ fn pools_are_synced_and_get_comments() {
     assert_eq!(scratch.ok("zpool get -H -o value comment tank"), "winter\n");
     assert!(scratch.fails(1, "zpool set nonsense=1 tank").contains("nonsense"));
     assert!(scratch.fails(1, "zpool sync nowhere").contains("no such pool"));
-    // The usage, and the status of words that make no sense, as zfs has it.
+    // The usage, and the exit status of zfs for invalid arguments.
     let said = scratch.fails(2, "zfs snapshot tank/nowhere@x");
     assert!(said.starts_with("cannot open 'tank/nowhere': dataset does not exist"), "{said}");
 }

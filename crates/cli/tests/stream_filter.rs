@@ -17,7 +17,7 @@ fn filter(scratch: &Scratch, line: &str, input: &Path, output: &str) -> (PathBuf
     (path, Said::of(command))
 }
 
-/// A record in the verbose dump of a stream, with its object and offset.
+/// The records in the verbose dump of a stream, each with its object and offset.
 fn blocks(scratch: &Scratch, stream: &Path) -> Vec<(String, String)> {
     let dump = scratch.ok(&format!("stream dump -v {}", stream.display()));
     let field = |line: &str, name: &str| {
@@ -42,7 +42,7 @@ fn a_recompressed_stream_holds_the_same_files() {
         scratch.receive("receive tank/home", &demo("full.zstream"));
         let manifest = |dataset: &str| scratch.ok(&format!("manifest {dataset}@monday"));
         assert_eq!(manifest("tank/x"), manifest("tank/home"), "{algorithm}");
-        // Incrementals go on from it.
+        // Incremental streams can be received on top of it.
         scratch.receive("receive tank/x", &demo("incremental.zstream"));
         scratch.ok("destroy -r tank/x");
         scratch.ok("destroy -r tank/home");
@@ -82,7 +82,7 @@ fn records_are_left_out_by_object_and_offset() {
     let expected = format!("dropping WRITE record for object {object} offset {offset}\n");
     assert_eq!((said.code, said.err), (0, expected));
     assert_eq!(blocks(&scratch, &stream), before[..before.len() - 1]);
-    // Nothing to leave out, replace or put right: not a byte changes.
+    // Nothing to leave out, replace or correct: no byte changes.
     for line in ["stream drop-record", "stream decompress", "stream drop-record 9999999,0"] {
         let (stream, _) = filter(&scratch, line, &full, "out");
         assert!(std::fs::read(stream).unwrap() == std::fs::read(&full).unwrap(), "{line}");

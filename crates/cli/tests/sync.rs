@@ -1,4 +1,4 @@
-//! `sync`: here, over a stand-in for ssh, through the `zfs` command, cut off and resumed.
+//! `sync`: locally, over a replacement for ssh, with the `zfs` command, interrupted and resumed.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use common::remote::{remote, rsh, with_remote};
 use common::{Said, Scratch, demo};
 use serde_json::Value;
 
-/// Two pools, `tank` with a tree of datasets and `back` with nothing.
+/// Two pools: `tank` with a tree of datasets, and `back` without any.
 fn with_two_pools() -> Scratch {
     let scratch = Scratch::with_home();
     scratch.ok("pool create back");
@@ -19,7 +19,7 @@ fn with_two_pools() -> Scratch {
     scratch
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut seed = 1u64;
     let byte = || {
@@ -48,7 +48,7 @@ fn a_tree_goes_over_once_and_then_costs_nothing() {
     let second = json(&scratch.ok("sync -r --json tank/home back/x/home"));
     assert_eq!(second["bytes"], 0, "{second}");
     assert!(second["datasets"].as_array().unwrap().iter().all(|dataset| dataset["error"].is_null()));
-    // Nothing was marked anew, and the target holds what the next sync will need.
+    // The target has a hold on the snapshot that the next sync needs.
     let snapshots = scratch.ok("list -H -t snapshot,bookmark -o name -r tank back");
     let held: Vec<&str> = snapshots.lines().filter(|name| name.starts_with("back/x/home@")).collect();
     let holds = scratch.ok(&format!("holds -H {}", held.last().unwrap()));
@@ -112,7 +112,7 @@ fn diverged_targets_are_kept_unless_forced() {
     let scratch = with_two_pools();
     scratch.ok("sync tank/home back/home");
     scratch.ok("snapshot back/home@mine");
-    // Nothing stands in the way of nothing.
+    // There is nothing to send, so the foreign snapshot does not matter.
     scratch.ok("sync tank/home back/home");
     scratch.ok("snapshot tank/home@next");
     let refused = scratch.fails(1, "sync tank/home back/home");
@@ -128,7 +128,7 @@ fn diverged_targets_are_kept_unless_forced() {
     scratch.ok("rollback -r tank/home@next");
     let said = scratch.run("sync --force tank/home back/home");
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
-    // What is no copy is never overwritten.
+    // A dataset that is not a copy is never overwritten.
     scratch.ok("create back/other");
     scratch.ok("snapshot back/other@1");
     for flags in ["", "--force"] {
@@ -202,12 +202,12 @@ fn a_link_that_breaks_off_costs_only_what_was_under_way() {
     }
     assert!(runs >= 4, "{runs}");
     let over = fs::metadata(&sent).unwrap().len() - whole;
-    // What was on its way when the link broke, and the greetings.
+    // The bytes in flight when the connection broke, and the greetings.
     assert!(over < (runs + 1) * 1_500_000, "{over} bytes twice in {runs} runs");
     scratch.ok(&format!("sync -e {} host:far/big back/big", rsh_all.display()));
     assert_eq!(scratch.ok("manifest tank/big@1"), scratch.ok("manifest back/big@1"));
     assert!(remote(&scratch, "check far").contains("no errors"));
-    // One run does the same by itself: the link breaks once.
+    // A single run does the same: the connection breaks once, and it connects again.
     let broken = scratch.path().join("broken");
     let filter = format!(
         "[ -e {0} ] || {{ touch {0}; dd bs=64k count=3000000 iflag=count_bytes status=none | sh -c \"$2\"; exit; }};",
@@ -350,7 +350,7 @@ fn a_directory_is_kept_up_to_date_from_another_machine() {
     assert_eq!(files("copy"), files("fresh"));
     let again = json(&scratch.ok(&format!("sync --json -e {rsh} host:far/home ./copy")));
     assert_eq!(again["bytes"], 0, "{again}");
-    // Both pools have taken down what was done to them.
+    // Both pools have recorded the command in their history.
     assert!(scratch.ok("pool history tank").contains("snowmelt sync -e"));
     assert!(remote(&scratch, "pool history far").contains("snowmelt sync -e"));
 }

@@ -1,4 +1,4 @@
-//! `sync` into directories, images and files with a stream: what is there afterwards is what a fresh restore makes.
+//! `sync` into directories, images and stream files: the result is the same as a fresh restore.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const RECORD: &str = ".snowmelt-sync";
 
-/// Everything of a tree that a restore brings, by path; names of one file have one number.
+/// Everything that a restore sets in a tree, by path. Names of the same file have the same number.
 fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut first: BTreeMap<u64, PathBuf> = BTreeMap::new();
@@ -62,7 +62,7 @@ fn tree(top: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// Random numbers that are the same every time.
+/// Random numbers, the same every time.
 struct Dice(u64);
 
 impl Dice {
@@ -76,7 +76,7 @@ impl Dice {
     }
 }
 
-/// Paths of a tree, directories told apart.
+/// Paths of a tree: either the directories or all other entries.
 fn paths(top: &Path, wants_directories: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut todo = vec![top.to_owned()];
@@ -94,7 +94,7 @@ fn paths(top: &Path, wants_directories: bool) -> Vec<PathBuf> {
     found
 }
 
-/// Changes a tree in one random way.
+/// Makes one random change in a tree.
 fn change(top: &Path, dice: &mut Dice, number: usize) {
     let directories = paths(top, true);
     let files = paths(top, false);
@@ -125,7 +125,7 @@ fn change(top: &Path, dice: &mut Dice, number: usize) {
         }
         7 if directory != top => fs::remove_dir_all(directory).unwrap(),
         8 | 9 => {
-            // A move of either sort, also over something that is there.
+            // Moves a file or a directory, also over an existing entry.
             let moved = if dice.roll(2) == 0 {
                 file
             } else {
@@ -136,7 +136,7 @@ fn change(top: &Path, dice: &mut Dice, number: usize) {
             }
         }
         10 => {
-            // Two files, or a file and a directory, change places.
+            // Two files, or a file and a directory, swap places.
             let other = directories[dice.roll(directories.len())].clone();
             if let Some(file) = file.filter(|file| other != top && !file.starts_with(&other)) {
                 let between = top.join("between");
@@ -179,7 +179,7 @@ fn newest(scratch: &Scratch, dataset: &str) -> String {
     scratch.ok(&format!("list -H -t snapshot -o name {dataset}")).lines().last().unwrap().to_owned()
 }
 
-/// Whether a directory is what a fresh restore of the newest snapshot is.
+/// Checks that a directory equals a fresh restore of the newest snapshot.
 fn assert_fresh(scratch: &Scratch, dataset: &str, directory: &str, when: &str) {
     let fresh = scratch.path().join("fresh");
     if fresh.exists() {
@@ -254,14 +254,14 @@ fn what_is_written_is_what_changed() {
     let first = json(&scratch.ok("sync --json tank/x ./copy"));
     assert_eq!(first["bytes"], 8 << 20, "{first}");
     let inode = fs::metadata(scratch.path().join("copy/films/one")).unwrap().ino();
-    // Renamed: nothing is written, and the file is the one that was there.
+    // A renamed file: nothing is written, and the inode is the same.
     fs::rename(source.join("films"), source.join("cinema")).unwrap();
     scratch.ok("import src tank/x");
     let renamed = json(&scratch.ok("sync --json tank/x ./copy"));
     assert_eq!((renamed["bytes"].as_u64(), renamed["moved"].as_u64()), (Some(0), Some(1)), "{renamed}");
     let file = scratch.path().join("copy/cinema/one");
     assert_eq!(fs::metadata(&file).unwrap().ino(), inode);
-    // A few bytes of a large file: the blocks they are in.
+    // A few changed bytes of a large file: only their blocks are written.
     let large = fs::File::options().write(true).open(source.join("cinema/one")).unwrap();
     large.write_all_at(b"changed", 5 << 20).unwrap();
     scratch.ok("import src tank/x");
@@ -271,7 +271,7 @@ fn what_is_written_is_what_changed() {
     assert_fresh(&scratch, "tank/x", "copy", "changed in place");
     let nothing = json(&scratch.ok("sync --json tank/x ./copy"));
     assert_eq!(nothing["bytes"], 0);
-    // One snapshot is kept for this directory, and no more.
+    // Only one snapshot is kept for this directory.
     let kept = scratch.ok("list -H -t snapshot -o name tank/x");
     assert_eq!(kept.lines().filter(|name| name.contains("@snowmelt-sync_d")).count(), 1, "{kept}");
 }
@@ -293,7 +293,7 @@ fn what_others_put_there_is_not_lost() {
     assert!(!copy.join(RECORD).exists());
     fs::remove_file(copy.join("mine")).unwrap();
     scratch.ok("sync tank/x ./copy");
-    // Changed, removed and added where the next sync has something to do.
+    // Entries were changed, removed and added where the next sync has changes too.
     fs::write(copy.join("a"), "changed here").unwrap();
     fs::remove_file(copy.join("b")).unwrap();
     fs::write(copy.join("new"), "made here").unwrap();
@@ -316,7 +316,7 @@ fn what_others_put_there_is_not_lost() {
     scratch.fails(1, "sync -n tank/x ./copy");
     scratch.ok("sync --force tank/x ./copy");
     assert_fresh(&scratch, "tank/x", "copy", "forced");
-    // Another source is another matter.
+    // Another dataset as the source is refused.
     scratch.ok("create tank/y");
     let said = scratch.fails(1, "sync tank/y ./copy");
     assert!(said.contains("a copy of 'tank/x'"), "{said}");
@@ -360,7 +360,7 @@ fn killed_at_any_moment_the_next_sync_repairs() {
             child.wait().unwrap();
         }
         if dice.roll(3) == 0 {
-            // The next one is of a later snapshot.
+            // The next sync is of a later snapshot.
             change(&source, &mut dice, 100_000 + round);
             scratch.ok("import src tank/x");
         }
@@ -387,7 +387,7 @@ fn a_volume_goes_into_an_image() {
     let second = json(&scratch.ok("sync --json tank/v ./copy.img"));
     assert!(second["bytes"].as_u64().unwrap() <= 128 << 10, "{second}");
     assert_eq!(fs::read(&image).unwrap(), content);
-    // Changed by somebody else: refused, and with force only what differs is written.
+    // The image was changed by another program: the sync is refused. With force only the difference is written.
     let other = fs::File::options().write(true).open(&image).unwrap();
     other.write_all_at(b"not from a sync", 2 << 20).unwrap();
     drop(other);

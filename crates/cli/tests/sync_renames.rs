@@ -1,4 +1,4 @@
-//! `sync -r` into directories of datasets that were renamed.
+//! `sync -r` into directories, after datasets were renamed.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use common::remote::with_remote;
 use common::{Said, Scratch};
 use serde_json::Value;
 
-/// Each file below a directory with its content; records of syncs left out.
+/// Each file below a directory with its content, without the records of targets.
 fn contents(top: &Path) -> BTreeMap<String, String> {
     fn look(top: &Path, path: &Path, found: &mut BTreeMap<String, String>) {
         for entry in fs::read_dir(path).unwrap().flatten() {
@@ -44,11 +44,11 @@ fn put(scratch: &Scratch, path: &str, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-/// t with t/a, t/a/deep, t/b and the volume t/disk, each with one file that tells which it is.
+/// t with t/a, t/a/deep, t/b and the volume t/disk. Each has one file that names its dataset.
 fn with_tree() -> Scratch {
     let scratch = Scratch::with_pool();
     put(&scratch, "from/t/file", "top");
-    // Where a mount of it would be.
+    // The directory on which it would be mounted.
     fs::create_dir_all(scratch.path().join("from/t/a")).unwrap();
     scratch.ok("import from/t tank/t");
     put(&scratch, "a/file", "of a");
@@ -76,7 +76,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The bytes that a sync wrote, and which of its datasets had another name.
+/// The bytes that a sync wrote, and its datasets that had another name before.
 fn synced(said: &Said) -> (u64, Vec<String>) {
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     let told = json(&said.out);
@@ -100,7 +100,7 @@ fn copies_are_renamed_as_their_datasets() {
     assert_eq!(contents(&copy(&scratch)), files(&FIRST));
     let inode = |path: &str| fs::metadata(copy(&scratch).join(path)).unwrap().ino();
     let (a, deep, disk) = (inode("a/file"), inode("a/deep/file"), inode("disk"));
-    // With what is below it; an image; and into a dataset that is new.
+    // A filesystem with those below it, an image, and a move into a new dataset.
     for line in ["rename tank/t/a tank/t/alicia", "create tank/t/new", "rename tank/t/disk tank/t/new/disc"] {
         scratch.ok(line);
     }
@@ -127,7 +127,7 @@ fn copies_are_renamed_as_their_datasets() {
     assert_eq!([inode("alicia/file"), inode("alicia/deep/file"), inode("new/disc")], [a, deep, disk]);
     assert!(!copy(&scratch).join(".snowmelt-sync/moving").exists());
     assert!(!copy(&scratch).join(".disk.snowmelt-sync").exists());
-    // From then on each is known by its new name, also by itself; what is changed by others is still seen.
+    // From then on each copy is known by its new name, also alone. Changes by other programs are still noticed.
     scratch.ok("sync tank/t/alicia ./copy/alicia");
     scratch.ok("sync tank/t/new/disc ./copy/new/disc");
     assert_eq!(sync(&scratch), (0, vec![]));
@@ -147,7 +147,7 @@ fn copies_are_renamed_as_their_datasets() {
 fn copies_change_places() {
     let scratch = with_tree();
     sync(&scratch);
-    // A swap, and a chain: c was b, b was a, a is new; deep stays where it is, below another one.
+    // A swap, and a chain: c was b, b was a, a is new. deep stays at its place below another dataset.
     for line in ["rename tank/t/b tank/t/c", "rename tank/t/a tank/t/b"] {
         scratch.ok(line);
     }
@@ -174,7 +174,7 @@ fn copies_change_places() {
     swapped.insert("b/file".to_owned(), "of b".to_owned());
     swapped.insert("c/file".to_owned(), "of a".to_owned());
     assert_eq!(contents(&copy(&scratch)), swapped);
-    // Into one another: what was above is below.
+    // Nested renames: the upper one becomes the lower one.
     for line in ["rename tank/t/a/deep tank/t/top", "rename tank/t/a tank/t/top/a"] {
         scratch.ok(line);
     }
@@ -191,7 +191,8 @@ fn a_move_that_was_cut_off_goes_on() {
     for line in ["rename tank/t/a tank/t/c", "rename tank/t/disk tank/t/disc"] {
         scratch.ok(line);
     }
-    // As a kill leaves it: some wait already, of the image the record was copied and not yet removed.
+    // The state after a kill: some copies are in the waiting directory. The record of the image was copied but not yet
+    // removed.
     let waiting = copy(&scratch).join(".snowmelt-sync/moving");
     fs::create_dir(&waiting).unwrap();
     fs::rename(copy(&scratch).join("a/deep"), waiting.join("w0")).unwrap();
@@ -211,14 +212,14 @@ fn a_move_that_was_cut_off_goes_on() {
     assert_eq!(contents(&copy(&scratch)), files(&expected));
     assert!(!waiting.exists());
     assert!(!copy(&scratch).join(".disk.snowmelt-sync").exists());
-    // Or later, when the image was in its place but its record in both.
+    // A later moment: the image was already at its place, but its record at both places.
     fs::create_dir(&waiting).unwrap();
     fs::copy(copy(&scratch).join(".disc.snowmelt-sync"), waiting.join(".w0.snowmelt-sync")).unwrap();
     scratch.ok("rename tank/t/c tank/t/a");
     assert_eq!(sync(&scratch).0, 0);
     assert!(!waiting.exists());
     assert_eq!(sync(&scratch), (0, vec![]));
-    // One whose dataset is gone by then stays, and is told.
+    // A waiting copy whose dataset no longer exists stays and is reported.
     fs::create_dir(&waiting).unwrap();
     fs::rename(copy(&scratch).join("b"), waiting.join("w0")).unwrap();
     scratch.ok("destroy -r tank/t/b");
@@ -231,7 +232,7 @@ fn a_move_that_was_cut_off_goes_on() {
 fn what_is_in_the_way_is_left_alone() {
     let scratch = with_tree();
     sync(&scratch);
-    // A file of the user, the copy of a dataset that is no more, and one that can move.
+    // A file of the user, the copy of a destroyed dataset, and a copy that can move.
     put(&scratch, "copy/c", "mine");
     for line in ["rename tank/t/a tank/t/c", "destroy -r tank/t/b", "rename tank/t/disk tank/t/b"] {
         scratch.ok(line);
@@ -247,13 +248,13 @@ fn what_is_in_the_way_is_left_alone() {
     let mut left = files(&FIRST);
     left.insert("c".to_owned(), "mine".to_owned());
     assert_eq!(contents(&copy(&scratch)), left);
-    // Out of the way, all goes on.
+    // After the obstacles are moved away, everything works.
     fs::rename(copy(&scratch).join("c"), scratch.path().join("kept")).unwrap();
     fs::rename(copy(&scratch).join("b"), scratch.path().join("kept b")).unwrap();
     assert_eq!(sync(&scratch).0, 0);
     let expected = [("file", "top"), ("c/file", "of a"), ("c/deep/file", "of deep"), ("b", "of disk")];
     assert_eq!(contents(&copy(&scratch)), files(&expected));
-    // A sync at work on one of them is not disturbed; the others are renamed.
+    // A sync that is running on one of the copies is not disturbed. The others are renamed.
     scratch.ok("rename tank/t/c tank/t/a");
     scratch.ok("rename tank/t/b tank/t/f");
     let held = fs::File::open(copy(&scratch).join("c/.snowmelt-sync")).unwrap();
@@ -263,7 +264,7 @@ fn what_is_in_the_way_is_left_alone() {
     let expected = [("file", "top"), ("c/file", "of a"), ("c/deep/file", "of deep"), ("f", "of disk")];
     assert_eq!(contents(&copy(&scratch)), files(&expected));
     drop(held);
-    // A link below the target is not followed.
+    // A symbolic link below the target is not followed.
     fs::create_dir(scratch.path().join("elsewhere")).unwrap();
     std::os::unix::fs::symlink(scratch.path().join("elsewhere"), copy(&scratch).join("a")).unwrap();
     let said = scratch.run("sync -r tank/t ./copy");

@@ -1,10 +1,10 @@
-//! Syncs with stock rsync (Debian: rsync) as the server: its daemon, and over pipes in the place of a remote shell. What needs rsync is ignored
-//! by a plain `cargo test`: `.ci/run clients` runs it.
+//! Syncs with stock rsync (Debian: rsync) as the server: its daemon, and over pipes instead of a remote shell. Tests
+//! that need rsync are ignored by a plain `cargo test`: `.ci/run clients` runs them.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
-/// Random trees, as the server's own tests have them.
+/// Random trees, the same as in the server's own tests.
 #[path = "../../rsync/tests/common/trees.rs"]
 mod trees;
 
@@ -20,7 +20,7 @@ use common::rsync::{StockDaemon, restored, snapshots};
 use common::{Said, Scratch};
 use trees::{Random, assert_same, assert_same_but_for_nanoseconds, disturb, grow, set_time};
 
-/// As `common::rsync` has them, as words of a command.
+/// Like the functions in `common::rsync`, but returns the command as a string.
 fn script(scratch: &Scratch, name: &str, text: &str) -> String {
     common::rsync::script(scratch, name, text).display().to_string()
 }
@@ -29,7 +29,7 @@ fn shell(scratch: &Scratch) -> String {
     common::rsync::stock_shell(scratch).display().to_string()
 }
 
-/// What lets only the first bytes of a server through.
+/// A command that lets only the first bytes of a server's output through.
 fn cutting(bytes: u64) -> String {
     format!("sh -c \"$*\" 2>/dev/null | dd bs=64K count={bytes} iflag=count_bytes status=none")
 }
@@ -40,7 +40,7 @@ fn sync(scratch: &Scratch, args: &[&str]) -> Said {
     Said::of(command)
 }
 
-/// A sync that must succeed and complain of nothing; what it prints.
+/// A sync that must succeed without warnings. Returns its output.
 fn synced(scratch: &Scratch, args: &[&str]) -> String {
     let said = sync(scratch, args);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{args:?}: {said:?}");
@@ -51,7 +51,7 @@ fn figures(scratch: &Scratch, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&synced(scratch, &[&["--json"], args].concat())).unwrap()
 }
 
-/// Whatever the way and the version, the dataset is what the directory is; run again, nothing is done.
+/// With every connection and version, the dataset equals the directory. A second sync does nothing.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_are_pulled() {
@@ -78,7 +78,7 @@ fn trees_are_pulled() {
         };
         assert_eq!(synced(&scratch, &args), "", "{args:?}");
         same("new");
-        // Back to the tree from another one.
+        // The tree changes back from a different one.
         let other = restored(&scratch, &dataset);
         disturb(&other, at as u64);
         scratch.ok(&format!("import -F {} {dataset}", other.display()));
@@ -92,7 +92,7 @@ fn trees_are_pulled() {
     scratch.ok("check tank");
 }
 
-/// What changed in a large file is sent and written, and no more.
+/// Only the changed part of a large file is sent and written.
 #[test]
 #[ignore = "needs rsync"]
 fn a_touched_file_costs_what_was_touched() {
@@ -122,7 +122,7 @@ fn a_touched_file_costs_what_was_touched() {
     scratch.ok("check tank");
 }
 
-/// Wherever a connection is cut, files are whole or as they were; run again, the sync goes on.
+/// Wherever a connection is cut, files are complete or unchanged. The next sync continues.
 #[test]
 #[ignore = "needs rsync"]
 fn what_is_cut_off_goes_on_where_it_was() {
@@ -138,7 +138,7 @@ fn what_is_cut_off_goes_on_where_it_was() {
     let from = format!("host:rsync:{}", source.display());
     let mut random = Random(99);
     for at in 0..12 {
-        // Of one dataset together less than there is, however much of each is kept; of new ones anywhere.
+        // For the first three datasets the cuts together are shorter than the data. New datasets are cut anywhere.
         let new = format!("tank/n{at}");
         let (dataset, end) = [
             ("tank/c0", random.below(600)),
@@ -166,7 +166,7 @@ fn what_is_cut_off_goes_on_where_it_was() {
         assert_same(&source, &restored(&scratch, dataset), dataset);
         assert!(snapshots(&scratch, dataset).iter().all(|name| !name.ends_with("_partial")));
     }
-    // It connects again by itself.
+    // The sync connects again by itself.
     let once = format!(
         "test -e {0}/cut-once || {{ touch {0}/cut-once; {1}; exit; }}\nexec sh -c \"$*\"",
         scratch.path().display(),
@@ -179,7 +179,8 @@ fn what_is_cut_off_goes_on_where_it_was() {
     scratch.ok("check tank");
 }
 
-/// What comes from a server that is none, says nothing, or too much, ends with a clear message, and nothing is received.
+/// Servers that are not rsync, send nothing, or send too much: the sync ends with a clear message, and nothing is
+/// received.
 #[test]
 fn servers_are_hostile() {
     let scratch = Scratch::with_pool();
@@ -189,7 +190,7 @@ fn servers_are_hostile() {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.write_all(says);
-            // Until the client has had enough.
+            // Until the client closes the connection.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         format!("rsync://127.0.0.1:{port}/m")
@@ -201,14 +202,14 @@ fn servers_are_hostile() {
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: AUTHREQD abc\n", "wants a password"),
         (b"@RSYNCD: 32.0 md5\n", "said nothing"),
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n", "said nothing for 1 s"),
-        // It would do what nobody asked for.
+        // The server would use something that the client did not ask for.
         (b"@RSYNCD: 32.0 md5\n@RSYNCD: OK\n\x83\xff\x06xxh128\0\0\0\0", "not asked for"),
-        // A list in which a file leads out.
+        // A list with a file that leads out of the tree.
         (
             b"@RSYNCD: 31.0 md5\n@RSYNCD: OK\n\x00\0\0\0\0\x20\0\0\x07\x01\x07../evil\0\0\x05\0\0\0\0\0\xa4\x81\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
             "unsafe pathname",
         ),
-        // A message of no kind.
+        // A message of an unknown kind.
         (b"@RSYNCD: 31.0 md5\n@RSYNCD: OK\n\x00\0\0\0\0\x20\0\0\x01zzzz", "cannot sync"),
     ] {
         let url = daemon(says);
@@ -234,7 +235,7 @@ fn servers_are_hostile() {
     scratch.ok("check tank");
 }
 
-/// What makes no sense is told before anything is done.
+/// Invalid arguments are reported before anything is done.
 #[test]
 fn what_cannot_be_is_told() {
     let scratch = Scratch::with_pool();
@@ -257,7 +258,7 @@ fn what_cannot_be_is_told() {
     }
 }
 
-/// `host:/path` is asked of the rsync of a machine that has no snowmelt, both ways.
+/// If a machine has no snowmelt, `host:/path` uses its rsync, in both directions.
 #[test]
 #[ignore = "needs rsync"]
 fn machines_without_snowmelt_are_asked_through_their_rsync() {
@@ -279,13 +280,13 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
     assert_eq!((&told["through"], &told["source"]), (&"rsync".into(), &from.as_str().into()), "{told}");
     assert_eq!(told["snapshot"], snapshots(&scratch, "tank/www")[0].as_str());
     assert_eq!(fs::read(restored(&scratch, "tank/www").join("sub/f")).unwrap(), b"one");
-    // It goes on in this way, and in the explicit one.
+    // The next sync works in this way, and with the explicit form.
     fs::write(home.join("source/sub/f"), b"other").unwrap();
     assert_eq!(sync(&scratch, &["-e", &shell, &from, "tank/www"]).code, 0);
     assert_eq!(snapshots(&scratch, "tank/www").len(), 2);
     synced(&scratch, &["-e", &shell, &format!("host:rsync:{there}"), "tank/www"]);
     assert_eq!(snapshots(&scratch, "tank/www").len(), 2);
-    // And back, where nothing goes that is not to.
+    // The other direction: nothing is deleted without `--delete`.
     fs::create_dir(&copy).unwrap();
     fs::write(copy.join("kept"), b"kept").unwrap();
     let said = sync(&scratch, &["-e", &shell, "tank/www", &to]);
@@ -294,13 +295,13 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
     assert!(copy.join("kept").exists());
     assert_eq!(sync(&scratch, &["-e", &shell, "--delete", "tank/www", &to]).code, 0);
     assert!(!copy.join("kept").exists());
-    // What snowmelt sent is not covered by what comes in another way.
+    // A dataset with an import is not overwritten by a sync with rsync.
     scratch.ok(&format!("import {there} tank/own@one"));
     let said = sync(&scratch, &["-e", &shell, &from, "tank/own"]);
     assert!(said.code == 1 && said.err.contains("two ways do not mix"), "{said:?}");
     assert!(said.err.contains(&format!("snowmelt sync host:rsync:{there} tank/own")), "{said:?}");
     assert_eq!(snapshots(&scratch, "tank/own").len(), 1);
-    // An image is nothing to rsync.
+    // rsync cannot transfer images.
     fs::write(home.join("disk.img"), [0; 4096]).unwrap();
     let image = format!("host:{}", home.join("disk.img").display());
     let said = sync(&scratch, &["-e", &shell, &image, "tank/disk"]);
@@ -309,7 +310,7 @@ fn machines_without_snowmelt_are_asked_through_their_rsync() {
     scratch.ok("check tank");
 }
 
-/// Where rsync could not do it either, both are named, or only what was meant.
+/// If rsync is missing too, the message names both programs, or only the one that was asked for.
 #[test]
 fn machines_that_have_neither_are_told() {
     let scratch = Scratch::with_home();
@@ -335,7 +336,7 @@ fn machines_that_have_neither_are_told() {
     scratch.ok("check tank");
 }
 
-/// Passwords, modules, paths and rules are those of rsync.
+/// Passwords, modules, paths and rules work as in rsync.
 #[test]
 #[ignore = "needs rsync"]
 fn daemons_are_asked_as_rsync_asks_them() {
@@ -374,7 +375,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     assert_eq!(snapshots(&scratch, "tank/some"), before);
     synced(&scratch, &[&daemon.url("m"), "tank/some"]);
     assert!(!names("tank/some").starts_with("a "));
-    // What others wrote is kept.
+    // Data that others wrote is kept.
     scratch.ok("set readonly=on tank/some");
     synced(&scratch, &[&daemon.url("m"), "tank/some"]);
     let locked = daemon.url("locked").replace("rsync://", "rsync://joe@");
@@ -392,7 +393,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     command.args([&locked, "tank/locked"]).env("RSYNC_PASSWORD", "wrong");
     let said = Said::of(command);
     assert!(said.code == 1 && said.err.contains("auth failed"), "{said:?}");
-    // Who is at the terminal is asked, and what is typed is not shown.
+    // The user at the terminal is asked, and the typed password is not shown.
     let line = format!("{} sync {locked} tank/locked", env!("CARGO_BIN_EXE_snowmelt"));
     let own = scratch.command("sync");
     let mut at_terminal = Command::new("script");
@@ -424,7 +425,7 @@ fn daemons_are_asked_as_rsync_asks_them() {
     scratch.ok("check tank");
 }
 
-/// A pool that another process owns is received into by that one.
+/// If another process owns the pool, that process receives.
 #[test]
 #[ignore = "needs rsync"]
 fn the_owner_of_a_pool_goes_on() {
@@ -432,7 +433,7 @@ fn the_owner_of_a_pool_goes_on() {
     let source = scratch.path().join("source");
     fs::create_dir(&source).unwrap();
     fs::write(source.join("f"), b"f").unwrap();
-    // It waits for the rest of a stream.
+    // The owner waits for the rest of a stream.
     let stream = fs::read(common::demo("full.zstream")).unwrap();
     let mut owner = scratch.command("receive tank/home");
     let mut owner = owner.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -457,7 +458,7 @@ fn the_owner_of_a_pool_goes_on() {
     scratch.ok("check tank");
 }
 
-/// Whatever the way and the version, the directory becomes what the snapshot holds; done again, nothing is sent.
+/// With every connection and version, the directory gets the contents of the snapshot. A second sync sends nothing.
 #[test]
 #[ignore = "needs rsync, setfacl and root"]
 fn trees_are_pushed() {
@@ -499,7 +500,7 @@ fn trees_are_pushed() {
         same("again");
         let told = figures(&scratch, &args);
         assert_eq!((&told["files"], &told["literal"]), (&0.into(), &0.into()), "{args:?}: {told}");
-        // Without --delete nothing goes.
+        // Without --delete nothing is deleted.
         fs::write(copy.join("kept"), b"x").unwrap();
         synced(&scratch, &[args[..args.len() - 3].to_vec(), args[args.len() - 2..].to_vec()].concat());
         assert!(copy.join("kept").exists(), "{args:?}");
@@ -507,7 +508,7 @@ fn trees_are_pushed() {
     scratch.ok("check tank");
 }
 
-/// What the other side could not do, and what it is not, is told.
+/// Errors and restrictions of the other side are reported.
 #[test]
 #[ignore = "needs rsync and root"]
 fn pushes_that_fail_are_told() {

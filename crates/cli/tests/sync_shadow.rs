@@ -23,7 +23,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// A directory of files that were not changed just now, and another machine.
+/// A directory of files that were not changed recently, and another machine.
 fn world() -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let src = scratch.path().join("src");
@@ -44,13 +44,13 @@ fn world() -> (Scratch, PathBuf) {
     (scratch, rsh)
 }
 
-/// Everything in `dir` was changed long ago.
+/// Sets old times for everything in `dir`.
 fn settle(dir: &Path) {
     let args = ["-execdir", "touch", "-h", "-d", "2020-02-02 02:02:02", "{}", "+"];
     assert!(Command::new("find").arg(dir).args(args).status().unwrap().success());
 }
 
-/// A filter that does something when the first request comes: the source was taken in, and nothing of it has been sent.
+/// A filter that runs a command at the first request: the source was read, and nothing of it was sent.
 fn meanwhile(what: &str) -> String {
     const GREETING: usize = 16;
     format!("{{ dd bs=1 count={} status=none; {what} cat; }} |", GREETING + 1)
@@ -60,14 +60,14 @@ fn sync(scratch: &Scratch, rsh: &Path, source: &str) -> Said {
     scratch.run(&format!("sync --json -e {} {source} host:far/copy", rsh.display()))
 }
 
-/// Bytes that a sync sent, which did what it should and said `err`.
+/// The bytes that a sync sent. It must have succeeded.
 fn sent(said: &Said) -> u64 {
     assert_eq!(said.code, 0, "{said:?}");
     let told: Value = serde_json::from_str(&said.out).unwrap();
     told["bytes"].as_u64().unwrap()
 }
 
-/// The copy's newest snapshot is what the source is.
+/// Checks that the copy's newest snapshot equals the source.
 fn same(scratch: &Scratch, source: &str) {
     let newest = remote(scratch, "list -Ho name -t snapshot far/copy").lines().last().unwrap().to_owned();
     let out = scratch.path().join("out");
@@ -116,7 +116,7 @@ fn a_directory_goes_over_without_a_copy_here() {
     // Nothing changed.
     let again = sent(&sync(&scratch, &rsh, "src"));
     assert!(again < 10_000, "{again}");
-    // One block, a longer, a shorter and a new file, a name, and one file less.
+    // One changed block, a longer, a shorter and a new file, a renamed file, and a removed file.
     let src = scratch.path().join("src");
     let large = fs::OpenOptions::new().write(true).open(src.join("large")).unwrap();
     large.write_all_at(b"changed", 5 * RECORD as u64 + 5).unwrap();
@@ -132,7 +132,7 @@ fn a_directory_goes_over_without_a_copy_here() {
     // The shadow keeps the newest snapshot only.
     let kept = scratch.ok(&format!("list -Hr -t snapshot -o name {}", shadow(&scratch)));
     assert_eq!(kept.lines().count(), 1, "{kept}");
-    // It can be looked into, and says what it is.
+    // The shadow can be listed, and explains what it is.
     let said = scratch.run(&format!("restore {}:nine nine", kept.trim()));
     assert!(said.code == 0 && said.err.contains("is the shadow of /"), "{said:?}");
     assert_eq!(fs::read(scratch.path().join("nine")).unwrap(), noise(9 * 700, 9));
@@ -145,7 +145,7 @@ fn a_directory_goes_over_without_a_copy_here() {
 fn what_changes_meanwhile_is_taken_in_again_and_never_sent_wrong() {
     let (scratch, _) = world();
     let large = scratch.path().join("src/large");
-    // After the shadow was made and before it is sent, without leaving a trace.
+    // After the shadow was made and before it is sent, without a change of times.
     let touch = format!(
         "[ -e {0}/done ] || {{ touch {0}/done; touch -r {1} {0}/stamp; printf changed | \
          dd of={1} bs=1 seek=1500000 conv=notrunc status=none; rm -f {0}/src/hard; touch -r {0}/stamp {1}; }};",
@@ -159,7 +159,7 @@ fn what_changes_meanwhile_is_taken_in_again_and_never_sent_wrong() {
     same(&scratch, "src");
     let suspects = shadows(&scratch).join(format!("{}.suspects", shadow(&scratch)));
     assert!(!suspects.exists(), "all is as it should be");
-    // Only what differs is kept here.
+    // Only the difference is kept here.
     let size = disk_usage(&shadows(&scratch));
     assert!(size < 1 << 20, "the shadow takes {size} bytes");
 }
@@ -170,7 +170,7 @@ fn a_file_that_changes_all_the_time_goes_over() {
     let log = scratch.path().join("src/log");
     fs::write(&log, noise(3 * RECORD, 4)).unwrap();
     settle(&scratch.path().join("src"));
-    // Each time the other side is reached it has grown, in a block that was sent before too.
+    // The file grows at each connection, also in a block that was sent before.
     let grow = format!("echo another line >> {};", log.display());
     let rsh = rsh(&scratch, "growing", &meanwhile(&grow));
     for _ in 0..3 {
@@ -208,12 +208,12 @@ fn an_interrupted_sync_goes_on_where_it_was() {
     let passed = fs::metadata(scratch.path().join("passed")).unwrap().len();
     let whole = (100 * RECORD + 30 * 29 / 2 * 700) as u64;
     assert!(passed > 2_000_000, "{passed}");
-    // Nothing twice but what was on its way when it broke off, and the little that goes with the second snapshot.
+    // Only the bytes in flight at the interruption are sent twice, and the few for the second snapshot.
     assert!(rest + passed < whole + 1_500_000, "{rest} bytes after {passed} of {whole}");
     same(&scratch, "src");
 }
 
-/// A way to the other machine that breaks off in the middle.
+/// A connection to the other machine that breaks off in the middle.
 fn rsh_cut(scratch: &Scratch) -> PathBuf {
     let passed = scratch.path().join("passed");
     let filter =
@@ -270,7 +270,7 @@ fn several_targets_keep_their_bases() {
     for (round, name) in [(1, "one"), (2, "two"), (3, "three")] {
         fs::write(src.join(name), noise(RECORD, round)).unwrap();
         settle(&src);
-        // The first is behind by all of these at last, and needs no more than them.
+        // The first copy is behind by all of these changes, and gets just them.
         assert!((RECORD as u64..2 * RECORD as u64).contains(&to("other")));
     }
     assert!((3 * RECORD as u64..4 * RECORD as u64).contains(&to("copy")));
@@ -310,7 +310,7 @@ fn a_shadow_that_is_lost_or_damaged_is_told() {
     assert!(said.err.contains("have no snapshot in common"), "{said:?}");
     let elsewhere = format!("sync --json -e {} src host:far/anew", rsh.display());
     sent(&scratch.run(&elsewhere));
-    // Its beginning says where everything is.
+    // Overwrites the files at the top of the pool, which locate everything else.
     for entry in fs::read_dir(&pool).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() && !path.to_string_lossy().ends_with("lock") {
@@ -341,7 +341,7 @@ fn another_directory_in_its_place_is_told() {
     assert!(said.err.contains("src' is another directory than at the last sync"), "{said:?}");
     sent(&said);
     same(&scratch, "src");
-    // A file is no directory.
+    // A file instead of a directory is refused.
     fs::remove_dir_all(&src).unwrap();
     fs::write(&src, noise(RECORD, 7)).unwrap();
     let said = sync(&scratch, &rsh, "src");
@@ -380,7 +380,7 @@ fn directories_of_other_machines_leave_their_shadows_there() {
     assert!(said.code == 1 && said.err.contains("cannot serve '/not/there': No such file"), "{said:?}");
 }
 
-/// An entry of a manifest without what two imports of one tree may number otherwise, or change.
+/// An entry of a manifest without the fields that may differ between two imports of one tree.
 fn without_numbers(line: &str) -> Value {
     let mut entry: Value = serde_json::from_str(line).unwrap();
     for key in ["ino", "atime"] {
@@ -433,7 +433,7 @@ fn hostile_trees_go_over() {
     );
 }
 
-/// A small filesystem of its own, which goes in the end.
+/// A small filesystem, which is removed at the end.
 struct Small(PathBuf);
 
 impl Small {
@@ -479,7 +479,7 @@ fn a_full_disk_with_the_shadow_stops_the_sync_and_loses_nothing() {
             assert!(said.err.contains(expected), "{expected}: {said:?}");
         }
     };
-    // While the shadow is made, while it is filled: nothing of it stays.
+    // Space runs out while the shadow is made or filled: nothing of it stays.
     for size in ["64k", "1500k", "2m", "3m"] {
         small.resize(size);
         refused();
@@ -489,7 +489,7 @@ fn a_full_disk_with_the_shadow_stops_the_sync_and_loses_nothing() {
     small.resize("40m");
     sent(&sync(&scratch, &rsh, "src"));
     same(&scratch, "src");
-    // While it is brought up to date: it stays as it was, and goes on when there is room.
+    // Space runs out while it is updated: it stays unchanged, and continues when there is space.
     many(1_000_000);
     let ballast = scratch.path().join("state/ballast");
     let mut room = fs::File::create(&ballast).unwrap();
@@ -523,14 +523,14 @@ fn what_has_not_changed_costs_nothing() {
             );
         }
         assert_eq!(listed(), before);
-        // What is not changed here can go to where it is not yet.
+        // An unchanged source can be sent to a second target.
         let said = scratch.run(&format!("sync --json -e {} {source} host:far/{target}2", rsh.display()));
         assert!(sent(&said) > 10_000, "{said:?}");
     }
     fs::write(scratch.path().join("src/empty"), b"not any more").unwrap();
     assert!(sent(&sync(&scratch, &rsh, "src")) > 624);
     same(&scratch, "src");
-    // Into a pool of this machine, too; there 'import' takes a snapshot each time that it is told to.
+    // Also into a pool of this machine. There 'import' takes a snapshot at every call.
     scratch.ok("pool create near");
     for (source, target) in [("src", "near/copy"), ("./disk.img", "near/disk")] {
         scratch.ok(&format!("sync {source} {target}"));

@@ -30,7 +30,7 @@ fn bytes(text: &str) -> u64 {
     json(text)["bytes"].as_u64().unwrap()
 }
 
-/// A file with all directories that lead to it.
+/// Writes a file and creates all its parent directories.
 fn put(scratch: &Scratch, path: &str, content: &[u8]) {
     let path = scratch.path().join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -46,7 +46,7 @@ fn with_tree() -> Scratch {
     let scratch = Scratch::with_pool();
     put(&scratch, "home/shared", b"for all");
     put(&scratch, "home/films/one", &noise(3 << 20, 1));
-    // Where a mount of the dataset would be.
+    // The directory on which the dataset would be mounted.
     fs::create_dir(scratch.path().join("home/alice")).unwrap();
     put(&scratch, "alice/letter", b"dear bob");
     put(&scratch, "old/letter", b"of long ago");
@@ -59,7 +59,7 @@ fn with_tree() -> Scratch {
     scratch
 }
 
-/// A directory is what a restore of the newest snapshot is, but for the records of syncs and for `nested`.
+/// Checks that a directory equals a restore of the newest snapshot, except for the records of targets and `nested`.
 fn assert_same(scratch: &Scratch, dataset: &str, directory: &Path, nested: &[&str]) {
     let listed = scratch.ok(&format!("list -H -t snapshot -o name {dataset}"));
     let newest = listed.lines().last().unwrap();
@@ -94,7 +94,7 @@ fn a_tree_becomes_directories_and_images() {
     let first = json(&scratch.ok("sync -r --json tank/home ./copy"));
     assert_eq!(first["datasets"].as_array().unwrap().len(), 4, "{first}");
     assert_tree(&scratch, &copy);
-    // All were taken at one moment, and one snapshot of each is kept.
+    // All snapshots were taken at one moment, and one snapshot of each dataset is kept.
     let kept = |dataset: &str| -> Vec<String> {
         let listed = scratch.ok(&format!("list -H -t snapshot -o name {dataset}"));
         let names = listed.lines().filter_map(|name| name.split_once('@')).map(|(_, short)| short.to_owned());
@@ -105,14 +105,14 @@ fn a_tree_becomes_directories_and_images() {
         assert_eq!(kept(dataset), kept("tank/home"), "{dataset}");
     }
     assert_eq!(bytes(&scratch.ok("sync -r --json tank/home ./copy")), 0);
-    // What changed somewhere in the tree goes over, and nothing else.
+    // Only the change in the tree is transferred.
     put(&scratch, "old/letter", b"of longer ago");
     fs::rename(scratch.path().join("home/films"), scratch.path().join("home/cinema")).unwrap();
     import(&scratch, "old", "tank/home/alice/old");
     import(&scratch, "home", "tank/home");
     assert_eq!(bytes(&scratch.ok("sync -r --json tank/home ./copy")), 13);
     assert_tree(&scratch, &copy);
-    // By itself, the dataset above leaves the others alone, also where all of it is compared.
+    // A sync of the parent alone does not touch the others, even if it compares everything.
     put(&scratch, "home/shared", b"for everybody");
     import(&scratch, "home", "tank/home");
     scratch.ok("sync tank/home ./copy");
@@ -120,7 +120,7 @@ fn a_tree_becomes_directories_and_images() {
     fs::remove_file(copy.join(".snowmelt-sync/record")).unwrap();
     scratch.ok("sync -F tank/home ./copy");
     assert_tree(&scratch, &copy);
-    // What is gone at the source stays.
+    // A dataset that was destroyed at the source stays at the target.
     scratch.ok("destroy -r tank/home/alice/old");
     scratch.ok("sync -r tank/home ./copy");
     assert_eq!(fs::read(copy.join("alice/old/letter")).unwrap(), b"of longer ago");
@@ -134,9 +134,9 @@ fn what_is_left_out_is_left_out_with_what_is_below() {
     scratch.ok("sync -r --exclude alice tank/home ./copy");
     let copy = scratch.path().join("copy");
     assert_same(&scratch, "tank/home", &copy, &["disk"]);
-    // It is the directory that the dataset above has there.
+    // The directory there is the one from the parent dataset.
     assert_eq!(fs::read_dir(copy.join("alice")).unwrap().count(), 0);
-    // Later it comes after all.
+    // A later sync adds it.
     scratch.ok("sync -r tank/home ./copy");
     assert_tree(&scratch, &copy);
     let said = scratch.fails(1, "sync -r tank/home ./tree.zstream");
@@ -153,14 +153,14 @@ fn what_a_mount_would_hide_is_refused() {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     assert!(!scratch.path().join("copy/alice").exists());
-    // Left out, it is an ordinary directory; out of the way, the dataset takes its place.
+    // With `--exclude` it is an ordinary directory. After that is removed, the dataset takes its place.
     scratch.ok("sync -r --exclude alice tank/home ./copy");
     assert_eq!(fs::read(scratch.path().join("copy/alice/hidden")).unwrap(), b"below the mount");
     fs::remove_file(scratch.path().join("home/alice/hidden")).unwrap();
     import(&scratch, "home", "tank/home");
     scratch.ok("sync -r tank/home ./copy");
     assert_tree(&scratch, &scratch.path().join("copy"));
-    // And later it is refused, whoever asks.
+    // A later sync is refused too, with any option.
     put(&scratch, "home/alice/hidden", b"below the mount");
     import(&scratch, "home", "tank/home");
     for line in ["sync tank/home ./copy", "sync -F tank/home ./copy", "sync -n tank/home ./copy"] {
@@ -187,14 +187,14 @@ fn one_dataset_of_a_tree_can_fail() {
     assert_same(&scratch, "tank/home", &copy, &["alice", "disk"]);
     scratch.ok("sync -rF tank/home ./copy");
     assert_tree(&scratch, &copy);
-    // A link in the way leads nowhere.
+    // A symbolic link at that place is not followed.
     fs::remove_dir_all(copy.join("alice/old")).unwrap();
     std::os::unix::fs::symlink(scratch.path().join("home"), copy.join("alice/old")).unwrap();
     let said = scratch.run("sync -rF tank/home ./copy");
     assert!(said.code == 3 && said.err.contains("is in the way: remove it"), "{said:?}");
 }
 
-/// A path of the other machine, which is of this one too.
+/// The local path of a file on the other machine.
 fn there(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.path().join("remote").join(name)
 }
@@ -220,7 +220,7 @@ fn targets_of_other_machines_are_as_those_of_this_one() {
     fine(&sync("-r tank/home"));
     assert_tree(&scratch, &copy);
     assert_eq!(bytes(fine(&sync("-r --json tank/home"))), 0);
-    // A renamed file is renamed, of a large one what changed is written.
+    // A renamed file is renamed. Of a large file only the change is written.
     let inode = fs::metadata(copy.join("films/one")).unwrap().ino();
     fs::rename(scratch.path().join("home/films"), scratch.path().join("home/cinema")).unwrap();
     let large = fs::File::options().write(true).open(scratch.path().join("home/cinema/one")).unwrap();
@@ -232,7 +232,7 @@ fn targets_of_other_machines_are_as_those_of_this_one() {
     assert!((1..=1 << 20).contains(&bytes(fine(&said))), "{said:?}");
     assert_eq!(fs::metadata(copy.join("cinema/one")).unwrap().ino(), inode);
     assert_tree(&scratch, &copy);
-    // What others did there is not lost.
+    // Changes that others made there are not lost.
     fs::write(copy.join("shared"), "changed there").unwrap();
     put(&scratch, "home/shared", b"changed here");
     import(&scratch, "home", "tank/home");
@@ -267,7 +267,7 @@ fn targets_of_other_machines_are_as_those_of_this_one() {
 fn a_target_of_another_machine_goes_on_after_a_lost_connection() {
     let scratch = with_tree();
     with_remote(&scratch);
-    // The first connection ends after some of the answers, the next ones do not.
+    // The first connection ends after some of the answers. The next ones do not.
     let state = scratch.path().join("lost");
     for (at, limit) in [5_000, 200_000, 1_500_000, 2_900_000].into_iter().enumerate() {
         let filter = format!(
@@ -290,7 +290,7 @@ fn a_target_of_another_machine_goes_on_after_a_lost_connection() {
         assert!(!left.iter().any(|entry| entry.file_name().to_string_lossy().contains("snowmelt-new")));
         fs::remove_file(&state).unwrap();
     }
-    // The source's connection, too.
+    // The same for the connection to the source.
     remote(&scratch, &format!("import {} far/home", scratch.path().join("home").display()));
     let filter = format!(
         "if [ -e {0} ]; then cat; else touch {0}; dd bs=1 count=700 status=none; fi |",
@@ -308,7 +308,7 @@ fn a_key_for_a_target_gives_nothing_else() {
     let scratch = with_tree();
     with_remote(&scratch);
     let copy = there(&scratch, "copy");
-    // As authorized_keys with command="snowmelt serve sync --into …": whatever is asked for.
+    // Like authorized_keys with command="snowmelt serve sync --into …": the client's command is ignored.
     let forced = scratch.path().join("forced");
     let script = fs::read_to_string(scratch.path().join("rsh")).unwrap();
     let command = format!("exec snowmelt serve sync --into {}", copy.display());
@@ -319,7 +319,7 @@ fn a_key_for_a_target_gives_nothing_else() {
     assert!(!there(&scratch, "elsewhere").exists());
     let said = scratch.run(&format!("sync -e {} host:far/x tank/x", forced.display()));
     assert!(said.code == 1 && said.err.contains("is the target of a sync, and no pool"), "{said:?}");
-    // And the other way round.
+    // The other direction.
     let command = "exec snowmelt serve sync far";
     fs::write(&forced, script.replace("sh -c \"$2\"", command)).unwrap();
     let said = over(&scratch, &forced, "tank/home", "copy2");
@@ -327,11 +327,11 @@ fn a_key_for_a_target_gives_nothing_else() {
     assert_eq!(remote(&scratch, "list -Hr -o name far"), "far\n");
 }
 
-/// What a pair of kinds comes to.
+/// The expected result for a pair of kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Works,
-    /// Refused, with the commands that lead there.
+    /// Refused, with the commands that reach the goal.
     Through,
 }
 
@@ -353,7 +353,7 @@ fn every_pair_works_or_says_how_to_get_there() {
     remote(&scratch, &format!("import {} far/fs", there(&scratch, "dir").display()));
     remote(&scratch, &format!("import {} far/vol", there(&scratch, "image").display()));
     let far = |name: &str| format!("host:{}", there(&scratch, name).display());
-    // Of each kind, one of a filesystem and one of a volume.
+    // Of each kind, one for a filesystem and one for a volume.
     let sources = [
         ["tank/fs".to_owned(), "tank/vol".to_owned()],
         ["host:far/fs".to_owned(), "host:far/vol".to_owned()],

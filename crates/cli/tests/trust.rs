@@ -1,4 +1,4 @@
-//! What a process does not take from others: pools of other users, owners of another user, other pools in a known place.
+//! Protection from other users: pools of other users, owner processes of other users, other pools at a known place.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -12,14 +12,14 @@ use std::process::{Child, Command, Stdio};
 
 use common::{Said, Scratch};
 
-/// Some user who is not root.
+/// A user who is not root.
 const ALICE: u32 = 54_321;
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Gives a directory and all that is in it to Alice.
+/// Makes Alice the owner of a directory and everything in it.
 fn give(path: &Path) {
     chown(path, Some(ALICE), Some(ALICE)).unwrap();
     if path.is_dir() {
@@ -45,7 +45,7 @@ fn root_neither_reads_nor_writes_a_pool_of_another_user() {
     let victim = scratch.path().join("victim");
     let text = "precious\n".repeat(5000);
     fs::write(&victim, &text).unwrap();
-    // What Alice can do while root works: every segment leads to a file of root's.
+    // Alice can do this while root works: every segment becomes a link to a file of root.
     for shard in fs::read_dir(pool.join("segments")).unwrap() {
         for segment in fs::read_dir(shard.unwrap().path()).unwrap() {
             let segment = segment.unwrap().path();
@@ -59,7 +59,7 @@ fn root_neither_reads_nor_writes_a_pool_of_another_user() {
         assert!(said.err.contains("belongs to user 54321"), "{line}: {said:?}");
         assert!(said.err.contains("sudo -u \\#54321 snowmelt"), "{line}: {said:?}");
     }
-    // Nor with leave to trust Alice, as links in a pool lead nowhere.
+    // Even with permission to trust Alice it fails, because links in a pool are not followed.
     let mut command = scratch.command("import alice tank/c");
     command.env("SNOWMELT_TRUST_OWNERS", ALICE.to_string());
     Said::of(command);
@@ -80,7 +80,7 @@ fn root_works_on_a_pool_of_a_user_whom_it_was_told_to_trust() {
     };
     said("create tank/b");
     assert!(said("list -Ho name").contains("tank/b"));
-    // What root made is Alice's, who goes on with it.
+    // Files that root created belong to Alice, who can continue to use the pool.
     let mut command = scratch.command("list -Ho name");
     let home = scratch.path().join("alice/home");
     fs::create_dir(&home).unwrap();
@@ -93,7 +93,7 @@ fn root_works_on_a_pool_of_a_user_whom_it_was_told_to_trust() {
     assert_eq!((said.code, said.out.as_str()), (0, "tank\ntank/a\ntank/b\n"), "{said:?}");
 }
 
-/// A process that holds a pool's lock, listens for its owner's callers, and prints what it gets.
+/// A process that holds a pool's lock, accepts the owner's callers, and prints their requests.
 fn impostor(pool: &Path, script: &Path) -> Child {
     fs::write(
         script,
@@ -142,7 +142,8 @@ fn root_gives_its_files_to_no_owner_of_another_user() {
     owner.wait().unwrap();
 }
 
-/// What another user can change must not lead root elsewhere, neither as the last name of a path nor on the way.
+/// Links that another user can change must not lead root elsewhere, neither as the last part of a path nor as an
+/// earlier one.
 #[test]
 #[ignore = "needs root and /dev/fuse"]
 fn root_is_led_nowhere_by_links_of_another_user() {
@@ -152,7 +153,7 @@ fn root_is_led_nowhere_by_links_of_another_user() {
         fs::create_dir(directory).unwrap();
     }
     fs::write(victim.join("kept"), "precious").unwrap();
-    // Nothing answers there; whoever opens it is told so, and not that the link is another user's.
+    // There is no device behind the node. The message says so, and not that the link belongs to another user.
     let made = Command::new("mknod").arg(victim.join("disk")).args(["b", "7", "1000"]).status().unwrap();
     assert!(made.success());
     for (link, target) in [("way", &victim), ("disk", &victim.join("disk"))] {
@@ -191,7 +192,7 @@ fn root_is_led_nowhere_by_links_of_another_user() {
     assert!(!mounts.contains(&victim.display().to_string()), "{mounts}");
 }
 
-/// Takes the pool at `pool` away, and puts another one of the same name there.
+/// Removes the pool at `pool`, and puts another pool with the same name there.
 fn replace(scratch: &Scratch, pool: &str, options: &str) {
     let other = Scratch::new();
     other.ok(&format!("pool create tank {}/other {options}", other.path().display()));

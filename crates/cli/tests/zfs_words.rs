@@ -1,4 +1,4 @@
-//! Words of `zfs` and `zpool` whose details tools and scripts rely on.
+//! Details of `zfs` and `zpool` commands that tools and scripts rely on.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -21,7 +21,7 @@ fn one_command_changes_datasets_of_several_pools() {
     let scratch = two_pools();
     scratch.ok("set com.example:x=1 tank/a dozer/b tank");
     assert_eq!(scratch.ok("get -Ho value com.example:x tank/a dozer/b tank"), "1\n1\n1\n");
-    // What one pool refuses, the others do all the same.
+    // A dataset that does not exist does not stop the change of the others.
     let said = scratch.run("set com.example:x=2 tank/a nopool/x dozer/b");
     assert_eq!((said.code, said.err.as_str()), (1, "cannot open 'nopool/x': dataset does not exist\n"));
     assert_eq!(scratch.ok("get -Ho value com.example:x tank/a dozer/b"), "2\n2\n");
@@ -129,7 +129,7 @@ fn a_clone_has_bookmarks_of_its_history() {
     let guids = scratch.ok("get -Hpo value guid tank/a@early tank/c#early");
     let guids: Vec<_> = guids.lines().collect();
     assert_eq!(guids[0], guids[1]);
-    // An incremental from one, whether or not its snapshot is still there.
+    // An incremental stream from a bookmark, whether or not its snapshot still exists.
     scratch.ok("snapshot tank/c@1");
     let first = scratch.to_file("send -i #origin tank/c@1", "one.zstream");
     scratch.receive("receive tank/copy", &scratch.to_file("send tank/a@origin", "origin.zstream"));
@@ -210,7 +210,7 @@ fn a_filesystem_is_sent_as_it_is_now() {
     assert_eq!(scratch.run("send -R tank/home").code, 2);
 }
 
-/// The sender destroyed filesystems that have clones, and volumes: the copy does so too, or nothing of it.
+/// The sender destroyed filesystems with clones, and volumes. The copy destroys all of them, or nothing.
 #[test]
 fn a_forced_receive_of_a_package_destroys_all_or_nothing() {
     let scratch = Scratch::with_pool();
@@ -232,7 +232,7 @@ fn a_forced_receive_of_a_package_destroys_all_or_nothing() {
         scratch.ok(line);
     }
     let stream = scratch.to_file("send -R -I @one tank/src@two", "two.zstream");
-    // Something of it cannot go: nothing does.
+    // One of them cannot be destroyed, so none is.
     scratch.ok("hold keep tank/dst/clone@one");
     let before = scratch.ok("list -Hro name -t all tank/dst");
     let said = scratch.run_with_input("receive -F tank/dst", &stream);

@@ -1,4 +1,4 @@
-//! The real binary in a directory of its own.
+//! A scratch directory in which tests run the real binary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -12,12 +12,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A directory with pools, and nothing else that the binary can see.
+/// A directory with pools. The binary sees nothing else.
 pub struct Scratch {
     directory: tempfile::TempDir,
 }
 
-/// What a command said.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -30,14 +30,14 @@ impl Scratch {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// With an empty pool called tank.
+    /// A directory with an empty pool called tank.
     pub fn with_pool() -> Self {
         let scratch = Self::new();
         scratch.ok("pool create tank");
         scratch
     }
 
-    /// With the two snapshots of the repository's demonstration streams in tank/home.
+    /// A directory with the two snapshots of the repository's demonstration streams in tank/home.
     pub fn with_home() -> Self {
         let scratch = Self::with_pool();
         scratch.receive("receive tank/home", &demo("full.zstream"));
@@ -67,12 +67,12 @@ impl Scratch {
         command
     }
 
-    /// Bytes on disk of all that is in its directory: nearly all of it the pool.
+    /// Bytes on disk of all files in the directory, nearly all of them in the pool.
     pub fn stored(&self) -> u64 {
         let mut directories = vec![self.path().to_path_buf()];
         let mut stored = 0;
         while let Some(directory) = directories.pop() {
-            // Files go while it is looked at.
+            // Files may disappear while the directory is read.
             for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 match entry.metadata() {
                     Ok(found) if found.is_dir() => directories.push(entry.path()),
@@ -88,14 +88,14 @@ impl Scratch {
         Said::of(self.command(line))
     }
 
-    /// Standard output of a command that must succeed and say nothing else.
+    /// Standard output of a command that must succeed and print nothing on standard error.
     pub fn ok(&self, line: &str) -> String {
         let said = self.run(line);
         assert_eq!((said.code, said.err.as_str()), (0, ""), "{line}: {said:?}");
         said.out
     }
 
-    /// Standard error of a command that must fail with `code` and print nothing else.
+    /// Standard error of a command that must fail with `code` and print nothing on standard output.
     pub fn fails(&self, code: i32, line: &str) -> String {
         let said = self.run(line);
         assert_eq!((said.code, said.out.as_str()), (code, ""), "{line}: {said:?}");
@@ -114,7 +114,7 @@ impl Scratch {
         Said::of(command)
     }
 
-    /// Runs a command whose standard output goes to a file.
+    /// Runs a command and writes its standard output to a file.
     pub fn to_file(&self, line: &str, file: &str) -> PathBuf {
         let path = self.path().join(file);
         let mut command = self.command(line);

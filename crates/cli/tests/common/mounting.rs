@@ -1,4 +1,4 @@
-//! Mounts of the real binary, and the processes that serve them.
+//! Mounts made by the real binary, and the processes that serve them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Scratch;
 
-/// Pools and a directory to mount on; whatever is mounted at the end of a test goes.
+/// Pools and a directory to mount on. All mounts are removed at the end of a test.
 pub struct Mounting {
     pub scratch: Scratch,
 }
@@ -31,7 +31,7 @@ pub fn mounted_below(top: &Path) -> Vec<PathBuf> {
     dirs.filter(|dir| dir.starts_with(top)).collect()
 }
 
-/// Homes of the processes in the background, which are how they are told apart.
+/// Home directories of the background processes. They tell the processes of different tests apart.
 fn processes() -> Vec<PathBuf> {
     background().into_iter().map(|(_, home)| home).collect()
 }
@@ -73,7 +73,7 @@ impl Mounting {
         self.scratch.path().canonicalize().unwrap().join("mnt")
     }
 
-    /// The process in the background.
+    /// Process id of the background process.
     pub fn owner(&self) -> Option<u32> {
         let home = self.scratch.path();
         background().into_iter().find(|(_, other)| other == home).map(|(pid, _)| pid)

@@ -1,4 +1,4 @@
-//! Another machine: another home, reached by a stand-in for ssh.
+//! A simulated remote machine: another home directory, reached through a replacement for ssh.
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)]
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::{Said, Scratch};
 
-/// A command that takes the place of ssh: it runs the words of the other side in `home`, through `filter`.
+/// A command that replaces ssh: it runs the remote command in `home`, through `filter`.
 pub fn rsh(scratch: &Scratch, name: &str, filter: &str) -> PathBuf {
     let home = scratch.path().join("remote");
     fs::create_dir_all(home.join("bin")).unwrap();
@@ -27,14 +27,14 @@ pub fn rsh(scratch: &Scratch, name: &str, filter: &str) -> PathBuf {
     path
 }
 
-/// A pool at the other side.
+/// Creates a pool on the remote side.
 pub fn with_remote(scratch: &Scratch) -> PathBuf {
     let rsh = rsh(scratch, "rsh", "");
     remote(scratch, "pool create far");
     rsh
 }
 
-/// A command at the other side, which must succeed.
+/// Runs a command on the remote side. It must succeed.
 pub fn remote(scratch: &Scratch, line: &str) -> String {
     let mut command = std::process::Command::new(scratch.path().join("rsh"));
     let said = Said::of({

@@ -1,4 +1,4 @@
-//! Stock rsync (Debian: rsync) at the other end: stand-ins for ssh, its daemon, ours.
+//! Stock rsync (Debian: rsync) as the other end: replacements for ssh, rsync's daemon and our daemon.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::Scratch;
 
-/// A command in the place of ssh, which `$*` is what the other side is to run.
+/// A command that replaces ssh. In `text`, `$*` is the command for the remote side.
 pub fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
     let path = scratch.path().join(name);
     fs::write(
@@ -24,12 +24,12 @@ pub fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// One that leads to a machine with rsync, and without snowmelt.
+/// A replacement for ssh to a machine with rsync and without snowmelt.
 pub fn stock_shell(scratch: &Scratch) -> PathBuf {
     script(scratch, "stock-shell", "exec sh -c \"$*\"")
 }
 
-/// One that leads to a machine with snowmelt, which sees the pools of `scratch`.
+/// A replacement for ssh to a machine with snowmelt, which sees the pools of `scratch`.
 pub fn own_shell(scratch: &Scratch, run: &str) -> PathBuf {
     let (home, bin) = (scratch.path().display(), scratch.path().join("bin"));
     fs::create_dir(&bin).unwrap();
@@ -41,7 +41,7 @@ pub fn own_shell(scratch: &Scratch, run: &str) -> PathBuf {
     script(scratch, "own-shell", &text)
 }
 
-/// Waits until a file holds a text, or fails.
+/// Waits until a file contains a text. Fails if it does not appear in time.
 #[track_caller]
 pub fn await_text(file: &Path, text: &str) -> String {
     let begun = Instant::now();
@@ -55,13 +55,13 @@ pub fn await_text(file: &Path, text: &str) -> String {
     }
 }
 
-/// The snapshots of a dataset, the oldest first.
+/// The snapshots of a dataset, oldest first.
 pub fn snapshots(scratch: &Scratch, dataset: &str) -> Vec<String> {
     let all = scratch.ok(&format!("list -Ht snapshot -o name -d 1 {dataset}"));
     all.lines().map(str::to_owned).collect()
 }
 
-/// What a snapshot, or the newest one of a dataset, holds, as a directory.
+/// A directory with the restored contents of a snapshot, or of the newest snapshot of a dataset.
 pub fn restored(scratch: &Scratch, name: &str) -> PathBuf {
     let snapshot = match name.contains('@') {
         true => name.to_owned(),
@@ -73,7 +73,7 @@ pub fn restored(scratch: &Scratch, name: &str) -> PathBuf {
     target
 }
 
-/// rsync's own daemon, ended when dropped.
+/// rsync's own daemon. It is ended when dropped.
 pub struct StockDaemon {
     process: Child,
     pub port: u16,
@@ -112,17 +112,17 @@ impl Drop for StockDaemon {
     }
 }
 
-/// Our daemon, killed when dropped. What it logs is in the file `log`.
+/// Our daemon, killed when dropped. Its log is in the file `log`.
 pub struct Server {
     child: Child,
     pub port: u16,
-    /// Its configuration, which it reads again when it changes.
+    /// Its configuration. The daemon reads it again after a change.
     pub config: PathBuf,
 }
 
 impl Server {
     pub fn start(scratch: &Scratch, config: &str) -> Self {
-        // Others may go on with theirs.
+        // Other servers of the same test may still use their configurations.
         let mut names = (1..).map(|n| scratch.path().join(format!("rsyncd-{n}.conf")));
         let file = names.find(|name| !name.exists()).unwrap();
         fs::write(&file, config).unwrap();
@@ -136,7 +136,7 @@ impl Server {
         Self { child, port, config: file }
     }
 
-    /// The number of its process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -152,14 +152,14 @@ impl Server {
         self.client(args).arg(from).arg(to).output().unwrap()
     }
 
-    /// A push that must succeed and complain of nothing; what the client prints.
+    /// A push that must succeed without warnings. Returns the client's output.
     pub fn push(&self, args: &[&str], from: &str, to: &str) -> String {
         let output = self.run(args, from, &format!("localhost::{to}"));
         assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from} {to}: {output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// A pull that must succeed and complain of nothing.
+    /// A pull that must succeed without warnings.
     pub fn pull(&self, args: &[&str], from: &str, to: &Path) {
         let output = self.run(args, &format!("localhost::{from}"), to.to_str().unwrap());
         assert!(output.status.success() && output.stderr.is_empty(), "{args:?} {from}: {output:?}");

@@ -1,5 +1,6 @@
-//! A server that speaks as much of S3, and of the XML interface that Google's storage has in its likeness, as the store
-//! needs: atomic, in memory, and with faults on demand.
+//! A server for the part of S3 that the store needs, and of the similar XML interface of Google's storage.
+//!
+//! It is atomic, works in memory and fails on demand.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -7,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Keys in a page of a listing.
+/// Number of keys in a page of a listing.
 const PAGE: usize = 1000;
 
 pub struct Server {
@@ -21,10 +22,10 @@ struct Shared {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Method and target of each request.
     log: Mutex<Vec<String>>,
-    /// One request of so many goes wrong; none if 0.
+    /// One in this many requests fails. 0 means none.
     one_in: AtomicU64,
     seed: AtomicU64,
-    /// Answered with this status, all of them, if it is not 0.
+    /// If it is not 0, all requests are answered with this status.
     refusing: AtomicU64,
 }
 
@@ -54,7 +55,7 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, shared) = (listener.local_addr().unwrap(), Arc::<Shared>::default());
         let serving = shared.clone();
-        // It ends with the test's process.
+        // The thread ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = serving.clone();
@@ -68,17 +69,17 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Has one request of `one_in` go wrong: lost before or after it took effect, or refused for a while.
+    /// Lets one in `one_in` requests fail: it is lost before or after it took effect, or refused for a while.
     pub fn set_faults(&self, one_in: u64) {
         self.shared.one_in.store(one_in, Ordering::Relaxed);
     }
 
-    /// Has every request answered with this status; 0 ends that.
+    /// Answers every request with this status. 0 ends that.
     pub fn refuse(&self, status: u16) {
         self.shared.refusing.store(status.into(), Ordering::Relaxed);
     }
 
-    /// How many requests with this method there were since the last call of this.
+    /// The requests since the last call of this function.
     pub fn take_log(&self) -> Log {
         Log(std::mem::take(&mut *self.shared.log.lock().unwrap()))
     }
@@ -99,7 +100,7 @@ impl Server {
 pub struct Log(Vec<String>);
 
 impl Log {
-    /// How many have this method.
+    /// Number of requests with this method.
     pub fn count(&self, method: &str) -> usize {
         self.0.iter().filter(|line| line.split(' ').next() == Some(method)).count()
     }
@@ -121,7 +122,7 @@ impl Shared {
                 (_, 403) => error(403, "AccessDenied"),
                 (_, status) => error(status as u16, "Refused"),
             };
-            // The request took effect, and its answer is lost.
+            // The request took effect, but its answer is lost.
             if fault == Some(2) || write_answer(stream, &answer).is_err() {
                 return;
             }
@@ -225,7 +226,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Request> {
     Some(Request { method, path, query, headers, body })
 }
 
-/// Percent encoding undone.
+/// Decodes percent encoding.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
