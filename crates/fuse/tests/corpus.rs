@@ -1,4 +1,4 @@
-//! Snapshots that real ZFS sent, mounted, against what real ZFS showed where they were mounted.
+//! Mounts snapshots from real ZFS and compares them with their manifests, which were made on real ZFS.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -31,7 +31,7 @@ fn base64(data: &[u8]) -> String {
 
 fn nanos(seconds: i64, nanoseconds: i64) -> Value {
     let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
-    // What does not fit 64 bits is read as inexactly here as from the manifest.
+    // Numbers beyond 64 bits lose the same precision here as when they are read from the manifest.
     serde_json::from_str(&nanos.to_string()).unwrap()
 }
 
@@ -42,7 +42,7 @@ fn text(entry: &mut Value, key: &str, bytes: &[u8]) {
     }
 }
 
-/// One line of a manifest (interop/vm/manifest.py), as the system shows the file.
+/// One line of a manifest (interop/vm/manifest.py) for a file, from the system calls.
 fn line(path: &Path, name: &[u8]) -> Value {
     let metadata = fs::symlink_metadata(path).unwrap();
     let kind = metadata.file_type();
@@ -136,7 +136,7 @@ fn truth(manifest: &str) -> BTreeMap<Vec<u8>, Value> {
     for line in manifest.lines() {
         let mut entry: Value = serde_json::from_str(line).unwrap();
         let object = entry.as_object_mut().unwrap();
-        // Where holes lie is another test's, and so are the flags that only an ioctl tells.
+        // Other tests compare holes, and flags that can only be read with an ioctl.
         for key in ["data", "acl", "flags", "projid"] {
             object.remove(key);
         }
@@ -149,7 +149,7 @@ fn truth(manifest: &str) -> BTreeMap<Vec<u8>, Value> {
     found
 }
 
-/// Receives the streams of a case, mounts every snapshot that there is a manifest of, and compares.
+/// Receives the streams of a case, mounts every snapshot that has a manifest, and compares.
 fn check(case: &str) -> usize {
     let top = pools::corpus().join(case);
     let table = |name: &str| -> Vec<Vec<String>> {

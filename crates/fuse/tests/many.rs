@@ -1,4 +1,4 @@
-//! Many filesystems mounted at once: what each of them costs.
+//! Many filesystems mounted at once: the memory, threads and files that each of them costs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,7 +11,7 @@ use snowmelt_dataset::CreateOptions;
 use snowmelt_fs::vfs::VfsOptions;
 use snowmelt_fuse::MountOptions;
 
-/// A number of `/proc/self/status`, in its own unit.
+/// A number from `/proc/self/status`, in its own unit.
 fn status(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -24,7 +24,7 @@ fn a_hundred_mounts_share_threads_and_buffers() {
     mount_many(100);
 }
 
-/// As the one with a hundred, by hand: it takes minutes.
+/// Like the test with a hundred mounts. Only run by hand, because it takes minutes.
 #[test]
 #[ignore = "takes minutes: SNOWMELT_MOUNTS=1000 cargo test -p snowmelt-fuse --test many -- --ignored"]
 fn a_thousand_mounts_share_threads_and_buffers() {

@@ -1,4 +1,4 @@
-//! Snapshots and rollbacks of what is mounted and in use.
+//! Snapshots and rollbacks of filesystems that are mounted and in use.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -19,7 +19,8 @@ fn snapshots_show_below_dot_zfs_while_files_are_written() {
     let dir = world.dir();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Two files that always hold the same number, each written whole: a snapshot may be between them by one.
+        // Two files with the same number. They are written one after the other, so in a snapshot they may differ by
+        // one.
         scope.spawn(|| {
             let first = File::create(dir.join("first")).unwrap();
             let second = File::create(dir.join("second")).unwrap();
@@ -82,7 +83,7 @@ fn dot_zfs_is_there_for_those_who_know() {
     }
     assert_eq!(fs::create_dir(dir.join(".zfs")).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read_dir(dir.join(".zfs/snapshot/tuesday")).unwrap_err().kind(), ErrorKind::NotFound);
-    // A snapshot that is destroyed is gone from here, too.
+    // A destroyed snapshot disappears from here too.
     let catalog = world.datasets.catalog();
     let monday = catalog.snapshot(&common::pools::name("tank/fs@monday")).unwrap();
     world.datasets.destroy(&DestroyPlan::snapshots(&catalog, vec![monday], false).unwrap()).unwrap();
@@ -127,17 +128,18 @@ fn a_rollback_shows_at_once() {
     assert_eq!(fs::metadata(dir.join("new")).unwrap_err().kind(), ErrorKind::NotFound);
     let names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["d"]);
-    // Whoever has a file open that was there then goes on with it; what was not there is stale.
+    // A file that is open and existed at the time of the snapshot stays usable. A file that did not exist becomes
+    // stale.
     let mut buf = [0; 9];
     open.read_exact_at(&mut buf, 0).unwrap();
     assert_eq!((&buf, open.metadata().unwrap().len()), (b"as it was", 9));
     open.write_all_at(b"AS", 0).unwrap();
     assert_eq!(fs::read(dir.join("d/stays")).unwrap(), b"AS it was");
-    // Who writes to a part of a page makes the kernel read the rest of it first, and gets its EIO.
+    // Before a partial write to a page, the kernel reads the rest of the page and gets its EIO.
     let is_stale = |error: std::io::Error| matches!(error.raw_os_error(), Some(5 | 116));
     assert_eq!(new.metadata().unwrap_err().raw_os_error(), Some(116));
     assert!(is_stale(new.write_all(b"more").unwrap_err()));
-    // A number used again is another file.
+    // A reused object number is a different file.
     for number in 0..64 {
         fs::write(dir.join(format!("again-{number}")), b"other").unwrap();
     }
@@ -165,7 +167,7 @@ fn rollbacks_beside_writers_leave_a_sound_filesystem() {
             scope.spawn(move || {
                 let mut turn = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    // All of it may find itself undone at any time.
+                    // A rollback may undo all of this at any time.
                     let own = dir.join(format!("w{worker}"));
                     let _ = fs::create_dir(&own);
                     let _ = fs::write(own.join(format!("f{}", turn % 40)), vec![turn as u8; 5000 * worker]);
@@ -249,7 +251,7 @@ fn a_rollback_takes_back_names_without_waiting() {
         fs::write(dir.join(path), path).unwrap();
     }
     world.snapshot("before");
-    // The number stays, and leads to the same file under another name.
+    // The inode number stays, and leads to the same file under another name.
     fs::rename(dir.join("moved"), dir.join("elsewhere")).unwrap();
     fs::rename(dir.join("d"), dir.join("e")).unwrap();
     fs::write(dir.join("new"), b"new").unwrap();
@@ -263,7 +265,7 @@ fn a_rollback_takes_back_names_without_waiting() {
     for path in ["moved", "d/inner"] {
         assert_eq!(fs::read(dir.join(path)).unwrap(), path.as_bytes());
     }
-    // Not as long as the kernel takes names to hold.
+    // Faster than the time for which the kernel caches names.
     assert!(took < std::time::Duration::from_millis(900), "{took:?}");
     world.unmount(&mount);
 }
@@ -288,7 +290,7 @@ fn properties_that_change_how_it_is_mounted_count_at_once() {
     let has = |option: &str| options().iter().any(|other| other == option);
     let open = File::create(dir.join("open")).unwrap();
     set("readonly", "on");
-    // The kernel does not make it read-only while a file is open for writing; each write is refused all the same.
+    // The kernel does not make the mount read-only while a file is open for writing. Each write is refused anyway.
     let refused = |error: std::io::Error| error.kind() == ErrorKind::ReadOnlyFilesystem;
     assert!(refused(fs::write(dir.join("x"), b"x").unwrap_err()));
     assert!(refused(open.write_all_at(b"x", 0).unwrap_err()));
@@ -317,7 +319,7 @@ fn properties_that_change_how_it_is_mounted_count_at_once() {
     world.unmount(&mount);
 }
 
-/// With a thousand mounts each command would read tens of thousands of properties.
+/// Otherwise, with a thousand mounts, each command would read tens of thousands of properties.
 #[test]
 #[ignore = "needs FUSE and root: .ci/run clients"]
 fn mounts_read_properties_again_only_after_a_change() {

@@ -16,13 +16,13 @@ use rustix::io::Errno;
 use snowmelt_fs::vfs::{Atime, VfsOptions};
 use snowmelt_fuse::MountError;
 
-/// What a path holds, read anew after a remount.
+/// Unmounts and mounts again, so that everything is read anew.
 fn remounted(world: &World, mount: &snowmelt_fuse::Mount) -> std::sync::Arc<snowmelt_fuse::Mount> {
     world.unmount(mount);
     world.mount()
 }
 
-/// Does a shell command as another user.
+/// Runs a shell command as another user.
 fn as_nobody(command: &str, dir: &Path) -> bool {
     Command::new("sh")
         .args(["-c", command])
@@ -100,7 +100,7 @@ fn what_is_open_stays_without_a_name() {
     file.write_all(b"still here").unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(file.metadata().unwrap().nlink(), 0);
-    // A new file of that name is another one.
+    // A new file with that name is a different one.
     fs::write(&path, b"new").unwrap();
     file.write_all(b", and growing").unwrap();
     let mut text = String::new();
@@ -118,7 +118,7 @@ fn what_is_open_stays_without_a_name() {
     big.sync_all().unwrap();
     let with = referenced();
     drop((file, big));
-    // Closing is not waited for: the space is back soon.
+    // Closing is asynchronous: the space is free soon.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while referenced() + 3_000_000 > with {
         assert!(std::time::Instant::now() < deadline, "the space of an unlinked file was not given back");
@@ -263,7 +263,7 @@ fn listings_go_on_while_names_go_and_come() {
         File::create(dir.join(format!("stays-{number}"))).unwrap();
         File::create(dir.join(format!("goes-{number}"))).unwrap();
     }
-    // Lists in small steps, with removals and new names between them.
+    // Lists the directory in small steps. Between them names are removed and added.
     let mut listing = rustix::fs::Dir::new(File::open(&dir).unwrap()).unwrap();
     let mut seen = std::collections::HashSet::new();
     let mut step = 0;
@@ -291,7 +291,7 @@ fn listings_go_on_while_names_go_and_come() {
 fn mapped_files() {
     let world = World::new();
     let mount = world.mount();
-    // Another program: mapping a file needs unsafe code.
+    // A separate program, because mapping a file needs unsafe code.
     let script = r#"
 import mmap, os
 f = os.open('mapped', os.O_RDWR | os.O_CREAT)
@@ -383,7 +383,7 @@ fn options_change_while_it_is_mounted() {
     assert!(mount.vfs().is_read_only());
     let refused = fs::write(dir.join("file"), b"two").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    // A command that changes other properties leaves what was chosen.
+    // A command that changes other properties keeps the options of the mount.
     world.mounts.refresh();
     assert_eq!(mount.vfs().options(), read_only);
     mount.remount(first).unwrap();

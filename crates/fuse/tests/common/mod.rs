@@ -1,4 +1,4 @@
-//! A pool in memory, mounted for real.
+//! A pool in memory with real FUSE mounts, for tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -38,7 +38,7 @@ impl World {
         world
     }
 
-    /// Without the filesystem.
+    /// The same without the filesystem.
     pub fn empty() -> Self {
         let store = MemoryStore::new();
         Self::over(store.clone(), pools::new_pool_on(&store))
@@ -56,7 +56,7 @@ impl World {
         self.directory.path().canonicalize().unwrap()
     }
 
-    /// Mounts `tank/fs` as its properties say.
+    /// Mounts `tank/fs` according to its properties.
     pub fn mount(&self) -> Arc<Mount> {
         let catalog = self.datasets.catalog();
         let dataset = catalog.dataset("tank/fs").unwrap();
@@ -92,9 +92,9 @@ impl World {
         self.mounts.refresh();
     }
 
-    /// Unmounts, and looks whether the pool is sound.
+    /// Unmounts, and checks the pool.
     pub fn unmount(&self, mount: &Mount) {
-        // A child that another test is just starting has our files for a moment.
+        // A child process that another test is just starting has our files open for a moment.
         for _ in 0..100 {
             if mount.unmount(false).is_ok() {
                 break;
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// A failed test must not leave a mount behind that hangs whoever looks at it.
+/// A failed test must not leave a dead mount behind, because every access to it would hang.
 impl Drop for World {
     fn drop(&mut self) {
         for mount in self.mounts.list() {
