@@ -1,4 +1,4 @@
-//! What a client may reach and do, asked over the wire.
+//! What a client can reach and do, tested over the protocol.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -36,8 +36,10 @@ fn open(pool: &TestPool, access: Access) -> Link {
     Link::open_as(pool, &Cut::never(), access).unwrap()
 }
 
-/// `tank/a` with a volume and a clone of what is not the client's; `tank/secret`, with a clone of what is the client's;
-/// `tank/ab`, which only begins alike.
+/// A pool with `tank/a`, `tank/secret` and `tank/ab`.
+///
+/// The client may reach `tank/a`. It has a volume, and a clone whose origin is outside. `tank/secret` has a clone whose
+/// origin is inside. `tank/ab` only begins with the same letters.
 fn tank() -> TestPool {
     let pool = TestPool::new("tank");
     for name in ["tank/a", "tank/ab", "tank/secret"] {
@@ -69,7 +71,7 @@ fn describe(peer: &dyn End, root: &str) -> Vec<DatasetInfo> {
     peer.describe(&Describe { root: root.to_owned(), recursive: true, tag: String::new() }).unwrap()
 }
 
-/// Reads all of a stream; why it broke off, if it did.
+/// Reads a whole stream. Returns the error if it broke off.
 fn sent(peer: &dyn End, request: &SendRequest) -> Result<Vec<u8>, Failure> {
     let mut source = peer.send(request)?;
     let mut bytes = Vec::new();
@@ -87,7 +89,7 @@ fn applied(peer: &dyn End, action: Action) -> Result<(), Failure> {
     peer.apply(&[action]).unwrap().remove(0)
 }
 
-/// A full stream of a snapshot, made without any server.
+/// A full or incremental stream of a snapshot, made without a server.
 fn stream(pool: &TestPool, to: &str, from: Option<&str>) -> Vec<u8> {
     let catalog = pool.datasets.catalog();
     let find = |text: &str| catalog.snapshot(&name(text)).unwrap();
@@ -98,8 +100,8 @@ fn stream(pool: &TestPool, to: &str, from: Option<&str>) -> Vec<u8> {
     bytes
 }
 
-/// Every failure that a client may see of names below `root`: what is asked for, and what was answered with the root's name
-/// left out.
+/// Every failure that a client can get for names below `root`: the request, and the answer without the name of the
+/// root.
 fn asked_about(peer: &dyn End, root: &str, stream: &[u8]) -> Vec<(&'static str, String)> {
     let at = |rest: &str| format!("{root}{rest}");
     let text = |result: Result<(), Failure>| match result {
@@ -172,7 +174,7 @@ fn what_is_outside_of_the_subtree_is_as_if_it_did_not_exist() {
         missing.iter().all(|(what, said)| *what == "describe" || said.contains("does not exist")),
         "{missing:?}"
     );
-    // The pool itself, and its other subtrees seen from there.
+    // The pool itself, and the subtrees outside of the client's.
     assert!(describe(&link.peer, "tank").is_empty());
     link.close();
     assert_eq!(["tank/secret", "tank/ab"].map(|root| pool.content(root)).to_vec(), before);
@@ -189,7 +191,7 @@ fn a_description_tells_nothing_of_what_is_outside() {
     assert_eq!(names, ["tank/a", "tank/a/clone", "tank/a/vol"]);
     assert_eq!(found[1].origin, None, "its origin is somebody else's");
     assert!(!found[2].snapshots[0].has_clones, "its clone is somebody else's");
-    // Who destroys it learns no name either.
+    // A client that destroys the snapshot does not learn a name either.
     let destroyed = applied(&link.peer, Action::DestroySnapshot { name: "tank/a/vol@1".to_owned() });
     assert_eq!(destroyed.unwrap_err().message, "'tank/a/vol@1': dataset is busy");
     // Streams of the clone do not name its origin.
@@ -211,7 +213,7 @@ fn what_a_client_can_pile_up_is_limited() {
     let pool = tank();
     let limits = Limits { datasets: 5, snapshots: 3, bookmarks: 2, holds: 2, properties: 4 };
     let link = open(&pool, below("tank/a", Role::Full).with_limits(limits));
-    // How many of these succeed before one is refused.
+    // The number of successful actions before one is refused.
     let made = |action: &dyn Fn(usize) -> Action| {
         (0..10)
             .take_while(|at| match applied(&link.peer, action(*at)) {
@@ -232,7 +234,7 @@ fn what_a_client_can_pile_up_is_limited() {
         1
     );
     assert_eq!(made(&|at| Action::Hold { tag: format!("t{at}"), snapshot: vol("@1".into()) }), 2);
-    // The last of these would need one above it, too.
+    // The last of these would also need a parent that does not exist.
     assert_eq!(
         made(&|at| Action::CreateParents {
             name: "tank/a/b/c/d/e".split('/').take(3 + at).collect::<Vec<_>>().join("/")
@@ -301,7 +303,7 @@ fn tokens_find_nothing_outside() {
     link.close();
 }
 
-/// A stream whose data is said to be in another snapshot.
+/// A stream whose data refers to another snapshot.
 fn by_reference(stream: &[u8], ref_guid: u64) -> Vec<u8> {
     let mut reader = Reader::new(stream);
     let mut writer = Writer::new(Vec::new());
@@ -342,11 +344,11 @@ fn streams_build_on_nothing_outside() {
     for (access, expected) in [(below("tank/a", Role::Receive), false), (Access::default(), true)] {
         let link = open(&pool, access);
         for (target, stream) in [("tank/a/copied", &copying), ("tank/a/cloned", &cloning)] {
-            // What was cut off is kept: another name each time.
+            // A stream that was cut off is kept, so each attempt uses another name.
             let target = format!("{target}-{expected}");
             let request = ReceiveRequest { target: target.clone(), ..ReceiveRequest::default() };
             let done = received(&link.peer, &request, stream);
-            // What a stream refers to it has to have brought, whoever sends it.
+            // A stream may only refer to data that it contains itself, whoever sends it.
             let expected = expected && !target.contains("copied");
             assert_eq!(done.is_ok(), expected, "{target}: {done:?}");
         }
@@ -354,7 +356,7 @@ fn streams_build_on_nothing_outside() {
     }
 }
 
-/// One sync; its report, and its notes.
+/// One sync. Returns its report and its notes.
 fn sync(
     source: (&TestPool, &str, Access),
     target: (&TestPool, &str, Access),
@@ -418,7 +420,7 @@ fn two_pools() -> (TestPool, TestPool, Random) {
 fn a_sync_works_with_a_key_for_each_side() {
     for role in [Role::Receive, Role::Append] {
         let (source, target, mut random) = two_pools();
-        // The root of what the target's key reaches is made by the first sync.
+        // The first sync creates the root of the subtree that the target's key reaches.
         let from = || (&source, "tank/web", below("tank/web", Role::Send));
         let to = || (&target, "back/hosts/web", below("back/hosts/web", role));
         for stamp in ["1", "2", "3"] {
@@ -473,7 +475,7 @@ fn append_only_loses_nothing_that_is_there() {
     link.close();
 }
 
-/// A stream with another BEGIN.
+/// A stream with a changed BEGIN.
 fn begun_otherwise(stream: &[u8], change: impl Fn(&mut Begin)) -> Vec<u8> {
     let (mut reader, mut writer, mut payload) = (Reader::new(stream), Writer::new(Vec::new()), Vec::new());
     while let Some(at) = reader.next(&mut payload).unwrap() {
@@ -486,7 +488,7 @@ fn begun_otherwise(stream: &[u8], change: impl Fn(&mut Begin)) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// The rest of what was received in part into a dataset of `target`.
+/// The rest of a stream that was partly received into a dataset of `target`.
 fn rest(source: &TestPool, target: &TestPool, dataset: &str) -> Vec<u8> {
     let catalog = target.datasets.catalog();
     let token = resume_token(&catalog, catalog.dataset(dataset).unwrap().id).unwrap().unwrap();
@@ -497,7 +499,7 @@ fn rest(source: &TestPool, target: &TestPool, dataset: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whoever goes on with a receive need not be the one who began it, and chooses all of the stream's beginning anew.
+/// Another client may continue a receive. It chooses the whole beginning of the stream anew.
 #[test]
 fn a_receive_that_goes_on_replaces_nothing() {
     let (source, target, mut random) = two_pools();
@@ -521,7 +523,7 @@ fn a_receive_that_goes_on_replaces_nothing() {
     received(&link.peer, &into("back/hosts/vol@1"), &rest_of_it).unwrap_err();
     assert_eq!(target.content("back/hosts"), before);
 
-    // What somebody else began with force, over a volume without snapshots.
+    // Another user began a receive with force over a volume without snapshots.
     target.volume("back/hosts/own", MIB);
     target.write("back/hosts/own", 0, MIB, &mut random);
     let full = stream(&source, "tank/web/vol@2", None);
@@ -541,7 +543,7 @@ fn a_receive_that_goes_on_replaces_nothing() {
     target.check("receives that went on");
 }
 
-/// A snapshot that gets the name of the one that is being received, before that is there.
+/// A new snapshot gets the name of the one that is still being received.
 #[test]
 fn a_receive_takes_no_name_that_was_given_meanwhile() {
     let (source, target, mut random) = two_pools();
@@ -568,7 +570,7 @@ fn a_receive_takes_no_name_that_was_given_meanwhile() {
     target.check("a receive of a name that is taken");
 }
 
-/// Datasets below one that was never received as a whole are not lost with it.
+/// Datasets below a partly received dataset are not lost when its receive is given up.
 #[test]
 fn a_receive_that_is_given_up_takes_nothing_below_with_it() {
     let (source, target, _) = two_pools();
@@ -603,7 +605,7 @@ fn a_source_is_only_read() {
         Action::CreateParents { name: "tank/a/x".to_owned() },
         Action::DestroySnapshot { name: "tank/a/vol@1".to_owned() },
         Action::DestroyBookmark { name: "tank/a/vol#m".to_owned() },
-        // The newest: the next sync needs it.
+        // The newest snapshot: the next sync needs it.
         Action::DestroySnapshot { name: format!("tank/a/vol@{MARK}") },
     ] {
         assert_eq!(applied(&link.peer, action).unwrap_err().kind, FailureKind::NotAllowed);
@@ -641,7 +643,7 @@ fn properties_of_a_peer_stay_within_its_dataset() {
     let (report, notes) = sync(from(), to(below("back/hosts/web", Role::Receive)), "1", options.clone());
     assert_eq!(failures(&report), [""; 0]);
     let told: Vec<&String> = notes.iter().filter(|note| note.contains("does not take")).collect();
-    // Each note once, though two datasets came.
+    // Each note occurs once, although two datasets were received.
     assert_eq!(told.len(), 2, "{notes:?}");
     assert!(told.iter().any(|note| note.contains("canmount, mountpoint, setuid")), "{told:?}");
     let (local, got) = (PropertyKind::Local, PropertyKind::Received);
@@ -652,13 +654,13 @@ fn properties_of_a_peer_stay_within_its_dataset() {
     assert_eq!(here(got, "atime").as_deref(), Some("off"));
     assert_eq!(here(got, "a:b").as_deref(), Some("c"));
     assert_eq!(here(local, "compression").as_deref(), Some("off"));
-    // What was set here stays set, whatever the client leaves out.
+    // Properties that were set here stay, whatever the client leaves out.
     set(&target, "back/hosts/web", &[("quota", "1073741824")]);
     source.write("tank/web/vol", 0, 64 << 10, &mut random);
     source.snapshot("tank/web@more");
     sync(from(), to(below("back/hosts/web", Role::Receive)), "2", options.clone());
     assert_eq!(here(local, "quota").as_deref(), Some("1073741824"));
-    // The command of the server may allow more.
+    // The command line of the server may allow more.
     source.snapshot("tank/web@again");
     let all = Access::default().with_properties(PeerProperties::with(["mountpoint"]).unwrap());
     sync(from(), to(all), "3", options);
@@ -685,7 +687,7 @@ fn histories_take_short_lines_and_not_too_many() {
 
 #[test]
 fn a_client_shares_nothing_with_another_one() {
-    // Two clients at once, each with a key of its own.
+    // Two clients at once, each with its own key.
     let pool = Arc::new(tank());
     let (one, two) =
         (open(&pool, below("tank/a", Role::Full)), open(&pool, below("tank/secret", Role::Full)));

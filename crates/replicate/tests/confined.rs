@@ -1,4 +1,4 @@
-//! What a peer asks of a directory that is served as a target: nothing outside of it is touched.
+//! Requests to a server whose target is a directory: nothing outside of it is touched.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -26,7 +26,7 @@ fn open(top: &Path, what: &OpenTarget) -> Result<TargetState, String> {
     Here::new(top.to_owned(), devices).open(what).map_err(|failure| failure.to_string())
 }
 
-/// A directory that is served, with a filesystem in it, and one beside it.
+/// A served directory with a filesystem in it, and a directory beside it.
 fn served() -> (tempfile::TempDir, std::path::PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let top = scratch.path().join("top");
@@ -77,7 +77,7 @@ fn names_and_texts_of_a_peer_are_checked() {
     let (_scratch, top) = served();
     for name in ["..", ".", "", "a/b", "a\0b", "a\nb", ".snowmelt-sync", ".Snowmelt-Sync"] {
         for dry_run in [false, true] {
-            // Where copies wait, a rehearsal may look.
+            // A dry run may look into the directory of waiting copies.
             if (name, dry_run) != (".snowmelt-sync", true) {
                 let opened = open(&top, &OpenTarget { dry_run, ..asked(Kind::Volume, &[name]) });
                 assert!(opened.is_err(), "{name:?}");

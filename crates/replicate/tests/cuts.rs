@@ -1,11 +1,11 @@
-//! Syncs that are cut off: each goes on where it was, little is sent twice, and the result is equal.
+//! Syncs that are cut off: each continues, little is sent twice, and the result is equal.
 //!
-//! What may be sent twice after a cut:
+//! These bytes may be sent twice after a cut:
 //!
-//! - the connection breaks, the receiver lives: what was on its way, and the record it was in the middle of. All that
+//! - The connection breaks and the receiver lives: the bytes in flight, and the record that was cut. Everything that
 //!   reached the receiver is kept.
-//! - the receiver dies with it: besides, what its open txg held. That is at most [`DIRTY_MAX`] and what was being
-//!   applied when that was reached.
+//! - The receiver dies too: additionally, the contents of its open txg. That is at most [`DIRTY_MAX`] plus the data
+//!   that was being applied when that limit was reached.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -14,9 +14,9 @@ use common::{Cut, DIRTY_MAX, How, MIB, Outcome, Random, TestPool, name, size, sy
 use snowmelt_dataset::{CloneOptions, DestroyPlan, RenameOptions};
 use snowmelt_replicate::FailureKind;
 
-/// Bytes that a pair of sockets holds, the record that is cut in two, what a request takes and a stream begins with.
+/// Bytes in a pair of sockets, in the record that is cut, in a request, and in the beginning of a stream.
 const ON_ITS_WAY: u64 = MIB;
-/// What a receiver may have in its memory besides its txg: a window of the channel and a batch of records.
+/// Bytes that a receiver may have in memory besides its txg: a window of the channel and a batch of records.
 const BEING_APPLIED: u64 = 6 * MIB;
 
 /// Which side is cut off.
@@ -35,7 +35,8 @@ fn source_of(size: u64) -> TestPool {
     source
 }
 
-/// Syncs a volume, cut off after each `step` bytes; returns the bytes that were sent to the target, and the cuts.
+/// Syncs a volume, and cuts the connection after each `step` bytes. Returns the bytes that were sent to the target, and
+/// the number of cuts.
 fn cut_every(source: &TestPool, step: u64, side: Side) -> (u64, u64) {
     let mut target = TestPool::new("back");
     let never = Cut::never();
@@ -58,7 +59,7 @@ fn cut_every(source: &TestPool, step: u64, side: Side) -> (u64, u64) {
             drop(target);
             target = TestPool::after_crash(remains);
         }
-        // The last request may take more than a small step has left.
+        // The last request may need more bytes than a small step allows.
         step += 1;
     }
     assert_eq!(source.content("tank/vol"), target.content("back/vol"));
@@ -80,7 +81,7 @@ fn cut_every_mebibyte(size: u64) {
         let twice = sent.saturating_sub(size);
         assert!(twice <= cuts * ON_ITS_WAY, "{side:?}: {twice} bytes twice in {cuts} cuts");
     }
-    // Less than a txg would be no progress for one that dies.
+    // A receiver that dies makes progress only if more than a txg was received.
     let step = 4 * DIRTY_MAX;
     let (sent, cuts) = cut_every(&source, step, Side::TargetDies);
     assert!(cuts >= size / step, "{cuts} cuts");
@@ -89,7 +90,7 @@ fn cut_every_mebibyte(size: u64) {
     assert!(twice <= cuts * most, "{twice} bytes twice in {cuts} deaths");
 }
 
-/// A tree that changes as users' trees do.
+/// A tree with changes like those of users' trees.
 struct Tree {
     pool: TestPool,
     random: Random,
@@ -143,7 +144,7 @@ impl Tree {
         catalog.snapshots(&dataset).map(|snapshot| snapshot.unwrap().full_name()).collect()
     }
 
-    /// Something is written everywhere, and something else happens: a rename, a clone, a volume, a snapshot destroyed.
+    /// Writes to every volume and makes one other change: a rename, a clone, a volume, or a destroyed snapshot.
     fn change(&mut self) {
         for volume in self.volumes.clone() {
             let at = self.random.below(3) * MIB;
@@ -166,7 +167,7 @@ impl Tree {
                 self.volumes.push(clone);
             }
             2 if self.volumes.len() < 8 => self.add_volume(),
-            // The bookmark that the last sync left is the base from here on.
+            // From here on, the bookmark of the last sync is the base.
             _ => self.destroy_newest(&volume),
         }
         self.snapshot_all();
@@ -175,7 +176,7 @@ impl Tree {
         }
     }
 
-    /// The newest snapshot goes, if no clone is of it.
+    /// Destroys the newest snapshot, if it has no clone.
     fn destroy_newest(&mut self, volume: &str) {
         let datasets = &self.pool.datasets;
         let catalog = datasets.catalog();
@@ -188,7 +189,7 @@ impl Tree {
     }
 }
 
-/// Syncs a changing tree, cut off at random, until there were so many cuts.
+/// Syncs a changing tree with random cuts, until there were `wanted` cuts.
 fn cut_at_random(seed: u64, wanted: u64) {
     let mut tree = Tree::new(seed);
     let mut target = TestPool::new("back");
@@ -223,7 +224,7 @@ fn cut_at_random(seed: u64, wanted: u64) {
                 allowed += DIRTY_MAX + how.jobs as u64 * BEING_APPLIED;
             }
             if tree.random.below(8) == 0 {
-                // What was being received may be gone now, and has to be begun again.
+                // The snapshot that was being received may have been destroyed. Its receive then starts again.
                 let at = tree.any();
                 let volume = tree.volumes[at].clone();
                 tree.destroy_newest(&volume);

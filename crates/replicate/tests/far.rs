@@ -1,4 +1,4 @@
-//! Directories kept at the other side of a long link: waiting for it costs no more for many files than for few.
+//! Directories at the far end of a slow link: many files cost no more round trips than few.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -25,10 +25,10 @@ use snowmelt_replicate::wire::{Connection, Manners};
 use snowmelt_zpl::{FilesystemMut, WriteOptions};
 
 const FILES: usize = 600;
-/// After so long without a byte from the client it is taken to wait for answers.
+/// After this time without a byte from the client, the client is considered to wait for answers.
 const QUIET: Duration = Duration::from_millis(30);
 
-/// A link over which a client's bytes go only when it waits: each time is a round trip.
+/// A link that passes on a client's bytes only when the client waits. Each time counts as a round trip.
 struct LongLink {
     peer: Peer,
     trips: Arc<AtomicUsize>,
@@ -50,7 +50,7 @@ impl LongLink {
         Self { peer: Peer::new(connection), trips, threads: [server, carrier] }
     }
 
-    /// Lets go, and tells how often the client waited.
+    /// Closes the link. Returns how often the client waited.
     fn close(self) -> usize {
         drop(self.peer);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -58,7 +58,7 @@ impl LongLink {
     }
 }
 
-/// The client's output: the other side learns when it is gone.
+/// The client's output. The other side notices when it is dropped.
 struct Closing(UnixStream);
 
 impl Write for Closing {
@@ -138,7 +138,7 @@ impl Watcher for Silent {
     }
 }
 
-/// Takes a directory into tank/home, and a snapshot.
+/// Imports a directory into tank/home, and takes a snapshot.
 fn take_in(pool: &TestPool, source: &Path, snapshot: &str) {
     let dataset = pool.datasets.catalog().dataset(name("tank/home").dataset()).unwrap();
     let head = pool.datasets.open_head(&dataset).unwrap();
@@ -149,7 +149,7 @@ fn take_in(pool: &TestPool, source: &Path, snapshot: &str) {
     pool.snapshot(snapshot);
 }
 
-/// Brings `directory` from a snapshot to another, and tells how often it waited for the link.
+/// Updates `directory` from one snapshot to another. Returns how often it waited for the link.
 fn sync(pool: &TestPool, directory: &Path, since: Option<&str>, to: &str) -> (Brought, usize) {
     let link = LongLink::open(pool);
     let read = |snapshot: &str, since: Option<&str>| {
@@ -175,7 +175,7 @@ fn sync(pool: &TestPool, directory: &Path, since: Option<&str>, to: &str) -> (Br
     (brought, link.close())
 }
 
-/// Ten small files in each directory, and one that is larger than what is asked for at once.
+/// Ten small files in each directory, and one that is larger than a single request.
 fn tree(top: &Path) {
     for number in 0..FILES {
         let directory = top.join(format!("d{}/e{}", number / 100, number / 10 % 10));

@@ -1,4 +1,4 @@
-//! Sessions of clients that send whatever a seed says: what their role promises holds, and the pool stays well.
+//! Sessions of clients with random requests: the limits of their role hold, and the pool stays sound.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -19,13 +19,13 @@ use snowmelt_stream::record::{Record, ToName};
 use snowmelt_stream::token::ResumeToken;
 use snowmelt_stream::writer::Writer;
 
-/// What the client reaches, and what it does not.
+/// The dataset that the client can reach. The others are out of its reach.
 const OWN: &str = "back/own";
 const OTHER: &str = "back/other";
-/// Requests of one session.
+/// Number of requests in one session.
 const STEPS: usize = 16;
 
-/// `SNOWMELT_SEEDS=FIRST..END` says which others to run.
+/// `SNOWMELT_SEEDS=FIRST..END` chooses other seeds.
 fn seeds() -> Range<u64> {
     let text = std::env::var("SNOWMELT_SEEDS").unwrap_or_default();
     text.split_once("..").map_or(0..60, |(first, end)| first.parse().unwrap()..end.parse().unwrap())
@@ -78,7 +78,7 @@ fn run(plan: SendPlan) -> Vec<u8> {
     bytes
 }
 
-/// A pool in which others have something, and the client has some of what the source has.
+/// A pool with data of others, in which the client already has some of the source's snapshots.
 fn target(source: &TestPool, streams: &[Vec<u8>]) -> TestPool {
     let (pool, mut random) = (TestPool::new("back"), Random(9));
     for dataset in [OWN, OTHER] {
@@ -131,7 +131,7 @@ impl Client<'_> {
         format!("{}@{at}", self.dataset())
     }
 
-    /// One of the source's streams, or the rest of what was begun, as it is or not.
+    /// One of the source's streams, or the rest of a partly received one, unchanged or changed.
     fn stream(&mut self) -> Vec<u8> {
         let mut stream = self.streams[self.random.below(self.streams.len() as u64) as usize].clone();
         if self.random.below(2) == 0
@@ -153,7 +153,7 @@ impl Client<'_> {
         stream
     }
 
-    /// What is missing of a dataset that was received in part.
+    /// The rest of the stream for a partly received dataset.
     fn rest(&mut self) -> Option<Vec<u8>> {
         let catalog = self.target.datasets.catalog();
         let all = catalog.descendants(catalog.dataset(OWN).ok()?).ok()?;
@@ -162,7 +162,7 @@ impl Client<'_> {
         SendPlan::resume_in(&self.source.datasets.catalog(), None, &token).ok().map(run)
     }
 
-    /// A stream with another BEGIN, and right checksums.
+    /// A stream with a changed BEGIN and valid checksums.
     fn otherwise(&mut self, stream: &[u8]) -> Vec<u8> {
         let guid = |pool: &TestPool, text: &str| {
             pool.datasets.catalog().snapshot(&name(text)).map_or(0, |found| found.record.guid)

@@ -1,5 +1,6 @@
-//! Targets and sources that are not as a sync would have them: what happened is said, with what to run; nothing is destroyed
-//! without force, and with it only what is newer than the common snapshot.
+//! Targets and sources that a sync cannot use: the message tells what happened and which command helps.
+//!
+//! Without force nothing is destroyed. With force only what is newer than the common snapshot is destroyed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -17,7 +18,7 @@ use snowmelt_replicate::plan::Options;
 use snowmelt_store::MemoryStore;
 use snowmelt_volume::Volume;
 
-/// Two pools, with a volume of the one that the other has a copy of.
+/// Two pools. The second has a copy of a volume of the first.
 struct Pair {
     source: TestPool,
     target: TestPool,
@@ -55,7 +56,7 @@ impl Pair {
         sync((&self.source, "tank/vol", &never), (&self.target, "back/vol", &never), how)
     }
 
-    /// The target has every snapshot of the source.
+    /// Checks that the target has every snapshot of the source.
     fn done(&self, outcome: &Outcome) {
         assert!(outcome.is_done(), "{:?}", outcome.failures());
         let there = self.target.content("back/vol");
@@ -65,7 +66,7 @@ impl Pair {
         self.target.check("a sync");
     }
 
-    /// It failed so, and the target is as it was.
+    /// Checks that the sync fails with this error, and that the target is unchanged.
     fn refuses(&self, force: bool, kind: FailureKind, parts: &[&str]) {
         let before = self.target.content("back/vol");
         refused(&self.sync(force), kind, parts);
@@ -118,7 +119,7 @@ fn a_source_that_was_rolled_back_is_followed_with_force() {
     rollback(&pair.source, "tank/vol@1");
     pair.write_and_snapshot(MIB, "3");
     pair.refuses(false, FailureKind::Diverged, &["newer than @1", "back/vol@2", "--force", "clone or send"]);
-    // The hold that an earlier sync left is no obstacle; that of somebody else is.
+    // A hold of an earlier sync is no obstacle, but a hold of another user is.
     pair.target.datasets.hold("mine", &[name("back/vol@2")]).unwrap();
     pair.refuses(true, FailureKind::Other, &["back/vol@2", "being held", "holds -r back/vol@2"]);
     pair.target.datasets.release("mine", &[name("back/vol@2")]).unwrap();
@@ -158,12 +159,12 @@ fn a_target_that_lost_its_base_is_never_overwritten() {
     }
 }
 
-/// Two MiB of the pool are other data. Then room is made with `make_room`.
+/// Other data takes two MiB of the pool. Then `make_room` frees space.
 fn resumes_after_no_space(pair: &mut Pair, reason: &str, make_room: impl FnOnce(&TestPool)) {
     pair.write_and_snapshot(12 * MIB, "2");
     let first = pair.sync(false);
     refused(&first, FailureKind::NoSpace, &[reason, "make room for 'back/vol'", "sync again"]);
-    // It does so again, at no cost, and loses nothing.
+    // A second attempt fails in the same way, costs nothing and loses nothing.
     let again = pair.sync(false);
     refused(&again, FailureKind::NoSpace, &[reason]);
     assert!(again.sent < 5 * MIB, "{} bytes for nothing", again.sent);
@@ -199,7 +200,7 @@ fn a_quota_is_told_and_resumed_once_it_is_raised() {
     resumes_after_no_space(&mut pair, "quota", |target| quota(target, 0));
 }
 
-/// A stream that waits until it may end.
+/// A stream that waits before its end until it is released.
 struct Waiting<'a>(&'a [u8], &'a AtomicBool);
 
 impl Read for Waiting<'_> {
@@ -240,7 +241,7 @@ fn a_target_that_is_being_received_into_is_left_alone() {
         refused(&pair.sync(true), FailureKind::Busy, &["a receive into 'back/vol' is under way", "wait"]);
         may_end.store(true, Ordering::SeqCst);
     });
-    // What it left is gone on with, though another program began it.
+    // The partial receive of another program is continued.
     pair.done(&pair.sync(false));
 }
 
@@ -267,7 +268,7 @@ fn a_pool_that_can_only_be_read_says_so() {
 #[test]
 fn a_head_that_is_open_follows_the_sync() {
     let mut pair = Pair::new();
-    // As a mount or an export has it.
+    // Opened as by a mount or an export.
     let open = Volume::open(&pair.target.datasets, "back/vol").unwrap();
     pair.write_and_snapshot(MIB, "2");
     pair.done(&pair.sync(false));
@@ -275,7 +276,7 @@ fn a_head_that_is_open_follows_the_sync() {
     open.read(4096, &mut found[0]).unwrap();
     Volume::open(&pair.source.datasets, "tank/vol@2").unwrap().read(4096, &mut found[1]).unwrap();
     assert_eq!(found[0], found[1]);
-    // What it writes stands in the way as what others write does.
+    // Its writes block the sync like the writes of others.
     open.write(0, b"mine").unwrap();
     pair.write_and_snapshot(MIB, "3");
     pair.refuses(false, FailureKind::Diverged, &["has been modified", "--force"]);
@@ -302,7 +303,7 @@ fn a_source_destroyed_in_the_middle_costs_the_target_nothing() {
     };
     let before = pair.target.content("back/vol");
     let outcome = pair.sync_as(&how);
-    // What was read before is whole; what could not be is no snapshot.
+    // Data that was read before is complete. Unreadable data does not become a snapshot.
     let after = pair.target.content("back/vol");
     assert!(after.starts_with(&before), "{after:?}");
     assert_eq!(outcome.is_done(), after.len() == before.len() + 1, "{:?}", outcome.failures());

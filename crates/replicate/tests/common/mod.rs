@@ -1,4 +1,4 @@
-//! Pools in memory, synced over connections that are cut.
+//! Pools in memory, and syncs over connections that are cut.
 #![allow(clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code)]
 
@@ -23,10 +23,10 @@ use snowmelt_store::MemoryStore;
 use snowmelt_volume::Volume;
 
 pub const MIB: u64 = 1 << 20;
-/// Most bytes that one txg of these pools holds before it is committed.
+/// Maximum number of bytes in one txg of these pools before it is committed.
 pub const DIRTY_MAX: u64 = 4 * MIB;
 
-/// A pool that can die: what was not committed is gone then.
+/// A pool that can crash. Uncommitted changes are then lost.
 pub struct TestPool {
     pub store: MemoryStore,
     pub datasets: Arc<Datasets>,
@@ -53,7 +53,7 @@ impl TestPool {
         Self { store, datasets: Datasets::create(pool).unwrap() }
     }
 
-    /// As it is after a crash that left `store`.
+    /// The pool after a crash that left `store`.
     pub fn after_crash(store: MemoryStore) -> Self {
         Self::open(store, options())
     }
@@ -72,7 +72,7 @@ impl TestPool {
         self.datasets.create_filesystem(name, &CreateOptions::default()).unwrap();
     }
 
-    /// Writes bytes that do not compress.
+    /// Writes incompressible bytes.
     pub fn write(&self, name: &str, offset: u64, len: u64, random: &mut Random) {
         let volume = Volume::open(&self.datasets, name).unwrap();
         for at in (offset..offset + len).step_by(MIB as usize) {
@@ -85,7 +85,7 @@ impl TestPool {
         self.datasets.snapshot(&[name(snapshot)], &[]).unwrap();
     }
 
-    /// Names of all datasets below `root`, and of their snapshots without that, with a hash of what each holds.
+    /// Names of all datasets below `root` and of their snapshots, relative to it, with a hash of each content.
     pub fn content(&self, root: &str) -> Vec<String> {
         let catalog = self.datasets.catalog();
         let mut lines = Vec::new();
@@ -116,7 +116,7 @@ impl TestPool {
         lines
     }
 
-    /// The pool's invariants hold, down to every block's hash.
+    /// Checks the pool's invariants, including every block's hash.
     pub fn check(&self, what: &str) {
         let mut faults = Vec::new();
         let mut note = |finding: &snowmelt_dataset::Finding| {
@@ -156,11 +156,11 @@ impl Random {
     }
 }
 
-/// Where a connection breaks: after so many bytes, both ways together, have reached or left the server. What is on its way then
-/// is lost.
+/// Where a connection breaks: after a number of bytes in both directions together have reached or left the server.
+/// Bytes in flight are lost.
 pub struct Cut {
     left: AtomicU64,
-    /// What the server's store holds at that moment: what is left of it if it dies too.
+    /// The server's store at the moment of the cut: the remains if the server dies too.
     dying: Option<(MemoryStore, parking_lot::Mutex<Option<MemoryStore>>)>,
 }
 
@@ -182,12 +182,12 @@ impl Cut {
         self.left.load(Ordering::SeqCst) == 0
     }
 
-    /// What a death left.
+    /// The store that remains after the server died.
     pub fn remains(&self) -> Option<MemoryStore> {
         self.dying.as_ref()?.1.lock().take()
     }
 
-    /// How many of `wanted` bytes still go through.
+    /// How many of `wanted` bytes can still pass.
     fn pass(&self, wanted: usize) -> usize {
         let take = |left: u64| Some(left.saturating_sub(wanted as u64));
         let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).unwrap();
@@ -238,7 +238,7 @@ impl Write for Side {
     }
 }
 
-/// The client's side of the socket, counted.
+/// The client's side of the socket. Counts bytes.
 struct Counted {
     socket: UnixStream,
     bytes: Arc<AtomicU64>,
@@ -274,14 +274,14 @@ impl Link {
         Self::open_as(pool, cut, Access::default())
     }
 
-    /// With no more than this access.
+    /// Opens a connection with this access only.
     pub fn open_as(pool: &TestPool, cut: &Arc<Cut>, access: Access) -> Result<Self, Failure> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (datasets, sent) = (pool.datasets.clone(), Arc::new(AtomicU64::new(0)));
         let input = Side { socket: theirs.try_clone().unwrap(), cut: cut.clone() };
         let output = Side { socket: theirs, cut: cut.clone() };
         let server = std::thread::spawn(move || {
-            // What it says of a cut is not asked for.
+            // The server's error after a cut does not matter.
             let _ = serve_pool(&datasets, &access, None, input, output, &AtomicBool::new(false));
         });
         let counted = Counted { socket: ours.try_clone().unwrap(), bytes: sent.clone() };
@@ -295,7 +295,7 @@ impl Link {
         }
     }
 
-    /// Lets go, and waits until the server has; gives the bytes sent to it.
+    /// Closes the connection and waits until the server has done so too. Returns the number of bytes sent to it.
     pub fn close(self) -> u64 {
         drop(self.peer);
         self.server.join().unwrap();
@@ -303,16 +303,16 @@ impl Link {
     }
 }
 
-/// How a test syncs.
+/// Options of a sync in a test.
 #[derive(Clone)]
 pub struct How {
     pub recursive: bool,
     pub jobs: usize,
     pub options: Options,
     pub snapshot: Option<String>,
-    /// Names the target in the marks.
+    /// Identifies the target in the names of holds and bookmarks.
     pub target: String,
-    /// Called whenever bytes have gone over.
+    /// Called whenever bytes were transferred.
     pub on_bytes: Arc<dyn Fn() + Send + std::marker::Sync>,
 }
 
@@ -330,19 +330,19 @@ impl Default for How {
     }
 }
 
-/// What became of a sync: its report, and the bytes that went to the target's server.
+/// The result of a sync: its report, and the bytes that were sent to the target's server.
 pub struct Outcome {
     pub report: Result<Report, Failure>,
     pub sent: u64,
 }
 
 impl Outcome {
-    /// Everything is up to date.
+    /// Whether everything is up to date.
     pub fn is_done(&self) -> bool {
         self.report.as_ref().is_ok_and(|report| report.datasets.iter().all(|one| one.failure.is_none()))
     }
 
-    /// What failed, if anything did.
+    /// The failures, if any.
     pub fn failures(&self) -> Vec<Failure> {
         match &self.report {
             Ok(report) => report.datasets.iter().filter_map(|one| one.failure.clone()).collect(),
@@ -351,10 +351,11 @@ impl Outcome {
     }
 }
 
-/// A pool, a dataset in it, and where the connection to it is cut.
+/// A pool, a dataset in it, and the place where the connection to it is cut.
 pub type Place<'a> = (&'a TestPool, &'a str, &'a Arc<Cut>);
 
-/// Opens both links, and does `work` with the sync between them; gives also the bytes that went to the target's server.
+/// Opens both connections and calls `work` with the sync between them. Also returns the bytes that were sent to the
+/// target's server.
 fn with_sync<T>(
     source: Place<'_>,
     target: Place<'_>,
