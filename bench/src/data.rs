@@ -3,15 +3,16 @@
 use clap::ValueEnum;
 use snowmelt_stream::compress::{Compression, compress, pad_to_sector};
 
-/// Length of the pool that blocks are cut from, in bytes; larger than any cache that would flatter a reader.
+/// Length of the pool from which blocks are cut, in bytes. Larger than CPU caches, which would make readers look too
+/// fast.
 const POOL: usize = 64 << 20;
 
-/// What a block holds.
+/// The content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Does not compress.
     Random,
-    /// Words: lz4 halves it.
+    /// Words: LZ4 halves the size.
     Text,
 }
 
@@ -24,7 +25,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source of blocks; `compressed` asks for lz4 where it saves something.
+    /// A source of blocks. With `compressed`, blocks are compressed with LZ4 if that saves space.
     pub fn new(kind: Kind, compressed: bool) -> Self {
         let pool = match kind {
             Kind::Random => random(POOL),

@@ -1,8 +1,8 @@
-//! Filesystems: the system objects of a real one (master node, SA registry and layouts, …), a new root directory,
-//! directories of 1,000 files each.
+//! Streams of filesystems: the system objects of a real one (master node, SA registry and layouts, …), a new root
+//! directory, and directories of 1,000 files each.
 //!
-//! A directory is a microzap (OpenZFS `mzap_phys_t`); bonus buffers are those of a directory and a file of the
-//! template, with size, parent, links and mode put in: in the layout that `zfs_mknode` gives new files, these are at
+//! A directory is a microzap (OpenZFS `mzap_phys_t`). Bonus buffers are copies of those of a directory and a file of
+//! the template, with new size, parent, links and mode. In the layout that `zfs_mknode` gives new files, these are at
 //! fixed places after the SA header.
 
 use std::fs::File;
@@ -20,11 +20,11 @@ const PLAIN_FILE: u32 = 19;
 const DIRECTORY: u32 = 20;
 /// Files of one directory.
 const PER_DIRECTORY: u64 = 1000;
-/// First object of ours; those below belong to the template.
+/// The first object of ours. Those below belong to the template.
 const FIRST: u64 = 1024;
 /// Largest microzap, in bytes.
 const MICROZAP_MAX: usize = 128 << 10;
-/// Largest file: one record.
+/// Maximum size of a file: one record.
 const RECORD: u64 = 128 << 10;
 
 /// Offsets of attributes after the SA header.
@@ -35,7 +35,7 @@ mod attribute {
     pub(super) const LINKS: usize = 120;
 }
 
-/// What is taken over from a real stream.
+/// The parts of a real stream that are reused.
 struct Template {
     features: Features,
     system: Vec<(Record, Vec<u8>)>,
@@ -100,7 +100,7 @@ fn links_to_itself((object, bonus): &(Object, Vec<u8>)) -> bool {
     get(bonus, attribute::PARENT) == object.object
 }
 
-/// A microzap of `least` bytes or the power of two that holds all entries.
+/// A microzap of at least `least` bytes, with the power of two that holds all entries.
 pub fn microzap(entries: &[(String, u64)], least: usize) -> Vec<u8> {
     const MICRO: u64 = (1 << 63) | 3;
     let mut zap = Vec::with_capacity(64 + entries.len() * 64);
@@ -118,7 +118,7 @@ pub fn microzap(entries: &[(String, u64)], least: usize) -> Vec<u8> {
     zap
 }
 
-/// Directory entry: the type in the top four bits, the object below (`ZFS_DIRENT_MAKE`).
+/// A directory entry: the type in the top four bits, the object below (`ZFS_DIRENT_MAKE`).
 fn entry(name: String, kind: u64, object: u64) -> (String, u64) {
     (name, kind << 60 | object)
 }
@@ -143,7 +143,7 @@ impl Layout {
     }
 }
 
-/// Writes OBJECT with its bonus, its content in one block, and FREE for what would come after.
+/// Writes OBJECT with its bonus, its content in one block, and a FREE for everything after it.
 fn object(
     out: &mut Out,
     from: &(Object, Vec<u8>),
@@ -187,7 +187,7 @@ fn directory(
     object(out, from, number, &attributes, zap.len() as u64, &zap)
 }
 
-/// The content of a file fills its block; what is beyond its size is zero.
+/// The content of a file fills its block. Bytes beyond its size are zero.
 fn file(
     out: &mut Out,
     template: &Template,
@@ -215,7 +215,7 @@ fn checked(args: &FilesArgs) -> Result<Template> {
     Ok(template)
 }
 
-/// All of it.
+/// Writes the whole filesystem.
 pub fn full(args: &FilesArgs) -> Result<()> {
     let template = checked(args)?;
     let layout = Layout { count: args.count };

@@ -1,7 +1,7 @@
-//! Writes streams of any size to standard output, as `zfs send` would make them of such a dataset.
+//! Writes streams of any size to standard output, in the format of `zfs send`.
 //!
-//! The same arguments give the same bytes. Volumes need nothing else; a filesystem is grown on the system objects of
-//! a real one (`--template`), since what is under test refuses anything that is not a whole filesystem.
+//! The same arguments give the same bytes. Volumes need no other input. A filesystem is built on the system objects of
+//! a real one (`--template`), because the tested programs refuse incomplete filesystems.
 
 mod data;
 mod files;
@@ -77,7 +77,7 @@ pub struct SnapshotArgs {
     guid: u64,
 }
 
-/// What a volume holds.
+/// The contents of a volume.
 #[derive(Debug, Clone, Args)]
 pub struct VolumeArgs {
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub struct VolumeArgs {
     compressed: bool,
 }
 
-/// What a filesystem holds.
+/// The contents of a filesystem.
 #[derive(Debug, Clone, Args)]
 pub struct FilesArgs {
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub struct FilesArgs {
     data: Kind,
 }
 
-/// `20G` and the like, in bytes.
+/// Parses a size such as `20G`. Returns bytes.
 fn size(text: &str) -> Result<u64, String> {
     let (number, shift) = match text.find(|c: char| c.is_ascii_alphabetic()) {
         None => (text, 0),

@@ -1,4 +1,4 @@
-//! Standard output, and the records that every stream has.
+//! Writing streams to standard output, and the records that every stream has.
 
 use std::fs::File;
 use std::io::{Write as _, stdout};
@@ -12,17 +12,17 @@ use crate::SnapshotArgs;
 pub const FILESYSTEM: u32 = 2;
 /// `dmu_objset_type_t` of a volume.
 pub const VOLUME: u32 = 3;
-/// Creation time of all snapshots: nothing may depend on when a bench runs.
+/// Creation time of all snapshots. It is fixed, so that the time of a run has no effect.
 const CREATION: u64 = 1_800_000_000;
 
-/// A stream to standard output.
+/// A stream that is written to standard output.
 pub struct Out {
     writer: Writer<File>,
     guid: u64,
 }
 
 impl Out {
-    /// Begins the stream of a snapshot, in full where `from` is 0.
+    /// Begins the stream of a snapshot, in full if `from` is 0.
     pub fn begin(snapshot: &SnapshotArgs, from: u64, objset_type: u32, features: Features) -> Result<Self> {
         // the raw descriptor: `Stdout` would copy everything once more, line by line
         let sink = File::from(std::os::fd::AsFd::as_fd(&stdout()).try_clone_to_owned()?);
@@ -46,7 +46,7 @@ impl Out {
         Ok(out)
     }
 
-    /// Guid of the snapshot, which every record names.
+    /// Guid of the snapshot. Every record contains it.
     pub fn guid(&self) -> u64 {
         self.guid
     }
@@ -87,7 +87,7 @@ impl Out {
     }
 }
 
-/// A stream in which nothing happens.
+/// A stream without changes.
 pub fn empty(snapshot: &SnapshotArgs, from: u64, volume: bool) -> Result<()> {
     let (kind, features) = if volume { (VOLUME, Features::NONE) } else { (FILESYSTEM, Features::SA_SPILL) };
     Out::begin(snapshot, from, kind, features)?.end()

@@ -1,4 +1,4 @@
-//! Volumes: object 1 is the device, object 2 a ZAP that holds its size (OpenZFS `zvol_create_cb`).
+//! Streams of volumes: object 1 is the device, object 2 a ZAP that holds its size (OpenZFS `zvol_create_cb`).
 
 use anyhow::{Result, ensure};
 use snowmelt_stream::{Features, Object, Record};
@@ -40,7 +40,7 @@ fn object(out: &mut Out, object: u64, object_type: u32, block_size: u64) -> Resu
     out.put(&record, &[])
 }
 
-/// All of it.
+/// Writes the whole volume.
 pub fn full(args: &VolumeArgs) -> Result<()> {
     ensure!(args.size.is_multiple_of(args.block), "the size is not a whole number of blocks");
     ensure!(args.every > 0, "--every is at least 1");
@@ -57,8 +57,8 @@ pub fn full(args: &VolumeArgs) -> Result<()> {
     out.end()
 }
 
-/// New content in `changes` of the blocks, spread over the first `within` bytes (0: over all of it): in each of so many
-/// equal parts one, others for every guid.
+/// New content in `changes` of the blocks, spread over the first `within` bytes (0: over the whole volume). The range
+/// is divided into `changes` equal parts. In each part one block changes, a different one for every guid.
 pub fn changes(args: &VolumeArgs, changes: u64, within: u64, from: u64) -> Result<()> {
     let range = if within == 0 { args.size } else { within.min(args.size) };
     let written = (range / args.block).div_ceil(args.every);

@@ -1,5 +1,7 @@
-//! Blocks of any bytes from a big-endian machine, turned around: no panic, data stays as it is, and a ZAP holds what a
-//! reader that knows both orders found in it before.
+//! Byteswaps arbitrary blocks as if from a big-endian machine.
+//!
+//! Nothing panics, data stays unchanged, and a ZAP has the same entries as before, when a reader for both orders read
+//! it.
 
 #![no_main]
 
@@ -23,7 +25,7 @@ fn entries(blocks: &[Vec<u8>], block_size: usize) -> Option<Vec<Entry>> {
     zap.entries(Cursor::START).take(500).collect::<Result<_, _>>().ok()
 }
 
-// The first byte is the type of the object. Of directories the second is the block size, as a power of two.
+// The first byte is the type of the object. For directories, the second byte is the block size as a power of two.
 fuzz_target!(|data: &[u8]| {
     let Some((&object_type, data)) = data.split_first() else { return };
     if object_type != DIRECTORY {
@@ -46,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     if !turned.iter_mut().all(|block| to_little_endian(DIRECTORY, block)) {
         return;
     }
-    // Where the table of leaves has blocks of its own, one that looks like a leaf is turned like one.
+    // If the table of leaves has its own blocks, a block that looks like a leaf is swapped like a leaf.
     let own_table = blocks
         .first()
         .is_some_and(|first| first[0..8] == [128, 0, 0, 0, 0, 0, 0, 1] && first[24..32] != [0; 8]);

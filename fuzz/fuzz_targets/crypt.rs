@@ -1,4 +1,6 @@
-//! Key data, and the records of raw streams as if they were authentic: no panic, and no dnode block of more than a block.
+//! Arbitrary key data, and arbitrary records of raw streams that are treated as authentic.
+//!
+//! Nothing panics, and no block of dnodes is larger than a block.
 
 #![no_main]
 

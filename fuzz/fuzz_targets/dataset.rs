@@ -1,4 +1,4 @@
-//! Every record of datasets and objsets of any bytes: refused, or the same when written again.
+//! Arbitrary bytes as every kind of record of datasets and objsets: refused, or the same when written again.
 
 #![no_main]
 

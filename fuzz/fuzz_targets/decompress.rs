@@ -1,4 +1,6 @@
-//! A compressed block of any bytes: no panic, no read or write out of bounds, and what was compressed comes back.
+//! Arbitrary bytes as a compressed block.
+//!
+//! Nothing panics or accesses memory out of bounds, and compressed data decompresses to the original.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! A stream of any records through every filter: no panic, and what comes out whole is a stream.
+//! A stream of arbitrary records through every filter: no panic, and a complete output is a valid stream.
 //!
-//! As in `stream_reader`, the input says records, and the target puts a BEGIN before them and an END with the right
-//! checksum behind them. Its first bytes choose features and the block that is named.
+//! As in `stream_reader`, the input is a list of records. The target adds a BEGIN before them and an END with a valid
+//! checksum after them. The first bytes of the input choose features and the block that the filter is told.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fn run(bytes: &[u8], filter: impl Filter) {
     let mut pipe = Pipe::new(bytes, &mut out, filter);
     let done = pipe.run();
     drop(pipe);
-    // What a repairing filter does not repair may have a bad compression framing still.
+    // Blocks that a repairing filter leaves alone may still have an invalid compression framing.
     if done.is_ok() && !repairs {
         verify(&out[..]).expect("a filtered stream is a stream");
     }

@@ -1,4 +1,5 @@
-//! The index of a directory, whose digest is taken to be right, and lines of rsync's logs: what passes can be read.
+//! Arbitrary bytes as the index of a directory, with a digest that counts as valid, and as lines of rsync's logs. An
+//! accepted index can be read.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A packed nvlist of any bytes: no panic, and what unpacks can be packed and unpacked again.
+//! Arbitrary bytes as a packed nvlist: no panic, and an unpacked list can be packed and unpacked again.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Every record of a pool of any bytes: refused, or the same when written again.
+//! Arbitrary bytes as every kind of record of a pool: refused, or the same when written again.
 
 #![no_main]
 

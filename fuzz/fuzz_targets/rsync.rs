@@ -1,4 +1,4 @@
-//! rsync's daemon, given any bytes: it ends, and does not panic. What is served is a small tree in memory.
+//! Arbitrary bytes as the input of our rsync daemon, which serves a small tree in memory: it ends and does not panic.
 
 #![no_main]
 

@@ -1,4 +1,6 @@
-//! rsync's receiver, given any bytes by a client that pushes or a server that is pulled from: it ends, does not panic, and leaves a pool that is whole.
+//! Arbitrary bytes as the input of the rsync receiver, from a pushing client or from a server of a pull.
+//!
+//! The receiver ends, does not panic, and leaves a sound pool.
 
 #![no_main]
 
@@ -15,7 +17,7 @@ use snowmelt_store::MemoryStore;
 
 const STREAM: &[u8] = include_bytes!("../../testdata/demo/full.zstream");
 
-/// A pool with a dataset in it, of which each run has a copy.
+/// A pool with a dataset. Each run gets a copy of it.
 static BEGIN: LazyLock<MemoryStore> = LazyLock::new(|| {
     let (store, new) = (MemoryStore::new(), NewPool { name: "tank", guid: 1 });
     let pool = Pool::create(Box::new(store.clone()), &new, PoolOptions::default()).expect("a pool");

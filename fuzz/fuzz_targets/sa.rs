@@ -1,5 +1,6 @@
-//! A file whose bonus buffer and spill block are any bytes, in an otherwise real filesystem: attributes, extended
-//! attributes, ACLs and link targets must be read or refused.
+//! Arbitrary bytes as the bonus buffer and spill block of a file in an otherwise real filesystem.
+//!
+//! Attributes, extended attributes, ACLs and link targets must be read or refused.
 
 #![no_main]
 
@@ -39,8 +40,8 @@ impl Objects for WithOne {
 static REAL: OnceLock<Arc<MemoryObjects>> = OnceLock::new();
 const OBJECT: u64 = 1 << 40;
 
-// One byte chooses between attributes and znode, and whether there is a spill block; one is the length of the bonus
-// buffer in units of eight bytes; the spill block is what is left.
+// The first byte chooses between attributes and znode, and whether there is a spill block. The second byte is the
+// length of the bonus buffer, in units of eight bytes. The rest is the spill block.
 fuzz_target!(|data: &[u8]| {
     let [choice, len, rest @ ..] = data else { return };
     let real = REAL.get_or_init(|| {

@@ -1,5 +1,7 @@
-//! A whole session of `serve sync`, of any bytes from the client: it ends, does not panic, and leaves a pool that is well. What
-//! the client's role does not reach is as it was.
+//! A whole session of `serve sync` with arbitrary bytes from the client.
+//!
+//! The session ends, does not panic, and leaves a sound pool. Everything out of reach of the client's role stays
+//! unchanged.
 
 #![no_main]
 
@@ -14,9 +16,9 @@ use snowmelt_replicate::access::{Access, Role};
 use snowmelt_replicate::serve::serve_pool;
 use snowmelt_store::MemoryStore;
 
-/// The greeting of a client that says nothing special.
+/// The greeting of a client without options.
 const HELLO: &[u8] = b"SNOWSYNC\x01\0\0\0\0\0\0\0";
-/// What the client reaches.
+/// The dataset that the client can reach.
 const ROOT: &str = "tank/a";
 
 static FILLED: LazyLock<MemoryStore> = LazyLock::new(|| {
@@ -27,7 +29,7 @@ static FILLED: LazyLock<MemoryStore> = LazyLock::new(|| {
     store
 });
 
-/// Names and guids of all snapshots, of those that the client reaches or of the others.
+/// Names and guids of all snapshots within the client's reach, or of all others.
 fn snapshots(catalog: &Catalog, is_inside: bool) -> Vec<(String, u64)> {
     let root = Subtree::new(ROOT).expect("a name");
     let all = catalog.root().and_then(|top| catalog.descendants(top)).expect("a pool that is well");

@@ -1,7 +1,7 @@
-//! A stream of any bytes: no panic, and reading and verifying agree.
+//! A stream of arbitrary bytes: no panic, and reading and verifying agree.
 //!
-//! Fuzzers do not find checksums, so the input says *records* and the target makes the stream whose checksums are
-//! right: first the input as it is, then with every record's checksum wiped out and END's put right.
+//! Fuzzers do not find valid checksums. The input is therefore a list of *records*, and the target makes a stream with
+//! valid checksums. It tests the input unchanged first. Then it clears every record's checksum and corrects END's.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ fn check(bytes: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     check(data);
-    // A BEGIN, the input, and an END over it all, as old senders wrote them: without record checksums.
+    // BEGIN, the input, and an END that covers everything. There are no record checksums, as in streams of old senders.
     let mut stream = vec![0; RECORD_LEN];
     stream[8..16].copy_from_slice(&0x2_f5ba_cbac_u64.to_le_bytes());
     let features = data.first().map_or(0, |b| u64::from(*b)) << 16 | 4;

@@ -1,4 +1,6 @@
-//! The server's side of `sync`, given any bytes: it ends, holds no more than its window for a channel, and does not panic.
+//! Arbitrary bytes as the input of the server side of `sync`.
+//!
+//! The server ends, holds no more than its window for a channel, and does not panic.
 
 #![no_main]
 

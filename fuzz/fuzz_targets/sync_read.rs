@@ -1,5 +1,6 @@
-//! `read` of `sync`, given any bytes for queries about the snapshots of a real stream, and for answers: each is answered or
-//! refused, within bounds.
+//! Arbitrary bytes as queries of `read` in `sync` about the snapshots of a real stream, and as answers.
+//!
+//! Each is answered or refused, within limits.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A resume token of any text: no panic, and what parses can be printed and parsed again.
+//! Arbitrary text as a resume token: no panic, and a valid token can be printed and parsed again.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(again.to_string(), token.to_string());
         let _ = token.required();
     }
-    // The checksum keeps most inputs out, so the list within is tried by itself too.
+    // The checksum keeps most inputs out, so the list inside is also tested directly.
     if let Ok(list) = NvList::unpack(data) {
         let token = ResumeToken(list);
         let again = ResumeToken::parse(&token.to_string()).expect("own token");

@@ -1,4 +1,4 @@
-//! A pool whose trees say anything, with right hashes: whatever is done with it ends in errors, not in a panic.
+//! A pool with arbitrary trees and valid hashes: every operation ends in an error or a result, not in a panic.
 
 #![no_main]
 

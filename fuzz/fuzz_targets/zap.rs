@@ -1,4 +1,4 @@
-//! A ZAP object of any bytes: no panic, no endless listing, and whatever is listed in a sound ZAP is found.
+//! Arbitrary bytes as a ZAP object: no panic, no endless listing, and every listed name of a sound ZAP is found.
 
 #![no_main]
 

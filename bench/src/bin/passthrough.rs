@@ -1,7 +1,7 @@
-//! A FUSE filesystem that passes everything on to a directory, and does nothing else: what mounts are measured against.
+//! A FUSE filesystem that only passes everything on to a directory. Mounts are compared with it.
 //!
-//! `passthrough DIRECTORY MOUNTPOINT` serves until it is unmounted. The kernel is told to cache as much, and to send as
-//! much at once, as by `snowmelt mount`.
+//! `passthrough DIRECTORY MOUNTPOINT` serves until it is unmounted. The kernel's caching and request sizes are the same
+//! as with `snowmelt mount`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use fuser::{
     SessionACL, TimeOrNow, WriteFlags,
 };
 
-/// As `snowmelt mount` has them.
+/// The same value as in `snowmelt mount`.
 const TRANSFER_MAX: u32 = 1 << 20;
 const NAMES_HOLD: Duration = Duration::from_secs(1);
 const ATTRIBUTES_HOLD: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const BACKGROUND_MAX: u16 = 64;
 const ROOT: u64 = 1;
 
 struct Passthrough {
-    /// Where each inode was found last.
+    /// The last known path of each inode.
     paths: Mutex<HashMap<u64, PathBuf>>,
     files: Mutex<HashMap<u64, Arc<File>>>,
     next_handle: AtomicU64,
