@@ -4,7 +4,7 @@
 //! overwrites the wrong ones. A good copy is never overwritten.
 
 use bytes::Bytes;
-use snowmelt_store::{MirrorStore, SegmentId, StoreError};
+use snowmelt_store::{Mirror, SegmentId, StoreError};
 
 use crate::error::{PoolError, Result};
 use crate::io::{Io, frame_header, verify};
@@ -114,7 +114,7 @@ impl Io {
     }
 }
 
-fn read_copy(mirror: &MirrorStore, copy: usize, ptr: &StoredPtr, place: (SegmentId, u32)) -> Copy {
+fn read_copy(mirror: &dyn Mirror, copy: usize, ptr: &StoredPtr, place: (SegmentId, u32)) -> Copy {
     let mut frame = vec![0; FRAME_HEADER + ptr.psize as usize];
     let is_read = mirror.read_copy(copy, place.0, place.1.into(), &mut frame).is_ok();
     let frame = is_read.then(|| Bytes::from(frame));

@@ -24,43 +24,15 @@ use parking_lot::Mutex;
 
 use crate::label::MirrorLabel;
 use crate::{
-    CacheStatus, Capacity, MirrorStore, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
-    Traffic, vectored,
+    CacheStatus, Capacity, DEADMAN, MayGiveUp, Mirror, RawUberblock, Result, SegmentId, SegmentInfo, Store,
+    StoreError, Traffic, Unanswered, vectored,
 };
 
 use buffers::Buffers;
 use workers::Workers;
 
-/// How long a member of a mirror may take to answer, if nobody said otherwise.
-pub const DEADMAN: Duration = Duration::from_secs(60);
-/// It cannot be less than this.
-pub const DEADMAN_MIN: Duration = Duration::from_secs(1);
-/// Nor more than this.
-pub const DEADMAN_MAX: Duration = Duration::from_secs(86_400);
 /// How often who waits looks whether others have given the store up.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Something that a store has not answered yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unanswered {
-    /// What was attempted, as a verb.
-    pub op: &'static str,
-    /// For how long.
-    pub since: Duration,
-    /// How long it may take: see [`Store::set_deadman`].
-    pub deadman: Duration,
-}
-
-impl Unanswered {
-    /// Whether it has taken half of what it may: nobody should be given up in favour of a store that may be hanging, too.
-    #[must_use]
-    pub fn is_late(&self) -> bool {
-        self.since >= self.deadman / 2
-    }
-}
-
-/// Says whether what a store has not answered can be done without. It is asked again and again.
-pub type MayGiveUp = Box<dyn Fn(&Unanswered) -> bool + Send + Sync>;
 
 /// A store of which is known what it has not answered yet.
 pub(crate) struct DeadmanStore {
@@ -300,7 +272,7 @@ impl Store for DeadmanStore {
     fn trim(&self) -> Result<u64> {
         self.ask("trim", |store| store.trim())
     }
-    fn mirror(&self) -> Option<&MirrorStore> {
+    fn mirror(&self) -> Option<&dyn Mirror> {
         self.store.mirror()
     }
     fn unanswered(&self) -> Option<Unanswered> {

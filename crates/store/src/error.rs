@@ -4,7 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::SegmentId;
+use crate::limits::UBERBLOCK_MAX;
+use crate::segment_id::SegmentId;
+
+/// The variable that names further users, by number, whose pools and links are trusted.
+pub const TRUST_VARIABLE: &str = "SNOWMELT_TRUST_OWNERS";
 
 /// The result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -115,7 +119,7 @@ pub enum StoreError {
         capacity: u64,
     },
     /// An uberblock longer than [`UBERBLOCK_MAX`](crate::UBERBLOCK_MAX).
-    #[error("an uberblock of {len} bytes is longer than the {} a store keeps", crate::UBERBLOCK_MAX)]
+    #[error("an uberblock of {len} bytes is longer than the {} a store keeps", UBERBLOCK_MAX)]
     UberblockTooLong {
         /// Its length in bytes.
         len: usize,
@@ -203,7 +207,7 @@ pub enum StoreError {
     /// Root was asked to work on a pool that another user can change meanwhile.
     #[error(
         "{} belongs to user {uid}, who could change it while root works on it: use 'sudo -u \\#{uid} snowmelt ...', or set \
-         {}={uid} if root may do what this user says", path.display(), crate::TRUST_VARIABLE
+         {}={uid} if root may do what this user says", path.display(), TRUST_VARIABLE
     )]
     OtherUser {
         /// The pool.

@@ -1,14 +1,13 @@
-//! Where a pool is, and the ways to make, open and name it.
+//! Where a pool is.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use crate::deadman::DeadmanStore;
-use crate::error::At;
-use crate::label::{Label, PoolLabel};
-use crate::{
-    DirectoryStore, FileStore, ObjectStore, Result, Store, StoreError, is_url, mirror, object, runtime,
-};
+use crate::error::{At, Result, StoreError};
+use crate::label::PoolLabel;
+
+/// Schemes of the addresses of object stores.
+const URL_SCHEMES: [&str; 6] = ["s3", "gs", "az", "azure", "abfs", "abfss"];
 
 /// Where a pool is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -128,150 +127,11 @@ impl Location {
             location => location,
         }
     }
-
-    /// Where the owner of a pool at this location listens, for those who find it locked.
-    #[must_use]
-    pub fn control_socket(&self) -> Option<PathBuf> {
-        if let Self::Object(object) = self {
-            return object::control_socket(&object.url);
-        }
-        let path = std::fs::canonicalize(self.path()).ok()?;
-        match whole_label(self) {
-            Ok(Label { pool, mirror: Some(_), .. }) => runtime::mirror_socket(pool.guid),
-            _ => runtime::control_socket(&path),
-        }
-    }
 }
 
-/// Makes a pool at `location` and opens it for writing.
-///
-/// # Errors
-/// `Foreign` when something else is there and `force` is not set; `Locked` when it is a pool in use; `Invalid` for a
-/// size or name that cannot be; `Io`, `Full`.
-pub fn create(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
-    Ok(Box::new(DeadmanStore::new(create_single(location, options)?)))
-}
-
-/// Makes a mirrored pool, with a member at each of `locations`, and opens it for writing. Files that are made get the size
-/// that the options say.
-///
-/// # Errors
-/// As [`create`], of any of them; `Invalid` for too few, too many, or one twice.
-pub fn create_mirror(locations: &[Location], options: &CreateOptions) -> Result<Box<dyn Store>> {
-    if let Some(Location::Object(object)) = locations.iter().find(|at| matches!(at, Location::Object(_))) {
-        return Err(no_member(object));
-    }
-    mirror::create(locations, options)
-}
-
-/// As [`create`], with segments of the length that the other members of a mirror have.
-pub(crate) fn create_member(
-    location: &Location,
-    options: &CreateOptions,
-    segment_len: u64,
-) -> Result<Box<dyn Store>> {
-    let store: Box<dyn Store> = match location {
-        Location::File(path) => Box::new(FileStore::create_with(path, options, segment_len)?),
-        Location::Directory(_) | Location::Object(_) | Location::ReadOnly(_) => {
-            create_single(location, options)?
-        }
-    };
-    Ok(Box::new(DeadmanStore::new(store)))
-}
-
-pub(crate) fn create_single(location: &Location, options: &CreateOptions) -> Result<Box<dyn Store>> {
-    Ok(match location {
-        Location::Directory(path) => Box::new(DirectoryStore::create(path, options)?),
-        Location::File(path) => Box::new(FileStore::create(path, options)?),
-        Location::Object(object) => Box::new(ObjectStore::create(object, options)?),
-        Location::ReadOnly(location) => return Err(only_read(location)),
-    })
-}
-
-/// Opens the pool at `location`; if that is a member of a mirror, together with the others.
-///
-/// # Errors
-/// `NotAPool`; `Locked` when another process owns it and `access` is `ReadWrite`; `Io`. Of a mirror `Incomplete`,
-/// `SplitBrain`.
-pub fn open(location: &Location, access: Access) -> Result<Box<dyn Store>> {
-    if let Location::ReadOnly(location) = location {
-        return open(location, Access::ReadOnly);
-    }
-    match whole_label(location) {
-        Ok(label) if label.mirror.is_some() => mirror::open(location, &label, access),
-        _ => open_member(location, access),
-    }
-}
-
-/// Opens a store that is known to hang when it does.
-pub(crate) fn open_member(location: &Location, access: Access) -> Result<Box<dyn Store>> {
-    Ok(Box::new(DeadmanStore::new(open_single(location, access)?)))
-}
-
-pub(crate) fn open_single(location: &Location, access: Access) -> Result<Box<dyn Store>> {
-    Ok(match location {
-        Location::Directory(path) => Box::new(DirectoryStore::open(path, access)?),
-        Location::File(path) => Box::new(FileStore::open(path, access)?),
-        Location::Object(object) => Box::new(ObjectStore::open(object, access)?),
-        Location::ReadOnly(location) => open_single(location, Access::ReadOnly)?,
-    })
-}
-
-/// The label of the pool at `location`, without opening it or taking a lock.
-///
-/// # Errors
-/// `NotAPool`, `Io`.
-pub fn label(location: &Location) -> Result<PoolLabel> {
-    match location {
-        Location::Directory(path) => DirectoryStore::label(path),
-        Location::File(path) => FileStore::label(path),
-        Location::Object(object) => ObjectStore::label(&object.url),
-        Location::ReadOnly(location) => label(location),
-    }
-}
-
-/// Gives the pool at `location`, which nobody may own at this moment, another name.
-///
-/// # Errors
-/// `Invalid` when the guid is not that of the pool; else as [`open`].
-pub fn set_label(location: &Location, label: &PoolLabel) -> Result<()> {
-    match whole_label(location) {
-        Ok(old) if old.mirror.is_some() => mirror::set_label(location, &old, label),
-        _ => set_label_single(location, label),
-    }
-}
-
-/// Where the members of the mirrored pool at `location` are, or were last seen; nothing if it is not mirrored.
+/// Whether `place` is the address of an object store rather than a path.
 #[must_use]
-pub fn mirror_paths(location: &Location) -> Vec<PathBuf> {
-    let mirror = whole_label(location).ok().and_then(|label| label.mirror);
-    mirror.into_iter().flat_map(|mirror| mirror.members).map(|(_, path)| path).collect()
-}
-
-fn no_member(object: &ObjectLocation) -> StoreError {
-    let why = "an object store cannot be a member of a mirror".to_owned();
-    StoreError::Invalid { path: object.url.clone(), why }
-}
-
-fn only_read(location: &Location) -> StoreError {
-    let why = "it was imported with readonly=on".to_owned();
-    StoreError::Invalid { path: location.path().to_owned(), why }
-}
-
-pub(crate) fn whole_label(location: &Location) -> Result<Label> {
-    match location {
-        Location::Directory(path) => DirectoryStore::whole_label(path),
-        Location::File(path) => FileStore::whole_label(path),
-        Location::Object(object) => Err(no_member(object)),
-        Location::ReadOnly(location) => whole_label(location),
-    }
-}
-
-pub(crate) fn set_label_single(location: &Location, label: &PoolLabel) -> Result<()> {
-    match location {
-        Location::Directory(path) => DirectoryStore::open(path, Access::ReadWrite)?.set_label(label),
-        Location::File(path) => FileStore::open(path, Access::ReadWrite)?.set_label(label),
-        Location::Object(object) => ObjectStore::open(object, Access::ReadWrite)?.set_label(label),
-        Location::ReadOnly(location) => Err(only_read(location)),
-    }
+pub fn is_url(place: impl AsRef<Path>) -> bool {
+    let text = place.as_ref().to_str().unwrap_or_default();
+    text.split_once("://").is_some_and(|(scheme, _)| URL_SCHEMES.contains(&scheme))
 }

@@ -9,6 +9,7 @@
 //!
 //! Lock order: `writing`, `syncing`, `published`, `state`, then `scan`, `volatile`, `open` and what members lack, which are leaves.
 
+mod capability;
 mod change;
 mod copies;
 mod locate;
@@ -33,14 +34,14 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::gate::Gate;
 use crate::label::MirrorLabel;
-use crate::{Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_RING};
+use crate::{
+    Capacity, Mirror, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_RING,
+};
 use crate::{UBERBLOCK_MAX, Unanswered, vectored};
 
 pub use locate::attach_to_single;
 pub(crate) use locate::{create, open, set_label};
-pub use member::{MemberState, MemberStatus, MirrorMember};
 pub use record::MIRRORED_UBERBLOCK_MAX;
-pub use resilver::ResilverStatus;
 
 use member::{Fault, Member};
 use open::Entry;
@@ -604,7 +605,7 @@ impl Store for MirrorStore {
         state.members.iter().filter_map(Member::active).map(Store::trim).sum()
     }
 
-    fn mirror(&self) -> Option<&MirrorStore> {
+    fn mirror(&self) -> Option<&dyn Mirror> {
         Some(self)
     }
 

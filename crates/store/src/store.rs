@@ -8,29 +8,23 @@
 //! - every published uberblock is there, except that one being published at that moment may be there or not;
 //! - a deleted segment may be back. So whoever opens a pool deletes the segments that its uberblock does not know.
 
+mod answers;
+mod mirror;
+mod usage;
+
 use std::fmt;
 use std::io::IoSlice;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use answers::{DEADMAN, DEADMAN_MAX, DEADMAN_MIN, MayGiveUp, Unanswered};
+pub use mirror::{MemberState, MemberStatus, Mirror, MirrorMember, ResilverStatus};
+pub use usage::{CacheStatus, Traffic};
+
+use crate::error::{Result, StoreError};
 use crate::label::MirrorLabel;
-use crate::{CacheStatus, MayGiveUp, MirrorStore, Result, StoreError, Traffic, Unanswered};
-
-/// The longest uberblock a store accepts, in bytes.
-pub const UBERBLOCK_MAX: usize = 4096;
-
-/// How many of the newest uberblocks a store keeps readable at the least.
-pub const UBERBLOCK_RING: usize = 32;
-
-/// Names a segment for ever: ids are never reused within a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SegmentId(pub u64);
-
-impl fmt::Display for SegmentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
+use crate::limits::UBERBLOCK_MAX;
+use crate::segment_id::SegmentId;
 
 /// How much a store holds and can still take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,7 +257,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     }
 
     /// This store as a mirror, if it is one: who reads verified bytes asks it for another copy.
-    fn mirror(&self) -> Option<&MirrorStore> {
+    fn mirror(&self) -> Option<&dyn Mirror> {
         None
     }
 
@@ -372,7 +366,7 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn trim(&self) -> Result<u64> {
         (**self).trim()
     }
-    fn mirror(&self) -> Option<&MirrorStore> {
+    fn mirror(&self) -> Option<&dyn Mirror> {
         (**self).mirror()
     }
     fn unanswered(&self) -> Option<Unanswered> {

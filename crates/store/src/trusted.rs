@@ -19,11 +19,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir as Listing, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use crate::error::At;
+use crate::error::{At, TRUST_VARIABLE};
 use crate::{Pending, Result, StoreError};
-
-/// The variable that names further users, by number, whose pools and links are trusted.
-pub const TRUST_VARIABLE: &str = "SNOWMELT_TRUST_OWNERS";
 
 /// Links that are followed on the way to a pool, as in Linux (path_resolution(7)).
 const LINKS_MAX: usize = 40;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use snowmelt_store::{CreateOptions, Location, MemberStatus, MirrorStore, PoolLabel};
+use snowmelt_store::{CreateOptions, Location, MemberStatus, Mirror, PoolLabel};
 
 use super::pool_create::{file_size, place, remember, warn_of_readers};
 use super::pool_resilver;
@@ -19,13 +19,13 @@ fn missing(pool: &str) -> String {
     format!("cannot open '{pool}': no such pool")
 }
 
-fn mirror_of<'a>(session: &'a Session, attempt: &str) -> Result<&'a MirrorStore> {
+fn mirror_of<'a>(session: &'a Session, attempt: &str) -> Result<&'a dyn Mirror> {
     let mirror = session.datasets.pool().store().mirror();
     mirror.ok_or_else(|| CliError::Failed(format!("{attempt}: {NO_MIRROR}")))
 }
 
 /// The member that is called so: by path, as given or resolved, or by guid.
-fn member(app: &App<'_>, mirror: &MirrorStore, device: &Path, attempt: &str) -> Result<MemberStatus> {
+fn member(app: &App<'_>, mirror: &dyn Mirror, device: &Path, attempt: &str) -> Result<MemberStatus> {
     let path = app.context.path(device);
     let real = snowmelt_store::canonical(&path);
     let number = device.to_str().and_then(|text| text.parse::<u64>().ok());
@@ -105,7 +105,7 @@ struct New {
     replaces: Option<u64>,
 }
 
-fn add(app: &mut App<'_>, session: &Session, mirror: &MirrorStore, new: New, attempt: &str) -> Result<Exit> {
+fn add(app: &mut App<'_>, session: &Session, mirror: &dyn Mirror, new: New, attempt: &str) -> Result<Exit> {
     let label = PoolLabel { name: session.name().to_owned(), guid: mirror.pool_guid() };
     if let Location::Directory(path) = &new.location {
         snowmelt_store::check_way(path).map_err(|error| CliError::failed(attempt, &error))?;
@@ -170,7 +170,7 @@ fn each(
     pool: &str,
     devices: &[PathBuf],
     verb: &str,
-    change: impl Fn(&MirrorStore, &MemberStatus) -> Result<(), snowmelt_store::StoreError>,
+    change: impl Fn(&dyn Mirror, &MemberStatus) -> Result<(), snowmelt_store::StoreError>,
 ) -> Result<Exit> {
     app.on_pool(pool, missing, |app, session| {
         let mut failed = false;

@@ -295,7 +295,7 @@ pub fn acquire(context: &Context, location: &Location, call: &Forward<'_>, serve
             Err(error) if may_only_read(&error) => return follow(context, location, chain(&error)),
             Err(error) => return Err(cannot_open(location, &error)),
         }
-        if let Some(socket) = location.control_socket() {
+        if let Some(socket) = snowmelt_store::control_socket(location) {
             let done = call.send(&socket, context);
             if let Some(code) = done.map_err(|error| CliError::Failed(chain(&error)))? {
                 return Ok(Acquired::Done(code));

@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::DeadmanStore;
-use crate::mirror::{MemberState, MirrorMember, MirrorStore};
-use crate::{Access, FaultStore, SegmentId, Store, StoreError};
+use crate::mirror::MirrorStore;
+use crate::{Access, FaultStore, MemberState, MirrorMember, SegmentId, Store, StoreError};
 
 const ONE: SegmentId = SegmentId(1);
 /// Long enough that a machine with much else to do answers in it, short enough to be waited for.

@@ -250,7 +250,7 @@ fn the_control_socket_is_inside_or_in_a_private_place() {
     let store = DirectoryStore::create(dir.path(), &options("tank")).unwrap();
     let socket = store.control_socket().unwrap();
     assert_eq!(socket, std::fs::canonicalize(dir.path()).unwrap().join("control.sock"));
-    assert_eq!(Location::Directory(dir.path().to_owned()).control_socket(), Some(socket));
+    assert_eq!(crate::control_socket(&Location::Directory(dir.path().to_owned())), Some(socket));
     let deep = dir.path().join("d".repeat(100));
     let store = DirectoryStore::create(&deep, &options("tank")).unwrap();
     let socket = store.control_socket().unwrap();

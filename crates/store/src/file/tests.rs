@@ -264,7 +264,7 @@ fn the_control_socket_is_beside_the_file() {
     let (_dir, path, store) = pool();
     let socket = store.control_socket().unwrap();
     assert_eq!(socket.file_name().unwrap(), "pool.img.sock");
-    assert_eq!(Location::detect(&path).unwrap().control_socket(), Some(socket));
+    assert_eq!(crate::control_socket(&Location::detect(&path).unwrap()), Some(socket));
 }
 
 /// A loop device, detached in the end. Needs root.
@@ -309,7 +309,7 @@ fn a_block_device_will_do() {
     let store = FileStore::create(&device.0, &options(None)).unwrap();
     let error = FileStore::open(&device.0, Access::ReadWrite).unwrap_err();
     assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
-    assert_eq!(store.control_socket(), Location::File(device.0.clone()).control_socket());
+    assert_eq!(store.control_socket(), crate::control_socket(&Location::File(device.0.clone())));
     assert!(!store.control_socket().unwrap().starts_with("/dev"));
     // What is deleted is given back through the device, too.
     let blocks = || std::fs::metadata(&backing).unwrap().blocks();

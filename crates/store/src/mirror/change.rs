@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::member::{Member, MirrorMember};
+use super::member::Member;
 use super::missing::Missing;
 use super::open;
 use super::{MirrorStore, State};
 use crate::codec;
 use crate::label::{MEMBERS_MAX, MirrorLabel};
-use crate::{Pending, Result, Store, StoreError, Unanswered};
+use crate::{MirrorMember, Pending, Result, Store, StoreError, Unanswered};
 
 impl MirrorStore {
     /// The pool's guid.

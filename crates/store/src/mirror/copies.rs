@@ -2,7 +2,7 @@
 
 use super::MirrorStore;
 use super::member::{Fault, Member};
-use crate::{Result, SegmentId, Store, StoreError};
+use crate::{MemberStatus, Result, SegmentId, Store, StoreError};
 
 /// Neighbouring reads go to the same member, so that it can read ahead.
 const STRIPE: u64 = 1 << 20;
@@ -100,7 +100,7 @@ impl MirrorStore {
 
     /// All members, and how they are.
     #[must_use]
-    pub fn members(&self) -> Vec<super::MemberStatus> {
+    pub fn members(&self) -> Vec<MemberStatus> {
         // It is asked, too, while somebody waits for a member, and somebody else for them.
         self.state.read_recursive().members.iter().map(Member::status).collect()
     }

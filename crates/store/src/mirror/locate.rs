@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::change::member_guid;
-use super::member::MirrorMember;
 use super::open::{OpenOptions, SEGMENT_LEN_MAX};
 use super::{MirrorStore, opening};
 use crate::label::{Label, MEMBERS_MAX, MirrorLabel, PoolLabel};
 use crate::{
-    Access, CreateOptions, DEADMAN, FileStore, Location, Pending, QUIET, Result, Store, StoreError, location,
-    pending, runtime, trusted,
+    Access, CreateOptions, DEADMAN, FileStore, Location, MirrorMember, Pending, QUIET, Result, Store,
+    StoreError, pending, runtime, single, trusted,
 };
 
 /// Members that are not where they were are looked for beside one that is, among so many at most.
@@ -37,7 +36,7 @@ pub(crate) fn create(locations: &[Location], options: &CreateOptions) -> Result<
     let mut members: Vec<MirrorMember> = Vec::new();
     for (location, place) in locations.iter().zip(0..) {
         let size = options.size.filter(|_| matches!(location, Location::File(_)));
-        let made = location::create_member(location, &CreateOptions { size, ..options.clone() }, segment_len);
+        let made = single::create_member(location, &CreateOptions { size, ..options.clone() }, segment_len);
         let made = made.map(|store| (std::fs::canonicalize(location.path()).ok(), store));
         match made {
             Ok((path, store)) => members.push(MirrorMember {
@@ -150,7 +149,7 @@ pub(super) fn member_at(path: &Path, pool: u64, owner: Option<u32>) -> Option<(u
     if owner != Some(found) && !is_trusted {
         return None;
     }
-    let label = location::whole_label(&Location::detect(path).ok()?).ok()?;
+    let label = single::whole_label(&Location::detect(path).ok()?).ok()?;
     let mirror = label.mirror.filter(|_| label.pool.guid == pool)?;
     Some((mirror.member, mirror.members))
 }
@@ -170,7 +169,7 @@ pub(super) fn open_within(
     access: Access,
     deadman: Duration,
 ) -> Result<Box<dyn Store>> {
-    let Some(mirror) = &label.mirror else { return location::open_member(location, access) };
+    let Some(mirror) = &label.mirror else { return single::open_member(location, access) };
     let path = pending::canonical(location.path());
     let found = find(&path, &label.pool, mirror);
     let pool = (label.pool.guid, trusted::owner_soon(&path));
@@ -204,9 +203,9 @@ pub(super) fn why_not_there(path: &Path) -> String {
 /// # Errors
 /// As [`set_label`](crate::set_label).
 pub(crate) fn set_label(location: &Location, old: &Label, label: &PoolLabel) -> Result<()> {
-    let Some(mirror) = &old.mirror else { return location::set_label_single(location, label) };
+    let Some(mirror) = &old.mirror else { return single::set_label_single(location, label) };
     for (path, _) in find(location.path(), &old.pool, mirror).here.values() {
-        location::set_label_single(&Location::detect(path)?, label)?;
+        single::set_label_single(&Location::detect(path)?, label)?;
     }
     Ok(())
 }
@@ -217,13 +216,13 @@ pub(crate) fn set_label(location: &Location, old: &Label, label: &PoolLabel) -> 
 /// # Errors
 /// As [`open`](crate::open).
 pub fn attach_to_single(location: &Location) -> Result<()> {
-    let label = location::whole_label(location)?;
+    let label = single::whole_label(location)?;
     if label.mirror.is_some() {
         return Ok(());
     }
     let path = std::fs::canonicalize(location.path()).unwrap_or_else(|_| location.path().to_owned());
     let guid = member_guid(label.pool.guid, 0, 0);
-    let store = location::open_single(location, Access::ReadWrite)?;
+    let store = single::open_single(location, Access::ReadWrite)?;
     store.set_mirror(Some(&MirrorLabel { member: guid, members: vec![(guid, path)] }))
 }
 
@@ -240,7 +239,7 @@ impl MirrorStore {
     ) -> Result<()> {
         let (place, options, segment_len) = (location.clone(), options.clone(), self.segment_capacity());
         let store = self.bounded("make a pool in", location.path(), move || {
-            location::create_member(&place, &options, segment_len)
+            single::create_member(&place, &options, segment_len)
         })?;
         let path = pending::canonical(location.path());
         let guid = self.new_guid();
@@ -250,7 +249,7 @@ impl MirrorStore {
         });
         if attached.is_err() && !self.members().iter().any(|member| member.guid == guid) {
             // It is nobody's; that it could not be attached is the error to tell.
-            let unwanted = location::open_single(location, Access::ReadWrite);
+            let unwanted = single::open_single(location, Access::ReadWrite);
             let _ = unwanted.and_then(|store| store.destroy());
         }
         attached
@@ -272,7 +271,7 @@ impl MirrorStore {
         let store = self.bounded("open", &path, move || {
             // Its lock goes with it.
             drop(failed);
-            location::open_member(&Location::detect(&place)?, Access::ReadWrite)
+            single::open_member(&Location::detect(&place)?, Access::ReadWrite)
         })?;
         self.online(guid, path, store)
     }

@@ -1,76 +1,15 @@
 //! A member of a mirror, as its process sees it.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Result, SegmentId, Store, StoreError, Unanswered};
+use crate::{MemberState, MemberStatus, MirrorMember, Result, SegmentId, Store, StoreError, Unanswered};
 
 use super::missing::Missing;
 use super::open::Entry;
 use super::record::{MemberErrors, MemberRecord};
-
-/// A store that is to be, or was, a member of a mirror.
-#[derive(Debug)]
-pub struct MirrorMember {
-    /// Its guid.
-    pub guid: u64,
-    /// Where it is, or was last seen.
-    pub path: PathBuf,
-    /// The store; or why it could not be opened.
-    pub store: Result<Box<dyn Store>, String>,
-}
-
-/// How a member is, in ZFS's words (zpoolconcepts(7), "Device Failure and Recovery").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemberState {
-    /// It is written to, and has everything or is being given it.
-    Online,
-    /// Somebody took it offline.
-    Offline,
-    /// It could not be opened.
-    Unavailable,
-    /// It failed, and is not written to any more.
-    Faulted,
-}
-
-impl fmt::Display for MemberState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Online => "ONLINE",
-            Self::Offline => "OFFLINE",
-            Self::Unavailable => "UNAVAIL",
-            Self::Faulted => "FAULTED",
-        })
-    }
-}
-
-/// A member, for who wants to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberStatus {
-    /// Its guid.
-    pub guid: u64,
-    /// Where it is, or was last seen.
-    pub path: PathBuf,
-    /// How it is.
-    pub state: MemberState,
-    /// Why it is not online, where that is known.
-    pub why: Option<String>,
-    /// Whether it lacks something.
-    pub is_stale: bool,
-    /// The member that goes when this one has everything.
-    pub replaces: Option<u64>,
-    /// Reads that failed, since that was cleared.
-    pub read_errors: u64,
-    /// Writes that failed.
-    pub write_errors: u64,
-    /// Blocks of which this copy was wrong.
-    pub checksum_errors: u64,
-    /// What it has not answered so far.
-    pub unanswered: Option<Unanswered>,
-}
 
 /// What a copy did wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

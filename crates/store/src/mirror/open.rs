@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::member::{Lack, Member, MirrorMember};
+use super::member::{Lack, Member};
 use super::missing::Missing;
 use super::record::{MemberRecord, Record, Scan};
 use super::state::{State, Volatile};
 use super::{MirrorStore, Published};
 use crate::gate::Gate;
-use crate::{Access, DEADMAN, RawUberblock, Result, SegmentId, Store, StoreError, UBERBLOCK_RING};
+use crate::{
+    Access, DEADMAN, MirrorMember, RawUberblock, Result, SegmentId, Store, StoreError, UBERBLOCK_RING,
+};
 
 /// Segments of a mirror are no longer than the slots of a large file or device, so that it can be given one later.
 pub(super) const SEGMENT_LEN_MAX: u64 = 32 << 20;

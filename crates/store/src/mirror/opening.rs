@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::locate::{member_at, why_not_there};
-use super::member::MirrorMember;
+
 use super::open::{self, Entry};
-use crate::{Access, Location, Pending, QUIET, Result, Store, StoreError, location};
+use crate::{Access, Location, MirrorMember, Pending, QUIET, Result, Store, StoreError, single};
 
 /// How often others are looked at while one is waited for.
 const STEP: Duration = Duration::from_millis(50);
@@ -103,7 +103,7 @@ fn is_written(openings: &[Opening], guid: u64) -> bool {
 }
 
 fn open_member(path: &Path, access: Access) -> Answer {
-    let opened = Location::detect(path).and_then(|location| location::open_member(&location, access));
+    let opened = Location::detect(path).and_then(|location| single::open_member(&location, access));
     let read = opened.and_then(|store| {
         let newest = open::entries(store.uberblocks()?).into_iter().max_by_key(Entry::place);
         Ok(Opened { store, newest })

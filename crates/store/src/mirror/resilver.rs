@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::MirrorStore;
 use super::member::Member;
 use super::open::places;
-use crate::{Result, SegmentId, Store, StoreError};
+use crate::{ResilverStatus, Result, SegmentId, Store, StoreError};
 
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
@@ -19,23 +19,6 @@ const CHUNK: u64 = 1 << 20;
 const SMALL: u64 = 32 << 20;
 /// Bytes between two publications of how far it is.
 const STEP: u64 = 256 << 20;
-
-/// The last resilver.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ResilverStatus {
-    /// Whether this process is at it.
-    pub is_running: bool,
-    /// Whether there are members that lack something, and are written to.
-    pub is_due: bool,
-    /// When it began: seconds since 1970; 0 if there was none.
-    pub started: u64,
-    /// When it was through; 0 while it is under way.
-    pub ended: u64,
-    /// Bytes copied.
-    pub copied: u64,
-    /// Bytes that were to be copied.
-    pub total: u64,
-}
 
 /// Copies bytes from the end that a segment has in `target`.
 pub(super) fn copy_range(

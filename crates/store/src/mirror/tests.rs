@@ -10,6 +10,7 @@ use crate::{
     Access, CreateOptions, FaultKind, FaultStore, FileStore, Location, MemoryStore, PoolLabel, create_mirror,
     label,
 };
+use crate::{MemberState, MirrorMember, ResilverStatus};
 
 fn member(guid: u64, store: impl Store + 'static) -> MirrorMember {
     MirrorMember { guid, path: PathBuf::from(format!("/{guid}")), store: Ok(Box::new(store)) }
@@ -107,7 +108,7 @@ fn contents(store: &dyn Store) -> Vec<(SegmentId, Vec<u8>)> {
     store.segments().unwrap().into_iter().map(read).collect()
 }
 
-fn resilver(mirror: &MirrorStore) -> ResilverStatus {
+fn resilver(mirror: &dyn Mirror) -> ResilverStatus {
     mirror.resilver(&|| 1000, &mut |_| true).unwrap()
 }
 
@@ -539,7 +540,7 @@ fn members_are_found_by_each_other() {
         let error = crate::open(location, Access::ReadWrite).unwrap_err();
         assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
     }
-    assert_eq!(locations[0].control_socket(), locations[1].control_socket());
+    assert_eq!(crate::control_socket(&locations[0]), crate::control_socket(&locations[1]));
     drop(store);
     // A new name goes to all.
     crate::set_label(&locations[1], &PoolLabel { name: "dozer".to_owned(), guid: 77 }).unwrap();

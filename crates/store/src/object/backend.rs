@@ -14,18 +14,10 @@ use url::Url;
 use crate::{Result, StoreError};
 
 /// How addresses of object stores begin.
-const SCHEMES: [&str; 6] = ["s3", "gs", "az", "azure", "abfs", "abfss"];
 /// Connecting takes longer only where nobody listens.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The account at an emulator, which asks for none.
 const NO_ACCOUNT: &str = r#"{"disable_oauth":true,"client_email":"","private_key":"","private_key_id":""}"#;
-
-/// Whether `place` is the address of an object store rather than a path.
-#[must_use]
-pub fn is_url(place: impl AsRef<Path>) -> bool {
-    let text = place.as_ref().to_str().unwrap_or_default();
-    text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
-}
 
 fn invalid(url: &str, why: impl Into<String>) -> StoreError {
     StoreError::Invalid { path: PathBuf::from(url), why: why.into() }
@@ -129,6 +121,7 @@ fn crypto() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::is_url;
 
     #[test]
     fn addresses_are_told_from_paths() {

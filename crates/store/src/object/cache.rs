@@ -17,23 +17,12 @@ use rustix::fs::OFlags;
 use super::windows::{Place, WHOLE_MAX};
 use crate::codec::{self, SUM_LEN};
 use crate::error::At;
-use crate::{CacheLocation, Result, StoreError, lock};
+use crate::{CacheLocation, CacheStatus, Result, StoreError, lock};
 
 /// The longest file: a whole window and its sum.
 const FILE_MAX: u64 = WHOLE_MAX + SUM_LEN as u64;
 /// Bytes of a name: a hash of what the file is of.
 const NAME_LEN: usize = 32;
-
-/// How a pool's cache fares.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheStatus {
-    /// Where it is, and how much it may take.
-    pub location: CacheLocation,
-    /// Bytes it takes now.
-    pub bytes: u64,
-    /// Why nothing is kept, or nothing more.
-    pub trouble: Option<String>,
-}
 
 /// A cache that there should be. The pool is no worse off without it than slow.
 #[derive(Debug)]

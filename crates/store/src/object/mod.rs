@@ -26,16 +26,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-pub use backend::is_url;
-pub use cache::{CacheStatus, check_cache};
+pub use cache::check_cache;
 pub use lifecycle::{CACHE_BYTES, take_over};
-pub use remote::Traffic;
 
 use crate::gate::Gate;
 use crate::label::{Label, PoolLabel};
 use crate::{
-    CacheLocation, Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_MAX,
-    runtime,
+    CacheLocation, CacheStatus, Capacity, RawUberblock, Result, SegmentId, SegmentInfo, Store, StoreError,
+    Traffic, UBERBLOCK_MAX, runtime,
 };
 use cache::Disk;
 use fence::{Fence, Published};

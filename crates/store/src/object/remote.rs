@@ -17,6 +17,8 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
+use crate::Traffic;
+
 /// Threads that drive requests; each does little but wait.
 const WORKERS: usize = 2;
 /// What an attempt may take, whatever its size …
@@ -45,25 +47,6 @@ impl Default for Patience {
             longest_pause: Duration::from_secs(15),
         }
     }
-}
-
-/// Requests and bytes since the store was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Objects put, attempts that failed included.
-    pub puts: u64,
-    /// Objects read, whole or in part.
-    pub gets: u64,
-    /// Pages of listings asked for (at least; a backend may page without telling).
-    pub lists: u64,
-    /// Objects deleted.
-    pub deletes: u64,
-    /// Attempts that were repeated.
-    pub retries: u64,
-    /// Bytes sent in objects.
-    pub bytes_sent: u64,
-    /// Bytes received in objects.
-    pub bytes_received: u64,
 }
 
 #[derive(Debug, Default)]

@@ -8,8 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::directory::stalled;
 use crate::mirror::locate::open_within;
-use crate::mirror::{MemberState, MemberStatus, MirrorStore};
-use crate::{CreateOptions, PoolLabel, SegmentId, create_mirror};
+use crate::{CreateOptions, MemberState, MemberStatus, Mirror, PoolLabel, SegmentId, create_mirror};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -38,7 +37,7 @@ impl Mirrored {
 
     fn open(&self, by: &str, deadman: Duration) -> Result<Box<dyn Store>> {
         let location = Location::Directory(self.path(by));
-        open_within(&location, &location::whole_label(&location)?, Access::ReadWrite, deadman)
+        open_within(&location, &single::whole_label(&location)?, Access::ReadWrite, deadman)
     }
 
     fn hang(&self, member: &str) {
@@ -129,7 +128,7 @@ fn who_answers_late_is_taken() {
 fn a_member_that_is_brought_online_and_does_not_answer_keeps_nobody() {
     let mirrored = Mirrored::new();
     let store = mirrored.open("a", LONG).unwrap();
-    let mirror: &MirrorStore = store.mirror().unwrap();
+    let mirror: &dyn Mirror = store.mirror().unwrap();
     let guid = status(&*store, &mirrored.path("b")).guid;
     mirror.offline(guid).unwrap();
     mirrored.hang("b");
