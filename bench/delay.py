@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""delay.py SECONDS HOST COMMAND: takes the place of ssh, over a link with so much delay each way.
+"""delay.py SECONDS HOST COMMAND: replaces ssh, over a link with a delay of SECONDS in each direction.
 
-Runs COMMAND here, with the environment in the file that DELAY_ENV names. With DELAY_OPEN in the environment there is a
-connection already, as of ssh with ControlMaster, and only the command has to get there. Bytes go through as fast as they come, but each
-only after the delay.
+Runs COMMAND here, with the environment in the file that DELAY_ENV names. If DELAY_OPEN is set, the connection already
+exists, as with ssh's ControlMaster, and only the command must be sent. Bytes are passed on at full speed, but each only
+after the delay.
 """
 import collections
 import json
@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 
-PIECE, AHEAD = 1 << 18, 256     # bytes read at once; pieces under way
+PIECE, AHEAD = 1 << 18, 256     # bytes read at once; maximum number of pieces in flight
 
 
 def carry(source, sink, delay):
-    """Copies with a delay: one thread reads, this one writes when the time has come."""
+    """Copies with a delay: one thread reads, this one writes each piece when its time has come."""
     queue, changed = collections.deque(), threading.Condition()
 
     def read():
@@ -55,10 +55,11 @@ def main():
     with open(os.environ['DELAY_ENV']) as f:
         env = json.load(f)
     if 'DELAY_OPEN' in os.environ:
-        time.sleep(2 * delay)   # a session is asked for, and granted
+        time.sleep(2 * delay)   # request and confirmation of a session
     else:
-        time.sleep(6 * delay)   # TCP and ssh greet each other before that
-    child = subprocess.Popen(['sh', '-c', command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=env['HOME'])
+        time.sleep(6 * delay)   # handshakes of TCP and ssh before that
+    child = subprocess.Popen(['sh', '-c', command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
+                             cwd=env['HOME'])
     threading.Thread(target=carry, args=(0, child.stdin.fileno(), delay), daemon=True).start()
     carry(child.stdout.fileno(), 1, delay)
     sys.exit(child.wait())

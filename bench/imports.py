@@ -1,4 +1,4 @@
-"""`snowmelt import`, run again, beside `find`, rsync, restic and borg on the same tree in the same run."""
+"""Repeated runs of `snowmelt import`, compared with `find`, rsync, restic and borg on the same tree in the same run."""
 import json
 import os
 import resource
@@ -9,11 +9,11 @@ import time
 MIB = 1 << 20
 SMALL_FILE = 600            # bytes on average
 PER_DIRECTORY = 100
-WRITTEN_MAX = 256 << 10     # bytes written for what changed in name or time only
+WRITTEN_MAX = 256 << 10     # maximum bytes written after a change of name or time only
 
 
 class Cost:
-    """A command's wall and CPU seconds, and the bytes that it and its children read and wrote (`/proc/PID/io`: files,
+    """Wall and CPU seconds of a command, and the bytes that it and its children read and wrote (`/proc/PID/io`: files,
     pipes and sockets, whether cached or not)."""
 
     def __init__(self, command, env, cwd):
@@ -29,7 +29,7 @@ class Cost:
 
 
 def cpu_of_children():
-    """CPU seconds of all that has ended and been waited for."""
+    """CPU seconds of all children that have ended and been waited for."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -53,7 +53,7 @@ class Ours:
 
 
 class Find:
-    """Only for trees in which nothing changed: it looks at everything, once, by one thread."""
+    """`find`, only for unchanged trees: it examines everything once, with one thread."""
     name = 'find -printf'
 
     def __init__(self, bench, source):
@@ -67,7 +67,7 @@ class Find:
 
 
 class Peer:
-    """A program that keeps its copy in a directory of its own."""
+    """A program that keeps its copy in its own directory."""
     program = None
     variables = {}
 
@@ -128,13 +128,13 @@ def peers():
 
 
 def beside(bench, what, ours, others):
-    """A row for each other program: our time as a share of its own."""
+    """Adds a row for each other program: our time as a ratio to its time."""
     for name, cost in others:
         bench.row('%s, beside %s' % (what, name), ours.wall, 's', cost.wall, 's ' + name, ours.wall / cost.wall)
 
 
 def unchanged(bench):
-    """Many files of which none has changed."""
+    """Many unchanged files."""
     count, source = bench.size['imported'], os.path.join(bench.dir, 'many')
     for directory in range(count // PER_DIRECTORY):
         path = os.path.join(source, '%03d' % (directory // 32), '%05d' % directory)
@@ -152,7 +152,8 @@ def unchanged(bench):
     best = min(walls, key=lambda cost: cost.wall)
     bench.row('import of these unchanged: files read', walls[-1].said['files_read'], '', limit=0, at_most=True)
     quickest = min(cost.wall for cost in finds)
-    bench.row('import of these unchanged', best.wall, 's', quickest, 's ' + find.name, best.wall / quickest, 1.2, at_most=True, firm=False)
+    bench.row('import of these unchanged', best.wall, 's', quickest, 's ' + find.name, best.wall / quickest, 1.2,
+              at_most=True, firm=False)
     others = []
     for peer in peers():
         peer = peer(bench, source)
@@ -165,7 +166,7 @@ def unchanged(bench):
 
 
 def large(bench):
-    """A large file in a directory that is renamed, and then touched."""
+    """A large file in a directory that is renamed and then touched."""
     size, source = bench.size['large'], os.path.join(bench.dir, 'large')
     os.makedirs(os.path.join(source, 'before'))
     with open(os.path.join(source, 'before', 'file'), 'wb') as f:
@@ -186,11 +187,13 @@ def large(bench):
     (_, renamed, touched), others = costs[0], costs[1:]
     unit = '%d MiB' % (size // MIB)
     bench.row('renamed directory of %s: of it read' % unit, renamed.said['bytes_read'], 'B', limit=0, at_most=True)
-    bench.row('renamed directory: written to the pool', renamed.said['written'] / 1024, 'KiB', limit=WRITTEN_MAX / 1024, at_most=True)
+    bench.row('renamed directory: written to the pool', renamed.said['written'] / 1024, 'KiB', limit=WRITTEN_MAX / 1024,
+              at_most=True)
     bench.row('renamed directory: read in all', renamed.read / MIB, 'MiB')
     for name, cost, _ in others:
         bench.row('renamed directory: read in all, %s' % name, cost.read / MIB, 'MiB')
     beside(bench, 'renamed directory', renamed, [(name, cost) for name, cost, _ in others])
     bench.row('touched file of %s: of it read' % unit, touched.said['bytes_read'] / size, 'x', limit=1, at_most=True)
-    bench.row('touched file: written to the pool', touched.said['written'] / 1024, 'KiB', limit=WRITTEN_MAX / 1024, at_most=True)
+    bench.row('touched file: written to the pool', touched.said['written'] / 1024, 'KiB', limit=WRITTEN_MAX / 1024,
+              at_most=True)
     beside(bench, 'touched file', touched, [(name, cost) for name, _, cost in others])

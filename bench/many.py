@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Many filesystems with the words of ZFS: created, mounted, written, snapshotted, unmounted and destroyed.
+"""Many filesystems with the `zfs` command: created, mounted, written, snapshotted, unmounted and destroyed.
 
 usage, as root: bench/many.py BINARY [FILESYSTEMS [SNAPSHOTS]]
 
-Prints how long the commands of each step took (median, slowest) and what the process that serves the mounts takes:
-memory and threads. Everything is in a directory of its own."""
+Prints the times of each step's commands (median, slowest), and the memory and threads of the process that serves the
+mounts. Everything is in a temporary directory."""
 import os
 import shutil
 import subprocess
@@ -12,12 +12,12 @@ import sys
 import tempfile
 import time
 
-# What caches, dirty data and transfers may take when rows are judged.
+# Limit for caches, dirty data and transfers when rows are judged, in MiB.
 BUDGET_MIB = 64
 
 
 class World:
-    """A pool `many` in a directory, and the shims that work on it."""
+    """A pool `many` in a directory, and the shims for it."""
 
     def __init__(self, binary, directory=None):
         self.binary = os.path.abspath(binary)
@@ -36,7 +36,7 @@ class World:
         return time.monotonic() - begun
 
     def owner(self):
-        """Memory (KiB) and threads of the process in the background."""
+        """Memory (KiB) and threads of the background process."""
         for pid in filter(str.isdigit, os.listdir('/proc')):
             try:
                 with open(f'/proc/{pid}/environ', 'rb') as f:
@@ -50,8 +50,9 @@ class World:
         return 0, 0
 
     def close(self):
-        # It is gone if all went well.
-        subprocess.run([self.binary, 'zpool', 'destroy', '-f', 'many'], env=self.env, check=False, stderr=subprocess.DEVNULL)
+        # The pool no longer exists if everything succeeded.
+        subprocess.run([self.binary, 'zpool', 'destroy', '-f', 'many'], env=self.env, check=False,
+                       stderr=subprocess.DEVNULL)
         shutil.rmtree(self.top, ignore_errors=True)
 
 
@@ -60,7 +61,7 @@ def median(times):
 
 
 def steps(world, count, snapshots):
-    """What is done, how long each command of it took, and what the owner's memory and threads are then."""
+    """The steps, the times of each step's commands, and the owner's memory and threads after it."""
     def step(name, times):
         return (name, times, *world.owner())
 
@@ -88,17 +89,19 @@ def steps(world, count, snapshots):
 
 
 def measure(bench, count, snapshots):
-    """Rows for `run.py`. The budget of the process is counted apart: caches may be full."""
+    """Rows for `run.py`. The budget of the process is subtracted, because caches may be full."""
     world = World(bench.binary, bench.dir)
     world.env['SNOWMELT_MEMORY'] = f'{BUDGET_MIB}M'
     try:
-        done = {name: (times, memory / 1024, threads) for name, times, memory, threads in steps(world, count, snapshots)}
+        done = {name: (times, memory / 1024, threads)
+                for name, times, memory, threads in steps(world, count, snapshots)}
     finally:
         world.close()
     empty, full = done['zpool create'][1], max(memory for _, memory, _ in done.values())
     bench.row('many: mount one more', median(done['zfs mount'][0]) * 1000, 'ms', limit=50, at_most=True, firm=False)
     bench.row('many: memory for all mounts', max(0.0, full - empty - BUDGET_MIB), 'MiB', limit=64, at_most=True)
-    bench.row('many: memory for each mount', max(0.0, (done['zfs create'][1] - empty) / count), 'MiB', limit=0.5, at_most=True)
+    bench.row('many: memory for each mount', max(0.0, (done['zfs create'][1] - empty) / count), 'MiB', limit=0.5,
+              at_most=True)
     bench.row('many: threads', max(threads for _, _, threads in done.values()), 'count', limit=40, at_most=True)
 
 
@@ -108,7 +111,8 @@ def main():
     world = World(sys.argv[1])
     try:
         for name, times, memory, threads in steps(world, count, snapshots):
-            print(f'{name:<24} {len(times):5} times  median {median(times) * 1000:7.1f} ms  slowest {max(times) * 1000:7.1f} ms  '
+            print(f'{name:<24} {len(times):5} times  median {median(times) * 1000:7.1f} ms  '
+                  f'slowest {max(times) * 1000:7.1f} ms  '
                   f'owner {memory / 1024:7.1f} MiB, {threads} threads', flush=True)
     finally:
         world.close()

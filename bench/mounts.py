@@ -1,4 +1,5 @@
-"""What `run.py` measures of mounts: the same work on ours and on a FUSE filesystem that only passes everything on."""
+"""The measurements of mounts for `run.py`: the same work on our mount and on a FUSE filesystem that only passes
+everything on."""
 import os
 import subprocess
 import time
@@ -6,12 +7,12 @@ import time
 from tiers.mounted import Mounted
 
 MIB = 1 << 20
-# No compression makes it smaller; as long as it is, no cache of the processor holds it.
+# The pattern is incompressible, and longer than the CPU's caches.
 PATTERN_BYTES = 64 * MIB
 
 
 class Passthrough:
-    """A directory of the same disk, through FUSE."""
+    """A directory of the same disk, through the passthrough FUSE filesystem."""
 
     def __init__(self, binary, top):
         self.binary, self.below, self.dir = binary, os.path.join(top, 'below'), os.path.join(top, 'mnt')
@@ -36,7 +37,7 @@ class Passthrough:
 
 
 def write(path, size, pattern):
-    """Seconds to write a file in pieces of 1 MiB, and to sync it."""
+    """Seconds to write a file in pieces of 1 MiB and to sync it."""
     begun = time.monotonic()
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
     for at in range(0, size, MIB):
@@ -48,7 +49,7 @@ def write(path, size, pattern):
 
 
 def read(path):
-    """Seconds to read a file from beginning to end, of which this mount has nothing cached."""
+    """Seconds to read a file completely, of which this mount has nothing cached."""
     buf = bytearray(MIB)
     begun = time.monotonic()
     with open(path, 'rb', buffering=0) as f:
@@ -58,7 +59,7 @@ def read(path):
 
 
 def metadata(top, count):
-    """Operations per second: create, stat of names not cached, list with attributes, delete."""
+    """Operations per second: create, stat of uncached names, list with attributes, delete."""
     where = os.path.join(top, 'many')
     os.mkdir(where)
     paths = [os.path.join(where, '%d' % n) for n in range(count)]
@@ -70,7 +71,7 @@ def metadata(top, count):
         rates[what] = count / (time.monotonic() - begun)
 
     timed('create', lambda: [os.close(os.open(p, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)) for p in paths])
-    time.sleep(1.1)     # as long as the kernel takes names to hold
+    time.sleep(1.1)     # longer than the kernel caches names
     timed('stat', lambda: [os.stat(p) for p in paths])
     timed('list', lambda: [entry.stat() for entry in os.scandir(where)])
     timed('delete', lambda: [os.unlink(p) for p in paths])
@@ -79,7 +80,7 @@ def metadata(top, count):
 
 
 def measure(bench, ours, peer, size, count, repeats):
-    """Rows for both, in turn."""
+    """Rows for both mounts, measured alternately."""
     pattern = memoryview(os.urandom(PATTERN_BYTES))
     times = {'write': ([], []), 'read': ([], [])}
     rates = []
@@ -90,7 +91,7 @@ def measure(bench, ours, peer, size, count, repeats):
             path = os.path.join(mounted.dir, 'large')
             times['write'][which].append(write(path, size, pattern))
             mounted.remount()
-            read(path)      # what is below is in the page cache from here on, for both
+            read(path)      # from here on the data below is in the page cache, for both
             mounted.remount()
             times['read'][which].append(read(path))
             os.unlink(path)

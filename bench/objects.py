@@ -1,4 +1,4 @@
-"""What a pool in an object store costs: requests and bytes, counted by a server of S3 in this process."""
+"""The cost of a pool in an object store: requests and bytes, counted by an S3 server in this process."""
 import os
 import re
 import socketserver
@@ -9,11 +9,12 @@ from http.server import BaseHTTPRequestHandler
 MIB, GIB = 1 << 20, 1 << 30
 PAGE = 1000
 LIST = '<?xml version="1.0"?><ListBucketResult>%s<IsTruncated>%s</IsTruncated></ListBucketResult>'
-ENTRY = '<Contents><Key>%s</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified><ETag>"1"</ETag><Size>%d</Size></Contents>'
+ENTRY = ('<Contents><Key>%s</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified>'
+         '<ETag>"1"</ETag><Size>%d</Size></Contents>')
 
 
 class Cost:
-    """Requests by kind, and bytes of objects in both directions."""
+    """Requests by kind, and object bytes in both directions."""
 
     def __init__(self):
         self.requests = dict.fromkeys(('PUT', 'GET', 'LIST', 'DELETE'), 0)
@@ -21,7 +22,7 @@ class Cost:
 
 
 class Bucket(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """As much of S3 as a pool needs, in memory."""
+    """The part of S3 that a pool needs, in memory."""
     daemon_threads = True
     allow_reuse_address = True
 
@@ -31,13 +32,14 @@ class Bucket(socketserver.ThreadingMixIn, socketserver.TCPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def take(self):
-        """What there was since the last time."""
+        """The cost since the last call."""
         with self.lock:
             cost, self.cost = self.cost, Cost()
         return cost
 
     def env(self):
-        return dict(AWS_ENDPOINT_URL='http://127.0.0.1:%d' % self.server_address[1], AWS_ACCESS_KEY_ID='bench', AWS_SECRET_ACCESS_KEY='bench',
+        return dict(AWS_ENDPOINT_URL='http://127.0.0.1:%d' % self.server_address[1], AWS_ACCESS_KEY_ID='bench',
+                    AWS_SECRET_ACCESS_KEY='bench',
                     AWS_REGION='us-east-1')
 
 
@@ -49,13 +51,14 @@ class Requests(BaseHTTPRequestHandler):
 
     def answer(self, status, body=b'', **headers):
         self.send_response(status)
-        for name, value in dict(headers, ETag='"1"', Last_Modified='Sat, 21 Nov 2026 12:00:00 GMT', Content_Length=str(len(body))).items():
+        for name, value in dict(headers, ETag='"1"', Last_Modified='Sat, 21 Nov 2026 12:00:00 GMT',
+                                Content_Length=str(len(body))).items():
             self.send_header(name.replace('_', '-'), value)
         self.end_headers()
         self.wfile.write(body)
 
     def key(self, kind):
-        """The object that is asked for, and what else is; counted."""
+        """The key and the query of the request, which is counted."""
         path, _, query = self.path.partition('?')
         with self.server.lock:
             self.server.cost.requests[kind] += 1
@@ -78,7 +81,8 @@ class Requests(BaseHTTPRequestHandler):
         with self.server.lock:
             body = self.server.objects.get(key)
         if body is None:
-            return self.answer(404, b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>none</Message></Error>')
+            return self.answer(404,
+                               b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>none</Message></Error>')
         whole, asked = len(body), re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
         headers = {}
         if asked:
@@ -94,7 +98,8 @@ class Requests(BaseHTTPRequestHandler):
         bucket = bucket.rstrip('/') + '/'
         after, prefix = query.get('continuation-token', ''), bucket + query.get('prefix', '')
         with self.server.lock:
-            found = sorted((key, len(body)) for key, body in self.server.objects.items() if key.startswith(prefix) and key > after)
+            found = sorted((key, len(body)) for key, body in self.server.objects.items() if key.startswith(prefix)
+                           and key > after)
         page = ''.join(ENTRY % (key[len(bucket):], length) for key, length in found[:PAGE])
         if len(found) > PAGE:
             page += '<NextContinuationToken>%s</NextContinuationToken>' % found[PAGE - 1][0]
@@ -108,7 +113,7 @@ class Requests(BaseHTTPRequestHandler):
 
 
 def measure(bench, size):
-    """Each command is a process of its own, which has nothing cached: neither in memory nor on a disk."""
+    """Each command is a separate process without any cache, in memory or on disk."""
     bucket, near, far = Bucket(), bench.home('near'), bench.home('far')
     far.env.update(bucket.env())
     far.ok('pool', 'create', 'cloud', 's3://bucket/cloud')
@@ -125,7 +130,8 @@ def measure(bench, size):
         asked = cost.requests
         if asked['PUT'] or puts is not None:
             bench.row('objects: %s, PUT%s' % (what, of), asked['PUT'] * factor, '', limit=puts, at_most=True)
-        bench.row('objects: %s, GET and LIST%s' % (what, of), (asked['GET'] + asked['LIST']) * factor, '', limit=gets, at_most=True)
+        bench.row('objects: %s, GET and LIST%s' % (what, of), (asked['GET'] + asked['LIST']) * factor, '', limit=gets,
+                  at_most=True)
         bench.row('objects: %s, sent%s' % (what, of), cost.sent * factor / MIB, 'MiB')
         bench.row('objects: %s, received%s' % (what, of), cost.received * factor / MIB, 'MiB')
 

@@ -1,6 +1,7 @@
-"""Pools in a file: one that is filled and emptied again and again, and one that stays at 70 % while its content changes.
+"""Pools in a file: one that is filled and emptied repeatedly, and one that stays 70 % full while its content changes.
 
-Who finds no room cleans, so what cleaning costs is in the wall time and the written bytes of whoever writes.
+A writer that finds no space runs the cleaner. The wall time and the written bytes of the writer therefore include the
+cleaner's cost.
 """
 import os
 import random
@@ -12,14 +13,14 @@ import time
 MIB = 1 << 20
 POOL = 'refill'
 BLOCK = 128 << 10
-PIECES = 20                 # datasets that fill a pool
-KEPT = 0.7                  # of the pool, while the content changes
-LEAK_MAX = 1 * MIB          # bytes that an emptied pool may have in use more than the first time it was emptied
-STEADY_MIN = 0.7            # of the speed of the first fill
+PIECES = 20                 # number of datasets that fill a pool
+KEPT = 0.7                  # share of the pool that stays in use while the content changes
+LEAK_MAX = 1 * MIB          # maximum growth of the bytes in use in an emptied pool, since it was first emptied
+STEADY_MIN = 0.7            # minimum speed as a share of the first fill's speed
 
 
 class Filled:
-    """A pool in a file; counts what went into it, what was written for that, and how long that took."""
+    """A pool in a file. Counts the bytes received, the bytes written for them, and the time."""
 
     def __init__(self, bench, name, size):
         self.bench, self.melt = bench, bench.home('refill-' + name)
@@ -39,7 +40,7 @@ class Filled:
         return self.number('pool', 'list', '-Hp', '-o', 'alloc', POOL)
 
     def command(self, *args, stdin=subprocess.DEVNULL):
-        """Says whether there was room."""
+        """Returns whether there was space."""
         with tempfile.TemporaryFile() as err:
             begun = time.monotonic()
             child = self.melt.start(args, stdin=stdin, stdout=subprocess.DEVNULL, stderr=err)
@@ -54,9 +55,10 @@ class Filled:
         return child.returncode == 0
 
     def receive(self, name, kind, payload, *args):
-        """Says whether there was room."""
+        """Returns whether there was space."""
         self.guid += 1
-        words = [kind, '--block', str(BLOCK), '--guid', str(self.guid), '--name', 'bench/v@%d' % self.guid, *map(str, args)]
+        words = [kind, '--block', str(BLOCK), '--guid', str(self.guid), '--name', 'bench/v@%d' % self.guid,
+                 *map(str, args)]
         maker = subprocess.Popen([self.bench.gen, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         fits = self.command('receive', '-u', '%s/%s' % (POOL, name), stdin=maker.stdout)
         maker.stdout.close()
@@ -66,7 +68,8 @@ class Filled:
 
     def must(self, done):
         if not done:
-            raise SystemExit('a pool that should have room has none: %s' % self.melt.run('pool', 'list', POOL).out.decode())
+            listed = self.melt.run('pool', 'list', POOL).out.decode()
+            raise SystemExit('a pool that should have room has none: %s' % listed)
 
     def speed(self):
         return self.payload / self.wall / 1e6
@@ -80,7 +83,7 @@ class Filled:
 
 
 def whole(size):
-    """Of a size, as much as is blocks."""
+    """A size rounded down to whole blocks."""
     return int(size) // BLOCK * BLOCK
 
 
@@ -91,7 +94,7 @@ def measure(bench, size, times):
 
 
 def fills(bench, size, times):
-    """Datasets until there is no more room, then all destroyed."""
+    """Receives datasets until the pool is full, then destroys all of them, repeatedly."""
     pool, piece, speeds, amplification, full, empty = Filled(bench, 'fills', size), whole(size / PIECES), [], [], [], []
     for _ in range(times):
         pool.forget()
@@ -106,34 +109,38 @@ def fills(bench, size, times):
         empty.append(pool.allocated())
     pool.close()
     late = statistics.median(speeds[-5:])
-    bench.row('refill: speed of the last of %d fills' % times, late, 'MB/s', speeds[0], 'MB/s first', late / speeds[0], STEADY_MIN, firm=False)
-    bench.row('refill: what fits the last time', full[-1] / MIB, 'MiB', full[0] / MIB, 'MiB first', full[-1] / full[0], 1)
+    bench.row('refill: speed of the last of %d fills' % times, late, 'MB/s', speeds[0], 'MB/s first', late / speeds[0],
+              STEADY_MIN, firm=False)
+    bench.row('refill: what fits the last time', full[-1] / MIB, 'MiB', full[0] / MIB, 'MiB first', full[-1] / full[0],
+              1)
     bench.row('refill: written for each byte, all fills', statistics.mean(amplification), 'B/B')
-    bench.row('refill: in use when emptied, since the first time', (empty[-1] - empty[0]) / MIB, 'MiB', limit=LEAK_MAX / MIB, at_most=True)
+    bench.row('refill: in use when emptied, since the first time', (empty[-1] - empty[0]) / MIB, 'MiB',
+              limit=LEAK_MAX / MIB, at_most=True)
 
 
 def replaced(bench, size):
-    """At 70 %, datasets of a hundredth of the pool are destroyed, any of them, and others received."""
+    """At 70 %, random datasets of a hundredth of the pool are destroyed and others received."""
     pool, piece, rng = Filled(bench, 'replaced', size), whole(size / 100), random.Random(1)
     names = ['v%d' % n for n in range(int(pool.room * KEPT) // piece)]
     for name in names:
         pool.must(pool.receive(name, 'volume', piece, '--size', piece))
     first = pool.speed()
-    for turn in range(3):       # three times what is kept; the last is measured
+    for turn in range(3):       # three times the data in use; the last turn is measured
         pool.forget()
         for _ in names:
             name = rng.choice(names)
             pool.must(pool.command('destroy', '-r', '%s/%s' % (POOL, name)))
             pool.must(pool.receive(name, 'volume', piece, '--size', piece))
     steady = pool.speed()
-    bench.row('datasets replaced in a pool 70 % full', steady, 'MB/s', first, 'MB/s first', steady / first, STEADY_MIN, firm=False)
+    bench.row('datasets replaced in a pool 70 % full', steady, 'MB/s', first, 'MB/s first', steady / first, STEADY_MIN,
+              firm=False)
     bench.row('datasets replaced: written for each byte', pool.amplification(), 'B/B')
     pool.close()
 
 
 def rewritten(bench, size):
-    """At 70 %, a tenth of a volume's blocks, anywhere in it, are new in each snapshot, and the snapshot before is destroyed: so all segments die
-    evenly, and nearly as much must be moved as is written."""
+    """At 70 %, a tenth of a volume's blocks, at random places, are new in each snapshot, and the previous snapshot is
+    destroyed. All segments then lose blocks evenly, and nearly as much must be moved as is written."""
     pool = Filled(bench, 'rewritten', size)
     kept = whole(pool.room * KEPT / 1.1)
     changes = kept // BLOCK // 10
@@ -142,7 +149,8 @@ def rewritten(bench, size):
     for turn in range(30):      # the last third is measured
         if turn == 20:
             pool.forget()
-        pool.must(pool.receive('v', 'volume-changes', changes * BLOCK, '--size', kept, '--changes', changes, '--from', pool.guid))
+        pool.must(pool.receive('v', 'volume-changes', changes * BLOCK, '--size', kept, '--changes', changes, '--from',
+                               pool.guid))
         pool.must(pool.command('destroy', '%s/v@%d' % (POOL, pool.guid - 1)))
     steady = pool.speed()
     bench.row('blocks rewritten in a pool 70 % full', steady, 'MB/s', first, 'MB/s first', steady / first)

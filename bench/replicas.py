@@ -1,7 +1,8 @@
-"""What a replica costs: `snowmelt sync` beside rsync, btrfs send, restic and borg, on the same trees in the same run.
+"""The cost of a replica: `snowmelt sync` compared with rsync, btrfs send, restic and borg, on the same trees in the
+same run.
 
-For each tree and each program: a first copy, and then copies of what changed. Every program has its own copy, which is thrown
-away before the next one begins; the changes are made anew for each.
+For each tree and each program: a first copy, and then copies of changes. Every program has its own copy, which is
+deleted before the next program begins. The changes are made anew for each program.
 """
 import json
 import os
@@ -15,10 +16,10 @@ import time
 import imports
 
 MIB, GIB = 1 << 20, 1 << 30
-PIECE = 16 << 10            # bytes of a change in an image
+PIECE = 16 << 10            # bytes of one change in an image
 PER_DIRECTORY = 100
-SMALL_FILE = 4 << 10        # bytes, at most
-TREE_SECONDS, TREE_BYTES = 0.1, 100_000     # the most that a touch or a rename may cost
+SMALL_FILE = 4 << 10        # maximum bytes
+TREE_SECONDS, TREE_BYTES = 0.1, 100_000     # limits for a touch or a rename
 
 
 def stored(top):
@@ -43,7 +44,7 @@ class FromFiles:
 
 
 class FromDataset(FromFiles):
-    """`snowmelt sync pool/fs copy/fs`, once the files were imported."""
+    """`snowmelt sync pool/fs copy/fs`, after the files were imported."""
     name = 'sync pool/fs copy/fs'
 
     def __init__(self, bench, tree, source):
@@ -52,13 +53,14 @@ class FromDataset(FromFiles):
 
     def copy(self):
         self.melt.ok('import', self.source, 'bench/fs', timeout=3600)
-        cost = imports.Cost([self.melt.binary, 'sync', '--json', '--no-snapshot', 'bench/fs', 'copy/fs'], self.melt.env, self.melt.top)
+        cost = imports.Cost([self.melt.binary, 'sync', '--json', '--no-snapshot', 'bench/fs', 'copy/fs'], self.melt.env,
+                            self.melt.top)
         cost.sent = json.loads(cost.out.split(b'\n')[0])['bytes']
         return cost
 
 
 class Shadowed(FromFiles):
-    """`snowmelt sync FILES host:copy/fs`, where the other machine is another home: nothing but hashes is kept here."""
+    """`snowmelt sync FILES host:copy/fs`. The other machine is another home directory. Only hashes are kept here."""
     name = 'sync FILES host:copy/fs'
 
     def __init__(self, bench, tree, source):
@@ -73,33 +75,36 @@ class Shadowed(FromFiles):
 
     def copy(self):
         env = dict(self.melt.env, HOME=self.state, XDG_DATA_HOME=self.state, XDG_STATE_HOME=self.state)
-        command = [self.melt.binary, 'sync', '--json', '-e', self.rsh, '--remote-command', self.melt.binary, self.source, 'host:copy/fs']
+        command = [self.melt.binary, 'sync', '--json', '-e', self.rsh, '--remote-command', self.melt.binary,
+                   self.source, 'host:copy/fs']
         cost = imports.Cost(command, env, self.melt.top)
         cost.sent = json.loads(cost.out.split(b'\n')[0])['bytes']
         return cost
 
 
 class Peer:
-    """A program that takes the directory whatever is in it."""
+    """A program that copies the directory whatever is in it."""
 
     def __init__(self, bench, _, source):
         super().__init__(bench, source)
 
 
 class Rsync(Peer, imports.Rsync):
-    """As it is over a network: by itself it sends no differences from one directory to another of the same machine."""
+    """rsync with delta transfer as over a network. By default it sends whole files between local directories."""
 
     def copy(self):
         cost = self.run()
-        cost.sent = sum(int(n.replace(',', '')) for n in re.findall(r'Total bytes (?:sent|received): ([\d,]+)', cost.out.decode()))
+        cost.sent = sum(int(n.replace(',', '')) for n in re.findall(r'Total bytes (?:sent|received): ([\d,]+)',
+                                                                    cost.out.decode()))
         return cost
 
     def again(self):
-        return ['rsync', '-aHAX', '--delete-before', '--no-whole-file', '--stats', self.source + '/', self.repository + '/']
+        return ['rsync', '-aHAX', '--delete-before', '--no-whole-file', '--stats', self.source + '/',
+                self.repository + '/']
 
 
 class Repository(Peer):
-    """What is sent is what the repository grows by."""
+    """A program with a repository. The growth of the repository counts as sent."""
 
     def copy(self):
         before = stored(self.repository)
@@ -117,7 +122,7 @@ class Borg(Repository, imports.Borg):
 
 
 class Btrfs:
-    """Snapshots of the subvolume that the trees lie in, and `btrfs send` of them into another filesystem."""
+    """Snapshots of the subvolume with the trees, and `btrfs send` of them into another filesystem."""
     name = 'btrfs send'
     program = 'btrfs'
 
@@ -128,7 +133,8 @@ class Btrfs:
 
     def copy(self):
         at = '%s/.at-%%d' % self.source
-        subprocess.run(['btrfs', 'subvolume', 'snapshot', '-r', self.source, at % self.count], check=True, capture_output=True)
+        subprocess.run(['btrfs', 'subvolume', 'snapshot', '-r', self.source, at % self.count], check=True,
+                       capture_output=True)
         since = '-p "$1" ' if self.count else ''
         script = 'btrfs send -q %s"$0" | tee >(wc -c >&2) | btrfs receive -q "$2" && btrfs filesystem sync "$2" >&2' % since
         cost = imports.Cost(['bash', '-c', script, at % self.count, at % (self.count - 1), self.place], None, None)
@@ -138,7 +144,8 @@ class Btrfs:
 
     def close(self):
         for number in range(self.count):
-            subprocess.run(['btrfs', 'subvolume', 'delete', '%s/.at-%d' % (self.source, number)], check=True, capture_output=True)
+            subprocess.run(['btrfs', 'subvolume', 'delete', '%s/.at-%d' % (self.source, number)], check=True,
+                           capture_output=True)
         self.disk.close()
 
 
@@ -159,7 +166,7 @@ class Disk:
         os.remove(self.image)
 
 
-# ---- trees, and what changes in them ---------------------------------------------------------------
+# ---- trees and their changes --------------------------------------------------------------------------
 
 def said(size):
     return '%g GiB' % (size / GIB) if size >= GIB else '%g MiB' % (size / MIB)
@@ -173,12 +180,12 @@ def fill(path, size):
 
 class Tree:
     def source(self, top):
-        """What snowmelt takes."""
+        """The source for snowmelt."""
         return top
 
 
 class OneFile(Tree):
-    """A file that is touched, and renamed: whatever its size."""
+    """A file of any size that is touched and then renamed."""
     changes = ('touched', 'renamed')
 
     def __init__(self, size):
@@ -196,7 +203,7 @@ class OneFile(Tree):
 
 
 class Image(Tree):
-    """An image of a disk that a virtual machine wrote to, here and there."""
+    """A disk image with scattered changes, as from a virtual machine."""
     changes = ('written to',)
 
     def __init__(self, size, pieces):
@@ -217,7 +224,7 @@ class Image(Tree):
 
 
 class Many(Tree):
-    """Many files, of which one in a hundred gets other content."""
+    """Many files, of which one in a hundred gets new content."""
     changes = ('1 % changed',)
 
     def __init__(self, count):
@@ -251,7 +258,8 @@ HEADER = ('tree', 'program', 'wall s', 'CPU s', 'sent MB', 'read MB')
 def line(bench, tree, program, cost):
     row = dict(tree=tree, program=program, wall=cost.wall, cpu=cost.cpu, sent=cost.sent, read=cost.read)
     bench.table.append(row)
-    print(WIDTHS % (tree, program, '%.3f' % cost.wall, '%.3f' % cost.cpu, '%.4f' % (cost.sent / 1e6), '%.3f' % (cost.read / 1e6)), flush=True)
+    print(WIDTHS % (tree, program, '%.3f' % cost.wall, '%.3f' % cost.cpu, '%.4f' % (cost.sent / 1e6),
+                    '%.3f' % (cost.read / 1e6)), flush=True)
 
 
 def measure(bench):
@@ -259,7 +267,8 @@ def measure(bench):
     missing = [peer.program for peer in (Rsync, Btrfs, Restic, Borg) if peer not in peers]
     if missing:
         print('not installed, so not compared with: ' + ', '.join(missing))
-    trees = [OneFile(size) for size in bench.size['synced']] + [Image(bench.size['disk_image'], bench.size['pieces']), Many(bench.size['imported'])]
+    trees = [OneFile(size) for size in bench.size['synced']] + [Image(bench.size['disk_image'], bench.size['pieces']),
+                                                                Many(bench.size['imported'])]
     print(WIDTHS % HEADER)
     for tree in trees:
         place = os.path.join(bench.dir, 'tree')
@@ -287,10 +296,11 @@ def measure(bench):
 def one(bench, tree, source, program):
     line(bench, tree.name + ', first', program.name, program.copy())
     for what in tree.changes:
-        time.sleep(1.1)         # rsync does not see what changes within the second
+        time.sleep(1.1)         # rsync does not notice changes within the same second
         tree.change(source, what)
         cost = program.copy()
         line(bench, '%s, %s' % (tree.name, what), program.name, cost)
         if isinstance(program, FromDataset) and isinstance(tree, OneFile):
-            bench.row('%s %s, dataset to dataset' % (tree.name, what), cost.wall, 's', limit=TREE_SECONDS, at_most=True, firm=False)
+            bench.row('%s %s, dataset to dataset' % (tree.name, what), cost.wall, 's', limit=TREE_SECONDS, at_most=True,
+                      firm=False)
             bench.row('%s %s: sent' % (tree.name, what), cost.sent / 1000, 'kB', limit=TREE_BYTES / 1000, at_most=True)

@@ -1,4 +1,4 @@
-"""Content over rsync's protocol, with either program at either end; and what a renamed directory costs."""
+"""Content over rsync's protocol, with either program at either end, and the cost of a renamed directory."""
 import json
 import os
 import random
@@ -14,7 +14,7 @@ WHEN = 1_600_000_000
 PER_DIRECTORY = 100
 REPEATS = 3
 TICK = 1 / os.sysconf('SC_CLK_TCK')
-# The most that wall may be, as a share of rsync's, where it is certain enough.
+# Limits of the wall time as a ratio to rsync's, where it is stable enough.
 LIMITS = dict(large=dict(pulled_durable=1, served=1, served_cpu=1, received=1, received_cpu=1, received_durable=1),
               small=dict(pulled=1, served=1, served_cpu=1, received=1, received_cpu=1))
 
@@ -35,7 +35,7 @@ def grow(root, files):
 
 
 def shell(top):
-    """A command in the place of ssh, for both programs, that notes what the server has cost."""
+    """A command that replaces ssh for both programs and records the cost of the server."""
     path = os.path.join(top, 'shell')
     with open(path, 'w') as file:
         file.write('#!/bin/sh\nshift\nsh -c "$*"\ncode=$?\ntimes > "$0.times"\nexit $code\n')
@@ -44,15 +44,17 @@ def shell(top):
 
 
 def shell_spent(path):
-    """CPU seconds of the server that ran last: `times` tells user and system of the shell, then of what it ran."""
+    """CPU seconds of the last server: `times` prints user and system time of the shell, then of its children."""
     with open(path + '.times') as file:
         texts = file.read().split()[2:]
-    return sum(60 * float(minutes) + float(seconds) for minutes, seconds in (text.rstrip('s').split('m') for text in texts))
+    return sum(60 * float(minutes) + float(seconds)
+               for minutes, seconds in (text.rstrip('s').split('m') for text in texts))
 
 
 def prime(path, size):
-    """Has the system take memory for `size` bytes, and lets it go again. Memory that nobody had for long costs a virtual machine more than
-    what is done with it, so that whoever comes after one that let much of it go would seem to be twice as fast."""
+    """Makes the system allocate memory for `size` bytes, and frees it. In a virtual machine, memory that was unused for
+    long is much slower to use. Otherwise a program that runs after one that freed much memory would seem twice as fast.
+    """
     with open(path, 'wb') as file:
         for _ in range(size // MIB):
             file.write(bytes(MIB))
@@ -60,7 +62,7 @@ def prime(path, size):
 
 
 def read_all(top):
-    """Has the system keep all files of a tree in memory: it may have let go of some."""
+    """Reads all files of a tree into the page cache, because some may have been evicted."""
     for directory, _, names in os.walk(top):
         for name in names:
             with open(os.path.join(directory, name), 'rb', buffering=0) as file:
@@ -69,8 +71,8 @@ def read_all(top):
 
 
 class Aside:
-    """Where copies of many files wait until all is measured: for some seconds after files were deleted, ext4 looks through all of those
-    before it makes others, which takes longer than what is measured."""
+    """A directory for copies of many files until all measurements are done. After files were deleted, ext4 examines all
+    of them for some seconds before it creates new ones. That takes longer than the measured work."""
 
     def __init__(self, top):
         self.top, self.count = os.path.join(top, 'aside'), 0
@@ -86,8 +88,8 @@ class Aside:
 
 
 def in_memory(top, size):
-    """A place for a client's copy of `size` bytes, in memory if there is room: to write it to a disk takes the client longer than the
-    server all that is measured of it."""
+    """A place for a client's copy of `size` bytes, in memory if it fits. Writing it to a disk takes the client longer
+    than the measured work of the server."""
     memory = '/dev/shm'
     if os.path.ismount(memory):
         there = os.statvfs(memory)
@@ -97,7 +99,7 @@ def in_memory(top, size):
 
 
 class Best:
-    """The least of several runs: wall, and CPU of the server, seconds."""
+    """The minimum of several runs: wall time, and CPU time of the server, in seconds."""
 
     def __init__(self):
         self.wall = self.cpu = float('inf')
@@ -118,8 +120,10 @@ def measure(bench, timed, pool, large, small, moved):
         file.write('use chroot = no\nuid = 0\ngid = 0\n[m]\npath = %s\nread only = no\n' % top)
     with open(config + '.ours', 'w') as file:
         file.write('uid = 0\ngid = 0\n[m]\npath = %s\n' % top)
-    stock = Daemon(['rsync', '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port', str(port)], port)
-    ours = Daemon([bench.binary, 'serve', 'rsync', '--config', config + '.ours', '--address', '127.0.0.1', '--port', '0'])
+    stock = Daemon(['rsync', '--daemon', '--no-detach', '--config', config, '--address', '127.0.0.1', '--port',
+                    str(port)], port)
+    ours = Daemon([bench.binary, 'serve', 'rsync', '--config', config + '.ours', '--address', '127.0.0.1', '--port',
+                   '0'])
     try:
         for name, what in (('large', 'a file of %d MiB' % (large // MIB)), ('small', '%d files' % small)):
             transfer(bench, timed, (melt, pool, top), (stock, ours), name, what, large * 3 // 2)
@@ -140,7 +144,7 @@ def transfer(bench, timed, where, daemons, name, what, memory):
 
     def ready(server):
         aside.put(copy)
-        if name == 'large':     # the disk has no room for many
+        if name == 'large':     # there is no disk space for many copies
             aside.clear()
             os.makedirs(aside.top)
         for place in (tree, melt.top):
@@ -162,14 +166,14 @@ def transfer(bench, timed, where, daemons, name, what, memory):
         return wall, stock.spent()[0]
 
     def fresh(run):
-        """With a dataset that is gone again afterwards."""
+        """Runs with a new dataset, which is destroyed afterwards."""
         melt.ok('create', pool + '/fresh')
         done = run(pool + '/fresh')
         melt.ok('destroy', '-r', pool + '/fresh')
         return done
 
     def compare(key, row, mine, theirs, with_cpu=False):
-        """In turn, since others use the machine too."""
+        """Runs both alternately, because other programs use the machine too."""
         one, other, row = Best(), Best(), '%s, %s' % (row, what)
         for _ in range(REPEATS):
             other.add(*theirs())
@@ -189,8 +193,9 @@ def transfer(bench, timed, where, daemons, name, what, memory):
         return over_shell('host:%s/' % dataset, '--rsync-path=%s rsync' % bench.binary, env=melt.env, cwd=melt.top)
 
     compare('pulled', 'pulled from rsync', pulled, lambda: rsync(url + name + '/', copy + '/'))
-    if name == 'large':     # thousands of files would take it minutes
-        compare('pulled_durable', 'the same, beside rsync --fsync', pulled, lambda: rsync('--fsync', url + name + '/', copy + '/'))
+    if name == 'large':     # it takes minutes for thousands of files
+        compare('pulled_durable', 'the same, beside rsync --fsync', pulled,
+                lambda: rsync('--fsync', url + name + '/', copy + '/'))
     with in_memory(top, memory) as here:
         def pull(server):
             shutil.rmtree(os.path.join(here, 'copy'), ignore_errors=True)
@@ -207,12 +212,12 @@ def transfer(bench, timed, where, daemons, name, what, memory):
 
 
 def sent(out):
-    """Bytes in both directions, as `rsync --stats` tells them."""
+    """Bytes in both directions, from `rsync --stats`."""
     return sum(int(number) for number in re.findall(r'Total bytes (?:sent|received): (\d+)', out))
 
 
 def renames(bench, timed, where, stock, size):
-    """A directory that got another name at the source."""
+    """A directory that is renamed at the source."""
     melt, pool, top = where
     here, there = pool + '/moved', pool + '/moved-copy'
     source, copy = os.path.join(top, 'moved'), 'rsync://127.0.0.1:%d/m/moved-copy/' % stock.port

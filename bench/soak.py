@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Mixed work on one pool for a time, all of it carried out by one process, whose memory is watched.
+"""Mixed work on one pool for some time, all in one process whose memory is sampled.
 
 usage, as root: bench/soak.py BINARY [SECONDS [MEGABYTES]]
 
-Five workers work side by side until the time is over: files are written, read and deleted in a mount; datasets are copied
-with `send | receive`; snapshots are taken, listed, compared and destroyed; a directory is imported, restored and
-synced; filesystems are created, mounted and destroyed. Everything is in a directory of its own."""
+Five workers run in parallel until the time is over. Files are written, read and deleted in a mount. Datasets are copied
+with `send | receive`. Snapshots are taken, listed, compared and destroyed. A directory is imported, restored and
+synced. Filesystems are created, mounted and destroyed. Everything is in a temporary directory."""
 import os
 import random
 import shutil
@@ -17,8 +17,8 @@ import time
 
 MIB = 1 << 20
 BUDGET_MIB = 256
-COPIES = 3              # that run at once
-RETURN_SECONDS = 60     # in which memory is returned to the system
+COPIES = 3              # copies at once
+RETURN_SECONDS = 60     # maximum time until memory is returned to the system
 
 
 class World:
@@ -54,10 +54,11 @@ class World:
             raise RuntimeError(f'send {snapshot} gave {send.returncode}, receive {target} gave {receive.returncode}')
 
     def memory(self):
-        """MiB in memory, threads and open files of the process that works."""
+        """Resident MiB, threads and open files of the process."""
         with open(f'/proc/{self.owner.pid}/status') as f:
             status = dict(line.split(':', 1) for line in f)
-        return int(status['VmRSS'].split()[0]) / 1024, int(status['Threads']), len(os.listdir(f'/proc/{self.owner.pid}/fd'))
+        descriptors = os.listdir(f'/proc/{self.owner.pid}/fd')
+        return int(status['VmRSS'].split()[0]) / 1024, int(status['Threads']), len(descriptors)
 
     def close(self):
         subprocess.run([self.binary, 'unmount', '-f', 'soak/files'], env=self.env, check=False)
@@ -69,7 +70,7 @@ class World:
 
 
 def write_file(path, size, rng):
-    """Half of it cannot be compressed."""
+    """Writes a file of which half is incompressible."""
     with open(path, 'wb') as f:
         for at in range(0, size, MIB):
             piece = min(MIB, size - at)
@@ -84,7 +85,7 @@ def fill_tree(top, size, rng):
             write_file(os.path.join(top, str(folder), str(number)), size // 400, rng)
 
 
-# ---- what each worker does in a turn --------------------------------------------------------
+# ---- one turn of each worker -----------------------------------------------------------------
 
 def files(world, rng, turn):
     """Files written, renamed, read back and deleted."""
@@ -99,7 +100,7 @@ def files(world, rng, turn):
 
 
 def copies(world, rng, turn):
-    """A snapshot of the mounted files, copied several times at once; the copies of the turn before are destroyed."""
+    """A snapshot of the mounted files, copied several times at once. The copies of the previous turn are destroyed."""
     snapshot = f'soak/files@copy{turn}'
     world.run('snapshot', snapshot)
     failures = []
@@ -161,8 +162,8 @@ WORK = (files, copies, snapshots, directories, filesystems)
 
 
 def soak(world, seconds, report=lambda *_: None):
-    """Works for so long. The memory (MiB) sampled every second while it worked, the memory after it was given back, turns
-    of each worker."""
+    """Works for `seconds`. Returns the memory (MiB) sampled every second during the work, the memory after it was
+    returned to the system, and the turns of each worker."""
     end, failures, turns, samples = time.monotonic() + seconds, [], dict.fromkeys(WORK, 0), []
 
     def work(kind, seed):
@@ -183,7 +184,7 @@ def soak(world, seconds, report=lambda *_: None):
         time.sleep(1)
     if failures:
         raise RuntimeError('%s: %s' % failures[0])
-    # The allocator returns what was not used for ten seconds.
+    # The allocator returns memory that was unused for ten seconds.
     given_back = world.memory()[0]
     for _ in range(RETURN_SECONDS):
         if given_back <= BUDGET_MIB:
@@ -199,7 +200,7 @@ def median(values):
 
 
 def growth(samples):
-    """The median of the last quarter for that of the second: the first fills the caches."""
+    """The median of the last quarter divided by that of the second. The first quarter fills the caches."""
     quarter = max(1, len(samples) // 4)
     return median(samples[-quarter:]) / median(samples[quarter:2 * quarter] or samples)
 
@@ -214,7 +215,8 @@ def measure(bench, seconds, megabytes):
     bench.row('soak: turns of the slowest worker', min(turns.values()), 'count', limit=1)
     bench.row('soak: most memory', max(samples), 'MiB', limit=2 * BUDGET_MIB + 128, at_most=True)
     bench.row('soak: memory after it was given back', given_back, 'MiB', limit=BUDGET_MIB, at_most=True)
-    bench.row('soak: memory at the end for that at the start', growth(samples), 'ratio', limit=1.25, at_most=True, firm=False)
+    bench.row('soak: memory at the end for that at the start', growth(samples), 'ratio', limit=1.25, at_most=True,
+              firm=False)
 
 
 def main():
@@ -225,11 +227,13 @@ def main():
         if len(samples) % 60 == 1:
             memory, threads, fds = samples[-1]
             done = ', '.join(f'{kind.__name__} {count}' for kind, count in turns.items())
-            print(f'{len(samples):6} s  {memory:7.1f} MiB  {threads:3} threads  {fds:3} files open   turns: {done}', flush=True)
+            print(f'{len(samples):6} s  {memory:7.1f} MiB  {threads:3} threads  {fds:3} files open   turns: {done}',
+                  flush=True)
 
     try:
         samples, given_back, turns = soak(world, seconds, report)
-        print(f'most {max(samples):.1f} MiB, given back to {given_back:.1f} MiB, at the end {growth(samples):.2f} times the start')
+        print(f'most {max(samples):.1f} MiB, given back to {given_back:.1f} MiB, '
+              f'at the end {growth(samples):.2f} times the start')
     finally:
         world.close()
 

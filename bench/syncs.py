@@ -1,4 +1,4 @@
-"""`snowmelt sync` over a link with delay, also beside syncoid."""
+"""`snowmelt sync` over a link with delay, also compared with syncoid."""
 import json
 import os
 import shutil
@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 
-DELAY = 0.05                # seconds each way: 100 ms there and back
+DELAY = 0.05                # seconds in each direction: a round trip takes 100 ms
 SMALL = 4096                # bytes of a change
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def seconds(melt, *args):
-    """A command that must succeed: how long it took, and its standard output."""
+    """Runs a command that must succeed. Returns its duration and its standard output."""
     begun = time.monotonic()
     done = melt.run(*args, timeout=1800)
     took = time.monotonic() - begun
@@ -22,7 +22,7 @@ def seconds(melt, *args):
 
 
 SSH = '''#!/bin/bash
-# ssh for syncoid: one connection, and a session in it for every command.
+# ssh for syncoid: one connection, with a session in it for every command.
 while [ $# -gt 0 ]; do
   case $1 in
     -O|-M) exit 0 ;;
@@ -37,7 +37,7 @@ DELAY_OPEN=1 exec %s "$host" "$*"
 
 
 class Link:
-    """Two homes, and what takes the place of ssh between them."""
+    """Two home directories, and the replacement for ssh between them."""
 
     def __init__(self, bench):
         self.near, self.far = bench.home('near'), bench.home('far')
@@ -53,7 +53,7 @@ class Link:
         os.mkdir(self.change)
 
     def changed(self, names):
-        """4 KiB of other content in each dataset, and a snapshot."""
+        """Changes 4 KiB in each dataset, and takes a snapshot."""
         with open(os.path.join(self.change, 'file'), 'wb') as f:
             f.write(os.urandom(SMALL))
         for name in names:
@@ -63,21 +63,22 @@ class Link:
         return seconds(self.near, 'sync', '-r', '--json', '--no-snapshot', '-e', self.rsh, tree, 'host:' + tree)
 
     def syncoid(self, tree):
-        """Seconds that syncoid takes."""
+        """Seconds of a sync by syncoid."""
         place = os.path.join(self.near.top, 'bin')
         with open(os.path.join(place, 'ssh'), 'w') as f:
             f.write(SSH % self.rsh)
         os.chmod(f.name, 0o755)
         env = dict(self.near.env, PATH=place + ':' + self.near.env['PATH'])
         begun = time.monotonic()
-        done = subprocess.run(['syncoid', '-r', '--quiet', '--no-sync-snap', '--no-privilege-elevation', tree, 'host:%s-syncoid' % tree],
+        done = subprocess.run(['syncoid', '-r', '--quiet', '--no-sync-snap', '--no-privilege-elevation', tree,
+                               'host:%s-syncoid' % tree],
                               env=env, cwd=self.near.top, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit('syncoid: ' + done.stderr[-2000:])
         return time.monotonic() - begun
 
     def directory(self, source, target):
-        """Seconds that a directory of the far machine takes."""
+        """Seconds of a sync into a directory of the remote machine."""
         return seconds(self.near, 'sync', '--retries', '0', '-e', self.rsh, source, 'host:' + target)[0]
 
     def close(self):
@@ -87,7 +88,7 @@ class Link:
 
 
 def many(bench):
-    """A thousand datasets over a link with delay: with nothing to do, and with a small change in each."""
+    """A thousand datasets over a link with delay: without changes, and with a small change in each."""
     count, link = bench.size['datasets'], Link(bench)
     link.near.ok('create', 'bench/all')
     link.near.ok('snapshot', 'bench/all@one')
@@ -105,7 +106,7 @@ def many(bench):
 
 
 def beside_syncoid(bench):
-    """The same with fewer datasets, beside syncoid, which takes seconds for each."""
+    """The same with fewer datasets, compared with syncoid, which needs seconds for each."""
     if not shutil.which('syncoid'):
         print('not installed, so not compared with: syncoid')
         return
@@ -123,10 +124,12 @@ def beside_syncoid(bench):
 
 
 def directories(bench):
-    """A tree of small files, ten in a directory, into a directory of another machine: at first, and with one file in a hundred changed."""
+    """A tree of small files, ten in each directory, into a directory of a remote machine: the first sync, and one with
+    1 % of the files changed."""
     count, link = bench.size['far_files'], Link(bench)
     tree, copy = os.path.join(link.near.top, 'tree'), os.path.join(link.far.top, 'copy')
-    paths = [os.path.join(tree, 'd%d' % (number // 1000), 'e%d' % (number // 10 % 100), 'f%d' % number) for number in range(count)]
+    paths = [os.path.join(tree, 'd%d' % (number // 1000), 'e%d' % (number // 10 % 100), 'f%d' % number)
+             for number in range(count)]
     for number, path in enumerate(paths):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, 'w') as f:
