@@ -3,11 +3,11 @@
 
 usage: .ci/cycles.py [--list]
 
-A crate's top-level modules are the files and folders in its src/. `lib.rs` and `main.rs` may name all of them and are not
-looked at. A module depends on another if it names `crate::OTHER`, or an item that `lib.rs` takes from OTHER with
-`pub use OTHER::item`. Cycles that still exist are listed in .ci/cycles.txt, one line for each crate: the modules of its
-cycle. A module that is in a cycle and not in the list fails the check. So does a module in the list that is in no cycle
-any more: the list can only become shorter."""
+A crate's top-level modules are the files and folders in its src/. `lib.rs` and `main.rs` may name all of them and are
+not examined. A module depends on another if it names `crate::OTHER`, or an item that `lib.rs` takes from OTHER with
+`pub use OTHER::item`. Known cycles are listed in .ci/cycles.txt, one line for each crate: the modules of its cycle. A
+module that is in a cycle but not in the list fails the check. So does a listed module that is no longer in a cycle: the
+list can only become shorter."""
 import pathlib
 import re
 import sys
@@ -50,7 +50,7 @@ def block_end(code, opening):
 
 
 def without_tests(code):
-    """The code without items behind `#[cfg(test)]`."""
+    """The code without items after `#[cfg(test)]`."""
     while True:
         found = re.search(r'#\[cfg\((test|any\(test[^\]]*)\)\]', code)
         if found is None:
@@ -63,7 +63,7 @@ def without_tests(code):
 
 
 def first_names(tree):
-    """`a::{b, c}, d` of a `use` tree without the leading `crate::`: the names a and d, with what follows them."""
+    """For a `use` tree like `a::{b, c}, d` without the leading `crate::`: the names a and d, with the rest of each."""
     tree = tree.strip()
     if tree.startswith('{'):
         inner, depth, part, parts = tree[1:tree.rindex('}')], 0, '', []
@@ -84,7 +84,7 @@ class Crate:
         self.name, self.src = path.name, path / 'src'
         entries = [entry for entry in self.src.iterdir() if entry.is_dir() or entry.suffix == '.rs']
         self.modules = {entry.stem for entry in entries} - {'lib', 'main', 'bin'}
-        self.home = {}          # an item that lib.rs re-exports: its module
+        self.home = {}          # the module of each item that lib.rs re-exports
         for root in ('lib.rs', 'main.rs'):
             if (self.src / root).exists():
                 code = without_tests(without_comments_and_strings((self.src / root).read_text()))
@@ -130,7 +130,7 @@ class Crate:
 
 
 def components(graph):
-    """Sets of nodes that reach one another (Tarjan)."""
+    """Sets of nodes that reach each other (Tarjan)."""
     index, low, stack, on, found = {}, {}, [], set(), []
 
     def visit(node):

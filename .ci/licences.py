@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the licence of every dependency against the allow list of deny.toml, where cargo-deny is
-not installed: every package must be usable under allowed licences alone, and come from the registry
-or from this checkout."""
+"""Checks the licence of every dependency against the allow list of deny.toml, if cargo-deny is not installed. Every
+package must be usable under allowed licences alone, and come from the registry or from this checkout."""
 import json
 import os
 import re
@@ -31,14 +30,15 @@ def main():
     with open(os.path.join(ROOT, 'deny.toml'), 'rb') as f:
         deny = tomllib.load(f)
     allow = set(deny['licenses']['allow'])
-    # As cargo-deny: only what is built for these, not what a dependency wants on other systems.
+    # Like cargo-deny: only packages for these targets, not those that a dependency needs on other systems.
     targets = [word for target in deny['graph']['targets'] for word in ('--filter-platform', target)]
     bad, count = [], 0
     for manifest in ('Cargo.toml', 'fuzz/Cargo.toml', 'bench/Cargo.toml'):
         path = os.path.join(ROOT, manifest)
         if not os.path.exists(path):
             continue
-        text = subprocess.run(['cargo', 'metadata', '--format-version', '1', *targets, '--manifest-path', path], check=True, capture_output=True, text=True).stdout
+        text = subprocess.run(['cargo', 'metadata', '--format-version', '1', *targets, '--manifest-path', path],
+                              check=True, capture_output=True, text=True).stdout
         for p in json.loads(text)['packages']:
             if p['source'] is None and p['manifest_path'].startswith(ROOT):
                 continue
