@@ -1,21 +1,21 @@
 #!/bin/sh
-# The main job, from end to end, on a stream that a real `zfs send` made:
-# receive it, look inside, receive the next day's changes, and send them on.
+# The main job, from end to end, on a stream from a real `zfs send`: receive it, look inside, receive the next day's
+# changes, and send them on.
 #
 #   examples/quickstart.sh [DIRECTORY]      DIRECTORY keeps the pool (default: a new temporary one)
 #
-# Nothing is installed and nothing outside DIRECTORY is touched, but for cargo's own files.
+# Nothing is installed. Nothing outside DIRECTORY is changed, except cargo's own files.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=${1:-$(mktemp -d)}
 mkdir -p "$work"
-if [ -z "${SNOWMELT_INSTALLED:-}" ]; then     # set, it is the snowmelt in PATH that is shown
+if [ -z "${SNOWMELT_INSTALLED:-}" ]; then     # if set, the snowmelt in PATH is used
   cargo build --release --manifest-path "$here/Cargo.toml"
   PATH=${CARGO_TARGET_DIR:-$here/target}/release:$PATH
 fi
-export XDG_DATA_HOME="$work/data"      # where pools are kept when no place is named
-export XDG_CONFIG_HOME="$work/config"  # where the others are listed
+export XDG_DATA_HOME="$work/data"      # default place of pools
+export XDG_CONFIG_HOME="$work/config"  # list of pools at other places
 
 step() { printf '\n# %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the Debian package: packaging/build-deb.sh [BINARY]
 #
-# Without BINARY one is built (profile "packaged"). The binary in the package is stripped; its debug information, if it has
-# any, is beside the package, as snowmelt.debug. The package is written to target/packages/, and its path printed as the
-# last line. VERSION=1.2.3 gives it another version.
+# Without BINARY, one is built (profile "packaged"). The binary in the package is stripped. Its debug information, if it
+# has any, is beside the package, as snowmelt.debug. The package is written to target/packages/, and its path is printed
+# as the last line. VERSION=1.2.3 sets another version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -23,8 +23,8 @@ else
   deb=$tools/bin/cargo-deb
 fi
 
-# What the program writes about itself, and links to it. Cargo.toml ([package.metadata.deb]) names what is put here, so the place
-# does not depend on CARGO_TARGET_DIR.
+# Man pages and completions from the program itself, and links to it. Cargo.toml ([package.metadata.deb]) names these
+# files, so their place does not depend on CARGO_TARGET_DIR.
 stage=$PWD/target/deb
 rm -rf "$stage"
 mkdir -p "$stage/completions" "$stage/man" "$target/packages"
@@ -41,7 +41,8 @@ for link in zfs zpool zstream mount.snowmelt mount.fuse.snowmelt; do ln -s /usr/
 
 # Not in target/debian, where cargo-deb removes packages of other versions.
 mkdir "$stage/package"
-"$deb" deb --quiet --manifest-path crates/cli/Cargo.toml --no-build --no-strip ${VERSION:+--deb-version "$VERSION"} --output "$stage/package/"
+"$deb" deb --quiet --manifest-path crates/cli/Cargo.toml --no-build --no-strip \
+  ${VERSION:+--deb-version "$VERSION"} --output "$stage/package/"
 package=$(basename "$stage"/package/*.deb)
 mv "$stage/package/$package" "$target/packages/$package"
 echo "$target/packages/$package"
