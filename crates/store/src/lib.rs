@@ -1,11 +1,12 @@
-//! Where a pool's bytes live: a directory, a file or block device, a mirror of several, memory; and a store that fails on
-//! purpose.
+//! The stores of snowmelt: the places that hold a pool's bytes.
 //!
-//! The contract is [`Store`]. What a mirror can do beyond it is [`Mirror`], which [`Store::mirror`] returns. Neither knows
-//! its implementations. `docs/format/store.md` describes the bytes on disk, and why a crash at any moment leaves a readable
-//! pool.
+//! A store is a directory, a file or block device, a bucket of an object store, a mirror of several stores, or
+//! memory. [`FaultStore`] is a store for tests that fails on purpose. The contract of all stores is the trait
+//! [`Store`]. The trait [`Mirror`], which [`Store::mirror`] returns, adds what only a mirror can do. Neither trait
+//! knows its implementations. `docs/format/store.md` describes the bytes on disk, and why the pool stays readable
+//! after a crash at any moment.
 //!
-//! | layer | modules, each of which uses only those above it |
+//! | layer | modules; each uses only the layers above it |
 //! |---|---|
 //! | types | `segment_id`, `limits`, `error`, `label`, `location` |
 //! | contract | `store` |

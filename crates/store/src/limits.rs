@@ -1,7 +1,7 @@
-//! Limits that hold for all stores.
+//! Limits of all stores.
 
-/// The longest uberblock a store accepts, in bytes.
+/// The maximum length of an uberblock, in bytes.
 pub const UBERBLOCK_MAX: usize = 4096;
 
-/// How many of the newest uberblocks a store keeps readable at the least.
+/// The minimum number of latest uberblocks that a store keeps readable.
 pub const UBERBLOCK_RING: usize = 32;

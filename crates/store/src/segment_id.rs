@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Names a segment for ever: ids are never reused within a pool.
+/// The id of a segment. Ids are never reused within a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 

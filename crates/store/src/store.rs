@@ -1,12 +1,15 @@
-//! The contract that every store fulfils.
+//! The trait [`Store`]: the contract that every store fulfils.
 //!
-//! A store keeps append-only *segments*, a small ring of *uberblocks*, and knows nothing of what either holds. Only
-//! two calls promise anything about a power failure: [`Store::sync`] and [`Store::publish`]. After a crash,
-//! - everything that was appended or created before the last successful `sync` is there, as written;
-//! - of what came after, any part may be there, whole, torn or not at all, in any order, and a segment may be longer
-//!   than what was appended to it, with arbitrary bytes in the excess;
-//! - every published uberblock is there, except that one being published at that moment may be there or not;
-//! - a deleted segment may be back. So whoever opens a pool deletes the segments that its uberblock does not know.
+//! A store keeps append-only *segments* and a small ring of *uberblocks*. It does not interpret their contents. Only
+//! two calls make a promise about power failures: [`Store::sync`] and [`Store::publish`]. After a crash:
+//! - Everything that was appended or created before the last successful `sync` is present, as written.
+//! - Any part of the later writes may be present: whole, torn or not at all, in any order. A segment may also be
+//! longer than what was appended to it, with arbitrary bytes beyond that.
+//! - Every published uberblock is present. An uberblock that was being published at that moment may be present or
+//!   not.
+//! - A deleted segment may be present again. Therefore, the owner deletes the segments that its uberblock does not
+//!   know
+//! when it opens the pool.
 
 mod answers;
 mod mirror;
@@ -26,194 +29,200 @@ use crate::label::MirrorLabel;
 use crate::limits::UBERBLOCK_MAX;
 use crate::segment_id::SegmentId;
 
-/// How much a store holds and can still take, in bytes.
+/// The size and the free space of a store, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// The store's own size; `None` when only the host file system limits it.
+    /// The size of the store; `None` when only the host file system limits it.
     pub total: Option<u64>,
-    /// What can still be written.
+    /// Bytes that can still be written.
     pub free: u64,
-    /// `free` is that of whole slots: what segments that are being appended to can still take is not in it.
+    /// Whether `free` counts only whole free slots, without the space left in segments that are open for appending.
     pub by_slots: bool,
 }
 
-/// A segment as a listing shows it.
+/// The id and length of a segment, as [`Store::segments`] lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentInfo {
-    /// Its name.
+    /// The segment.
     pub id: SegmentId,
-    /// Its length in bytes. Of a segment that was not sealed before a crash, an upper bound.
+    /// Length in bytes. This is an upper bound for a segment that was not sealed before a crash.
     pub len: u64,
 }
 
-/// An uberblock as it was published; what it says is the pool's business.
+/// An uberblock as it was published. The store does not interpret its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawUberblock {
-    /// The transaction group it was published for.
+    /// The txg that the uberblock was published for.
     pub txg: u64,
-    /// Its contents.
+    /// The contents of the uberblock.
     pub bytes: Vec<u8>,
 }
 
-/// Where a pool's bytes live.
+/// The place that holds the bytes of a pool.
 ///
-/// All methods may be called from any thread at any time, but the appends to one segment must not overlap each other,
-/// its reopening or its sealing.
+/// All methods may be called from any thread at any time, with one exception: appends to a segment must not run at
+/// the same time as each other, as [`reopen_segment`](Self::reopen_segment) or as
+/// [`seal_segment`](Self::seal_segment) of that segment.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The greatest length a segment may reach here, in bytes.
+    /// The maximum length of a segment in this store, in bytes.
     fn segment_capacity(&self) -> u64;
 
-    /// Makes an empty segment, open for appending. Not durable until [`sync`](Self::sync).
+    /// Creates an empty segment that is open for appending. Durable only after [`sync`](Self::sync).
     ///
     /// # Errors
-    /// `Full` when there is no room, `Exists` when the id is taken (a pool deletes orphans when it is opened).
+    /// `Full` when there is no space; `Exists` when the id is in use. (A pool deletes orphans when it is opened.)
     fn create_segment(&self, id: SegmentId) -> Result<()>;
 
-    /// Writes `data` at exactly `offset`, which must be the segment's present end. Not durable until
-    /// [`sync`](Self::sync). When it fails the end stays where it was, and the same append may be tried again.
+    /// Writes `data` at `offset`, which must be the current end of the segment. Durable only after
+    /// [`sync`](Self::sync). After an error, the end is unchanged, and the same append may be tried again.
     ///
-    /// A segment's sectors are overwritten only if `offset` is not a multiple of 4096, so a pool pads what it syncs
-    /// to that.
+    /// If `offset` is not a multiple of 4096, the append overwrites a sector that already holds data. Therefore, a
+    /// pool pads what it syncs to a multiple of 4096.
     ///
     /// # Errors
     /// `NotAtEnd`, `SegmentFull`, `Full`, `Poisoned`, `Io`.
     fn append(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// As [`append`](Self::append), of several pieces one behind the other: all of them or none.
+    /// Appends several pieces, in order. Either all of them are appended, or none.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// The same as [`append`](Self::append).
     fn append_all(&self, id: SegmentId, offset: u64, pieces: &[IoSlice<'_>]) -> Result<()> {
         let mut all = Vec::new();
         pieces.iter().for_each(|piece| all.extend_from_slice(piece));
         self.append(id, offset, &all)
     }
 
-    /// Makes durable whatever was created and appended before the call.
+    /// Makes everything durable that was created and appended before the call.
     ///
     /// # Errors
-    /// After any error but `ReadOnly` the store refuses all further writes with `Poisoned`: the kernel may have
-    /// dropped what it could not write and would report success the next time.
+    /// After any error except `ReadOnly`, the store refuses all further writes with `Poisoned`. The reason: the
+    /// kernel may have dropped the data that it could not write, and would report success for the next sync.
     fn sync(&self) -> Result<()>;
 
-    /// A hint that a [`sync`](Self::sync) is near, from which nobody expects that anything is durable already. Where a sync
-    /// is cheap this is one, so that the next has less to do.
+    /// Announces that a [`sync`](Self::sync) will follow soon. This is a hint: it does not promise that anything is
+    /// durable. Where a sync is cheap, this call does one, so that the next sync has less to write.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// The same as [`sync`](Self::sync).
     fn sync_early(&self) -> Result<()> {
         self.sync()
     }
 
-    /// Begins to write out a range that was appended, without waiting. A hint.
+    /// Starts to write an appended range to the medium, without waiting. This is a hint.
     fn start_writeback(&self, id: SegmentId, offset: u64, len: u64);
 
-    /// Opens an existing segment for appending at `len`; whatever lies beyond is discarded.
+    /// Opens an existing segment for appending at `len`. Bytes beyond `len` are discarded.
     ///
     /// # Errors
-    /// `NoSegment`; `OutOfRange` when the segment is shorter.
+    /// `NoSegment`; `OutOfRange` when the segment is shorter than `len`.
     fn reopen_segment(&self, id: SegmentId, len: u64) -> Result<()>;
 
-    /// Declares that no more appends will come, so that handles can be freed. Nothing happens to a segment that is
-    /// not open.
+    /// Declares that no more appends will follow, so that the store can close file handles. Does nothing for a
+    /// segment that is not open.
     ///
     /// # Errors
     /// `Io` when the store keeps a record of the length and cannot write it.
     fn seal_segment(&self, id: SegmentId) -> Result<()>;
 
-    /// Fills `buf` from `offset` on.
+    /// Fills `buf` with the bytes of the segment that start at `offset`.
     ///
     /// # Errors
-    /// `NoSegment`; `OutOfRange` when the segment ends before the range does; `Io`.
+    /// `NoSegment`; `OutOfRange` when the range goes beyond the end of the segment; `Io`.
     fn read(&self, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// All segments in order of id: for scans, checks and salvage.
+    /// Lists all segments in order of their ids: for scans, checks and salvage.
     ///
     /// # Errors
     /// `Io`.
     fn segments(&self) -> Result<Vec<SegmentInfo>>;
 
-    /// Tells how far the pool refers to each segment, when it has been opened for writing: what is behind that, or in a segment
-    /// that is not named, is left from before a crash. A mirror, whose members may not know the length of a segment that
-    /// was open, knows then what is to be brought to those that lack something, and brings at once what is little.
+    /// Passes to the store how many bytes of each segment the pool refers to. The pool calls this when it has been
+    /// opened for writing. Bytes beyond these ends, and segments that are not listed, are left over from before a
+    /// crash.
+    ///
+    /// A mirror needs these ends because its members may not know the length of a segment that was open. It then
+    /// knows what it must copy to members that lack data. If that is little, it copies it at once.
     ///
     /// # Errors
-    /// Those of a mirror that fails at that.
+    /// Errors of a mirror that cannot copy.
     fn set_ends(&self, ends: &[SegmentInfo]) -> Result<()> {
         let _ = ends;
         Ok(())
     }
 
-    /// Gives a segment's space back. Deleting what is not there succeeds. Not durable: after a crash the segment may
-    /// be back, so the caller makes sure first that no uberblock in the ring needs it.
+    /// Deletes a segment and frees its space. Deleting a segment that does not exist succeeds. The deletion is not
+    /// durable: the segment may be present again after a crash. The caller must make sure first that no uberblock in
+    /// the ring needs the segment.
     ///
     /// # Errors
     /// `Io`, `Poisoned`.
     fn delete_segment(&self, id: SegmentId) -> Result<()>;
 
-    /// Publishes the uberblock of `txg`, atomically and durably, and keeps at least the last [`UBERBLOCK_RING`]
-    /// readable. What it refers to must have been synced before.
+    /// Publishes the uberblock of `txg`, atomically and durably. At least the last [`UBERBLOCK_RING`] uberblocks stay
+    /// readable. Everything that the uberblock refers to must have been synced before.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync), and `UberblockTooLong`. After a failure the uberblock may or may not be found by the
-    /// next owner.
+    /// The same as [`sync`](Self::sync), and `UberblockTooLong`. After an error, the next owner may find the
+    /// uberblock or not.
     fn publish(&self, txg: u64, uberblock: &[u8]) -> Result<()>;
 
-    /// [`sync`](Self::sync), then [`publish`](Self::publish): for stores where both together cost less.
+    /// Does [`sync`](Self::sync), then [`publish`](Self::publish). Some stores can do both together at a lower cost.
     ///
     /// # Errors
-    /// As the two.
+    /// The same as those two calls.
     fn commit(&self, txg: u64, uberblock: &[u8]) -> Result<()> {
         self.sync()?;
         self.publish(txg, uberblock)
     }
 
-    /// All readable uberblocks, the last published last. Torn ones are left out; of several that were published for
-    /// one txg, only the last is given.
+    /// Returns all readable uberblocks in the order of their publication. Torn uberblocks are left out. If several
+    /// were published for one txg, only the last of them is returned.
     ///
     /// # Errors
     /// `Io`.
     fn uberblocks(&self) -> Result<Vec<RawUberblock>>;
 
-    /// Size and free space.
+    /// Returns the size and the free space.
     ///
     /// # Errors
     /// `Io`.
     fn capacity(&self) -> Result<Capacity>;
 
-    /// How a person names this store: a path.
+    /// The name of this store in messages: a path.
     fn describe(&self) -> String;
 
-    /// Where the owner's control socket lives; `None` when nobody else can reach the store.
+    /// The path of the owner's control socket; `None` when no other process can reach the store.
     fn control_socket(&self) -> Option<PathBuf>;
 
-    /// Requests and bytes since it was opened, where each costs something; `None` elsewhere.
+    /// Counts of requests and bytes since the store was opened, for stores whose requests cost money or time; else
+    /// `None`.
     fn traffic(&self) -> Option<Traffic> {
         None
     }
 
-    /// What it keeps on a local disk of what costs something to read; `None` if it keeps nothing.
+    /// The state of the store's cache on a local disk; `None` if it has no cache.
     fn cache(&self) -> Option<CacheStatus> {
         None
     }
 
-    /// Keeps no more than so much of it from now on. Nothing without a cache.
+    /// Sets the maximum size of the cache. Does nothing if there is no cache.
     fn set_cache_size(&self, _max_bytes: u64) {}
 
-    /// Destroys the pool: its label is wiped, durably, so that it opens no more; then space is given back.
-    /// Afterwards all writes are refused.
+    /// Destroys the pool. First the label is wiped, durably, so that the pool can no longer be opened. Then the space
+    /// is freed. Afterwards, all writes are refused.
     ///
     /// # Errors
     /// `Io`, `ReadOnly`.
     fn destroy(&self) -> Result<()>;
 
-    /// The longest uberblock that this store accepts, in bytes: at most [`UBERBLOCK_MAX`].
+    /// The maximum length of an uberblock in this store, in bytes. It is at most [`UBERBLOCK_MAX`].
     fn uberblock_max(&self) -> usize {
         UBERBLOCK_MAX
     }
 
-    /// Writes over bytes that were appended before, to put right a copy that has gone bad. Torn by a crash it leaves a
-    /// copy as bad as it was. Not durable until [`sync`](Self::sync).
+    /// Overwrites bytes that were appended before, to repair a damaged copy. If a crash tears the write, the copy is
+    /// still damaged. Durable only after [`sync`](Self::sync).
     ///
     /// # Errors
     /// `CannotRewrite` where bytes cannot be changed in place; `NoSegment`; `OutOfRange`; `Io`.
@@ -222,8 +231,8 @@ pub trait Store: Send + Sync + fmt::Debug {
         Err(StoreError::CannotRewrite { id, path: self.describe().into() })
     }
 
-    /// Compares what the store keeps about itself on its medium (labels, tables) with what it knows to be right, writes
-    /// again what differs if `repair` is set, and tells how many bytes were wrong.
+    /// Compares the labels and tables of the store on its medium with their correct contents. With `repair`, writes
+    /// those again that differ. Returns how many bytes were wrong.
     ///
     /// # Errors
     /// `Io`; with `repair` also `ReadOnly`, `Poisoned`.
@@ -232,8 +241,8 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(0)
     }
 
-    /// Records that the store is a member of a mirror, or (`None`) that it is one no more. Stores without a label have
-    /// nothing to record.
+    /// Records that the store is a member of a mirror, or with `None` that it is no longer one. Stores without a
+    /// label record nothing.
     ///
     /// # Errors
     /// `Invalid` when the record does not fit; `Io`, `ReadOnly`.
@@ -242,13 +251,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether the medium below is told at once of space that is given back, as it is at first, or only by
+    /// Sets whether freed space is reported to the medium below at once (the default), or only by
     /// [`trim`](Self::trim).
     fn set_autotrim(&self, on: bool) {
         let _ = on;
     }
 
-    /// Tells the medium below of all space that holds nothing, where it wants to know. Gives the bytes that it was told of.
+    /// Reports all free space to the medium below, if the medium supports that. Returns how many bytes were reported.
     ///
     /// # Errors
     /// `ReadOnly`, `Poisoned`.
@@ -256,23 +265,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(0)
     }
 
-    /// This store as a mirror, if it is one: who reads verified bytes asks it for another copy.
+    /// Returns this store as a mirror, if it is one. A caller that finds a wrong checksum can then read another copy.
     fn mirror(&self) -> Option<&dyn Mirror> {
         None
     }
 
-    /// What it has been asked longest ago and has not answered; `None` if nothing, or if nobody takes note. Does not wait.
+    /// Returns the oldest request that the store has not answered yet; `None` if there is none, or if the store does
+    /// not keep track of its requests. Does not wait.
     fn unanswered(&self) -> Option<Unanswered> {
         None
     }
 
-    /// How long the answer of a member of a mirror is waited for before it is given up.
+    /// Sets how long to wait for the answer of a mirror's member before the member is given up.
     fn set_deadman(&self, wait: Duration) {
         let _ = wait;
     }
 
-    /// From now on, whoever waits for an answer longer than [`set_deadman`](Self::set_deadman) says gets `NoAnswer`, if this says
-    /// so. What was asked may be done all the same, later.
+    /// Sets the function that decides whether a late answer is given up. When a request takes longer than
+    /// [`set_deadman`](Self::set_deadman) allows and `may_give_up` returns true, its caller gets `NoAnswer`. The
+    /// operation may still be done later.
     fn give_up_if(&self, may_give_up: MayGiveUp) {
         let _ = may_give_up;
     }

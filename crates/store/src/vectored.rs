@@ -1,24 +1,25 @@
-//! Writing several pieces at once.
+//! Writing several pieces with one system call.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
 
 use rustix::io::{Errno, pwritev};
 
-/// Most pieces in one call (`IOV_MAX` of Linux).
+/// Maximum number of pieces in one call (`IOV_MAX` of Linux).
 const PIECES_MAX: usize = 1024;
 
-/// Bytes in all pieces.
+/// Returns the total length of all pieces in bytes.
 pub(crate) fn len(pieces: &[IoSlice<'_>]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-/// Writes all pieces at `offset`, one behind the other, but for the first `done` bytes, which are there.
+/// Writes all pieces in order, as one run that starts at `offset` of the file. The first `done` bytes of the run are
+/// skipped: they have been written already.
 pub(crate) fn write_rest_at(file: &File, pieces: &[IoSlice<'_>], offset: u64, done: u64) -> io::Result<()> {
     let mut pieces = pieces.to_vec();
     let mut left = &mut pieces[..];
     let mut offset = offset + done;
-    // Empty pieces would look like a medium that takes nothing.
+    // Removes empty pieces at the front. A write of only empty pieces would return 0, which looks like a failure.
     IoSlice::advance_slices(&mut left, usize::try_from(done).map_err(io::Error::other)?);
     while !left.is_empty() {
         let now = left.len().min(PIECES_MAX);

@@ -2,31 +2,32 @@
 
 use std::time::Duration;
 
-/// How long a member of a mirror may take to answer, if nobody said otherwise.
+/// How long a member of a mirror may take to answer, by default.
 pub const DEADMAN: Duration = Duration::from_secs(60);
-/// It cannot be less than this.
+/// The minimum for [`Store::set_deadman`](crate::Store::set_deadman).
 pub const DEADMAN_MIN: Duration = Duration::from_secs(1);
-/// Nor more than this.
+/// The maximum for [`Store::set_deadman`](crate::Store::set_deadman).
 pub const DEADMAN_MAX: Duration = Duration::from_secs(86_400);
 
-/// Something that a store has not answered yet.
+/// A request that a store has not answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unanswered {
-    /// What was attempted, as a verb.
+    /// The operation, as a verb.
     pub op: &'static str,
-    /// For how long.
+    /// How long the request has been waiting.
     pub since: Duration,
-    /// How long it may take: see [`Store::set_deadman`].
+    /// How long an answer may take: see [`Store::set_deadman`].
     pub deadman: Duration,
 }
 
 impl Unanswered {
-    /// Whether it has taken half of what it may: nobody should be given up in favour of a store that may be hanging, too.
+    /// Whether the request has waited for half of `deadman`. Such a store may hang too, so no other member should be
+    /// given up in favour of it.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.since >= self.deadman / 2
     }
 }
 
-/// Says whether what a store has not answered can be done without. It is asked again and again.
+/// Decides whether a late answer is given up. It is called repeatedly while a caller waits.
 pub type MayGiveUp = Box<dyn Fn(&Unanswered) -> bool + Send + Sync>;

@@ -1,4 +1,4 @@
-//! What a store that is a mirror can do beyond the contract of all stores.
+//! The trait [`Mirror`]: what a mirror can do beyond the contract of all stores.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,27 +9,27 @@ use crate::error::Result;
 use crate::location::{CreateOptions, Location};
 use crate::segment_id::SegmentId;
 
-/// A store that is to be, or was, a member of a mirror.
+/// A store that is, was, or will be a member of a mirror.
 #[derive(Debug)]
 pub struct MirrorMember {
     /// Its guid.
     pub guid: u64,
-    /// Where it is, or was last seen.
+    /// The path where it is, or where it was last found.
     pub path: PathBuf,
-    /// The store; or why it could not be opened.
+    /// The store, or the reason why it could not be opened.
     pub store: Result<Box<dyn Store>, String>,
 }
 
-/// How a member is, in ZFS's words (zpoolconcepts(7), "Device Failure and Recovery").
+/// The state of a member, in the words of ZFS (zpoolconcepts(7), "Device Failure and Recovery").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberState {
-    /// It is written to, and has everything or is being given it.
+    /// The member is written to. It has all data, or a resilver is copying the rest.
     Online,
-    /// Somebody took it offline.
+    /// A user took it offline.
     Offline,
     /// It could not be opened.
     Unavailable,
-    /// It failed, and is not written to any more.
+    /// It failed, and is no longer written to.
     Faulted,
 }
 
@@ -44,142 +44,144 @@ impl fmt::Display for MemberState {
     }
 }
 
-/// A member, for who wants to know.
+/// The status of a member, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Its guid.
     pub guid: u64,
-    /// Where it is, or was last seen.
+    /// The path where it is, or where it was last found.
     pub path: PathBuf,
-    /// How it is.
+    /// Its state.
     pub state: MemberState,
-    /// Why it is not online, where that is known.
+    /// Why it is not online, if known.
     pub why: Option<String>,
-    /// Whether it lacks something.
+    /// Whether it lacks data.
     pub is_stale: bool,
-    /// The member that goes when this one has everything.
+    /// The guid of the member that is removed when this one has all data.
     pub replaces: Option<u64>,
-    /// Reads that failed, since that was cleared.
+    /// Failed reads since the counts were last cleared.
     pub read_errors: u64,
-    /// Writes that failed.
+    /// Failed writes since then.
     pub write_errors: u64,
-    /// Blocks of which this copy was wrong.
+    /// Blocks whose copy on this member was wrong, since then.
     pub checksum_errors: u64,
-    /// What it has not answered so far.
+    /// The oldest request that it has not answered yet.
     pub unanswered: Option<Unanswered>,
 }
 
-/// The last resilver.
+/// The progress of the last resilver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ResilverStatus {
-    /// Whether this process is at it.
+    /// Whether this process is running it now.
     pub is_running: bool,
-    /// Whether there are members that lack something, and are written to.
+    /// Whether there are members that are written to and lack data.
     pub is_due: bool,
-    /// When it began: seconds since 1970; 0 if there was none.
+    /// When it started, in seconds since 1970; 0 if there was none.
     pub started: u64,
-    /// When it was through; 0 while it is under way.
+    /// When it ended, in seconds since 1970; 0 while it is unfinished.
     pub ended: u64,
-    /// Bytes copied.
+    /// Bytes copied so far.
     pub copied: u64,
-    /// Bytes that were to be copied.
+    /// Bytes to copy in total.
     pub total: u64,
 }
 
-/// A store that is a mirror: see [`Store::mirror`]. Members are named by guid; copies of a segment by the place of their
-/// member.
+/// A store that is a mirror: see [`Store::mirror`]. A guid names a member. A copy of a segment is named by the place
+/// of its member in the list of members.
 pub trait Mirror: Store {
     /// The pool's guid.
     fn pool_guid(&self) -> u64;
 
-    /// A guid that no member has had.
+    /// Returns a guid that no member has had.
     fn new_guid(&self) -> u64;
 
     /// All members and their states.
     fn members(&self) -> Vec<MemberStatus>;
 
-    /// Where the member is, or was last seen.
+    /// The path where the member is, or where it was last found.
     fn path_of(&self, guid: u64) -> Option<PathBuf>;
 
-    /// The members that should have a segment, by their places. The first one should be asked first: reads are spread
-    /// over the members.
+    /// Returns the places of the members that should have a segment. The caller should ask the first one first: the
+    /// order spreads reads over the members.
     fn copies(&self, id: SegmentId, offset: u64) -> Vec<usize>;
 
-    /// Reads from one copy. A failure is counted.
+    /// Reads from one copy. An error is counted.
     ///
     /// # Errors
-    /// As [`Store::read`]; `NoSegment` when the member is missing.
+    /// The same as [`Store::read`]; `NoSegment` when the member is missing.
     fn read_copy(&self, place: usize, id: SegmentId, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Notes that a copy held other bytes than were stored there.
+    /// Counts a checksum error: the copy differs from what was stored.
     fn note_wrong(&self, place: usize);
 
-    /// Writes good bytes over a copy that was wrong. If the member has lost more than these bytes (the segment, or its
-    /// end), the segment is noted as missing, and a resilver copies it. Not durable until [`sync`](Store::sync).
+    /// Writes correct bytes over a copy that was wrong. If the member has lost more than these bytes (the segment, or
+    /// its end), the segment is noted as missing, and a resilver copies it. Durable only after [`sync`](Store::sync).
     ///
     /// # Errors
-    /// As [`Store::rewrite`]; the failure is counted.
+    /// The same as [`Store::rewrite`]; the error is counted.
     fn rewrite_copy(&self, place: usize, id: SegmentId, offset: u64, data: &[u8]) -> Result<()>;
 
-    /// Where a copy is, for messages.
+    /// The path of a copy's member, for messages.
     fn name_of(&self, place: usize) -> String;
 
-    /// Clears the counts of errors, of one member or of all.
+    /// Clears the error counts of one member, or of all with `None`.
     fn clear_errors(&self, place: Option<usize>);
 
-    /// Makes durable what was written over bad copies, and publishes the counts of errors.
+    /// Makes repairs of copies durable, and publishes the error counts.
     ///
     /// # Errors
-    /// As [`Store::publish`].
+    /// The same as [`Store::publish`].
     fn settle(&self) -> Result<()>;
 
-    /// Adds a member, to which a [`resilver`](Self::resilver) copies everything. `replaces` is the guid of the member that
-    /// is removed then. Its store must be empty.
+    /// Adds a member, to which a [`resilver`](Self::resilver) copies all data. `replaces` is the guid of the member
+    /// that is removed when that is done. The store of the new member must be empty.
     ///
     /// # Errors
-    /// `Invalid` when it is too small, or there are too many already; when labels or the publication cannot be written.
+    /// `Invalid` when the store is too small or the mirror has too many members already; errors of writing the labels
+    /// or of the publication.
     fn attach(&self, member: MirrorMember, replaces: Option<u64>) -> Result<()>;
 
     /// Makes a store at `location` and [attaches](Self::attach) it. The label of the options is the pool's.
     ///
     /// # Errors
-    /// As [`create`](crate::create) and [`attach`](Self::attach).
+    /// The same as [`create`](crate::create) and [`attach`](Self::attach).
     fn attach_at(&self, location: &Location, options: &CreateOptions, replaces: Option<u64>) -> Result<()>;
 
     /// Removes a member for good. Its store is wiped, if it can be reached.
     ///
     /// # Errors
-    /// `Invalid` when there is no such member, or no other has everything.
+    /// `Invalid` when there is no such member, or when no other member has all data.
     fn detach(&self, guid: u64) -> Result<()>;
 
-    /// Writes no more to a member until it is [`online`](Self::online) again, and closes its store.
+    /// Stops writing to a member until it is [`online`](Self::online) again, and closes its store.
     ///
     /// # Errors
-    /// As [`detach`](Self::detach).
+    /// The same as [`detach`](Self::detach).
     fn offline(&self, guid: u64) -> Result<()>;
 
-    /// Writes again to a member that was offline, faulted, or missing. `store` is the member's own. A
-    /// [`resilver`](Self::resilver) copies what it missed.
+    /// Writes again to a member that was offline, faulted, or missing. `store` is the member's own store. A
+    /// [`resilver`](Self::resilver) copies what the member missed.
     ///
     /// # Errors
-    /// `Invalid` when there is no such member; `SplitBrain`; when it cannot be read or written.
+    /// `Invalid` when there is no such member; `SplitBrain`; errors of reading or writing the store.
     fn online(&self, guid: u64, path: PathBuf, store: Box<dyn Store>) -> Result<()>;
 
-    /// Brings a member [online](Self::online) that is where it was last seen.
+    /// Brings a member [online](Self::online) that is where it was last found.
     ///
     /// # Errors
-    /// As [`online`](Self::online); `Invalid` when another store is there, `NoAnswer`.
+    /// The same as [`online`](Self::online); `Invalid` when another store is there; `NoAnswer`.
     fn online_again(&self, guid: u64) -> Result<()>;
 
-    /// The last resilver, and whether there is something to copy.
+    /// Returns the progress of the last resilver, and whether there is data to copy.
     fn resilver_status(&self) -> ResilverStatus;
 
-    /// Brings all members that can be reached up to date. Members that were to be replaced are removed then. `clock` gives
-    /// seconds since 1970. `go_on` is asked after every piece, with its length in bytes, whether to continue. Returns the
-    /// state at the end.
+    /// Brings all members that can be reached up to date, then removes the members that they replace. `clock` returns
+    /// seconds since 1970. `go_on` is called after every piece with its length in bytes, and returns whether to
+    /// continue. Returns the progress at the end.
     ///
     /// # Errors
-    /// When nothing can be read or published. A member that cannot be written is left out. What was copied stays.
+    /// Errors of reading or publishing. A member that cannot be written is left out. Data that was copied stays
+    /// copied.
     fn resilver(&self, clock: &dyn Fn() -> u64, go_on: &mut dyn FnMut(u64) -> bool)
     -> Result<ResilverStatus>;
 }

@@ -2,14 +2,14 @@
 
 use crate::location::CacheLocation;
 
-/// Requests and bytes since the store was opened.
+/// Counts of requests and bytes since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Objects put, attempts that failed included.
+    /// Objects put, including failed attempts.
     pub puts: u64,
     /// Objects read, whole or in part.
     pub gets: u64,
-    /// Pages of listings asked for (at least; a backend may page without telling).
+    /// Pages of listings requested. This is a lower bound: a backend may read further pages on its own.
     pub lists: u64,
     /// Objects deleted.
     pub deletes: u64,
@@ -21,13 +21,13 @@ pub struct Traffic {
     pub bytes_received: u64,
 }
 
-/// How a pool's cache fares.
+/// The state of a pool's cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// Where it is, and how much it may take.
+    /// The cache directory and its maximum size.
     pub location: CacheLocation,
-    /// Bytes it takes now.
+    /// Bytes that the cache holds now.
     pub bytes: u64,
-    /// Why nothing is kept, or nothing more.
+    /// Why nothing, or nothing more, can be kept in the cache.
     pub trouble: Option<String>,
 }
