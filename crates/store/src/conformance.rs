@@ -1,4 +1,4 @@
-//! What every store must do, as tests that any of them can be put through. Panics tell what is wrong.
+//! Tests of the contract of [`Store`], which every implementation must pass. A violation panics.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::io::IoSlice;
@@ -6,19 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Result, SegmentId, SegmentInfo, Store, StoreError, UBERBLOCK_RING};
 
-/// Makes the stores to be tested.
+/// Makes the stores that are tested.
 pub trait Harness {
-    /// A new, empty store, independent of all before. If it is bounded, then to at most 256 MiB.
+    /// Returns a new, empty store that is independent of earlier ones. If its size is limited, then to at most 256
+    /// MiB.
     fn fresh(&self) -> Box<dyn Store>;
 
-    /// Closes the store and opens it again as a new process would; `None` when it lives in its process only.
+    /// Closes the store and opens it again, as a new process would. `None` for a store that cannot outlive its
+    /// process.
     fn reopen(&self, store: Box<dyn Store>) -> Option<Result<Box<dyn Store>>>;
 }
 
 /// Runs all checks.
 ///
 /// # Panics
-/// When a store does not do what [`Store`] promises.
+/// When the store violates the contract of [`Store`].
 pub fn run(harness: &dyn Harness) {
     appends_are_read_back(harness);
     long_runs_are_appended_in_any_way(harness);
@@ -39,7 +41,7 @@ pub fn run(harness: &dyn Harness) {
     destroyed_pools_are_gone(harness);
 }
 
-/// Bytes that tell their place, so that a mix-up shows.
+/// Returns bytes that depend on their segment and offset, so that misplaced bytes are detected.
 fn pattern(id: u64, offset: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| ((offset + i).wrapping_mul(0x9e37_79b9).rotate_right(13) ^ (id * 131)) as u8)
@@ -67,7 +69,7 @@ fn appends_are_read_back(harness: &dyn Harness) {
     let mut end = 0;
     for len in [4096, 0, 1, 511, 3584, 100_000, 13] {
         append(&*store, 7, end, len);
-        // At once, before any sync.
+        // The bytes can be read at once, without a sync.
         check(&*store, 7, end, len);
         end += len as u64;
     }
@@ -85,7 +87,7 @@ fn appends_are_read_back(harness: &dyn Harness) {
     check(&*store, 7, end - 5, 15);
 }
 
-/// A store may write long runs in another way than short ones, in part or all of them.
+/// A store may write all or part of a long run in another way than short runs.
 fn long_runs_are_appended_in_any_way(harness: &dyn Harness) {
     let mut store = harness.fresh();
     store.create_segment(SegmentId(3)).unwrap();
@@ -105,7 +107,7 @@ fn long_runs_are_appended_in_any_way(harness: &dyn Harness) {
         store.append_all(SegmentId(3), end, &pieces).unwrap();
         end += len as u64;
         check(&*store, 3, 0, end as usize);
-        // As a commit does, now and then.
+        // Pad and sync now and then, as a commit does.
         if len % 2 == 1 {
             let padded = end.next_multiple_of(4096);
             append(&*store, 3, end, (padded - end) as usize);
@@ -227,7 +229,7 @@ fn deletion_gives_back(harness: &dyn Harness) {
     }
     store.seal_segment(SegmentId(3)).unwrap();
     let before = store.capacity().unwrap();
-    // Open and dirty, then sealed and read before.
+    // One segment is open and dirty. The other one is sealed and was read before.
     check(&*store, 3, 0, 8192);
     for id in [2, 3] {
         store.delete_segment(SegmentId(id)).unwrap();
@@ -239,7 +241,7 @@ fn deletion_gives_back(harness: &dyn Harness) {
     }
     store.sync().unwrap();
     check(&*store, 1, 0, 8192);
-    // A crash may bring an id back into use; then nothing of the old segment may shine through.
+    // After a crash, an id may be used again. The new segment must not show bytes of the old one.
     store.create_segment(SegmentId(2)).unwrap();
     assert!(matches!(store.read(SegmentId(2), 0, &mut [0]), Err(StoreError::OutOfRange { end: 0, .. })));
     append(&*store, 2, 0, 10);
@@ -291,7 +293,7 @@ fn contents_survive_reopening(harness: &dyn Harness) {
 fn uberblocks_are_kept(harness: &dyn Harness) {
     let mut store = harness.fresh();
     assert_eq!(store.uberblocks().unwrap(), []);
-    // Not consecutive: a slot must not follow from the txg.
+    // The txgs are not consecutive: a store must not compute the slot from the txg.
     for i in 0..200u64 {
         let txg = i * 64;
         store.publish(txg, &pattern(txg, 0, 700 + i as usize)).unwrap();
@@ -320,13 +322,13 @@ fn uberblock_limits(harness: &dyn Harness) {
     store.publish(2, &pattern(2, 0, max)).unwrap();
     let error = store.publish(3, &vec![0; max + 1]).unwrap_err();
     assert!(matches!(error, StoreError::UberblockTooLong { len } if len == max + 1), "{error:?}");
-    // The last one of a txg counts, wherever its txg stands.
+    // The last publication for a txg counts, even if the txg is not the greatest.
     store.publish(1, b"again").unwrap();
     let found: Vec<_> = store.uberblocks().unwrap().into_iter().map(|u| (u.txg, u.bytes)).collect();
     assert_eq!(found, [(2, pattern(2, 0, max)), (1, b"again".to_vec())]);
 }
 
-/// Bytes are put right in place, where a store can do that, and the ends of segments stay where they are.
+/// Where a store can overwrite bytes, only these bytes change, and the end of the segment stays the same.
 fn rewriting_changes_only_what_it_names(harness: &dyn Harness) {
     let store = harness.fresh();
     for (id, sealed) in [(1, false), (2, true)] {
@@ -424,7 +426,7 @@ fn threads_do_not_disturb_each_other(harness: &dyn Harness) {
             .collect();
         let publisher = scope.spawn(|| {
             let mut txg = 0;
-            // At least once, even if the writers are through before this thread has begun.
+            // Publish at least once, even if the writers end before this thread starts.
             loop {
                 store.publish(txg, &pattern(txg, 0, 64)).unwrap();
                 txg += 1;

@@ -1,10 +1,9 @@
-//! What a store has been asked and has not answered, and a bound to the waiting for it: ZFS's deadman (zfs(4),
-//! `zfs_deadman_ziotime_ms`).
+//! A store that records which requests are unanswered, and limits the waiting for them.
 //!
-//! A call of the system cannot be given up while it is under way. So what is asked of a member of a mirror is asked by a thread
-//! of its own, with buffers of its own, and whoever waits for the answer may stop waiting; where there is only one store,
-//! nobody can go on without its answer, and it is asked directly. Which answers may be done without: `docs/format/store.md`,
-//! "Stores that do not answer".
+//! It corresponds to ZFS's deadman (zfs(4), `zfs_deadman_ziotime_ms`). A system call cannot be cancelled. Therefore,
+//! a thread of its own does each request to a member of a mirror, with its own buffers, and the caller can stop
+//! waiting. With a single store there is no alternative to waiting, so the caller's thread does the request. Which
+//! answers can be given up: `docs/format/store.md`, "Stores that do not answer".
 
 mod buffers;
 #[cfg(test)]
@@ -31,29 +30,29 @@ use crate::{
 use buffers::Buffers;
 use workers::Workers;
 
-/// How often who waits looks whether others have given the store up.
+/// How often a waiting caller checks whether the store was given up.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A store of which is known what it has not answered yet.
+/// A store with a record of its unanswered requests.
 pub(crate) struct DeadmanStore {
     store: Arc<dyn Store>,
     asked: Arc<Asked>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     deadman: AtomicU64,
-    /// In a member of a mirror.
+    /// Set for a member of a mirror.
     may_give_up: OnceLock<MayGiveUp>,
     workers: Arc<Workers>,
     buffers: Arc<Buffers>,
 }
 
-/// What was asked of a store: since when, in the order in which it was.
+/// The unanswered requests: by number, each with its operation and start time.
 #[derive(Debug, Default)]
 struct Asked {
     under_way: Mutex<BTreeMap<u64, (&'static str, Instant)>>,
     next: AtomicU64,
 }
 
-/// Something that is asked. The answer is there when it is dropped.
+/// An unanswered request. Dropping it removes it from [`Asked`].
 struct Question {
     asked: Arc<Asked>,
     number: u64,
@@ -99,7 +98,7 @@ impl DeadmanStore {
         Duration::from_nanos(self.deadman.load(Ordering::Relaxed))
     }
 
-    /// Asks the store, here or, if the answer may turn out to be one to do without, in another thread.
+    /// Does a request. If its answer may be given up, another thread does it.
     fn ask<T: Send + 'static>(
         &self,
         op: &'static str,
@@ -130,9 +129,10 @@ impl DeadmanStore {
         let (question, store) = (self.asked.ask(op), self.store.clone());
         let job = Box::new(move || {
             let result = act(&*store);
-            // Whoever has the answer may take it that nothing is under way any more, and that nobody has the store.
+            // Before the answer is sent: the receiver relies on the request being finished and the store being
+            // released.
             drop((store, question));
-            // Nobody may be waiting any more.
+            // Sending fails when the caller has stopped waiting.
             let _ = tell.send(result);
         });
         let path = || PathBuf::from(self.store.describe());
@@ -191,7 +191,7 @@ impl Store for DeadmanStore {
         self.ask("sync", |store| store.sync_early())
     }
     fn start_writeback(&self, id: SegmentId, offset: u64, len: u64) {
-        // A hint; that there is no answer shows where something depends on it.
+        // This is a hint. If the store does not answer, the next call that needs an answer reports it.
         let _ = self.ask("write to", move |store| {
             store.start_writeback(id, offset, len);
             Ok(())
@@ -283,7 +283,7 @@ impl Store for DeadmanStore {
         self.deadman.store(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
     fn give_up_if(&self, may_give_up: MayGiveUp) {
-        // The first mirror that it is a member of has told; it does not change hands.
+        // A second call has no effect: a store stays with the mirror that it was added to first.
         let _ = self.may_give_up.set(may_give_up);
     }
 }

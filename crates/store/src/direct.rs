@@ -1,8 +1,11 @@
-//! Writing around the system's page cache (`open(2)`, `O_DIRECT`). What is written in bulk would be copied there only to be written
-//! from there, which takes longer than all else that is done to it, and what others have in it would make room.
+//! Writes that bypass the page cache (`open(2)`, `O_DIRECT`).
 //!
-//! A thread of the store's own writes one run while whoever appends gathers the next. As with the page cache, an append is over
-//! when its bytes are kept and have room on the disk; that they could not be written is told by whatever the store is asked to write or sync next.
+//! Bulk data would be copied to the page cache only to be written from there. This copy costs more time than all
+//! other work on the data, and it would evict other pages from the cache.
+//!
+//! A thread of the store writes one run while the caller gathers the next. As with the page cache, an append returns
+//! when its bytes are copied and have space on the disk. If they cannot be written later, the next write or sync of
+//! the store returns the error.
 
 mod run;
 #[cfg(test)]
@@ -21,16 +24,16 @@ use crate::{SegmentId, StoreError, vectored};
 pub(crate) use run::Way;
 use run::{ALIGN, Room, Run};
 
-/// A shorter run goes through the page cache, where whoever reads it next finds it.
+/// The minimum length of a direct write. A shorter run goes through the page cache, where later reads find it.
 const LEN_MIN: u64 = 256 << 10;
-/// Bytes that are gathered and written at once.
+/// Maximum number of bytes that are gathered for one write.
 const CHUNK: usize = 4 << 20;
 
-/// What a store writes so.
+/// The direct writes of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
     shared: Arc<Shared>,
-    /// Begun when it is first wanted; `None` if the system gives none.
+    /// Started on first use; `None` if the thread could not be started.
     thread: OnceLock<Option<JoinHandle<()>>>,
 }
 
@@ -43,16 +46,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     next: Option<Run>,
-    /// The segment of the run that is to be written, or is being written.
+    /// The segment of the run that waits to be written or is being written.
     under_way: Option<SegmentId>,
     failure: Option<io::Error>,
-    /// To be filled again.
+    /// Memory to reuse for the next run.
     idle: Option<Vec<u8>>,
     is_over: bool,
 }
 
 impl Shared {
-    /// Writes what it is given until it is over.
+    /// Writes the runs that are passed to [`give`](Self::give), until the store is dropped.
     fn work(&self) {
         let mut state = self.state.lock();
         loop {
@@ -72,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Has a run written when the one before is.
+    /// Passes a run to the thread, after the previous run has been written.
     fn give(&self, run: Run) -> io::Result<()> {
         let mut state = self.state.lock();
         while state.under_way.is_some() {
@@ -88,15 +91,15 @@ impl Shared {
     }
 }
 
-/// Pieces, one behind the other.
+/// A reader over several pieces in order.
 struct Gathered<'p> {
     pieces: std::slice::Iter<'p, IoSlice<'p>>,
-    /// Of the piece before.
+    /// The unread rest of the current piece.
     rest: &'p [u8],
 }
 
 impl Gathered<'_> {
-    /// Copies what comes next; there is as much.
+    /// Fills `out` with the next bytes. The pieces must have that many left.
     fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             let len = out.len().min(self.rest.len());
@@ -112,11 +115,12 @@ impl Gathered<'_> {
 }
 
 impl Direct {
-    /// Writes as many bytes of `pieces`, from their beginning on, as can go around the page cache, and says how many these are:
-    /// 0 when they are few, do not begin at a multiple of 4096, or cannot. They may be under way when this returns.
+    /// Writes the first part of `pieces` past the page cache, and returns its length in bytes. The length is 0 when
+    /// the pieces are short, when `offset` is not a multiple of 4096, or when the file does not support direct
+    /// writes. The write may still be under way when this returns.
     ///
     /// # Errors
-    /// As `pwrite(2)`, of these bytes or of those that it was given before.
+    /// The same as `pwrite(2)`, for these bytes or for bytes of earlier calls.
     pub(crate) fn write(
         &self,
         (segment, way): (SegmentId, &Arc<Way>),
@@ -159,7 +163,7 @@ impl Direct {
         self.thread.get_or_init(start).is_some()
     }
 
-    /// Waits until nothing of a segment is under way.
+    /// Waits until no write to a segment is under way.
     pub(crate) fn wait_for(&self, segment: SegmentId) {
         let mut state = self.shared.state.lock();
         while state.under_way == Some(segment) {
@@ -167,10 +171,10 @@ impl Direct {
         }
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no write is under way.
     ///
     /// # Errors
-    /// What was written since the last failure was told, and could not be.
+    /// The error of a write that failed and has not been returned yet.
     pub(crate) fn settle(&self) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         while state.under_way.is_some() {
@@ -180,17 +184,18 @@ impl Direct {
     }
 }
 
-/// Why bytes could not be written.
+/// Why bytes could not be written, and which bytes.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// They are as if they had not been given.
+    /// The bytes of this call. The state is as if there had been no call.
     Now(io::Error),
-    /// Others, of which it was said that they are written.
+    /// Bytes of an earlier call that had returned success.
     Before(io::Error),
 }
 
 impl Failed {
-    /// As the error of an append. After others were lost the gate is shut, as after a failed sync.
+    /// Converts the error to that of an append. If earlier bytes are lost, it closes the gate, as after a failed
+    /// sync.
     pub(crate) fn told(self, gate: &Gate, path: &Path) -> StoreError {
         match self {
             Self::Now(source) => StoreError::io("write", path, source),
@@ -200,12 +205,12 @@ impl Failed {
 }
 
 impl Drop for Direct {
-    /// The store's lock is not let go of while something is being written.
+    /// Waits for the thread, so that the store's lock is not released during a write.
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take().flatten() {
-            // What it panicked with was told.
+            // A panic of the thread has been reported already.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
-//! A store in a directory: one file for each segment.
+//! A store in a directory, with one file for each segment.
 //!
 //! Layout, durability and crash argument: `docs/format/store.md`, "The directory store".
 //!
-//! Lock order: `syncing`, then `open`, then `dirty`. No I/O happens under `open` or `dirty`.
+//! Lock order: `syncing`, then `open`, then `dirty`. No I/O is done while `open` or `dirty` is locked.
 
 mod layout;
 #[cfg(test)]
@@ -32,29 +32,29 @@ use crate::{
 };
 use crate::{UBERBLOCK_MAX, runtime, syscalls, vectored};
 
-/// Longer than any pool makes its segments, and far from overflow in anybody's sums.
+/// The maximum length of a segment: longer than the segments of any pool, and small enough that sums cannot overflow.
 const SEGMENT_CAPACITY: u64 = 1 << 40;
 
-/// A pool's directory, open.
+/// An open pool in a directory.
 #[derive(Debug)]
 pub struct DirectoryStore {
     root: Directory,
     gate: Gate,
     label: Mutex<Label>,
-    /// Before the lock: it ends with what is under way.
+    /// Declared before the lock, so that it is dropped first: its drop waits for writes that are under way.
     direct: Direct,
-    /// Holds the owner's lock; `None` when open for reading.
+    /// Holds the owner's lock; `None` when the store is open for reading.
     _lock: Option<File>,
     ring_file: File,
     ring: Mutex<Ring>,
-    /// Held through a sync: one that finds nothing dirty must still wait for the one that is writing it.
+    /// Held during a sync. Another sync that finds nothing dirty must still wait for the running one.
     syncing: Mutex<()>,
     open: RwLock<HashMap<SegmentId, Arc<OpenSegment>>>,
     dirty: Mutex<Dirty>,
     handles: Handles,
 }
 
-/// A segment that takes appends.
+/// A segment that is open for appending.
 #[derive(Debug)]
 struct OpenSegment {
     file: Arc<File>,
@@ -63,17 +63,17 @@ struct OpenSegment {
     end: AtomicU64,
 }
 
-/// What the next sync has to make durable. Dirty files are kept open here even when they are sealed: the kernel
-/// reports a failed write to descriptors that were open when it failed.
+/// What the next sync must make durable. Dirty files stay open here even after they are sealed: the kernel reports a
+/// failed write only to descriptors that were open when it failed.
 #[derive(Debug, Default)]
 struct Dirty {
     segments: HashMap<SegmentId, Arc<OpenSegment>>,
-    /// Names below the pool's directory.
+    /// Paths relative to the pool's directory.
     directories: BTreeSet<PathBuf>,
 }
 
 impl DirectoryStore {
-    /// Makes a pool in the directory `path`, which is made as well if it does not exist.
+    /// Creates a pool in the directory `path`. The directory is made if it does not exist.
     ///
     /// # Errors
     /// See [`create`](crate::create).
@@ -93,7 +93,7 @@ impl DirectoryStore {
             Access::ReadWrite => Some(layout::lock(&root)?),
             Access::ReadOnly => None,
         };
-        // The label is read under the lock: whoever held it before may have destroyed the pool.
+        // Read under the lock: the previous owner may have destroyed the pool.
         let label = layout::read_label(&root)?;
         let ring_path = root.path().join(layout::ring_name());
         let ring_file = match access {
@@ -117,7 +117,7 @@ impl DirectoryStore {
         })
     }
 
-    /// The label of the pool in the directory `path`.
+    /// Reads the label of the pool in the directory `path`.
     ///
     /// # Errors
     /// `NotAPool`, `Io`.
@@ -125,7 +125,7 @@ impl DirectoryStore {
         Self::whole_label(path).map(|label| label.pool)
     }
 
-    /// As [`label`](Self::label), and what it says of a mirror.
+    /// Reads the label including the record of the mirror.
     ///
     /// # Errors
     /// `NotAPool`, `Io`.
@@ -133,10 +133,10 @@ impl DirectoryStore {
         layout::read_label(&layout::open_root(path)?)
     }
 
-    /// Gives the pool another name.
+    /// Renames the pool.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be or another guid; `ReadOnly`, `Io`.
+    /// `Invalid` for an invalid name or for another guid; `ReadOnly`, `Io`.
     pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
         self.gate.check()?;
         let mut label = self.label.lock();
@@ -154,7 +154,7 @@ impl DirectoryStore {
         self.path().join(layout::segment_name(id))
     }
 
-    /// Makes the file, and the directory around it if it is the first there.
+    /// Creates the file of a segment, and its directory if that does not exist.
     fn create_file(&self, name: &Path) -> Result<File, io::Error> {
         let shard = name.parent().unwrap_or(name);
         let file = match self.root.make(name) {
@@ -188,7 +188,7 @@ impl DirectoryStore {
         StoreError::NoSegment { id, path: self.path().to_owned() }
     }
 
-    /// The file of a segment that is not open for appending.
+    /// Returns the file of a segment that is not open for appending.
     fn sealed(&self, id: SegmentId) -> Result<Arc<File>> {
         if let Some(file) = self.handles.get(id) {
             return Ok(file);
@@ -242,7 +242,7 @@ impl Store for DirectoryStore {
         let written = written.map_err(|failed| failed.told(&self.gate, &segment.path))?;
         vectored::write_rest_at(&segment.file, pieces, offset, written).at("write", &segment.path)?;
         segment.end.store(len, Ordering::Release);
-        // After the write: a sync that took the set in between has not promised anything about these bytes yet.
+        // After the write: a sync that has taken the set before this line makes no promise about these bytes.
         self.dirty.lock().segments.insert(id, segment);
         Ok(())
     }
@@ -253,13 +253,13 @@ impl Store for DirectoryStore {
         self.direct.settle().map_err(|e| self.gate.poison("write", self.path(), e))?;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         for segment in dirty.segments.values() {
-            // All at once, so that waiting for the first lets the others make progress.
+            // Start writing all files first, so that they are written in parallel while the first one is waited for.
             syscalls::start_writeback(&segment.file, 0, 0);
         }
         for segment in dirty.segments.values() {
             segment.file.sync_data().map_err(|e| self.gate.poison("sync", &segment.path, e))?;
         }
-        // Names last: a name that outlives a crash then has its bytes.
+        // Sync directories last, so that a name that is present after a crash has its bytes.
         for directory in &dirty.directories {
             let path = || self.path().join(directory);
             self.root.sync(directory).map_err(|e| self.gate.poison("sync", &path(), e))?;
@@ -314,7 +314,7 @@ impl Store for DirectoryStore {
         };
         let path = || self.segment_path(id);
         let real_end = || Ok(file.metadata().at("look at", &path())?.len());
-        // The system takes offsets as signed, and refuses greater ones with another error.
+        // The system treats offsets as signed, and returns a different error for greater ones.
         if offset.checked_add(len).is_none_or(|last| i64::try_from(last).is_err()) {
             return Err(out_of_range(real_end()?));
         }
@@ -384,7 +384,7 @@ impl Store for DirectoryStore {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
         self.gate.destroy();
-        // Nothing of it counts any more.
+        // An error no longer matters, because the pool is destroyed.
         let _ = self.direct.settle();
         self.open.write().clear();
         *self.dirty.lock() = Dirty::default();

@@ -1,4 +1,4 @@
-//! What may go wrong in a store, in words that name the place and, where there is one, the remedy.
+//! [`StoreError`]: the errors of a store. Each message names the place and, where there is one, the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,59 +7,59 @@ use std::time::Duration;
 use crate::limits::UBERBLOCK_MAX;
 use crate::segment_id::SegmentId;
 
-/// The variable that names further users, by number, whose pools and links are trusted.
+/// The environment variable that lists additional trusted users by uid. Their pools and symbolic links are trusted.
 pub const TRUST_VARIABLE: &str = "SNOWMELT_TRUST_OWNERS";
 
 /// The result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Why a store refused or failed.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The operating system reported an error.
     #[error("cannot {op} {}: {source}", path.display())]
     Io {
-        /// What was attempted, as a verb.
+        /// The operation, as a verb.
         op: &'static str,
-        /// What it was attempted on.
+        /// The file or store that the operation was done on.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A member of a mirror was given up. What was attempted may be done all the same, later.
+    /// A member of a mirror did not answer in time and was given up. The operation may still be done later.
     #[error("cannot {op} {}: no answer for {} s", path.display(), since.as_secs())]
     NoAnswer {
-        /// What was attempted, as a verb.
+        /// The operation, as a verb.
         op: &'static str,
         /// The member.
         path: PathBuf,
-        /// How long the answer was waited for.
+        /// How long the caller waited for the answer.
         since: Duration,
     },
-    /// No room is left. Nothing was changed; the store goes on working.
+    /// The store has no free space. Nothing was changed, and the store can still be used.
     #[error("{} is full: free some space there, or destroy snapshots that are no longer needed", path.display())]
     Full {
         /// The store.
         path: PathBuf,
     },
-    /// Another process owns the pool.
+    /// Another process is the owner of the pool.
     #[error("{} is in use by another snowmelt process, which holds its lock", path.display())]
     Locked {
         /// The pool's location.
         path: PathBuf,
     },
-    /// An earlier sync or publish failed, so what reached the disk since is unknown; writing on could build on
-    /// lost data.
+    /// An earlier sync or publish failed, so it is unknown which data has reached the disk since. Further writes
+    /// could depend on lost data.
     #[error("{} refuses writes because an earlier write to it failed: check the disk and the system log, then open the pool again", path.display())]
     Poisoned {
         /// The store.
         path: PathBuf,
     },
-    /// There is no pool here, or one that this version cannot read.
+    /// The place holds no pool, or one that this version cannot read.
     #[error("{} is not a snowmelt pool: {why}", path.display())]
     NotAPool {
-        /// What was looked at.
+        /// The place.
         path: PathBuf,
         /// What is missing or wrong.
         why: String,
@@ -69,14 +69,14 @@ pub enum StoreError {
     OutOfRange {
         /// The segment.
         segment: SegmentId,
-        /// Where the range begins.
+        /// Start of the range.
         offset: u64,
-        /// How long the range is, in bytes.
+        /// Length of the range in bytes.
         len: u64,
-        /// Where the segment ends.
+        /// End of the segment.
         end: u64,
     },
-    /// The place holds something else that creating a pool would destroy.
+    /// Creating a pool would destroy other data in this place.
     #[error("{} holds {what}: choose another place, or use force to overwrite it", path.display())]
     Foreign {
         /// The place.
@@ -84,13 +84,13 @@ pub enum StoreError {
         /// What was recognised there.
         what: String,
     },
-    /// A segment of that name is there already.
+    /// A segment with this id exists already.
     #[error("segment {id} exists already")]
     Exists {
         /// The segment.
         id: SegmentId,
     },
-    /// There is no segment of that name.
+    /// There is no segment with this id.
     #[error("segment {id} does not exist in {}", path.display())]
     NoSegment {
         /// The segment.
@@ -98,14 +98,14 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// An append to a segment that is not open for appending, or not at its end.
+    /// An append to a segment that is not open for appending, or that was not at the end of the segment.
     #[error("append to segment {id} at {offset}, which is not its open end ({})", end.map_or_else(|| "sealed".to_owned(), |e| e.to_string()))]
     NotAtEnd {
         /// The segment.
         id: SegmentId,
-        /// Where the append wanted to write.
+        /// The offset of the append.
         offset: u64,
-        /// Where it would have been accepted; `None` when the segment is not open.
+        /// The end of the segment, where an append is accepted; `None` when the segment is not open.
         end: Option<u64>,
     },
     /// An append would make a segment longer than [`Store::segment_capacity`](crate::Store::segment_capacity).
@@ -113,9 +113,9 @@ pub enum StoreError {
     SegmentFull {
         /// The segment.
         id: SegmentId,
-        /// The length it would have had.
+        /// The length that the segment would have had.
         len: u64,
-        /// The longest it may be.
+        /// The maximum length.
         capacity: u64,
     },
     /// An uberblock longer than [`UBERBLOCK_MAX`](crate::UBERBLOCK_MAX).
@@ -130,7 +130,7 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// Bytes that were stored cannot be changed in place here.
+    /// This store cannot overwrite bytes that it holds.
     #[error("segment {id} in {} cannot be rewritten in place", path.display())]
     CannotRewrite {
         /// The segment.
@@ -138,7 +138,7 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// Two members of a mirror were written to without each other, so neither follows from the other.
+    /// Two members of a mirror were written to separately, so that neither holds the changes of the other.
     #[error(
         "{} and {} are members of one mirror, but were written to separately: keep one of them, take the other away, \
          and attach it again", newest.display(), other.display()
@@ -146,10 +146,10 @@ pub enum StoreError {
     SplitBrain {
         /// The member that was written to last.
         newest: PathBuf,
-        /// One that does not fit it.
+        /// A member that is inconsistent with it.
         other: PathBuf,
     },
-    /// No member of a mirror that is there has everything.
+    /// None of the members that can be reached has all data.
     #[error("no member of the mirror at {} that is there has all data: {why}", path.display())]
     Incomplete {
         /// A member.
@@ -160,12 +160,12 @@ pub enum StoreError {
     /// An object store refused or did not answer.
     #[error(transparent)]
     Remote(Box<RemoteError>),
-    /// An upload failed, so what was appended is not there.
+    /// An upload failed, so data that was appended is lost.
     #[error("cannot make what was written to {} durable", path.display())]
     Upload {
         /// The address of the pool.
         path: PathBuf,
-        /// Why.
+        /// The error of the upload.
         source: std::sync::Arc<StoreError>,
     },
     /// Another process has taken the pool over.
@@ -176,7 +176,7 @@ pub enum StoreError {
     Fenced {
         /// The address of the pool.
         path: PathBuf,
-        /// The other one, and when it opened the pool.
+        /// The new owner, and when it opened the pool.
         by: Box<OtherOwner>,
     },
     /// Another machine wrote to the pool last.
@@ -187,11 +187,10 @@ pub enum StoreError {
     Elsewhere {
         /// The address of the pool.
         path: PathBuf,
-        /// The other machine, and when it last wrote.
+        /// That machine, and when it last wrote.
         owner: Box<OtherOwner>,
     },
-    /// An object that a segment consists of is not there any more: its owner has deleted the segment, or somebody else
-    /// has.
+    /// An object of a segment no longer exists: the owner of the pool, or someone else, has deleted it.
     #[error(
         "{part} of segment {id} is gone from {}: who only reads can follow the owner for some minutes; open the pool again",
         path.display()
@@ -199,12 +198,12 @@ pub enum StoreError {
     Gone {
         /// The segment.
         id: SegmentId,
-        /// The object.
+        /// The name of the object.
         part: Box<str>,
         /// The address of the pool.
         path: PathBuf,
     },
-    /// Root was asked to work on a pool that another user can change meanwhile.
+    /// Root was asked to use a pool that another user can change at the same time.
     #[error(
         "{} belongs to user {uid}, who could change it while root works on it: use 'sudo -u \\#{uid} snowmelt ...', or set \
          {}={uid} if root may do what this user says", path.display(), TRUST_VARIABLE
@@ -212,10 +211,10 @@ pub enum StoreError {
     OtherUser {
         /// The pool.
         path: PathBuf,
-        /// Its owner.
+        /// The user who owns it.
         uid: u32,
     },
-    /// A symbolic link on the way to a pool that belongs to a user who is not trusted.
+    /// A symbolic link in the path of a pool belongs to a user who is not trusted.
     #[error(
         "the symbolic link {} belongs to user {uid}, who could change where it leads: name the place that it leads to instead",
         path.display()
@@ -223,10 +222,10 @@ pub enum StoreError {
     Link {
         /// The link.
         path: PathBuf,
-        /// Whose it is.
+        /// The user who owns it.
         uid: u32,
     },
-    /// What was asked for when creating or naming a pool cannot be had.
+    /// A request to create or rename a pool is not possible.
     #[error("{}: {why}", path.display())]
     Invalid {
         /// The location.
@@ -236,33 +235,33 @@ pub enum StoreError {
     },
 }
 
-/// What an object store refused, or that it did not answer.
+/// An object store refused a request, or did not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op} {}: {why}: {remedy}\n({said})", path.display())]
 pub struct RemoteError {
-    /// What was attempted, as a verb.
+    /// The operation, as a verb.
     pub op: &'static str,
     /// The address of the pool.
     pub path: PathBuf,
-    /// What is wrong.
+    /// What is wrong, in plain words.
     pub why: &'static str,
-    /// What to do about it.
+    /// What the user can do about it.
     pub remedy: &'static str,
-    /// What it said.
+    /// The message of the object store.
     pub said: String,
 }
 
-/// Another machine that a pool belongs to.
+/// Another machine that owns a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherOwner {
-    /// Its name.
+    /// The name of the machine.
     pub host: String,
-    /// A time by its clock.
+    /// A time of its clock, as text.
     pub time: String,
 }
 
 impl StoreError {
-    /// Wraps what the system said about doing `op` to `path`; running out of space is told apart.
+    /// Wraps a system error of doing `op` to `path`. Errors about missing space become `Full`.
     pub(crate) fn io(op: &'static str, path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { path: path.to_owned() },
@@ -271,9 +270,9 @@ impl StoreError {
     }
 }
 
-/// Gives an I/O result its operation and path: `file.sync_data().at("sync", &path)?`.
+/// Adds the operation and the path to an I/O result: `file.sync_data().at("sync", &path)?`.
 pub(crate) trait At<T> {
-    /// Attaches the facts an error message needs.
+    /// Converts an I/O error to a [`StoreError`] with this operation and path.
     fn at(self, op: &'static str, path: &Path) -> Result<T>;
 }
 

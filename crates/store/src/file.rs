@@ -1,8 +1,9 @@
-//! A store in a regular file or on a block device: labels, uberblock ring, slot table, and fixed segment slots.
+//! A store in a regular file or on a block device.
 //!
-//! Layout, durability and crash argument: `docs/format/store.md`, "The file store".
+//! It consists of labels, the uberblock ring, the slot table, and slots of equal length for segments. Layout,
+//! durability and crash argument: `docs/format/store.md`, "The file store".
 //!
-//! Lock order: `syncing`, then `ring`, then `table`. No I/O happens under `table`, but for repairs.
+//! Lock order: `syncing`, then `ring`, then `table`. No I/O is done while `table` is locked, except for repairs.
 
 mod geometry;
 mod layout;
@@ -34,15 +35,15 @@ use crate::{UBERBLOCK_MAX, runtime, syscalls, vectored};
 use geometry::{Geometry, RING_BASE};
 use table::Table;
 
-/// A pool's file or device, open.
+/// An open pool in a file or on a device.
 #[derive(Debug)]
 pub struct FileStore {
     /// Absolute, without symbolic links.
     path: PathBuf,
     gate: Gate,
-    /// Before what it writes to: it ends with what is under way.
+    /// Declared before `file`, so that it is dropped first: its drop waits for writes that are under way.
     direct: Direct,
-    /// Holds the owner's lock, too, when it is open for writing.
+    /// Also holds the owner's lock, when the store is open for writing.
     file: Arc<File>,
     way: Arc<Way>,
     geometry: Geometry,
@@ -50,14 +51,14 @@ pub struct FileStore {
     ring: Mutex<Ring>,
     guid: u64,
     table: RwLock<Table>,
-    /// Whether a slot is punched when its segment goes.
+    /// Whether the space of a slot is returned to the host when its segment is deleted.
     autotrim: AtomicBool,
-    /// Held through a sync, so that of two concurrent ones both see the error of either.
+    /// Held during a sync, so that two concurrent syncs both return the error of either.
     syncing: Mutex<()>,
 }
 
 impl FileStore {
-    /// Makes a pool in the file or on the device `path`.
+    /// Creates a pool in the file or on the device `path`.
     ///
     /// # Errors
     /// See [`create`](crate::create).
@@ -66,13 +67,13 @@ impl FileStore {
         Self::open(path, Access::ReadWrite)
     }
 
-    /// As [`create`](Self::create), with segments of a given length.
+    /// Creates a pool with segments of the given length.
     pub(crate) fn create_with(path: &Path, options: &CreateOptions, slot_len: u64) -> Result<Self> {
         layout::create(path, options, Some(slot_len))?;
         Self::open(path, Access::ReadWrite)
     }
 
-    /// How long the segments of a pool would be that is made at `path`.
+    /// Returns the segment length that a new pool at `path` would have.
     pub(crate) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
         layout::slot_len(path, options)
     }
@@ -92,7 +93,7 @@ impl FileStore {
                 file
             }
         };
-        // The label is read under the lock: whoever held it before may have destroyed the pool.
+        // Read under the lock: the previous owner may have destroyed the pool.
         let (label, geometry) = layout::read_label(&file, &path)?;
         let guid = label.pool.guid;
         let ring = Ring::open(&file, RING_BASE, guid).at("read the uberblocks of", &path)?;
@@ -114,7 +115,7 @@ impl FileStore {
         })
     }
 
-    /// The label of the pool in the file or on the device `path`.
+    /// Reads the label of the pool in the file or on the device `path`.
     ///
     /// # Errors
     /// `NotAPool`, `Io`.
@@ -122,7 +123,7 @@ impl FileStore {
         Self::whole_label(path).map(|label| label.pool)
     }
 
-    /// As [`label`](Self::label), and what it says of a mirror.
+    /// Reads the label including the record of the mirror.
     ///
     /// # Errors
     /// `NotAPool`, `Io`.
@@ -131,10 +132,10 @@ impl FileStore {
         layout::read_label(&file, path).map(|(label, _)| label)
     }
 
-    /// Gives the pool another name.
+    /// Renames the pool.
     ///
     /// # Errors
-    /// `Invalid` for a name that cannot be or another guid; `ReadOnly`, `Io`.
+    /// `Invalid` for an invalid name or for another guid; `ReadOnly`, `Io`.
     pub fn set_label(&self, pool: &PoolLabel) -> Result<()> {
         self.gate.check()?;
         let mut label = self.label.lock();
@@ -144,7 +145,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Gives the host what a slot takes. Says whether it could.
+    /// Returns the space of a slot to the host. Returns whether that succeeded.
     fn punch(&self, slot: u64) -> bool {
         layout::punch(&self.file, self.geometry.slot_offset(slot), self.geometry.slot_len)
     }
@@ -272,11 +273,12 @@ impl Store for FileStore {
         self.direct.wait_for(id);
         let Some(entry) = self.table.write().take(id) else { return Ok(()) };
         if let Err(error) = self.geometry.clear_header(&self.file, entry.slot) {
-            // The segment is still there, and its deletion can be tried again.
+            // The segment still exists, and the deletion can be tried again.
             self.table.write().restore(id, entry);
             return Err(error).at("clear a slot header of", &self.path);
         }
-        // Best effort: where the medium cannot do it, the slot is overwritten in time. Nobody gets the slot before.
+        // Errors are ignored: a slot that keeps its space is overwritten later. The slot is not free until this is
+        // done.
         if self.autotrim.load(Ordering::Relaxed) {
             self.punch(entry.slot);
         }
@@ -316,7 +318,7 @@ impl Store for FileStore {
         let _syncing = self.syncing.lock();
         self.gate.check()?;
         self.gate.destroy();
-        // Nothing of it counts any more.
+        // An error no longer matters, because the pool is destroyed.
         let _ = self.direct.settle();
         self.table.write().clear();
         layout::wipe(&self.file, &self.geometry).at("wipe", &self.path)
@@ -325,7 +327,7 @@ impl Store for FileStore {
     fn rewrite(&self, id: SegmentId, offset: u64, data: &[u8]) -> Result<()> {
         self.gate.check()?;
         self.direct.wait_for(id);
-        // Held while writing, against the rule: the slot must not go to another segment meanwhile.
+        // Locked during the write, so that the slot cannot be given to another segment.
         let table = self.table.read();
         let entry = table.get(id).ok_or_else(|| self.no_segment(id))?;
         let len = data.len() as u64;
@@ -346,7 +348,7 @@ impl Store for FileStore {
             layout::write_label(&self.file, &label).at("write the label of", &self.path)?;
         }
         drop(label);
-        // As in `rewrite`: no slot may change hands meanwhile.
+        // Locked during I/O, as in `rewrite`.
         let table = self.table.read();
         for entry in table.entries() {
             wrong += self
@@ -374,7 +376,7 @@ impl Store for FileStore {
         let mut trimmed = 0;
         for slot in 0..self.geometry.slot_count {
             self.gate.check()?;
-            // As in `rewrite`: nobody may take the slot meanwhile.
+            // Locked during I/O, as in `rewrite`: the slot must stay free.
             let table = self.table.read();
             if table.is_free(slot) && self.punch(slot) {
                 trimmed += self.geometry.slot_len;

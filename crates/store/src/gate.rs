@@ -1,4 +1,4 @@
-//! Whether a store still accepts writes.
+//! The gate of a store: whether it still accepts writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +10,7 @@ const READ_ONLY: u8 = 1;
 const POISONED: u8 = 2;
 const DESTROYED: u8 = 3;
 
-/// Passed by every write. Once shut it stays shut for as long as the store is open.
+/// Every write checks the gate first. A closed gate stays closed as long as the store is open.
 #[derive(Debug)]
 pub(crate) struct Gate {
     path: PathBuf,
@@ -27,7 +27,7 @@ impl Gate {
     }
 
     /// # Errors
-    /// Why writes are refused.
+    /// The reason why writes are refused.
     pub(crate) fn check(&self) -> Result<()> {
         let path = || self.path.clone();
         match self.state.load(Ordering::Acquire) {
@@ -38,19 +38,19 @@ impl Gate {
         }
     }
 
-    /// Shuts the gate after a failed sync or publication, and makes the error that tells of it.
+    /// Closes the gate after a failed sync or publication, and returns the error for the caller.
     pub(crate) fn poison(&self, op: &'static str, path: &Path, source: std::io::Error) -> StoreError {
         self.shut(POISONED);
-        // Not `StoreError::io`: out of space at this point is no `Full` after which one might go on.
+        // Not `StoreError::io`: without free space it would return `Full`, after which a caller may continue.
         StoreError::Io { op, path: path.to_owned(), source }
     }
 
-    /// Shuts the gate after a failure that somebody else tells of.
+    /// Closes the gate after a failure that the caller reports.
     pub(crate) fn shut_after_failure(&self) {
         self.shut(POISONED);
     }
 
-    /// Shuts the gate for good.
+    /// Closes the gate because the pool was destroyed.
     pub(crate) fn destroy(&self) {
         self.shut(DESTROYED);
     }

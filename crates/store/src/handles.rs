@@ -1,4 +1,4 @@
-//! A bounded cache of open files, for reading segments that are no longer written.
+//! A bounded cache of open files, for reading sealed segments.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use crate::SegmentId;
 
-/// How many files stay open at most; well below the usual limit of 1024 descriptors for a process.
+/// Maximum number of open files. It is well below 1024, the usual limit of descriptors for a process.
 const LIMIT: usize = 256;
 
-/// The most recently used files.
+/// Open files by segment. The least recently used file is closed first.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     inner: Mutex<Inner>,
@@ -20,12 +20,12 @@ pub(crate) struct Handles {
 #[derive(Debug, Default)]
 struct Inner {
     files: HashMap<SegmentId, (Arc<File>, u64)>,
-    /// Counts uses; the file with the smallest count was used longest ago.
+    /// Counts uses. The file with the smallest count is the least recently used.
     clock: u64,
 }
 
 impl Handles {
-    /// The open file of `id`, if there is one.
+    /// Returns the open file of `id`, if the cache has it.
     pub(crate) fn get(&self, id: SegmentId) -> Option<Arc<File>> {
         let mut inner = self.inner.lock();
         inner.clock += 1;
@@ -35,13 +35,13 @@ impl Handles {
         Some(Arc::clone(file))
     }
 
-    /// Keeps `file` for later, in place of the one used longest ago when there are too many.
+    /// Adds `file` to the cache. If the cache is full, the least recently used file is closed.
     pub(crate) fn insert(&self, id: SegmentId, file: Arc<File>) {
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let now = inner.clock;
         if inner.files.len() >= LIMIT && !inner.files.contains_key(&id) {
-            // A scan of a few hundred entries costs far less than the open that led here.
+            // A scan of a few hundred entries is much cheaper than the opening of the file before this call.
             let oldest = inner.files.iter().min_by_key(|(_, (_, used))| *used).map(|(&id, _)| id);
             if let Some(oldest) = oldest {
                 inner.files.remove(&oldest);
@@ -50,12 +50,12 @@ impl Handles {
         inner.files.insert(id, (file, now));
     }
 
-    /// Forgets the file of `id`.
+    /// Removes the file of `id` from the cache.
     pub(crate) fn remove(&self, id: SegmentId) {
         self.inner.lock().files.remove(&id);
     }
 
-    /// Forgets all.
+    /// Removes all files.
     pub(crate) fn clear(&self) {
         self.inner.lock().files.clear();
     }

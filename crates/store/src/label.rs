@@ -1,4 +1,4 @@
-//! The label: which pool lives here and how it is laid out. One page, the same for directories and files.
+//! The label: which pool a store belongs to, and its layout. It is one page, the same for directories and files.
 //!
 //! Format: `docs/format/store.md`, "The label".
 
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use crate::codec::{self, SUM_LEN};
 use crate::{Result, StoreError};
 
-/// Bytes a label takes on disk.
+/// Length of a label in bytes.
 pub(crate) const LABEL_LEN: usize = 4096;
-/// How a label begins; also how a file that holds a pool is recognised.
+/// The first bytes of a label. They also identify a file that holds a pool.
 pub(crate) const MAGIC: &[u8; 8] = b"SNOWMELT";
-/// The longest pool name in bytes, as in OpenZFS (`ZFS_MAX_DATASET_NAME_LEN` less its NUL).
+/// The maximum length of a pool name in bytes, as in OpenZFS (`ZFS_MAX_DATASET_NAME_LEN` without its NUL).
 pub(crate) const NAME_MAX: usize = 255;
 
-/// Most members that a mirror has.
+/// The maximum number of members of a mirror.
 pub(crate) const MEMBERS_MAX: usize = 8;
 
 const VERSION: u32 = 1;
-/// Version of a label with the record of a mirror.
+/// The version of a label that has the record of a mirror.
 const VERSION_MIRROR: u32 = 2;
 
 const OFF_MAGIC: usize = 0;
@@ -42,7 +42,7 @@ const _: () = assert!(OFF_NAME + NAME_MAX <= OFF_MEMBER);
 
 const FLAG_MADE_DIRECTORY: u64 = 1;
 
-/// What names a pool from outside.
+/// The name and guid of a pool, as its label holds them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLabel {
     /// The pool's name.
@@ -51,20 +51,20 @@ pub struct PoolLabel {
     pub guid: u64,
 }
 
-/// What a member of a mirror records about it, to be found together with the others.
+/// The part of a member's label from which the other members are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorLabel {
-    /// The guid of the member that has this label.
+    /// The guid of the member that holds this label.
     pub member: u64,
-    /// All members, each with where it was last seen.
+    /// The guid and the last known path of every member, this one included.
     pub members: Vec<(u64, PathBuf)>,
 }
 
-/// The layout that a label describes.
+/// The kind and layout of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     Directory {
-        /// Whether the directory itself was made for the pool, and is to go with it.
+        /// Whether the directory was made for the pool, so that it is removed with the pool.
         made: bool,
     },
     File {
@@ -72,22 +72,22 @@ pub(crate) enum Layout {
         slot_count: u64,
         slot_base: u64,
     },
-    /// Below a prefix of an object store.
+    /// Objects below a prefix in an object store.
     Object,
 }
 
-/// A label as it is on disk.
+/// The contents of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) pool: PoolLabel,
-    /// Of two copies, the one with the greater number counts.
+    /// Sequence number. Of two copies, the one with the greater number is valid.
     pub(crate) seq: u64,
     pub(crate) layout: Layout,
-    /// Set in a member of a mirror.
+    /// The record of the mirror, if the store is a member of one.
     pub(crate) mirror: Option<MirrorLabel>,
 }
 
-/// Checks that `label` can be written. What makes a good pool name is decided by the layers above.
+/// Checks whether the name fits a label. The rules for names of pools are in higher layers.
 pub(crate) fn check_name(label: &PoolLabel, path: &Path) -> Result<()> {
     let why = match label.name.len() {
         0 => "the pool's name is empty".to_owned(),
@@ -128,7 +128,7 @@ impl Label {
         page
     }
 
-    /// This label with another record of the mirror, or without one.
+    /// Returns this label with another record of the mirror, or without one.
     pub(crate) fn mirrored(&self, mirror: Option<&MirrorLabel>, path: &Path) -> Result<Self> {
         if let Some(mirror) = mirror {
             mirror.check(path)?;
@@ -136,7 +136,7 @@ impl Label {
         Ok(Self { seq: self.seq.wrapping_add(1), mirror: mirror.cloned(), ..self.clone() })
     }
 
-    /// This label with the name of `pool`, which must have the same guid: uberblocks carry it.
+    /// Returns this label with the name of `pool`. The guid must be the same, because uberblocks contain it.
     pub(crate) fn renamed(&self, pool: &PoolLabel, path: &Path) -> Result<Self> {
         check_name(pool, path)?;
         if pool.guid != self.pool.guid {
@@ -198,7 +198,7 @@ impl MirrorLabel {
         self.members.iter().map(|(_, path)| 10 + path.as_os_str().len()).sum()
     }
 
-    /// Checks that it fits a label.
+    /// Checks whether the record fits a label.
     fn check(&self, path: &Path) -> Result<()> {
         let why = match () {
             () if self.members.len() > MEMBERS_MAX => {
@@ -212,7 +212,7 @@ impl MirrorLabel {
         Err(StoreError::Invalid { path: path.to_owned(), why })
     }
 
-    /// Writes into a page that [`check`](Self::check) has found large enough.
+    /// Writes the record into `page`. [`check`](Self::check) must have accepted it.
     fn encode(&self, page: &mut [u8]) {
         codec::put(page, OFF_MEMBER, &self.member.to_le_bytes());
         codec::put(page, OFF_MEMBERS, &(self.members.len() as u16).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Where a pool is.
+//! [`Location`]: the place of a pool, and how to open or create a pool there.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -6,69 +6,70 @@ use std::path::{Path, PathBuf};
 use crate::error::{At, Result, StoreError};
 use crate::label::PoolLabel;
 
-/// Schemes of the addresses of object stores.
+/// Schemes of object store addresses.
 const URL_SCHEMES: [&str; 6] = ["s3", "gs", "az", "azure", "abfs", "abfss"];
 
-/// Where a pool is kept.
+/// The place of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// In a directory, one file for each segment.
+    /// A directory, with one file for each segment.
     Directory(PathBuf),
-    /// In a regular file or on a block device.
+    /// A regular file or a block device.
     File(PathBuf),
-    /// Below a prefix of a bucket of an object store; its address, as [`is_url`](crate::is_url) knows them.
+    /// A prefix in a bucket of an object store, named by an address: see [`is_url`](crate::is_url).
     Object(ObjectLocation),
-    /// In a directory, a file or on a device, and only read here, whatever it is opened for.
+    /// A directory, file or device that this process only reads, whatever [`Access`] is asked for.
     ReadOnly(Box<Self>),
 }
 
-/// Where in an object store a pool is, and how this machine uses it.
+/// The place of a pool in an object store, and how this machine uses it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectLocation {
-    /// Its address.
+    /// The address.
     pub url: PathBuf,
-    /// Whether it is only read here, and followed while another machine writes to it.
+    /// Whether this machine only reads the pool. It follows the changes of the owner on another machine.
     pub read_only: bool,
-    /// The cache it has here; without one, that of the environment, if that says any.
+    /// The cache on this machine. Without one, the cache that the environment names is used, if any.
     pub cache: Option<CacheLocation>,
 }
 
-/// Where on a local disk is kept what was read from an object store.
+/// A directory on a local disk that caches data of an object store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CacheLocation {
-    /// A directory that is there; pools have one of their own in it.
+    /// An existing directory. Each pool has a directory of its own in it.
     pub directory: PathBuf,
-    /// How much of it the pool may take, bytes.
+    /// The maximum size of the pool's cache, in bytes.
     pub max_bytes: u64,
 }
 
-/// What a store is opened for.
+/// How a store is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To look: takes no lock, and sees the store as it was when it was opened.
+    /// For reading: takes no lock, and sees the store as it was when it was opened.
     ReadOnly,
-    /// To own: takes the lock.
+    /// For writing, as the owner: takes the lock.
     ReadWrite,
 }
 
-/// How [`create`] is to make a pool.
+/// Options of [`create`](crate::create).
 #[derive(Debug, Clone)]
 pub struct CreateOptions {
-    /// The new pool's name and guid.
+    /// The name and guid of the new pool.
     pub label: PoolLabel,
-    /// Size in bytes of a file that is made for the pool, or that an existing file gets. Devices and existing files
-    /// need none; directories take none.
+    /// The size in bytes for a new or existing file. Devices and existing files need no size; directories accept
+    /// none.
     pub size: Option<u64>,
-    /// Whether to overwrite what is recognised as something else, or as another pool.
+    /// Whether to overwrite other recognised data or another pool.
     pub force: bool,
 }
 
 impl Location {
-    /// Takes `path` for what it is: a directory, or a file or block device. What does not exist is taken for a file
-    /// if its name ends in an extension that disk images have (`.img`, `.raw`, `.pool`), else for a directory.
+    /// Determines the kind of place that `path` names: an address, a directory, or a file or block device. If nothing
+    /// exists there, a path with the extension of a disk image (`.img`, `.raw`, `.pool`) means a file, and any other
+    /// path a directory.
     ///
     /// # Errors
-    /// `Io` when it cannot be looked at; `Foreign` when it is neither.
+    /// `Io` when the path cannot be examined; `Foreign` when it names something else.
     pub fn detect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         if let Some(url) = path.to_str().filter(|_| is_url(path)) {
@@ -97,7 +98,7 @@ impl Location {
         }
     }
 
-    /// The path, as given.
+    /// The path or address.
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
@@ -107,7 +108,7 @@ impl Location {
         }
     }
 
-    /// Whether the pool is only read here, whatever it would be opened for.
+    /// Whether the pool is only read, whatever [`Access`] is asked for.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         match self {
@@ -117,7 +118,7 @@ impl Location {
         }
     }
 
-    /// The same place, only read here or not.
+    /// Returns the same place, marked as read-only or not.
     #[must_use]
     pub fn with_read_only(self, read_only: bool) -> Self {
         match self {
@@ -129,7 +130,7 @@ impl Location {
     }
 }
 
-/// Whether `place` is the address of an object store rather than a path.
+/// Whether `place` is the address of an object store, not a path.
 #[must_use]
 pub fn is_url(place: impl AsRef<Path>) -> bool {
     let text = place.as_ref().to_str().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The owner's lock: one process at a time writes to a pool.
+//! The owner's lock: only one process at a time writes to a pool.
 //!
-//! It is `flock(2)`, which belongs to the open file description: the kernel lets go of it when the owner dies, however
-//! that happens, and never on closing some other descriptor of the same file (as POSIX record locks do).
+//! The lock is `flock(2)`. It belongs to the open file description, so the kernel releases it however the owner ends.
+//! Unlike a POSIX record lock, it is kept when another descriptor of the same file is closed.
 
 use std::fs::File;
 use std::io;
@@ -14,17 +14,17 @@ use rustix::io::Errno;
 use crate::error::At;
 use crate::{Result, StoreError};
 
-/// How often a lock is tried before it is taken as held: udev holds a shared lock on a block device for a moment
-/// whenever it looks at it.
+/// How often to try a lock on a block device. udev holds a shared lock for a moment whenever it examines a device.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes the exclusive lock on `file`, which `path` names in the error. It is held as long as the file is open.
+/// Takes the exclusive lock on `file`. `path` names the file in errors. The lock is held as long as the file is open.
 ///
 /// # Errors
-/// `Locked` when another process has it; `Io` where the file system knows no locks.
+/// `Locked` when another process holds it; `Io` where the file system does not support locks.
 pub(crate) fn exclusive(file: &File, path: &Path) -> Result<()> {
-    // Unit tests start losetup and mkfs beside each other: until its exec such a child holds every lock of ours.
+    // Unit tests start losetup and mkfs in parallel. Until its exec, such a child process holds all locks of this
+    // one.
     let unhurried = if cfg!(test) { 10 * ATTEMPTS } else { 1 };
     let mut attempts = if is_block_device(file) { ATTEMPTS.max(unhurried) } else { unhurried };
     loop {

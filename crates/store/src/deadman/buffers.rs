@@ -1,34 +1,34 @@
-//! Buffers that are used again: fresh memory costs more than the copy.
+//! Buffers for reuse: allocating memory costs more than copying into it.
 
 use parking_lot::Mutex;
 
-/// So many are kept.
+/// Maximum number of buffers that are kept.
 const KEPT_MAX: usize = 8;
-/// None that is longer, bytes.
+/// Maximum capacity of a buffer that is kept, in bytes.
 const LEN_MAX: usize = 8 << 20;
 
-/// Buffers that nobody uses at the moment.
+/// Buffers that are not in use.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     idle: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Buffers {
-    /// An empty one.
+    /// Returns an empty buffer.
     pub(super) fn take(&self) -> Vec<u8> {
         let mut buffer = self.idle.lock().pop().unwrap_or_default();
         buffer.clear();
         buffer
     }
 
-    /// One of `len` bytes, whatever they are.
+    /// Returns a buffer of `len` bytes with arbitrary contents.
     pub(super) fn take_filled(&self, len: usize) -> Vec<u8> {
         let mut buffer = self.idle.lock().pop().unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
 
-    /// For the next who wants one.
+    /// Keeps a buffer for reuse, unless it is too large or there are enough.
     pub(super) fn give(&self, buffer: Vec<u8>) {
         let mut idle = self.idle.lock();
         if idle.len() < KEPT_MAX && buffer.capacity() <= LEN_MAX {

@@ -1,4 +1,4 @@
-//! Stores that hang, and members of mirrors that do.
+//! Tests of stores that hang, alone and as members of mirrors.
 
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -9,10 +9,10 @@ use crate::mirror::MirrorStore;
 use crate::{Access, FaultStore, MemberState, MirrorMember, SegmentId, Store, StoreError};
 
 const ONE: SegmentId = SegmentId(1);
-/// Long enough that a machine with much else to do answers in it, short enough to be waited for.
+/// Long enough for an answer on a busy machine, short enough for a test to wait.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// A member whose answers are waited for so long.
+/// A member of a mirror whose requests can be given up.
 fn member(guid: u64, store: &FaultStore) -> MirrorMember {
     let store: Box<dyn Store> = Box::new(DeadmanStore::new(Box::new(store.clone())));
     MirrorMember { guid, path: PathBuf::from(format!("/{guid}")), store: Ok(store) }
@@ -29,7 +29,7 @@ fn states(mirror: &MirrorStore) -> Vec<MemberState> {
     mirror.members().iter().map(|member| member.state).collect()
 }
 
-/// Until something is the case.
+/// Waits until `holds` returns true.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -41,7 +41,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 #[test]
 fn a_mirror_goes_on_without_the_member_that_hangs() {
     use MemberState::{Faulted, Online};
-    // Wherever it begins to hang: while a segment is made, written, synced or published, or read.
+    // The store hangs at each of the operations: creating a segment, writing, syncing, publishing, reading.
     for n in 0..8 {
         let (a, b) = (FaultStore::new(1), FaultStore::new(2));
         let mirror = mirror(&[&a, &b]);
@@ -53,13 +53,13 @@ fn a_mirror_goes_on_without_the_member_that_hangs() {
         mirror.commit(1, b"one").unwrap();
         let mut buf = [0; 4096];
         for offset in [0, 1 << 20] {
-            // The second is in the turn of the other member.
+            // At the second offset it is the turn of the other member.
             let read = mirror.read(ONE, offset, &mut buf[..if offset == 0 { 4096 } else { 0 }]);
             assert!(read.is_ok() || offset > 0);
         }
         mirror.append(ONE, 4096, &[8; 4096]).unwrap();
         mirror.commit(2, b"two").unwrap();
-        // It was waited for once.
+        // The mirror waited for the member only once.
         assert!(begun.elapsed() < 3 * PATIENCE, "{n}: {:?}", begun.elapsed());
         assert!(hanging.is_hanging(), "{n}");
         let wanted = if n % 2 == 0 { [Faulted, Online] } else { [Online, Faulted] };
@@ -68,13 +68,13 @@ fn a_mirror_goes_on_without_the_member_that_hangs() {
         let status = members.iter().find(|member| member.state == Faulted).unwrap();
         assert!(status.why.as_ref().unwrap().contains("no answer for 0 s"), "{:?}", status.why);
         assert!(status.unanswered.unwrap().since >= PATIENCE, "{:?}", status.unanswered);
-        // The pool does not wait for it.
+        // The pool does not wait for the member.
         assert_eq!(mirror.unanswered(), None);
-        // As long as it may still do something, it does not come back.
+        // The member cannot come back while an operation may still be under way.
         let guid = status.guid;
         let early = mirror.online(guid, "/x".into(), Box::new(hanging.clone())).unwrap_err();
         assert!(early.to_string().contains("has not answered for"), "{early}");
-        // What it does late harms nobody.
+        // An operation that is done late causes no damage.
         hanging.release();
         until("it has answered", || mirror.members().iter().all(|member| member.unanswered.is_none()));
         assert_eq!(states(&mirror), wanted);
@@ -89,7 +89,7 @@ fn a_mirror_goes_on_without_the_member_that_hangs() {
             store.read(ONE, 0, &mut buf).unwrap();
             assert!(buf[..4096] == [7; 4096] && buf[4096..] == [8; 4096], "{n}");
         }
-        // As it is found by the next owner.
+        // The state as the next owner finds it.
         drop(mirror);
         let stores = [a.snapshot(), b.snapshot()].map(|store| FaultStore::over(3, &store));
         let again = super::tests::mirror(&[&stores[0], &stores[1]]);
@@ -114,7 +114,8 @@ fn the_last_member_is_waited_for() {
         });
         let early = told.recv_timeout(4 * PATIENCE);
         let (waiting, found) = (mirror.unanswered(), states(&mirror));
-        // The last one is enough to go on; whatever came of it, nothing may hang any more where something is asserted.
+        // With this member the mirror can continue. Release both before any assertion, so that a failing test does
+        // not hang.
         b.release();
         let done = told.recv_timeout(Duration::from_secs(30));
         a.release();
@@ -176,14 +177,14 @@ fn a_read_that_is_given_up_is_made_elsewhere() {
     mirror.create_segment(ONE).unwrap();
     mirror.append(ONE, 0, &[7; 4096]).unwrap();
     mirror.commit(1, b"one").unwrap();
-    // Whichever is asked first.
+    // Let the member hang that is asked first.
     let first = mirror.copies(ONE, 0)[0];
     [&a, &b][first].hang_after(0);
     let mut buf = [0; 4096];
     mirror.read(ONE, 0, &mut buf).unwrap();
     assert_eq!(buf, [7; 4096]);
     assert_eq!(states(&mirror)[first], MemberState::Faulted);
-    // Those who come later do not wait.
+    // Later requests do not wait.
     let begun = Instant::now();
     mirror.read(ONE, 0, &mut buf).unwrap();
     assert!(begun.elapsed() < PATIENCE / 2);

@@ -1,4 +1,4 @@
-//! Threads that wait for a store in others' stead.
+//! Threads that do requests to a store, so that their callers can stop waiting.
 
 use std::io;
 use std::sync::mpsc::{self, Sender};
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that are kept for the next job; there are as many as jobs under way.
+/// Maximum number of idle threads that are kept. The number of busy threads is not limited.
 const IDLE_MAX: usize = 8;
 
-/// Threads; those that have nothing to do end with this.
+/// The idle threads. They end when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Workers {
     idle: Mutex<Vec<Sender<Job>>>,
 }
 
 impl Workers {
-    /// Has a thread do `job` at once, whatever the others are doing.
+    /// Starts `job` in a thread at once, however many other jobs are running.
     ///
     /// # Errors
-    /// When one cannot be started.
+    /// When no thread can be started.
     pub(super) fn run(self: &Arc<Self>, job: Job) -> io::Result<()> {
         let idle = self.idle.lock().pop();
         let job = match idle {
@@ -37,7 +37,7 @@ impl Workers {
     }
 }
 
-/// Does one job after the other, as long as there are not idle threads enough without this one.
+/// Does one job after another. The thread ends when there are enough idle threads without it.
 fn work(workers: &Weak<Workers>, first: Job) {
     let mut job = first;
     loop {

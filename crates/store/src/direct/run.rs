@@ -1,4 +1,4 @@
-//! One run of whole sectors, in memory that can be written from, and the way that it takes.
+//! A run of whole sectors in aligned memory, and the direct write of it to a file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,41 +12,41 @@ use rustix::io::Errno;
 
 use crate::SegmentId;
 
-/// A run begins and ends at multiples of this, in memory too: no medium asks for more.
+/// The alignment of a run, in the file and in memory. No medium needs more.
 pub(super) const ALIGN: usize = 4096;
 
-/// A file's way around the page cache, if there is one.
+/// A file, with a second descriptor for direct writes if the file supports them.
 #[derive(Debug)]
 pub(crate) struct Way {
     file: Arc<File>,
-    /// The same file again, opened for this when it is first wanted.
+    /// The same file, opened for direct writes on first use.
     direct: OnceLock<Option<File>>,
     is_refused: AtomicBool,
 }
 
-/// Whether there is room for a run.
+/// Whether a run has space on the disk.
 pub(super) enum Room {
-    /// It cannot fail for want of it.
+    /// The space is reserved: the write cannot fail for lack of space.
     Made,
-    /// That is seen when it is written.
+    /// Unknown until the run is written.
     Unknown,
 }
 
 impl Way {
-    /// Of this file, if it can.
+    /// The direct writes of `file`.
     pub(crate) fn of(file: &Arc<File>) -> Arc<Self> {
         Arc::new(Self { file: file.clone(), direct: OnceLock::new(), is_refused: AtomicBool::new(false) })
     }
 
-    /// Whether there is one.
+    /// Whether direct writes are possible.
     pub(super) fn is_open(&self) -> bool {
         !self.is_refused.load(Ordering::Relaxed) && self.direct.get_or_init(|| reopen(&self.file)).is_some()
     }
 
-    /// Takes room on the disk for what is going to be written.
+    /// Reserves space on the disk for a run.
     ///
     /// # Errors
-    /// When there is none (`fallocate(2)`).
+    /// When there is no space (`fallocate(2)`).
     pub(super) fn make_room(&self, offset: u64, len: u64) -> io::Result<Room> {
         if self.file.metadata()?.file_type().is_block_device() {
             return Ok(Room::Made);
@@ -69,7 +69,7 @@ impl Way {
     }
 }
 
-/// The same file, opened for this; `None` where the system does not say that it can.
+/// Opens the same file for direct writes; `None` where the system does not report that it supports them.
 fn reopen(file: &File) -> Option<File> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
@@ -83,21 +83,21 @@ fn reopen(file: &File) -> Option<File> {
     options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// Bytes on their way.
+/// A run that is to be written.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) segment: SegmentId,
     way: Arc<Way>,
-    /// In the file.
+    /// Offset in the file.
     offset: u64,
-    /// They are in the middle of this.
+    /// Holds the bytes of the run, starting at `begin`.
     memory: Vec<u8>,
     begin: usize,
     len: usize,
 }
 
 impl Run {
-    /// Of bytes that are to be filled in, in memory that may have been used before.
+    /// A run of `len` bytes that the caller fills in. `memory` is reused.
     pub(super) fn new(
         segment: SegmentId,
         way: Arc<Way>,
@@ -116,7 +116,7 @@ impl Run {
         &mut self.memory[self.begin..self.begin + self.len]
     }
 
-    /// Writes them, and gives the memory back.
+    /// Writes the run, and returns the memory for reuse.
     pub(super) fn write(self) -> (Vec<u8>, io::Result<()>) {
         let bytes = &self.memory[self.begin..self.begin + self.len];
         let direct = self.way.direct.get().and_then(Option::as_ref);
@@ -125,7 +125,7 @@ impl Run {
             None => Err(Errno::INVAL.into()),
         };
         let done = match done {
-            // A system that promised too much.
+            // The system reported support for direct writes, but refuses them.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                 self.way.is_refused.store(true, Ordering::Relaxed);
                 self.way.file.write_all_at(bytes, self.offset)
@@ -140,7 +140,7 @@ fn write_all_at(direct: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<
     while !bytes.is_empty() {
         match rustix::io::pwrite(direct, bytes, offset) {
             Ok(len) => {
-                // What follows has to begin with a sector again.
+                // The rest must start at a sector boundary again.
                 let len = len / ALIGN * ALIGN;
                 if len == 0 {
                     return Err(io::ErrorKind::WriteZero.into());

@@ -11,7 +11,8 @@ fn temporary() -> Arc<File> {
     Arc::new(tempfile::tempfile().unwrap())
 }
 
-/// Writes pieces of these lengths at `offset`, the rest through the page cache as stores do, and says how much went around it.
+/// Writes pieces of these lengths at `offset`: first directly, then the rest through the page cache, as stores do.
+/// Returns how many bytes were written directly.
 fn write(direct: &Direct, file: &Arc<File>, way: &Arc<Way>, lens: &[usize], offset: u64) -> u64 {
     let bytes: Vec<u8> = (0..lens.iter().sum()).map(|at| (at % 251) as u8).collect();
     let mut rest = &bytes[..];
@@ -41,7 +42,7 @@ fn long_runs_of_whole_sectors_go_around_the_page_cache() {
     let odd: Vec<usize> = (0..900).map(|at| at * 7).collect();
     let len = odd.iter().sum::<usize>() as u64;
     assert_eq!(write(&direct, &file, &way, &odd, 4096), expected(len / 4096 * 4096));
-    // Too short, or not where a sector begins.
+    // Too short, or not aligned.
     assert_eq!(write(&direct, &file, &way, &[LEN_MIN as usize - 1], 0), 0);
     assert_eq!(write(&direct, &file, &way, &[long], 512), 0);
     direct.settle().unwrap();
@@ -50,7 +51,7 @@ fn long_runs_of_whole_sectors_go_around_the_page_cache() {
 #[test]
 fn what_a_system_refuses_goes_through_the_page_cache() {
     let (direct, file) = (Direct::default(), temporary());
-    // What this file does not understand is invalid.
+    // Writing to this file fails with EINVAL.
     let way = Way::through(&file, File::options().write(true).open("/proc/self/oom_score_adj").unwrap());
     assert_eq!(write(&direct, &file, &way, &[CHUNK], 0), CHUNK as u64);
     assert!(!way.is_open());
@@ -61,7 +62,7 @@ fn what_a_system_refuses_goes_through_the_page_cache() {
 #[test]
 fn a_failure_is_told_once_by_what_comes_next() {
     let file = temporary();
-    // Nothing can be written to what is open for reading.
+    // The descriptor is open for reading only, so that writes fail.
     let way = Way::through(&file, File::open("/proc/self/exe").unwrap());
     let bytes = vec![7; CHUNK];
     let pieces = [IoSlice::new(&bytes)];
@@ -82,7 +83,7 @@ fn a_failure_is_told_once_by_what_comes_next() {
 #[test]
 fn a_run_without_room_is_not_begun() {
     let direct = Direct::default();
-    // Of a length that no file has.
+    // An offset that no file system supports.
     let file = temporary();
     let way = Way::through(&file, file.try_clone().unwrap());
     let bytes = vec![7; CHUNK];
@@ -101,7 +102,7 @@ fn what_is_under_way_is_written_before_all_ends() {
     }
     let bytes = vec![7; 5 * CHUNK];
     direct.write((ID, &way), &[IoSlice::new(&bytes)], 0).unwrap();
-    // Others need not wait.
+    // Other segments need not wait.
     direct.wait_for(SegmentId(2));
     drop(direct);
     let mut found = vec![0; bytes.len()];

@@ -1,4 +1,4 @@
-//! The names in a pool's directory, and the steps that make and remove it.
+//! The file names in a pool's directory, and the steps that create and remove a pool.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use crate::{CreateOptions, Result, SegmentId, SegmentInfo, StoreError, lock as o
 
 const LABEL: &str = "label";
 const LABEL_NEW: &str = "label.new";
-/// A member of a mirror has its label twice, so that damage to it costs no member.
+/// A member of a mirror has a second copy of its label, so that a damaged label does not make the member unusable.
 const LABEL_COPY: &str = "label.copy";
 const LOCK: &str = "lock";
 const RING: &str = "uberblocks";
@@ -30,7 +30,8 @@ pub(super) fn segments_name() -> &'static Path {
     Path::new(SEGMENTS)
 }
 
-/// Neighbouring ids share a directory, so that a sync has few directories to make durable.
+/// Returns the relative path of a segment's file. Consecutive ids share a directory, so that a sync has few
+/// directories to make durable.
 pub(super) fn segment_name(id: SegmentId) -> PathBuf {
     PathBuf::from(format!("{SEGMENTS}/{:02x}/{id}{SEGMENT_SUFFIX}", (id.0 >> 8) & 0xff))
 }
@@ -39,7 +40,7 @@ fn not_a_pool(root: &Directory, why: &str) -> StoreError {
     StoreError::NotAPool { path: root.path().to_owned(), why: why.to_owned() }
 }
 
-/// Takes the lock of the pool in `root`.
+/// Takes the owner's lock of the pool in `root`.
 pub(super) fn lock(root: &Directory) -> Result<File> {
     let path = root.path().join(LOCK);
     loop {
@@ -51,7 +52,7 @@ pub(super) fn lock(root: &Directory) -> Result<File> {
             Err(error) => return Err(error).at("open", &path),
         };
         owner::exclusive(&file, root.path())?;
-        // The pool may have been destroyed, and another one made, between the open and the lock.
+        // The pool may have been destroyed and created anew between the open and the lock.
         let ours = file.metadata().at("look at", &path)?;
         let named = root.stat(Path::new(LOCK));
         if named.is_ok_and(|named| (named.st_dev, named.st_ino) == (ours.dev(), ours.ino())) {
@@ -60,7 +61,7 @@ pub(super) fn lock(root: &Directory) -> Result<File> {
     }
 }
 
-/// Opens the directory at `path`, in which a pool is to be.
+/// Opens the directory `path`, which holds a pool or will hold one.
 pub(super) fn open_root(path: &Path) -> Result<Directory> {
     let place = Place::find(path)?;
     if place.kind()? != FileType::Directory {
@@ -70,7 +71,7 @@ pub(super) fn open_root(path: &Path) -> Result<Directory> {
     place.directory()
 }
 
-/// Up to one byte more than a label has, so that a longer file is noticed.
+/// Reads at most one byte more than the length of a label, so that a longer file is noticed.
 fn read_page(root: &Directory, name: &str) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     root.read(Path::new(name))?.take(label::LABEL_LEN as u64 + 1).read_to_end(&mut page)?;
@@ -96,12 +97,12 @@ pub(super) fn read_label(root: &Directory) -> Result<Label> {
     }
 }
 
-/// The second copy of the label, if there is one and it is whole.
+/// Returns the second copy of the label, if it exists and is valid.
 fn copied_label(root: &Directory) -> Option<Label> {
     Label::decode(&read_page(root, LABEL_COPY).ok()?).ok()
 }
 
-/// Replaces the label atomically and durably; of a member of a mirror its copy, too.
+/// Replaces the label atomically and durably. For a member of a mirror, it replaces the copy too.
 pub(super) fn write_label(root: &Directory, label: &Label) -> Result<()> {
     if label.mirror.is_none() {
         remove_if_there(root, Path::new(LABEL_COPY))?;
@@ -115,7 +116,7 @@ pub(super) fn write_label(root: &Directory, label: &Label) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of the label and its copy that are not as they should be.
+/// Returns how many bytes of the label and its copy are wrong. A page that differs counts with all its bytes.
 pub(super) fn differing_labels(root: &Directory, label: &Label) -> u64 {
     let wanted = label.encode();
     let names = if label.mirror.is_some() { &[LABEL, LABEL_COPY][..] } else { &[LABEL] };
@@ -123,7 +124,7 @@ pub(super) fn differing_labels(root: &Directory, label: &Label) -> u64 {
     names.iter().filter(differs).count() as u64 * label::LABEL_LEN as u64
 }
 
-/// Writes a file that is new: what has its name is removed.
+/// Writes a new file. An existing file of that name is removed first.
 fn write_file(root: &Directory, name: &str, contents: &[u8]) -> Result<()> {
     let path = root.path().join(name);
     remove_if_there(root, Path::new(name))?;
@@ -132,7 +133,7 @@ fn write_file(root: &Directory, name: &str, contents: &[u8]) -> Result<()> {
     file.sync_all().at("sync", &path)
 }
 
-/// Makes the files of an empty pool. The label comes last: without it there is no pool.
+/// Makes the files of an empty pool. The label is written last, because without it there is no pool.
 pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
     label::check_name(&options.label, path)?;
     if options.size.is_some() {
@@ -159,7 +160,7 @@ pub(super) fn create(path: &Path, options: &CreateOptions) -> Result<()> {
         remove_contents(root)?;
     }
     root.make_directory(segments_name()).at("create", &root.path().join(SEGMENTS))?;
-    // Written out in full now, so that a publication changes no metadata of the file system.
+    // Filled with zeros now, so that a publication does not change metadata of the file system.
     write_file(root, RING, &vec![0; RING_LEN as usize])?;
     root.sync(Path::new("")).at("sync", root.path())?;
     let layout = Layout::Directory { made };
@@ -176,7 +177,7 @@ fn open_or_make(root: &Directory, name: &str) -> Result<File> {
 }
 
 fn check_empty(root: &Directory) -> Result<()> {
-    // Every fresh ext file system has it.
+    // A new ext file system contains this directory.
     let names = root.list(Path::new("")).at("list", root.path())?;
     let Some(name) = names.iter().find(|name| *name != "lost+found") else { return Ok(()) };
     let what = match read_label(root) {
@@ -186,29 +187,29 @@ fn check_empty(root: &Directory) -> Result<()> {
     Err(StoreError::Foreign { path: root.path().to_owned(), what })
 }
 
-/// Removes the pool in `root`, the label first, and the directory itself if it was made for the pool.
+/// Removes the pool in `root`, starting with the label. Also removes the directory if it was made for the pool.
 pub(super) fn remove(root: &Directory, label: &Label) -> Result<()> {
     remove_contents(root)?;
     remove_if_there(root, Path::new(LOCK))?;
     if label.layout == (Layout::Directory { made: true }) {
-        // Other files in it, or a busy directory, are no reason to fail: the pool is gone.
+        // Ignore errors: the directory may be busy or contain other files, but the pool is gone.
         let _ = Place::find(root.path()).map(|place| place.remove_directory());
     }
     Ok(())
 }
 
-/// Removes everything that is a pool's, except its lock, and nothing else.
+/// Removes all files of the pool except its lock, and no other files.
 fn remove_contents(root: &Directory) -> Result<()> {
     for name in [LABEL_COPY, LABEL, LABEL_NEW] {
         remove_if_there(root, Path::new(name))?;
     }
-    // From here on there is no pool, whatever happens.
+    // After this sync there is no pool, even if the following steps fail.
     root.sync(Path::new("")).at("sync", root.path())?;
     for segment in list_segments(root)? {
         remove_if_there(root, &segment_name(segment.id))?;
     }
     for shard in 0..=255u8 {
-        // Directories with something else in them stay.
+        // A directory with other files stays.
         let _ = root.remove_directory(&shard_name(shard));
     }
     let _ = root.remove_directory(segments_name());
@@ -226,7 +227,7 @@ fn shard_name(shard: u8) -> PathBuf {
     PathBuf::from(format!("{SEGMENTS}/{shard:02x}"))
 }
 
-/// All files that are segments, by name and place, in no order.
+/// Lists all segment files that have a valid name in the right directory, in no particular order.
 pub(super) fn list_segments(root: &Directory) -> Result<Vec<SegmentInfo>> {
     let mut found = Vec::new();
     for shard in 0..=255u8 {
@@ -244,7 +245,7 @@ pub(super) fn list_segments(root: &Directory) -> Result<Vec<SegmentInfo>> {
             }
             match root.stat(&path) {
                 Ok(stat) => found.push(SegmentInfo { id, len: u64::try_from(stat.st_size).unwrap_or(0) }),
-                // Deleted since.
+                // The file was deleted after the directory was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error).at("look at", &root.path().join(&path)),
             }
@@ -258,7 +259,7 @@ fn segment_id(name: &str) -> Option<SegmentId> {
     u64::from_str_radix(digits, 16).ok().map(SegmentId)
 }
 
-/// Directories that do not answer until they are let go: what a disk that hangs is to a test.
+/// Simulates a disk that hangs: tests stall a directory, and later let it go.
 #[cfg(test)]
 pub(crate) mod stalled {
     use std::collections::BTreeSet;
@@ -268,12 +269,12 @@ pub(crate) mod stalled {
     static STALLED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     static LET_GO: Condvar = Condvar::new();
 
-    /// Lets nobody read the label of the pool at `path`, a canonical path.
+    /// Blocks all reads of the label of the pool at `path`, which is a canonical path.
     pub fn stall(path: PathBuf) {
         STALLED.lock().unwrap().insert(path);
     }
 
-    /// Lets everybody read it.
+    /// Ends [`stall`].
     pub fn let_go(path: &Path) {
         STALLED.lock().unwrap().remove(path);
         LET_GO.notify_all();

@@ -55,7 +55,7 @@ fn other_peoples_files_are_safe() {
     std::fs::write(&file, "mine").unwrap();
     let error = DirectoryStore::create(dir.path(), &options("tank")).unwrap_err();
     assert!(matches!(&error, StoreError::Foreign { what, .. } if what.contains("thesis.tex")), "{error:?}");
-    // Even force only adds, and destroying only takes away what was added.
+    // With `force`, a pool only adds files, and destroying it removes only these.
     let store = DirectoryStore::create(dir.path(), &forced("tank")).unwrap();
     store.create_segment(SegmentId(1)).unwrap();
     store.destroy().unwrap();
@@ -158,7 +158,7 @@ fn torn_uberblocks_are_left_out() {
         store.publish(txg, &[txg as u8; 600]).unwrap();
     }
     drop(store);
-    // The slot of the newest, and the whole sector around one byte of it.
+    // Overwrite one sector in the slot of the newest uberblock.
     let path = dir.path().join(layout::ring_name());
     let mut ring = std::fs::read(&path).unwrap();
     let slot = (99 % 64) * 8192;
@@ -167,11 +167,11 @@ fn torn_uberblocks_are_left_out() {
     let store = DirectoryStore::open(dir.path(), Access::ReadWrite).unwrap();
     let txgs = |store: &DirectoryStore| store.uberblocks().unwrap().iter().map(|u| u.txg).collect::<Vec<_>>();
     assert_eq!(txgs(&store), (68..=99).collect::<Vec<_>>());
-    // The next one takes the torn one's place.
+    // The next uberblock is written to the slot of the torn one.
     store.publish(100, b"again").unwrap();
     assert_eq!(txgs(&store).len(), UBERBLOCK_RING);
     assert_eq!(store.uberblocks().unwrap().last().unwrap().bytes, b"again");
-    // Nothing read from a ring that was cut short or filled with noise.
+    // A ring that was cut short or filled with garbage does not prevent opening.
     drop(store);
     std::fs::write(&path, &ring[..20_000]).unwrap();
     DirectoryStore::open(dir.path(), Access::ReadWrite).unwrap().uberblocks().unwrap();
@@ -204,7 +204,7 @@ fn strange_files_are_no_segments() {
     let store = DirectoryStore::create(dir.path(), &options("tank")).unwrap();
     store.create_segment(SegmentId(0x1234)).unwrap();
     let shard = dir.path().join("segments/12");
-    // Not a name; not a number; not its place; a subdirectory.
+    // Other extension; no number; wrong directory; a sign; too short.
     for name in
         ["note.txt", "zzzzzzzzzzzzzzzz.seg", "0000000000000034.seg", "+000000000001234.seg", "1234.seg"]
     {
@@ -219,7 +219,7 @@ fn bytes_of_a_failed_append_do_not_count() {
     let store = DirectoryStore::create(dir.path(), &options("tank")).unwrap();
     store.create_segment(SegmentId(1)).unwrap();
     store.append(SegmentId(1), 0, b"good").unwrap();
-    // As a write that was cut short leaves it.
+    // What a write leaves that was cut short.
     let path = dir.path().join(layout::segment_name(SegmentId(1)));
     std::fs::write(&path, b"good and more").unwrap();
     assert!(matches!(store.read(SegmentId(1), 4, &mut [0]), Err(StoreError::OutOfRange { end: 4, .. })));
@@ -231,7 +231,7 @@ fn bytes_of_a_failed_append_do_not_count() {
 #[test]
 fn permission_is_reported_with_place() {
     if rustix::process::geteuid().is_root() {
-        // Root may write anywhere; a path that cannot be shows the same.
+        // Root may write everywhere. A path that cannot exist gives a similar error.
         let error = DirectoryStore::create(Path::new("/proc/nowhere/pool"), &options("tank")).unwrap_err();
         assert!(error.to_string().starts_with("cannot find /proc/nowhere/pool"), "{error}");
         return;
@@ -279,7 +279,7 @@ fn a_full_file_system_is_no_catastrophe() {
             }
         };
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        // What was cut short does not count, and with some room the same append succeeds.
+        // The incomplete append does not count. When there is space again, it succeeds.
         assert_eq!(store.segments().unwrap()[0].len, end);
         store.sync().unwrap();
         store.publish(1, b"full").unwrap();

@@ -1,35 +1,36 @@
-//! Where everything is in a file store.
+//! The offsets and lengths of the parts of a file store.
 
-/// The first label copy is at 0.
+/// Offset of the first copy of the label.
 pub(super) const LABEL_A: u64 = 0;
-/// The uberblock ring.
+/// Offset of the uberblock ring.
 pub(super) const RING_BASE: u64 = 64 << 10;
-/// The second label copy, far enough from the first to survive what usually overwrites the first sectors of a disk.
+/// Offset of the second copy of the label. Programs that overwrite the start of a disk usually do not reach it.
 pub(super) const LABEL_B: u64 = 960 << 10;
-/// The slot table begins here.
+/// Offset of the slot table.
 pub(super) const TABLE_BASE: u64 = 1 << 20;
-/// Bytes of a slot's entry in the table: a page for its header, a page for its seal.
+/// Bytes of a slot's entry in the table: one page for its header, one page for its seal.
 pub(super) const ENTRY_LEN: u64 = 8192;
 
-/// Slots begin at a multiple of this.
+/// The alignment of slots.
 const ALIGN: u64 = 1 << 20;
-/// The largest slot, which is what all but small pools have.
+/// The maximum length of a slot. All pools but small ones use it.
 const SLOT_LEN_MAX: u64 = 32 << 20;
-/// The smallest slot.
+/// The minimum length of a slot.
 const SLOT_LEN_MIN: u64 = 4 << 20;
-/// A pool has about this many slots at least, if need be by making them smaller.
+/// The number of slots that a pool should have at least. Small pools get shorter slots for that.
 const SLOTS_WANTED: u64 = 16;
-/// As many as 2 PiB have; bounds what a forged label can make us allocate.
+/// The maximum number of slots, enough for 2 PiB. It limits the memory that a forged label makes this process
+/// allocate.
 const SLOT_COUNT_MAX: u64 = 1 << 26;
 
-/// The smallest file or device that takes a pool, as for OpenZFS (`SPA_MINDEVSIZE`, sys/fs/zfs.h).
+/// The minimum size of a file or device with a pool, as for OpenZFS (`SPA_MINDEVSIZE`, sys/fs/zfs.h).
 pub(super) const SIZE_MIN: u64 = 64 << 20;
 
 const _: () = assert!(RING_BASE >= LABEL_A + crate::label::LABEL_LEN as u64);
 const _: () = assert!(LABEL_B >= RING_BASE + crate::ring::RING_LEN);
 const _: () = assert!(TABLE_BASE >= LABEL_B + crate::label::LABEL_LEN as u64);
 
-/// The slots of one store.
+/// The length, number and position of a store's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
     pub(super) slot_len: u64,
@@ -38,19 +39,19 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// How a new pool of `size` bytes is divided; `None` when that is too small.
+    /// Divides a new pool of `size` bytes into slots; `None` when that is too small.
     #[cfg(test)]
     fn divide(size: u64) -> Option<Self> {
         Self::divide_by(size, Self::slot_len_for(size))
     }
 
-    /// How long slots are, if nothing else decides that: the largest power of two that gives enough of them.
+    /// Returns the default slot length: the largest power of two with which there are enough slots.
     pub(super) fn slot_len_for(size: u64) -> u64 {
         1 << (size / SLOTS_WANTED).clamp(SLOT_LEN_MIN, SLOT_LEN_MAX).ilog2()
     }
 
-    /// How a new pool of `size` bytes is divided into slots of a given length; `None` when it is too small, or there can be
-    /// none of that length.
+    /// Divides a new pool of `size` bytes into slots of the given length; `None` when the size is too small or the
+    /// length is invalid.
     pub(super) fn divide_by(size: u64, slot_len: u64) -> Option<Self> {
         let is_possible = slot_len.is_multiple_of(4096) && (SLOT_LEN_MIN..=SLOT_LEN_MAX).contains(&slot_len);
         if size < SIZE_MIN || !is_possible {
@@ -67,7 +68,7 @@ impl Geometry {
         }
     }
 
-    /// Checks what a label says against the medium it was found on.
+    /// Checks the values of a label against the size of the medium.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -85,27 +86,27 @@ impl Geometry {
         }
     }
 
-    /// Where the last slot ends.
+    /// Offset of the end of the last slot.
     pub(super) fn end(&self) -> Option<u64> {
         self.slot_base.checked_add(self.slot_len.checked_mul(self.slot_count)?)
     }
 
-    /// Where a slot's bytes begin. `slot` is below `slot_count`, so this cannot overflow.
+    /// Offset of a slot's bytes. This cannot overflow, because `slot` is less than `slot_count`.
     pub(super) fn slot_offset(&self, slot: u64) -> u64 {
         self.slot_base + slot * self.slot_len
     }
 
-    /// Where a slot's header is.
+    /// Offset of a slot's header.
     pub(super) fn header_offset(&self, slot: u64) -> u64 {
         TABLE_BASE + slot * ENTRY_LEN
     }
 
-    /// Where a slot's seal is.
+    /// Offset of a slot's seal.
     pub(super) fn seal_offset(&self, slot: u64) -> u64 {
         self.header_offset(slot) + ENTRY_LEN / 2
     }
 
-    /// Bytes of the whole table.
+    /// Bytes of the whole slot table.
     pub(super) fn table_len(&self) -> u64 {
         self.slot_count * ENTRY_LEN
     }

@@ -1,4 +1,4 @@
-//! Making, finding and wiping the fixed parts of a file store.
+//! Creating, finding and wiping the labels, ring and slot table of a file store.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -16,14 +16,14 @@ use crate::{CreateOptions, Result, StoreError, lock, probe};
 
 use super::geometry::{Geometry, LABEL_A, LABEL_B, RING_BASE, SIZE_MIN, TABLE_BASE};
 
-/// How often a busy device is tried again, and after how long: a fifth of a second in all.
+/// How often, and at which interval, the opening of a busy device is repeated: for a fifth of a second in total.
 const BUSY_TRIES: u32 = 20;
 const BUSY_STEP: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// Opens for writing, as the only one who does.
+/// Opens the file for writing, with the owner's lock.
 pub(super) fn open_owned(place: &Place) -> Result<File> {
     let path = place.path();
-    // Of a block device this claims the exclusive use in the kernel, too: no mount, no RAID beside us.
+    // For a block device, O_EXCL also claims exclusive use in the kernel, against mounts and RAID.
     let is_device = place.kind()? == FileType::BlockDevice;
     let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
     let mut patience = BUSY_TRIES;
@@ -32,7 +32,8 @@ pub(super) fn open_owned(place: &Place) -> Result<File> {
             Err(StoreError::Io { source, .. })
                 if is_device && Errno::from_io_error(&source) == Some(Errno::BUSY) =>
             {
-                // A program that this process is just starting holds our last descriptor until its exec.
+                // A child process that this process has just started holds a copy of the last descriptor until its
+                // exec.
                 if patience == 0 {
                     return Err(why_busy(place));
                 }
@@ -47,7 +48,7 @@ pub(super) fn open_owned(place: &Place) -> Result<File> {
     Ok(file)
 }
 
-/// Tells another owner of the pool from a use by the kernel.
+/// Determines whether a busy device is used by another owner of the pool or by the kernel.
 fn why_busy(place: &Place) -> StoreError {
     let path = place.path();
     match place.medium(false, OFlags::empty()).and_then(|file| lock::exclusive(&file, path)) {
@@ -59,12 +60,12 @@ fn why_busy(place: &Place) -> StoreError {
     }
 }
 
-/// The size of a file or block device.
+/// Returns the size of a file or block device.
 fn size_of(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// The newest valid copy of the label, checked against the size of the medium.
+/// Returns the newest valid copy of the label, checked against the size of the medium.
 pub(super) fn read_label(file: &File, path: &Path) -> Result<(Label, Geometry)> {
     let not_a_pool = |why: String| StoreError::NotAPool { path: path.to_owned(), why };
     let mut best: Option<Label> = None;
@@ -78,7 +79,7 @@ pub(super) fn read_label(file: &File, path: &Path) -> Result<(Label, Geometry)> 
                 Err(reason) => why = reason,
             },
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => why = "it is too short".to_owned(),
-            // One bad sector does not hide the other copy.
+            // A bad sector in one copy does not matter if the other copy is valid.
             Err(error) if best.is_some() => why = error.to_string(),
             Err(error) if offset == LABEL_B => why = error.to_string(),
             Err(error) => return Err(error).at("read the label of", path),
@@ -93,7 +94,7 @@ pub(super) fn read_label(file: &File, path: &Path) -> Result<(Label, Geometry)> 
     Ok((label, geometry))
 }
 
-/// Writes one copy after the other, so that one of them is whole at every moment.
+/// Writes the copies one after the other, so that at any moment one of them is valid.
 pub(super) fn write_label(file: &File, label: &Label) -> io::Result<()> {
     let page = label.encode();
     for offset in [LABEL_A, LABEL_B] {
@@ -103,7 +104,7 @@ pub(super) fn write_label(file: &File, label: &Label) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of the label's copies that are not as they should be.
+/// Returns how many bytes of the label's copies are wrong. A copy that differs counts with all its bytes.
 pub(super) fn differing_labels(file: &File, label: &Label) -> u64 {
     let wanted = label.encode();
     let differs = |offset: &&u64| {
@@ -113,7 +114,7 @@ pub(super) fn differing_labels(file: &File, label: &Label) -> u64 {
     [LABEL_A, LABEL_B].iter().filter(differs).count() as u64 * LABEL_LEN as u64
 }
 
-/// Gives space back to the host, and makes it read as zeros. Says whether it could.
+/// Returns space to the host; afterwards it reads as zeros. Returns whether that succeeded.
 pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     loop {
@@ -124,7 +125,7 @@ pub(super) fn punch(file: &File, offset: u64, len: u64) -> bool {
     }
 }
 
-/// Makes an empty pool. The labels come last: without them there is no pool.
+/// Creates an empty pool. The labels are written last, because without them there is no pool.
 pub(super) fn create(path: &Path, options: &CreateOptions, slot_len: Option<u64>) -> Result<()> {
     label::check_name(&options.label, path)?;
     let place = Place::find(path)?;
@@ -167,7 +168,7 @@ fn invalid(path: &Path, size: u64) -> StoreError {
     StoreError::Invalid { path: path.to_owned(), why }
 }
 
-/// The locked file, and whether it was made just now.
+/// Opens or makes the file, and locks it. Returns the file, and whether it was made.
 fn open_or_make(place: &Place) -> Result<(File, bool)> {
     let path = place.path();
     match place.make() {
@@ -180,7 +181,7 @@ fn open_or_make(place: &Place) -> Result<(File, bool)> {
     }
 }
 
-/// How long the slots of a pool would be that is made here.
+/// Returns the slot length that a new pool at `path` would have.
 pub(super) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
     let size = match options.size {
         Some(size) => size,
@@ -189,7 +190,7 @@ pub(super) fn slot_len(path: &Path, options: &CreateOptions) -> Result<u64> {
     Ok(Geometry::slot_len_for(size))
 }
 
-/// Gives a regular file the size asked for, and tells the size there is.
+/// Sets the requested size of a regular file, and returns the actual size.
 fn settle_size(file: &File, path: &Path, wanted: Option<u64>) -> Result<u64> {
     let size = size_of(file).at("measure", path)?;
     let Some(wanted) = wanted else {
@@ -213,20 +214,20 @@ fn settle_size(file: &File, path: &Path, wanted: Option<u64>) -> Result<u64> {
     Ok(wanted)
 }
 
-/// Removes a pool: the labels first and durably, then all it kept.
+/// Removes a pool: first the labels, durably, then the rest.
 pub(super) fn wipe(file: &File, geometry: &Geometry) -> io::Result<()> {
     for offset in [LABEL_A, LABEL_B] {
         file.write_all_at(&[0; LABEL_LEN], offset)?;
     }
     file.sync_data()?;
     zero(file, RING_BASE, RING_LEN)?;
-    // Headers of another pool carry its guid and mean nothing to the next one, so this may fail.
+    // Errors are ignored: the next pool ignores headers with the guid of another pool.
     punch(file, TABLE_BASE, geometry.table_len());
     punch(file, geometry.slot_base, geometry.slot_len * geometry.slot_count);
     file.sync_data()
 }
 
-/// Writes zeros rather than punching a hole: a publication is then an overwrite, which costs no metadata.
+/// Writes zeros instead of punching a hole. Then a publication only overwrites, without changing metadata.
 fn zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let zeros = vec![0; usize::try_from(len).map_err(io::Error::other)?];
     file.write_all_at(&zeros, offset)

@@ -16,7 +16,7 @@ use super::geometry::{ENTRY_LEN, Geometry, TABLE_BASE};
 const HEADER_MAGIC: &[u8; 8] = b"SNOWSLOT";
 const SEAL_MAGIC: &[u8; 8] = b"SNOWSEAL";
 
-// Header and seal have the same shape, and fit one sector of 512 bytes.
+// Header and seal have the same format, and fit into one sector of 512 bytes.
 const OFF_MAGIC: usize = 0;
 const OFF_GUID: usize = 8; // u64, of the pool
 const OFF_SEGMENT: usize = 16; // u64
@@ -27,14 +27,14 @@ const PAGE_LEN: usize = ENTRY_LEN as usize / 2;
 
 const _: () = assert!(RECORD_LEN <= 512);
 
-/// How much of the table is read at once.
+/// How many bytes of the table are read at once.
 const READ_LEN: usize = 1 << 20;
 
-/// What is in a slot.
+/// The segment in a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) slot: u64,
-    /// Where the segment ends; the slot's length when that is not known.
+    /// The end of the segment; the length of the slot if the end is unknown.
     pub(super) end: u64,
     pub(super) open: bool,
     /// Whether there may be a seal on disk.
@@ -42,11 +42,12 @@ pub(super) struct Entry {
     seq: u64,
 }
 
-/// The table in memory.
+/// The slot table in memory.
 #[derive(Debug)]
 pub(super) struct Table {
     guid: u64,
-    /// The next header's sequence number: of two headers for one segment the greater counts.
+    /// The sequence number of the next header. Of two headers for one segment, the one with the greater number is
+    /// valid.
     next_seq: u64,
     by_id: HashMap<SegmentId, Entry>,
     slots: Slots,
@@ -79,7 +80,7 @@ impl Table {
             .map(|(_, length)| length);
         self.next_seq = self.next_seq.max(seq.saturating_add(1));
         match self.by_id.get(&id) {
-            // Left by a deletion that a crash undid; see docs/format/store.md, "Duplicate headers".
+            // A crash undid the deletion of the older one: see docs/format/store.md, "Duplicate headers".
             Some(other) if other.seq > seq => return,
             Some(other) => self.slots.give_back(other.slot),
             None => {}
@@ -98,7 +99,7 @@ impl Table {
         self.by_id.get_mut(&id)
     }
 
-    /// Gives `id` the first free slot, so that a sparse file stays short; `None` when all are taken.
+    /// Assigns the first free slot to `id`, so that a sparse file stays short. `None` when no slot is free.
     pub(super) fn start(&mut self, id: SegmentId) -> Option<Entry> {
         let slot = self.slots.take_first()?;
         let entry = Entry { slot, end: 0, open: true, sealed: false, seq: self.next_seq };
@@ -107,7 +108,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Takes a segment out. Its slot stays taken until it is [given back](Self::give_back).
+    /// Removes a segment from the table. Its slot stays taken until [`give_back`](Self::give_back).
     pub(super) fn take(&mut self, id: SegmentId) -> Option<Entry> {
         self.by_id.remove(&id)
     }
@@ -121,7 +122,7 @@ impl Table {
         self.slots.give_back(slot);
     }
 
-    /// Forgets all segments.
+    /// Removes all segments.
     pub(super) fn clear(&mut self) {
         self.by_id.clear();
     }
@@ -145,17 +146,17 @@ impl Table {
     }
 }
 
-/// Which slots are taken, one bit each.
+/// A bit map of the slots that are taken.
 #[derive(Debug)]
 struct Slots {
     taken: Vec<u64>,
     free: u64,
-    /// No word before this one has a free slot.
+    /// All words before this one are without free slots.
     hint: usize,
 }
 
 impl Slots {
-    /// `count` is bounded by the geometry's check.
+    /// The check of the geometry limits `count`.
     fn new(count: u64) -> Self {
         let mut taken = vec![0; count.div_ceil(64) as usize];
         if let Some(last) = taken.last_mut()
@@ -200,8 +201,8 @@ impl Slots {
     }
 }
 
-/// The first slot from `first` on whose entry is not in a hole of a sparse file; `None` when all the rest is. Where
-/// holes are unknown, as on devices, that is `first` itself.
+/// Returns the first slot at or after `first` whose entry is not in a hole of a sparse file; `None` when the rest of
+/// the table is a hole. Returns `first` where holes cannot be found, as on devices.
 fn skip_hole(file: &File, first: u64) -> io::Result<Option<u64>> {
     let offset = TABLE_BASE + first * ENTRY_LEN;
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
@@ -213,7 +214,7 @@ fn skip_hole(file: &File, first: u64) -> io::Result<Option<u64>> {
 }
 
 impl Geometry {
-    /// Writes the header that gives a slot to `id`, and takes away the seal of whoever was there before.
+    /// Writes the header that assigns a slot to `id`, and removes the seal of the slot's previous segment.
     pub(super) fn write_header(
         &self,
         file: &File,
@@ -225,8 +226,8 @@ impl Geometry {
         file.write_all_at(&encode(HEADER_MAGIC, guid, id, entry.seq), self.header_offset(entry.slot))
     }
 
-    /// Compares the two pages of a segment's entry with what they must be, and writes again those that differ if
-    /// `repair` is set. Gives the bytes that differed.
+    /// Compares the two pages of a segment's entry with their correct contents. With `repair`, writes those again
+    /// that differ. Returns how many bytes differed.
     pub(super) fn verify_entry(
         &self,
         file: &File,
@@ -255,7 +256,7 @@ impl Geometry {
         file.write_all_at(&[0; PAGE_LEN], self.header_offset(slot))
     }
 
-    /// Records the length of a segment that will not grow any more.
+    /// Records the final length of a segment.
     pub(super) fn write_seal(&self, file: &File, guid: u64, id: SegmentId, entry: &Entry) -> io::Result<()> {
         file.write_all_at(&encode(SEAL_MAGIC, guid, id, entry.end), self.seal_offset(entry.slot))
     }

@@ -20,7 +20,7 @@ fn forced(size: impl Into<Option<u64>>) -> CreateOptions {
     CreateOptions { force: true, ..options(size) }
 }
 
-/// A pool of 64 MiB in a file that is removed in the end.
+/// Makes a pool of 64 MiB in a temporary file.
 fn pool() -> (TempDir, PathBuf, FileStore) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("pool.img");
@@ -60,7 +60,7 @@ fn new_files_are_sparse_and_private() {
     assert_eq!((metadata.size(), metadata.mode() & 0o777), (1 << 40, 0o600));
     assert!(metadata.blocks() * 512 < 2 * MIB, "{} blocks", metadata.blocks());
     assert_eq!(store.segment_capacity(), 32 * MIB);
-    // A terabyte opens at once: holes in the table are skipped.
+    // A pool of a terabyte opens quickly: holes in the table are skipped.
     store.create_segment(SegmentId(1)).unwrap();
     drop(store);
     let start = std::time::Instant::now();
@@ -132,7 +132,7 @@ fn the_newer_label_counts() {
     store.file.read_exact_at(&mut old, geometry::LABEL_B).unwrap();
     store.set_label(&PoolLabel { name: "dozer".to_owned(), guid: 0xbeef }).unwrap();
     drop(store);
-    // A crash between the two copies.
+    // The state after a crash between the writes of the two copies.
     poke(&path, geometry::LABEL_B, &old);
     assert_eq!(FileStore::label(&path).unwrap().name, "dozer");
 }
@@ -179,7 +179,7 @@ fn holes_wait_for_a_trim_where_they_are_told_to() {
     let free = store.capacity().unwrap().free;
     assert_eq!(store.trim().unwrap(), free);
     assert!(blocks() + (2 << 20) / 512 < full, "{} of {full} blocks are still taken", blocks());
-    // What is there stays, and what was trimmed can be taken.
+    // Segments keep their data, and trimmed slots can be used again.
     let mut kept = vec![0; 3 << 20];
     store.read(id(2), 0, &mut kept).unwrap();
     assert!(kept.iter().all(|&byte| byte == 7));
@@ -204,7 +204,7 @@ fn a_torn_header_is_a_free_slot() {
     let free = store.capacity().unwrap().free;
     drop(store);
     poke(&path, geometry.header_offset(1) + 20, &[0xff]);
-    // And a seal of another segment says nothing about this one.
+    // A seal with another segment's id is ignored.
     let mut seal = vec![0; 4096];
     File::open(&path).unwrap().read_exact_at(&mut seal, geometry.seal_offset(0)).unwrap();
     poke(&path, geometry.seal_offset(2), &seal);
@@ -223,7 +223,7 @@ fn of_two_headers_for_one_segment_the_newer_counts() {
     let geometry = store.geometry;
     let mut old = vec![0; 4096];
     store.file.read_exact_at(&mut old, geometry.header_offset(0)).unwrap();
-    // Keeps the first slot busy, so that the segment comes back in the second.
+    // The first slot is still in use, so the segment is created again in the second.
     store.delete_segment(SegmentId(1)).unwrap();
     store.create_segment(SegmentId(2)).unwrap();
     store.create_segment(SegmentId(1)).unwrap();
@@ -231,7 +231,7 @@ fn of_two_headers_for_one_segment_the_newer_counts() {
     store.append(SegmentId(1), 0, b"new").unwrap();
     store.seal_segment(SegmentId(1)).unwrap();
     drop(store);
-    // The crash undid the first deletion only.
+    // A crash undoes only the first deletion.
     poke(&path, geometry.header_offset(0), &old);
     let store = FileStore::open(&path, Access::ReadWrite).unwrap();
     assert_eq!(store.segments().unwrap(), [SegmentInfo { id: SegmentId(1), len: 3 }]);
@@ -255,7 +255,7 @@ fn destroying_leaves_nothing_behind() {
     let image = std::fs::read(&path).unwrap();
     assert_eq!(image.len() as u64, 64 * MIB);
     assert!(image.iter().all(|&b| b == 0));
-    // So that it can be used again without force.
+    // The file can be used for a new pool without `force`.
     FileStore::create(&path, &options(None)).unwrap();
 }
 
@@ -267,7 +267,7 @@ fn the_control_socket_is_beside_the_file() {
     assert_eq!(crate::control_socket(&Location::detect(&path).unwrap()), Some(socket));
 }
 
-/// A loop device, detached in the end. Needs root.
+/// A loop device that is detached at the end. Needs root.
 struct Loop(PathBuf);
 
 impl Loop {
@@ -311,7 +311,7 @@ fn a_block_device_will_do() {
     assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
     assert_eq!(store.control_socket(), crate::control_socket(&Location::File(device.0.clone())));
     assert!(!store.control_socket().unwrap().starts_with("/dev"));
-    // What is deleted is given back through the device, too.
+    // The device passes the space of deleted segments back to its file.
     let blocks = || std::fs::metadata(&backing).unwrap().blocks();
     store.create_segment(SegmentId(1)).unwrap();
     store.append(SegmentId(1), 0, &vec![7; 3 << 20]).unwrap();

@@ -16,7 +16,7 @@ pub struct Unanswered {
     pub op: &'static str,
     /// How long the request has been waiting.
     pub since: Duration,
-    /// How long an answer may take: see [`Store::set_deadman`].
+    /// How long an answer may take: see [`Store::set_deadman`](crate::Store::set_deadman).
     pub deadman: Duration,
 }
 
